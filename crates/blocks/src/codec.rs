@@ -1,0 +1,138 @@
+//! The contract of a block format, its form as a table of functions, and the walk over the blocks of a row.
+//!
+//! ```text
+//!  bytes    │ block 0 (BYTES) │ block 1 (BYTES) │ ... │      n blocks, nothing between them
+//!  weights  │ LEN elements    │ LEN elements    │ ... │      n * LEN elements, same order
+//! ```
+
+use crate::DType;
+
+/// One block format: what a file of this crate provides. Slices hold whole blocks, as in [`Codec`].
+pub trait Block {
+    /// The type whose bytes this format describes.
+    const DTYPE: DType;
+
+    /// Elements as f32, by the rule of the format.
+    fn decode(bytes: &[u8], weights: &mut [f32]);
+
+    /// Elements as the exact numbers that the bytes stand for.
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]);
+
+    /// Bytes from finite elements, by the reference rule of the format.
+    fn encode(weights: &[f32], bytes: &mut [u8]);
+}
+
+/// How one block format is read and written. Every function takes whole blocks: `bytes` holds `n` blocks of
+/// [`DType::block_bytes`] bytes and `weights` their `n` times [`DType::block_len`] elements; a slice that does not fit panics.
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// The type whose bytes these functions read and write.
+    pub dtype: DType,
+    /// Elements as f32, by the rule of the format.
+    pub decode: fn(bytes: &[u8], weights: &mut [f32]),
+    /// Elements as the exact numbers that the bytes stand for, without an f32 rounding of sums like `d * q + m`.
+    pub decode_exact: fn(bytes: &[u8], weights: &mut [f64]),
+    /// Bytes from finite elements, by the reference rule of the format.
+    pub encode: fn(weights: &[f32], bytes: &mut [u8]),
+}
+
+impl Codec {
+    /// The functions of a format as a table entry.
+    pub(crate) const fn of<B: Block>() -> Codec {
+        Codec { dtype: B::DTYPE, decode: B::decode, decode_exact: B::decode_exact, encode: B::encode }
+    }
+}
+
+/// The list of formats: one entry a format, from which [`DType::codec`] comes.
+macro_rules! codecs {
+    ($($file:ident :: $Block:ident),+ $(,)?) => {
+        $(pub use $file::$Block;)+
+
+        static CODECS: &[Codec] = &[$(Codec::of::<$Block>()),+];
+
+        impl DType {
+            /// The codec of this type; `None` for types that this build only describes.
+            pub fn codec(self) -> Option<&'static Codec> {
+                CODECS.iter().find(|codec| codec.dtype == self)
+            }
+        }
+    };
+}
+pub(crate) use codecs;
+
+/// Decodes block after block: `BYTES` bytes to `LEN` elements each.
+#[inline(always)]
+pub(crate) fn decode_blocks<const BYTES: usize, const LEN: usize, T>(
+    bytes: &[u8],
+    weights: &mut [T],
+    decode: impl Fn(&[u8; BYTES], &mut [T; LEN]),
+) {
+    let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
+    for (block, target) in blocks.iter().zip(targets) {
+        decode(block, target);
+    }
+}
+
+/// Encodes block after block: `LEN` elements to `BYTES` bytes each.
+#[inline(always)]
+pub(crate) fn encode_blocks<const BYTES: usize, const LEN: usize>(
+    weights: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(&[f32; LEN], &mut [u8; BYTES]),
+) {
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
+    for (source, block) in sources.iter().zip(blocks) {
+        encode(source, block);
+    }
+}
+
+/// The two sides of a walk, which must hold the same number of blocks and nothing more.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn whole_blocks<'s, 't, S, T>(
+    (sources, source_rest): (&'s [S], &'s [impl Sized]),
+    (targets, target_rest): (&'t mut [T], &'t mut [impl Sized]),
+) -> (&'s [S], &'t mut [T]) {
+    assert!(source_rest.is_empty(), "the source ends inside a block, {} elements over", source_rest.len());
+    assert!(target_rest.is_empty(), "the target ends inside a block, {} elements over", target_rest.len());
+    assert_eq!(sources.len(), targets.len(), "source and target differ in blocks");
+    (sources, targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DType;
+
+    #[test]
+    fn each_type_with_a_codec_is_listed_once_under_its_own_name() {
+        let listed: Vec<DType> = crate::CODECS.iter().map(|codec| codec.dtype).collect();
+        let expected = [
+            DType::F32,
+            DType::F16,
+            DType::Bf16,
+            DType::F64,
+            DType::Q4_0,
+            DType::Q4_1,
+            DType::Q5_0,
+            DType::Q5_1,
+            DType::Q8_0,
+            DType::Q8_1,
+        ];
+        assert_eq!(listed, expected);
+        assert!(DType::Q4K.codec().is_none(), "q4_k is described but not computed with");
+    }
+
+    #[test]
+    #[should_panic(expected = "the source ends inside a block")]
+    fn a_row_that_ends_inside_a_block_is_refused() {
+        let codec = DType::Q4_0.codec().unwrap();
+        (codec.encode)(&[1.0; 33], &mut [0; 18]);
+    }
+
+    #[test]
+    #[should_panic(expected = "source and target differ in blocks")]
+    fn a_target_of_another_size_is_refused() {
+        let codec = DType::Q8_0.codec().unwrap();
+        (codec.decode)(&[0; 34], &mut [0.0; 64]);
+    }
+}

@@ -1,0 +1,61 @@
+//! What the bytes of a tensor mean: data types, block layouts, encode and decode, and the split-scale layout.
+//!
+//! ```text
+//!  f32 weights of a row ──encode──▶ block │ block │ block   (one scale per 32 weights)
+//!                       ◀─decode───        │
+//!                                         split ⇄ join
+//!                                          │
+//!                            values of the tensor │ scales of the tensor   (split-scale layout)
+//! ```
+//!
+//! [`DType`] names every type of a GGUF file. A type that this build can compute with has a [`Codec`], found by
+//! [`DType::codec`]; one file of this crate holds one format: a picture of its bytes, its rule as plain scalar code, and its
+//! faster variants. Bytes are the same for every variant, every instruction set and every number of threads.
+//!
+//! ```
+//! use trueup_blocks::DType;
+//!
+//! let codec = DType::Q8_0.codec().expect("q8_0 has a codec");
+//! let weights = [0.5f32; 32];
+//! let mut bytes = [0u8; 34];
+//! (codec.encode)(&weights, &mut bytes);
+//! let mut decoded = [0.0f32; 32];
+//! (codec.decode)(&bytes, &mut decoded);
+//! assert!((decoded[0] - 0.5).abs() < 0.5 / 127.0);
+//! ```
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx2;
+mod codec;
+mod deviation;
+#[macro_use]
+mod dispatch;
+mod dtype;
+mod finite;
+mod nibbles;
+#[cfg(test)]
+mod samples;
+mod scale;
+mod split_scale;
+
+mod bf16;
+mod f16;
+mod f32;
+mod f64;
+mod q4_0;
+mod q4_1;
+mod q5_0;
+mod q5_1;
+mod q8_0;
+mod q8_1;
+
+pub use codec::{Block, Codec};
+pub use deviation::{Deviation, DeviationSums};
+pub use dtype::DType;
+pub use finite::first_not_finite;
+pub use split_scale::SplitScale;
+
+codec::codecs![
+    f32::F32, f16::F16, bf16::Bf16, f64::F64, q4_0::Q4_0, q4_1::Q4_1, q5_0::Q5_0, q5_1::Q5_1, q8_0::Q8_0, q8_1::Q8_1,
+];

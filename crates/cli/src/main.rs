@@ -1,0 +1,2 @@
+//! The `trueup` command.
+fn main() {}

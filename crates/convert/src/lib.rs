@@ -1,0 +1,1 @@
+//! Checkpoint to GGUF: rename, transform, describe, check.

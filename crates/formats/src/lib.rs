@@ -1,0 +1,3 @@
+//! Model files on disk.
+mod error;
+pub use error::{Error, Result, quote};

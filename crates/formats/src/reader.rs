@@ -1,0 +1,148 @@
+//! The one bounded reader of all binary formats.
+//!
+//! ```text
+//! file  [ ........ | header .......................... | data ... ]
+//!                    ^position            ^end
+//! ```
+//!
+//! A reader never passes its end. Every count that a file claims goes through [`Reader::count`] before memory is asked for: the
+//! items must fit between the position and the end at their smallest size.
+
+use crate::error::{Error, Result, quote};
+use crate::source_file::SourceFile;
+use std::fmt::Display;
+
+/// Bytes fetched at once for small reads.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Reads a range of a file from front to back.
+pub(crate) struct Reader<'a> {
+    source: &'a SourceFile,
+    position: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    /// Next unread byte of `buffer`.
+    buffer_next: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader over the first `bytes_max` bytes of a file, or all of it when it is shorter.
+    pub fn new(source: &'a SourceFile, bytes_max: u64) -> Reader<'a> {
+        Reader { source, position: 0, end: source.bytes().min(bytes_max), buffer: Vec::new(), buffer_next: 0 }
+    }
+
+    /// Where the next byte stands in the file.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes between the position and the end.
+    pub fn remaining(&self) -> u64 {
+        self.end.saturating_sub(self.position)
+    }
+
+    /// An error at the current position.
+    pub fn error(&self, what: &dyn Display, problem: impl Into<String>) -> Error {
+        Error::new(self.source.path(), problem).at(format!("{what} at byte {}", self.position))
+    }
+
+    /// A number of items that the file claims, once it is known that they can be there: `count * bytes_min <= remaining`.
+    pub fn count(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Result<usize> {
+        let remaining = self.remaining();
+        let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= remaining);
+        usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| {
+            self.error(what, format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left"))
+                .help("the file is damaged or cut short")
+        })
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: u64, what: &dyn Display) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.count(count, 1, what)?];
+        self.fill(&mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// Passes over bytes without looking at them.
+    pub fn skip(&mut self, count: u64, what: &dyn Display) -> Result<()> {
+        self.count(count, 1, what)?;
+        self.position = self.position.saturating_add(count);
+        self.buffer.clear();
+        self.buffer_next = 0;
+        Ok(())
+    }
+
+    /// A little-endian u8.
+    pub fn u8(&mut self, what: &dyn Display) -> Result<u8> {
+        Ok(u8::from_le_bytes(self.array(what)?))
+    }
+
+    /// A little-endian u32.
+    pub fn u32(&mut self, what: &dyn Display) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    /// A little-endian i32.
+    pub fn i32(&mut self, what: &dyn Display) -> Result<i32> {
+        Ok(i32::from_le_bytes(self.array(what)?))
+    }
+
+    /// A little-endian u64.
+    pub fn u64(&mut self, what: &dyn Display) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    /// `count` bytes of UTF-8.
+    pub fn text(&mut self, count: u64, what: &dyn Display) -> Result<String> {
+        let start = self.position;
+        String::from_utf8(self.bytes(count, what)?).map_err(|error| {
+            let shown = quote(&String::from_utf8_lossy(error.as_bytes()));
+            Error::new(self.source.path(), format!("expected UTF-8 text, found other bytes: {shown:?}"))
+                .at(format!("{what} at byte {start}"))
+        })
+    }
+
+    /// Copies the next bytes into `out`, through the buffer when they are few.
+    fn fill(&mut self, out: &mut [u8], what: &dyn Display) -> Result<()> {
+        let count = u64::try_from(out.len()).unwrap_or(u64::MAX);
+        if count > self.remaining() {
+            let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
+            return Err(self.error(what, problem).help("the file is damaged or cut short"));
+        }
+        if out.len() >= BUFFER_BYTES {
+            self.source.read_at(self.position, out)?;
+            self.buffer.clear();
+            self.buffer_next = 0;
+        } else {
+            if self.buffered().len() < out.len() {
+                self.refill()?;
+            }
+            let from = self.buffered().get(..out.len()).ok_or_else(|| self.error(what, "the file ends early"))?;
+            out.copy_from_slice(from);
+            self.buffer_next = self.buffer_next.saturating_add(out.len());
+        }
+        self.position = self.position.saturating_add(count);
+        Ok(())
+    }
+
+    fn buffered(&self) -> &[u8] {
+        self.buffer.get(self.buffer_next..).unwrap_or_default()
+    }
+
+    fn refill(&mut self) -> Result<()> {
+        let size = usize::try_from(self.remaining()).unwrap_or(usize::MAX).min(BUFFER_BYTES);
+        self.buffer.clear();
+        self.buffer_next = 0;
+        let mut buffer = vec![0; size];
+        self.source.read_at(self.position, &mut buffer)?;
+        self.buffer = buffer;
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Where a tensor's bytes stand in a file: one function for every format, and the check that no byte belongs to two tensors.
+
+use crate::error::{Error, Result, quote};
+use std::ops::Range;
+use std::path::Path;
+use trueup_blocks::DType;
+
+/// Dimensions that a tensor can have.
+pub const DIMENSIONS_MAX: usize = 4;
+
+/// Bytes of a tensor; `shape` innermost first. `Err` says why there is no such tensor, as the end of a sentence about it.
+///
+/// `bytes = shape[0] / block length * block bytes * shape[1] * ...`
+pub fn tensor_bytes(shape: &[u64], dtype: DType) -> std::result::Result<u64, String> {
+    if shape.is_empty() || shape.len() > DIMENSIONS_MAX {
+        return Err(format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {}", shape.len()));
+    }
+    if shape.contains(&0) {
+        return Err(format!("expected no dimension of 0, found shape {shape:?}"));
+    }
+    let (&row_len, outer) = shape.split_first().ok_or("expected a dimension, found none")?;
+    if !row_len.is_multiple_of(u64::try_from(dtype.block_len()).unwrap_or(u64::MAX)) {
+        let block_len = dtype.block_len();
+        return Err(format!("expected rows in whole blocks of {block_len} for {dtype}, found rows of {row_len}"));
+    }
+    let row_bytes = dtype.row_bytes(row_len).map(u128::from);
+    // Four factors below 2^64 can pass 2^128: checked, although wide.
+    let bytes = outer.iter().try_fold(row_bytes, |bytes, &size| Some(bytes?.checked_mul(u128::from(size)))).flatten();
+    // Files end before 2^63: no system call takes a larger offset.
+    let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok()).and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.ok_or_else(|| format!("expected a size below 2^63 bytes, found shape {shape:?} of {dtype}"))
+}
+
+/// The bytes of a tensor in a file of `file_bytes` bytes. `Err` says why it cannot stand there.
+pub fn tensor_range(
+    shape: &[u64],
+    dtype: DType,
+    offset: u64,
+    align: u64,
+    file_bytes: u64,
+) -> std::result::Result<Range<u64>, String> {
+    let bytes = tensor_bytes(shape, dtype)?;
+    if !offset.is_multiple_of(align.max(1)) {
+        return Err(format!("expected a start that is a multiple of {align}, found byte {offset}"));
+    }
+    match offset.checked_add(bytes) {
+        Some(end) if end <= file_bytes => Ok(offset..end),
+        _ => Err(format!(
+            "expected its {bytes} bytes from byte {offset} on inside the file, found a file of {file_bytes} bytes; \
+             it is damaged or cut short"
+        )),
+    }
+}
+
+/// Fails when two of the ranges share a byte.
+pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str, Range<u64>)>) -> Result<()> {
+    let mut sorted: Vec<_> = ranges.into_iter().collect();
+    sorted.sort_by_key(|(_, range)| (range.start, range.end));
+    for (before, after) in sorted.iter().zip(sorted.iter().skip(1)) {
+        if before.1.end > after.1.start {
+            let problem = format!("its bytes {:?} overlap {:?} of tensor {:?}", after.1, before.1, quote(before.0));
+            return Err(Error::new(path, problem).at(format!("tensor {:?}", quote(after.0))));
+        }
+    }
+    Ok(())
+}

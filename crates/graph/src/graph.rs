@@ -1,0 +1,198 @@
+//! Nodes in execution order, each with a name, one operator, its inputs and one output.
+//!
+//! ```
+//! use trueup_blocks::DType;
+//! use trueup_graph::{Graph, Input, Op, TensorType};
+//!
+//! let mut graph = Graph::default();
+//! let tokens = graph.input(Input::Tokens, TensorType::new(DType::I32, &[3]));
+//! let table = graph.weight("token_embd.weight", TensorType::new(DType::Q8_0, &[64, 500]));
+//! let rows = graph.node("inp_embd", None, Op::get_rows(DType::F32), &[table, tokens]).unwrap();
+//! assert_eq!(graph.value(rows).ty.to_string(), "f32[64, 3]");
+//! ```
+
+use crate::op::Op;
+use crate::shape::TensorType;
+use std::fmt;
+
+/// A tensor of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ValueId(usize);
+
+impl ValueId {
+    /// Its place in [`Graph::values`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// What the host fills in before each computation. All are small.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// Token ids, i32 `[tokens]`.
+    Tokens,
+    /// Position of each token in its sequence, i32 `[tokens]`.
+    Positions,
+    /// Which sequence of the KV cache each token belongs to, i32 `[tokens]`.
+    Sequences,
+    /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
+    KvRows,
+    /// Which tokens' logits are wanted, i32 `[outputs]`.
+    OutputRows,
+    /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
+    Mask,
+    /// As `Mask`, for the layers with a sliding window.
+    MaskWindow,
+}
+
+impl Input {
+    /// The name in plans and traces, as other GGUF programs print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Input::Tokens => "inp_tokens",
+            Input::Positions => "inp_pos",
+            Input::Sequences => "inp_seq",
+            Input::KvRows => "inp_kv_rows",
+            Input::OutputRows => "inp_out_ids",
+            Input::Mask => "inp_mask",
+            Input::MaskWindow => "inp_mask_swa",
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Filled in by the host.
+    Input(Input),
+    /// A tensor of the model file, by its name.
+    Weight,
+    /// Kept from one computation to the next, zero at first: the KV cache.
+    State,
+    /// Computed by the node with this index.
+    Node(usize),
+}
+
+/// A tensor: its name, its type and where it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Value {
+    /// Unique in the graph; a node's output has the node's name.
+    pub name: String,
+    /// Shape and data type.
+    pub ty: TensorType,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// One operator applied to its inputs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    /// Unique in the graph; the names of other GGUF programs' traces, with the layer behind a dash: `ffn_up-3`.
+    pub name: String,
+    /// The layer, counted from 0; `None` before the first and behind the last.
+    pub layer: Option<usize>,
+    /// What is computed.
+    pub op: Op,
+    /// In the operator's order.
+    pub inputs: Vec<ValueId>,
+    /// The result.
+    pub output: ValueId,
+}
+
+/// Nodes in execution order and the values between them.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+}
+
+/// An operator was given inputs that it cannot take.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ShapeError {
+    /// The node that was to be added.
+    pub node: String,
+    /// Its operator's name.
+    pub op: &'static str,
+    /// Names and types of its inputs.
+    pub inputs: Vec<String>,
+    /// Which rule they break.
+    pub problem: String,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) of {}: {}", self.node, self.op, self.inputs.join(", "), self.problem)
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+impl Graph {
+    /// Adds something the host fills in.
+    pub fn input(&mut self, input: Input, ty: TensorType) -> ValueId {
+        self.push(input.name().to_owned(), ty, Origin::Input(input))
+    }
+
+    /// Adds a tensor of the model file. Asking for the same name again gives the same value.
+    pub fn weight(&mut self, name: &str, ty: TensorType) -> ValueId {
+        let known = self.values.iter().position(|value| value.origin == Origin::Weight && value.name == name);
+        known.map(ValueId).unwrap_or_else(|| self.push(name.to_owned(), ty, Origin::Weight))
+    }
+
+    /// Adds a tensor that outlives the computation.
+    pub fn state(&mut self, name: &str, ty: TensorType) -> ValueId {
+        self.push(name.to_owned(), ty, Origin::State)
+    }
+
+    /// Adds a node and gives its output, whose type the operator infers.
+    pub fn node(
+        &mut self,
+        name: impl Into<String>,
+        layer: Option<usize>,
+        op: Op,
+        inputs: &[ValueId],
+    ) -> Result<ValueId, ShapeError> {
+        let name = name.into();
+        let types: Vec<TensorType> = inputs.iter().map(|input| self.value(*input).ty).collect();
+        let ty = op.infer(&types).map_err(|problem| ShapeError {
+            node: name.clone(),
+            op: op.name(),
+            inputs: inputs.iter().map(|id| format!("{} {}", self.value(*id).name, self.value(*id).ty)).collect(),
+            problem,
+        })?;
+        let output = self.push(name.clone(), ty, Origin::Node(self.nodes.len()));
+        self.nodes.push(Node { name, layer, op, inputs: inputs.to_vec(), output });
+        Ok(output)
+    }
+
+    /// All nodes, in execution order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// All values; a [`ValueId`] is the place here.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The value of that id.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0]
+    }
+
+    /// Ids and values in order.
+    pub fn iter_values(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.values.iter().enumerate().map(|(index, value)| (ValueId(index), value))
+    }
+
+    /// The value of that name.
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|value| value.name == name).map(ValueId)
+    }
+
+    fn push(&mut self, name: String, ty: TensorType, origin: Origin) -> ValueId {
+        debug_assert!(self.values.iter().all(|value| value.name != name), "two values are called {name}");
+        self.values.push(Value { name, ty, origin });
+        ValueId(self.values.len() - 1)
+    }
+}

@@ -1,0 +1,108 @@
+//! The operators. One file each: parameters, formula, inference. This file is the list.
+
+mod add;
+mod get_rows;
+mod kv_mix;
+mod kv_scores;
+mod kv_store;
+mod mul_mat;
+mod reshape;
+mod rms_norm;
+mod rope;
+mod soft_max;
+mod swiglu;
+
+use crate::shape::{Shape, TensorType};
+pub use add::Add;
+pub use get_rows::GetRows;
+pub use kv_mix::KvMix;
+pub use kv_scores::KvScores;
+pub use kv_store::KvStore;
+pub use mul_mat::MulMat;
+pub use reshape::Reshape;
+pub use rms_norm::RmsNorm;
+pub use rope::{Rope, RopePairs, RopeScaling};
+pub use soft_max::SoftMax;
+pub use swiglu::Swiglu;
+use trueup_blocks::DType;
+
+/// The rule of one operator.
+trait Rule {
+    /// The name in plans, reports and the command line.
+    const NAME: &'static str;
+
+    /// The type of the output, or which rule the inputs break.
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String>;
+}
+
+macro_rules! operators {
+    ($($name:ident),* $(,)?) => {
+        /// One operator with its parameters.
+        #[derive(Clone, PartialEq, Debug)]
+        #[allow(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum Op { $($name($name)),* }
+
+        impl Op {
+            /// The name in plans, reports and the command line.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$name(_) => <$name as Rule>::NAME),* }
+            }
+
+            /// The type of the output, or which rule the inputs break.
+            pub fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
+                match self { $(Op::$name(op) => op.infer(inputs)),* }
+            }
+
+            /// Names of all operators.
+            pub const NAMES: &'static [&'static str] = &[$(<$name as Rule>::NAME),*];
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op::$name(op)
+            }
+        })*
+    };
+}
+
+operators! { Add, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Swiglu }
+
+impl Op {
+    /// Rows of a table by index, as activations of type `output`.
+    pub fn get_rows(output: DType) -> Op {
+        GetRows { output }.into()
+    }
+
+    /// The same bytes under another shape.
+    pub fn reshape(sizes: &[usize]) -> Op {
+        Reshape { shape: Shape::new(sizes) }.into()
+    }
+
+    /// Whether the output is the first input's memory, written in place or seen under another shape.
+    pub fn is_alias(&self) -> bool {
+        matches!(self, Op::Reshape(_) | Op::KvStore(_))
+    }
+}
+
+/// The inputs as an array of exactly `N`, or how many there should be.
+fn exactly<const N: usize>(inputs: &[TensorType]) -> Result<[TensorType; N], String> {
+    inputs.try_into().map_err(|_| format!("takes {N} inputs, got {}", inputs.len()))
+}
+
+/// Whether elements are results of arithmetic: f32, on the oracle f64.
+fn is_activation(ty: &TensorType) -> bool {
+    matches!(ty.dtype, DType::F32 | DType::F64)
+}
+
+fn expect(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(rule()) }
+}
+
+fn expect_activation(what: &str, ty: &TensorType) -> Result<(), String> {
+    expect(is_activation(ty), || format!("{what} must be f32 or f64, not {}", ty.dtype))
+}
+
+fn expect_indices(what: &str, ty: &TensorType, len: usize) -> Result<(), String> {
+    let fits = ty.dtype == DType::I32 && ty.shape == Shape::new(&[len]);
+    expect(fits, || format!("{what} must be i32[{len}], not {ty}"))
+}

@@ -1,0 +1,1 @@
+//! Model architectures as data: names, hyper-parameters and the graph of each.

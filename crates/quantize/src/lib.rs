@@ -1,0 +1,1 @@
+//! Which tensor becomes what, and the stream of a file through the block codecs.

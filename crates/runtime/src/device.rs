@@ -1,0 +1,103 @@
+//! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
+
+use crate::error::Result;
+use crate::profile::Profile;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use trueup_graph::{Op, TensorType};
+
+/// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
+pub trait Device: Send + Sync {
+    /// What it is.
+    fn about(&self) -> About;
+
+    /// How the device would compute this operator on these types, or why it does not.
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
+
+    /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
+
+    /// Copies host bytes, laid out as in GGUF, into a tensor. The device may keep them in another layout.
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
+
+    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed.
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
+
+    /// Copies a tensor of the same type from another device, by default through the host.
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        let mut bytes = vec![0; source.ty.bytes()];
+        from.download(source, &mut bytes)?;
+        self.upload(&bytes, target)
+    }
+
+    /// Computes the steps in order.
+    fn execute(&self, steps: &[Step]) -> Result<()>;
+
+    /// Waits until all that was asked for is done.
+    fn sync(&self) -> Result<()>;
+}
+
+/// Facts about a device, for people and schedulers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// The name that selects it: `cpu`, `cuda:0`.
+    pub name: String,
+    /// What it is: the processor's or card's name, instruction set, versions.
+    pub description: String,
+    /// Whether another machine is imitated.
+    pub simulated: bool,
+    /// Bytes of its memory, all and free, where it can tell.
+    pub memory: Option<(u64, u64)>,
+}
+
+/// What a buffer is for; a device may place it accordingly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// A tensor of the model: uploaded once, read often.
+    Weight,
+    /// Lives from one computation to the next: the KV cache.
+    State,
+    /// Filled in by the host before each computation.
+    Input,
+    /// Room for intermediate results; the type is `I8[bytes]`, and tensors lie in it at offsets that are multiples of [`ARENA_ALIGN_BYTES`].
+    Arena,
+}
+
+/// Offsets in an arena are multiples of this.
+pub const ARENA_ALIGN_BYTES: usize = 256;
+
+/// A device's memory, known to the device alone.
+#[derive(Clone)]
+pub struct Buffer(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({:p})", Arc::as_ptr(&self.0))
+    }
+}
+
+/// A tensor in a device's memory.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The memory it lies in.
+    pub buffer: Buffer,
+    /// Where in the buffer; 0 unless the buffer is an arena.
+    pub offset_bytes: usize,
+    /// Shape and data type.
+    pub ty: TensorType,
+}
+
+/// One node with its tensors.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The node's index in its graph.
+    pub node: usize,
+    /// What to compute.
+    pub op: Op,
+    /// In the operator's order. Their memory does not overlap the output's unless the operator [is an alias](Op::is_alias); then the first
+    /// input is the output.
+    pub inputs: Vec<Tensor>,
+    /// Where the result goes.
+    pub output: Tensor,
+}

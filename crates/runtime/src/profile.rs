@@ -1,0 +1,139 @@
+//! What a device declares about its arithmetic: the numeric profile of one operator on given types.
+//!
+//! The verifier computes what rounding these declarations must cause, and calls everything beyond it a fault. A profile that
+//! claims more precision than the device has is therefore found; one that claims less hides faults.
+
+use serde::Serialize;
+use std::fmt;
+use trueup_blocks::DType;
+
+/// How one operator computes.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Profile {
+    /// What happens to activations before they are multiplied.
+    pub activations: Activations,
+    /// How a product enters the sum.
+    pub products: Products,
+    /// What sums are kept in.
+    pub accumulator: Accumulator,
+    /// How many partial sums are kept side by side; 1 is one after the other.
+    pub lanes: usize,
+    /// What results are rounded to.
+    #[serde(serialize_with = "dtype_name")]
+    pub output: DType,
+    /// Error of transcendental functions (exp, sin, pow), in units in the last place of f32.
+    pub function_ulp: f32,
+    /// How the angles of rope are computed.
+    pub angles: Angles,
+}
+
+/// What happens to activations before they are multiplied with a weight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activations {
+    /// Used as they are.
+    Unchanged,
+    /// Rounded to f16.
+    F16,
+    /// Rounded to bf16.
+    Bf16,
+    /// Blocks of 32 with `d = max |x| / 127` kept in f32 and 8-bit codes `round(x / d)`.
+    Q8 {
+        /// How codes are rounded.
+        rounding: Rounding,
+        /// Whether `d` is rounded to f16 when the block is multiplied (codes follow from the unrounded one).
+        scale_f16: bool,
+    },
+}
+
+/// How a real number becomes a code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rounding {
+    /// Halves to the even neighbour.
+    HalfEven,
+    /// Halves away from zero.
+    HalfAway,
+    /// Toward zero.
+    Truncate,
+}
+
+/// How a product enters the sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Products {
+    /// Not rounded by itself (fused multiply-add, or integers).
+    Exact,
+    /// Rounded to the accumulator's type first.
+    Rounded,
+}
+
+/// What sums are kept in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accumulator {
+    /// No sums, or sums without any rounding that counts.
+    F64,
+    /// f32 throughout.
+    F32,
+    /// f16 throughout.
+    F16,
+    /// Exact integers inside a block of 32, f32 between blocks.
+    Int32ThenF32,
+}
+
+/// How the angles of rope are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Angles {
+    /// Each frequency by `pow` in f32.
+    Pow,
+    /// Each frequency from the one before, by multiplication in f32.
+    Iterated,
+    /// In f64, rounded once.
+    F64,
+}
+
+impl Profile {
+    /// The oracle's: f64, nothing rounded that counts.
+    pub const EXACT: Profile = Profile {
+        activations: Activations::Unchanged,
+        products: Products::Exact,
+        accumulator: Accumulator::F64,
+        lanes: 1,
+        output: DType::F64,
+        function_ulp: 0.0,
+        angles: Angles::F64,
+    };
+
+    /// Bytes moved, or f32 arithmetic element by element without functions or sums.
+    pub const F32: Profile = Profile {
+        accumulator: Accumulator::F32,
+        output: DType::F32,
+        ..Profile::EXACT
+    };
+}
+
+impl fmt::Display for Profile {
+    /// One line for reports: `activations q8 (half even, f32 scale), products exact, sums f32 in 8 lanes, output f32`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let activations = match self.activations {
+            Activations::Unchanged => "unchanged",
+            Activations::F16 => "f16",
+            Activations::Bf16 => "bf16",
+            Activations::Q8 { scale_f16: true, .. } => "q8 per 32, f16 scale",
+            Activations::Q8 { scale_f16: false, .. } => "q8 per 32, f32 scale",
+        };
+        let sums = match self.accumulator {
+            Accumulator::F64 => "f64",
+            Accumulator::F32 => "f32",
+            Accumulator::F16 => "f16",
+            Accumulator::Int32ThenF32 => "i32 in blocks, then f32",
+        };
+        write!(f, "activations {activations}; sums {sums}, {} lanes; output {}", self.lanes, self.output)
+    }
+}
+
+fn dtype_name<S: serde::Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(dtype.name())
+}

@@ -1,0 +1,1 @@
+//! Convert, quantize, run and verify language models.

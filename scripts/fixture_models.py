@@ -1,0 +1,165 @@
+"""What each fixture model is: its configuration, its tokenizer, its chat template.
+
+`MODELS` is the list; a new fixture is one more entry. Weights and goldens are made by make_fixtures.py.
+"""
+from fixture_tokenizers import added, byte_level, sentencepiece_tokenizer, write_json
+
+LLAMA3_TEMPLATE = (
+    "{{- bos_token }}\n"
+    "{%- for message in messages %}\n"
+    "    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}\n"
+    "    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}\n"
+    "{%- endif %}\n")
+
+QWEN2_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+
+QWEN3_TEMPLATE = """\
+{%- set state = namespace(last_user=0) %}
+{%- for message in messages[::-1] %}
+    {%- if message.role == "user" and state.last_user == 0 %}
+        {%- set state.last_user = messages|length - 1 - loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {%- if message.role == "assistant" and '</think>' in content %}
+        {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+MISTRAL_TEMPLATE = (
+    "{%- if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] + '\\n\\n' %}"
+    "{% set turns = messages[1:] %}{% else %}{% set system = '' %}{% set turns = messages %}{% endif -%}"
+    "{{ bos_token }}"
+    "{% for message in turns %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('user and assistant must take turns') }}{% endif %}"
+    "{% if message['role'] == 'user' %}"
+    "{{ '[INST] ' + (system if loop.first else '') + message['content'] + ' [/INST]' }}"
+    "{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}"
+    "{% endfor %}")
+
+LLAMA3_ADDED = [added("<|begin_of_text|>"), added("<|end_of_text|>"), added("<|start_header_id|>"),
+                added("<|end_header_id|>"), added("<|eot_id|>"), added("<note>", special=False, normalized=True)]
+QWEN2_ADDED = [added("<|endoftext|>"), added("<|im_start|>"), added("<|im_end|>"), added("<tool_call>", special=False)]
+
+
+# ---------------------------------------------------------------- tokenizers
+
+def llama2_tokenizer(folder):
+    """Both files; two tokens were added on top of the sentencepiece model, as enlarged vocabularies have them."""
+    extra = [added("<pad>"), added("<note>", special=False, normalized=False)]
+    return sentencepiece_tokenizer(folder, 416, 7, extra, options={"pad_token": "<pad>"})
+
+
+def tokenizer_model_only(folder):
+    return sentencepiece_tokenizer(folder, 384, 8, files=("model",))
+
+
+def mistral_tokenizer(folder):
+    extra = [added("[INST]"), added("[/INST]"), added("<mark>", special=False, lstrip=True, rstrip=True)]
+    return sentencepiece_tokenizer(folder, 400, 9, extra, ("json",), metaspace=True, options={"chat_template": MISTRAL_TEMPLATE})
+
+
+def llama3_tokenizer(folder, eos="<|end_of_text|>"):
+    options = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>", "eos_token": eos,
+               "chat_template": LLAMA3_TEMPLATE, "model_input_names": ["input_ids", "attention_mask"]}
+    words = ["\u0120lighthouse"]
+    return byte_level(folder, "llama3", 395, 7, LLAMA3_ADDED, options, bos="<|begin_of_text|>", words=words), None
+
+
+def llama3_tied_tokenizer(folder):
+    return llama3_tokenizer(folder, eos="<|eot_id|>")
+
+
+def digits_tokenizer(folder):
+    options = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
+               "unk_token": "<|endoftext|>", "add_prefix_space": False}
+    return byte_level(folder, "gpt2-digits", 380, 10, [added("<|endoftext|>"), added("<fim_prefix>")], options), None
+
+
+def qwen2_tokenizer(folder):
+    options = {"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": False, "add_prefix_space": False, "bos_token": None,
+               "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None, "errors": "replace",
+               "split_special_tokens": False, "chat_template": QWEN2_TEMPLATE}
+    return byte_level(folder, "qwen2", 390, 11, QWEN2_ADDED, options), None
+
+
+def qwen3_tokenizer(folder):
+    """The template stands in a file of its own; one added token swallows the white space around it."""
+    with open(f"{folder}/chat_template.jinja", "w", encoding="utf-8", newline="\n") as file:
+        file.write(QWEN3_TEMPLATE)
+    options = {"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": False, "add_prefix_space": False, "bos_token": None,
+               "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None, "errors": "replace",
+               "split_special_tokens": False}
+    extra = QWEN2_ADDED + [added("<think>", special=False), added("</think>", special=False),
+                           added("<gap>", special=True, lstrip=True, rstrip=True)]
+    return byte_level(folder, "qwen2", 384, 12, extra, options), None
+
+
+# ---------------------------------------------------------------- configurations
+
+SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False)
+SENTENCEPIECE_IDS = dict(bos_token_id=1, eos_token_id=2)
+
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32}
+YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+# name: class of the configuration, its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
+# whether config.json is written in its `older` form
+MODELS = {
+    "llama2": dict(kind="LlamaConfig", older=True, tokenizer=llama2_tokenizer, pad_rows=0, features=[],
+                   config=dict(SMALL, num_key_value_heads=4, **SENTENCEPIECE_IDS)),
+    "llama3": dict(kind="LlamaConfig", tokenizer=llama3_tokenizer, pad_rows=0, features=["rope_scaling"],
+                   config=dict(SMALL, num_attention_heads=8, rope_scaling=LLAMA3_ROPE)),
+    "llama3-tied": dict(kind="LlamaConfig", tokenizer=llama3_tied_tokenizer, pad_rows=0, features=["rope_scaling"],
+                        config=dict(SMALL, head_dim=32, rope_theta=500000.0, tie_word_embeddings=True,
+                                    rope_scaling=dict(LLAMA3_ROPE, factor=32.0))),
+    "llama-linear": dict(kind="LlamaConfig", older=True, tokenizer=tokenizer_model_only, pad_rows=0, features=["rope_scaling"],
+                         config=dict(SMALL, num_key_value_heads=1, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                                     rope_scaling={"rope_type": "linear", "factor": 4.0}, **SENTENCEPIECE_IDS)),
+    "llama-yarn": dict(kind="LlamaConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["rope_scaling", "biases"],
+                       config=dict(SMALL, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                   rope_scaling=YARN_ROPE)),
+    "mistral": dict(kind="MistralConfig", tokenizer=mistral_tokenizer, pad_rows=0, features=["sliding_window"],
+                    config=dict(SMALL, sliding_window=16, head_dim=16, rope_theta=1000000.0, **SENTENCEPIECE_IDS)),
+    "qwen2": dict(kind="Qwen2Config", tokenizer=qwen2_tokenizer, pad_rows=6, features=["biases"],
+                  config=dict(SMALL, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True)),
+    "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
+                  config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
+}
+
+
+def generation_config(name, ids):
+    """generation_config.json as published models have it; `ids` gives an added token's id by its text."""
+    if name.startswith("qwen"):
+        return {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "do_sample": True,
+                "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]], "temperature": 0.7, "top_k": 20, "top_p": 0.8}
+    if name == "llama3":
+        return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": [ids["<|end_of_text|>"], ids["<|eot_id|>"]]}
+    if name == "llama3-tied":
+        return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": ids["<|eot_id|>"]}
+    if name == "llama-yarn":
+        return {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|endoftext|>"]}
+    return {"bos_token_id": 1, "eos_token_id": 2}
+
+
+def write_generation_config(folder, name, ids):
+    write_json(folder, "generation_config.json", generation_config(name, ids))

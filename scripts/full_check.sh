@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, and the
+# peak memory of convert and quantize on a model of 2.5 GB.
+#
+#   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python="${PYTHON:-python3}"
+
+.ci/run
+cargo build --locked --release -p trueup-cli
+"$python" scripts/check_gguf.py target/release/trueup
+scripts/memory.sh target/release/trueup "$python"

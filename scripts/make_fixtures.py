@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Write the tiny random checkpoints and their goldens.
+
+    python scripts/make_fixtures.py [--out fixtures/models] [NAME ...]
+
+For every model of fixture_models.py: a Hugging Face folder (bf16 weights, each on a grid that bf16 and f16 both hold
+exactly) with golden.json and golden.safetensors, computed by the transformers library in float64. The seed is the first
+for which no greedy choice is closer than 0.05 and the 16 tokens are varied; the script refuses a model whose special
+feature (rope scaling, window, biases ...) does not show in its logits.
+"""
+import argparse
+import copy
+import json
+import os
+import shutil
+from importlib.metadata import version
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from fixture_models import MODELS, write_generation_config
+from fixture_texts import CHAT, PROMPTS, hard_texts
+from fixture_tokenizers import write_json
+
+GREEDY_TOKENS = 16
+GAP_MIN = 0.05
+DISTINCT_MIN = 9
+FEATURE_NMSE_MIN = 1e-3
+SEEDS_MAX = 2000
+
+
+# ---------------------------------------------------------------- weights
+
+def on_grid(values):
+    """Rounded to 8 significant bits (bf16), magnitudes below 2^-14 to zero: exact in bf16, f16 and f32."""
+    rounded = values.to(torch.float32).to(torch.bfloat16).to(torch.float32)
+    return torch.where(rounded.abs() < 2.0 ** -14, torch.zeros_like(rounded), rounded)
+
+
+def spread(name, shape):
+    """Mean and standard deviation of one tensor, by its name: wide enough that every part shows in the logits."""
+    if name.endswith("bias"):
+        return 0.0, 0.4
+    if "q_norm" in name or "k_norm" in name:
+        return 1.3, 0.4
+    if "norm" in name:
+        return 1.0, 0.35
+    if "embed_tokens" in name or "lm_head" in name:
+        return 0.0, 0.3
+    gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0}
+    return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
+
+
+def fill(model, seed, pad_rows):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            mean, deviation = spread(name, parameter.shape)
+            parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
+            if pad_rows and ("embed_tokens" in name or "lm_head" in name):
+                parameter[-pad_rows:] = 0
+
+
+# ---------------------------------------------------------------- goldens
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].double()
+
+
+def greedy(model, ids, forbidden):
+    """(ids, smallest gap) of 16 greedy tokens, or None as soon as one is too close to call or forbidden."""
+    ids, start, smallest = list(ids), len(ids), float("inf")
+    for _ in range(GREEDY_TOKENS):
+        best = torch.topk(logits_of(model, ids)[-1], 2)
+        gap = float(best.values[0] - best.values[1])
+        if gap < GAP_MIN or int(best.indices[0]) in forbidden:
+            return None
+        smallest = min(smallest, gap)
+        ids.append(int(best.indices[0]))
+    return (ids[start:], smallest) if len(set(ids[start:])) >= DISTINCT_MIN else None
+
+
+def find_seed(model, prompts, forbidden, pad_rows):
+    for seed in range(SEEDS_MAX):
+        fill(model, seed, pad_rows)
+        results = []
+        for ids in prompts:
+            result = greedy(model, ids, forbidden)
+            if result is None:
+                break
+            results.append(result)
+        if len(results) == len(prompts):
+            return seed, results
+    raise SystemExit(f"no seed below {SEEDS_MAX} gives gaps of {GAP_MIN}")
+
+
+def without(model, feature):
+    """A copy of the model that lacks one feature."""
+    config = transformers.AutoConfig.for_model(**model.config.to_dict())
+    if feature == "rope_scaling":
+        config.rope_scaling = None
+    if feature == "sliding_window":
+        config.sliding_window = None
+    other = build(config)
+    other.load_state_dict(model.state_dict())
+    for name, parameter in other.named_parameters():
+        if feature == "biases" and name.endswith("bias"):
+            parameter.data.zero_()
+        if feature == "qk_norm" and ("q_norm" in name or "k_norm" in name):
+            parameter.data.fill_(1.0)
+    return other
+
+
+def check_features(model, features, ids):
+    """NMSE of the logits without each feature; a fixture whose feature does not matter proves nothing."""
+    expected = logits_of(model, ids)
+    report = {}
+    for feature in features:
+        error = logits_of(without(model, feature), ids) - expected
+        report[feature] = float((error ** 2).sum() / (expected ** 2).sum())
+        assert report[feature] > FEATURE_NMSE_MIN, f"{feature} changes the logits by {report[feature]} only"
+    return report
+
+
+def golden_texts(tokenizer, texts):
+    rows = []
+    for text in texts:
+        ids = tokenizer.encode(text, add_special_tokens=True)
+        options = dict(clean_up_tokenization_spaces=False)
+        rows.append({"text": text, "ids": ids, "ids_no_special": tokenizer.encode(text, add_special_tokens=False),
+                     "decoded": tokenizer.decode(ids, **options),
+                     "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True, **options)})
+    return rows
+
+
+def golden_chat(tokenizer):
+    if not tokenizer.chat_template:
+        return None
+    text = tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer.apply_chat_template(CHAT, tokenize=True, add_generation_prompt=True)
+    return {"messages": CHAT, "text": text, "ids": ids}
+
+
+# ---------------------------------------------------------------- one model
+
+def build(config):
+    config._attn_implementation = "eager"
+    return transformers.AutoModelForCausalLM.from_config(config).double().eval()
+
+
+def load_tokenizer(folder, value):
+    """The tokenizer of a folder; where it has only tokenizer.model, its equal tokenizer.json (checked below)."""
+    if os.path.exists(os.path.join(folder, "tokenizer.json")):
+        return transformers.AutoTokenizer.from_pretrained(folder)
+    scratch = folder + ".scratch"
+    shutil.copytree(folder, scratch)
+    write_json(scratch, "tokenizer.json", value)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(scratch)
+    shutil.rmtree(scratch)
+    return tokenizer
+
+
+def check_sentencepiece(folder, tokenizer, texts):
+    """The ids of tokenizer.model, by the sentencepiece library itself, on every text without added tokens."""
+    path = os.path.join(folder, "tokenizer.model")
+    if not os.path.exists(path):
+        return 0
+    import sentencepiece
+    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    plain = [t for t in texts if not any(s in t for s in tokenizer.get_added_vocab())]
+    for text in plain:
+        ids, expected = tokenizer.encode(text, add_special_tokens=False), processor.encode(text)
+        assert ids == expected, f"{text!r}: tokenizer.json gives {ids}, sentencepiece {expected}"
+    return len(plain)
+
+
+def configuration(spec, tokenizer, size):
+    values = dict(spec["config"], vocab_size=size + spec["pad_rows"])
+    values.setdefault("bos_token_id", tokenizer.bos_token_id)
+    values.setdefault("eos_token_id", tokenizer.eos_token_id)
+    return getattr(transformers, spec["kind"])(**values)
+
+
+def save_weights(model, folder):
+    """A copy is narrowed: the rotary frequencies of the model itself must stay as they are."""
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
+
+
+def age_config(folder):
+    """Rewrites config.json as versions before 4.40 wrote it: torch_dtype, `type` in rope_scaling, no head_dim, fewer keys."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config["torch_dtype"] = config.pop("dtype")
+    for key in ("head_dim", "attention_bias", "attention_dropout", "mlp_bias"):
+        config.pop(key)
+    if config["rope_scaling"]:
+        config["rope_scaling"]["type"] = config["rope_scaling"].pop("rope_type")
+    write_json(folder, "config.json", config)
+
+
+def make(name, spec, out):
+    folder = os.path.join(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    size, value = spec["tokenizer"](folder)
+    tokenizer = load_tokenizer(folder, value)
+    assert len(tokenizer) == size and tokenizer.clean_up_tokenization_spaces is False
+    texts = hard_texts(sorted(tokenizer.get_added_vocab(), key=tokenizer.get_added_vocab().get))
+    from_sentencepiece = check_sentencepiece(folder, tokenizer, texts)
+    model = build(configuration(spec, tokenizer, size))
+    prompts = [tokenizer.encode(p) for p in PROMPTS]
+    assert len(prompts[0]) >= 24, f"{name}: {[len(p) for p in prompts]} tokens"
+    forbidden = set(tokenizer.get_added_vocab().values()) | set(range(size, size + spec["pad_rows"]))
+    seed, results = find_seed(model, prompts, forbidden, spec["pad_rows"])
+    features = check_features(model, spec["features"], prompts[0])
+    save_weights(model, folder)
+    if spec.get("older"):
+        age_config(folder)
+    write_generation_config(folder, name, tokenizer.get_added_vocab())
+    write_goldens(folder, model, tokenizer, texts, prompts, results,
+                  {"model": name, "seed": seed, "nmse_without": features, "texts_checked_by_sentencepiece": from_sentencepiece})
+
+
+def write_goldens(folder, model, tokenizer, texts, prompts, results, about):
+    saved = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64)
+    saved.eval()
+    logits = {}
+    for i, ids in enumerate(prompts):
+        logits[f"logits_{i}"] = logits_of(saved, ids)
+        assert torch.equal(logits[f"logits_{i}"], logits_of(model, ids)), "the saved folder is another model"
+    save_file({k: v.float().contiguous() for k, v in logits.items()}, os.path.join(folder, "golden.safetensors"))
+    names = ("torch", "transformers", "tokenizers", "sentencepiece", "safetensors")
+    golden = {
+        "command": f"python scripts/make_fixtures.py {about['model']}",
+        "versions": {n: version(n) for n in names}, **about,
+        "prompts": [{"text": t, "ids": ids, "greedy_ids": g, "min_gap": gap}
+                    for t, ids, (g, gap) in zip(PROMPTS, prompts, results)],
+        "texts": golden_texts(tokenizer, texts),
+        "chat": golden_chat(tokenizer),
+    }
+    with open(os.path.join(folder, "golden.json"), "w", encoding="utf-8", newline="\n") as file:
+        file.write(compact(golden))
+    for name in os.listdir(folder):
+        os.chmod(os.path.join(folder, name), 0o644)
+    print(f"{about['model']}: seed {about['seed']}, gaps {[round(g, 3) for _, g in results]}, "
+          f"without features {about['nmse_without']}, {folder_size(folder)} bytes", flush=True)
+
+
+def compact(value):
+    """JSON with lists of numbers on one line."""
+    import re
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    return re.sub(r"\[\s+((?:\d+,\s+)*\d+)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m.group(1)) + "]", text) + "\n"
+
+
+def folder_size(folder):
+    return sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", default="fixtures/models")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    os.makedirs(arguments.out, exist_ok=True)
+    for name in arguments.names or MODELS:
+        make(name, MODELS[name], arguments.out)
+
+
+if __name__ == "__main__":
+    main()

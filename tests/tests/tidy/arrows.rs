@@ -1,0 +1,58 @@
+//! Which crate may use which. An arrow that is not here is a change of the design: see ARCHITECTURE.md.
+
+use crate::{report, root};
+use std::fs;
+
+/// Each crate with the crates of this workspace that it may depend on.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("blocks", &[]),
+    ("formats", &["blocks"]),
+    ("tokenizer", &["blocks", "formats"]),
+    ("graph", &["blocks", "formats"]),
+    ("models", &["blocks", "formats", "graph"]),
+    ("quantize", &["blocks", "formats"]),
+    ("convert", &["blocks", "formats", "graph", "models", "quantize", "tokenizer"]),
+    ("runtime", &["blocks", "formats", "graph", "models", "tokenizer"]),
+    ("verify", &["blocks", "formats", "graph", "models", "runtime", "tokenizer"]),
+    ("trueup", &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "verify"]),
+    ("cli", &["trueup"]),
+    ("python", &["trueup"]),
+];
+
+#[test]
+fn crates_use_only_what_lies_to_their_left() {
+    let mut faults = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates/ is there") {
+        let folder = entry.expect("entries can be read").path();
+        let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        let Some((_, allowed)) = ARROWS.iter().find(|(crate_name, _)| *crate_name == name) else {
+            faults.push(format!("crates/{name} has no line in tests/tests/tidy/arrows.rs"));
+            continue;
+        };
+        for dependency in dependencies(&folder.join("Cargo.toml")) {
+            let room = if dependency == "trueup" { "trueup" } else { dependency.strip_prefix("trueup-").unwrap_or("") };
+            let is_ours = !room.is_empty();
+            if is_ours && !allowed.contains(&room) {
+                faults.push(format!("crates/{name} may not use crates/{room}"));
+            }
+        }
+    }
+    report("arrows between crates", &faults);
+}
+
+#[test]
+fn every_dependency_is_justified_in_the_root_manifest() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the root manifest is there");
+    let section = manifest.split("[workspace.dependencies]").nth(1).expect("it has dependencies");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let unjustified = lines.filter(|line| line.contains('=') && !line.contains("path =") && !line.contains("# "));
+    report("a dependency needs its reason behind #", &unjustified.map(str::to_owned).collect::<Vec<_>>());
+}
+
+/// Names under `[dependencies]`, `[build-dependencies]` and `[dev-dependencies]`.
+fn dependencies(manifest: &std::path::Path) -> Vec<String> {
+    let text = fs::read_to_string(manifest).expect("each crate has a manifest");
+    let table: toml::Table = text.parse().expect("manifests are TOML");
+    let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
+    sections.iter().filter_map(|section| table.get(*section)?.as_table()).flat_map(|table| table.keys().cloned()).collect()
+}
