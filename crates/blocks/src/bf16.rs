@@ -46,7 +46,7 @@ impl Block for Bf16 {
     }
 }
 
-fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+pub(crate) fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
     decode_blocks::<BYTES, 1, f32>(bytes, weights, |element, [weight]| *weight = widen(*element));
 }
 
@@ -57,18 +57,18 @@ pub(crate) fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
 
 dispatch! {
     fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
-        avx2("avx2") => crate::avx2::floats::decode_bf16,
+        fast avx2("avx2") => crate::avx2::floats::decode_bf16,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::all_halves() in Bf16
+    decode_variants_agree on crate::samples::all_halves(), in Bf16
 }
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        avx2("avx2") => crate::avx2::floats::encode_bf16,
+        fast avx2("avx2") => crate::avx2::floats::encode_bf16,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::around_halves() in Bf16
+    encode_variants_agree on crate::samples::around_halves(), in Bf16
 }
 
 #[cfg(test)]

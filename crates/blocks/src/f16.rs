@@ -46,28 +46,28 @@ impl Block for F16 {
     }
 }
 
-fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+pub(crate) fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
     decode_blocks::<BYTES, 1, f32>(bytes, weights, |element, [weight]| *weight = widen(*element));
 }
 
-fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+pub(crate) fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     encode_blocks::<BYTES, 1>(weights, bytes, |[weight], element| *element = narrow(*weight));
 }
 
 dispatch! {
     fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
-        avx2("avx2", "f16c") => crate::avx2::floats::decode_f16,
+        fast avx2("avx2", "f16c") => crate::avx2::floats::decode_f16,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::all_halves() in F16
+    decode_variants_agree on crate::samples::all_halves(), in F16
 }
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        avx2("avx2", "f16c") => crate::avx2::floats::encode_f16,
+        fast avx2("avx2", "f16c") => crate::avx2::floats::encode_f16,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::around_halves() in F16
+    encode_variants_agree on crate::samples::around_halves(), in F16
 }
 
 #[cfg(test)]

@@ -1,3 +1,50 @@
-//! Model files on disk.
+//! Model files on disk, read as if they were hostile, and written so that no half file is ever seen.
+//!
+//! ```text
+//!                 ┌ gguf::Gguf ───────────┐
+//! path ── open() ─┼ SafetensorsDir ───────┼── dyn Checkpoint: description, tokenizer files, tensors, read by place
+//!                 └ llama2c::Llama2c ─────┘
+//!
+//! metadata, tensors ── gguf::GgufWriter ──┐
+//! named arrays ── write_safetensors() ────┴── AtomicFile ── path
+//! ```
+//!
+//! Everything is checked once, when a file is opened: sizes against the file's length, names against each other, every byte
+//! against a second owner. Afterwards only input and output can fail. No size from a file is trusted before the file is known
+//! to hold it, and no thread is started here.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod atomic_file;
+mod checkpoint;
 mod error;
+pub mod gguf;
+pub mod json;
+pub mod llama2c;
+mod open;
+mod reader;
+mod safetensors_dir;
+mod safetensors_writer;
+mod source_file;
+mod tensor_range;
+
+pub use atomic_file::AtomicFile;
+pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 pub use error::{Error, Result, quote};
+pub use gguf::{Gguf, MappedGguf};
+pub use llama2c::Llama2c;
+pub use open::{OpenOptions, open};
+pub use safetensors_dir::SafetensorsDir;
+pub use safetensors_writer::{SafetensorsArray, write_safetensors};
+pub use source_file::{FileStamp, SourceFile};
+pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};

@@ -1,1 +1,22 @@
 //! Which tensor becomes what, and the stream of a file through the block codecs.
+//!
+//! ```text
+//! Checkpoint --Recipe--> one choice per tensor --chunks on all cores--> GgufWriter
+//!                                               read, decode, encode, measure, write
+//! ```
+//!
+//! Chunks have a fixed size and are written in place, so that memory stays bounded and the bytes do not depend on the number
+//! of threads.
+#![forbid(unsafe_code)]
+
+mod file_type;
+mod progress;
+mod recipe;
+mod report;
+mod stream;
+
+pub use file_type::file_type;
+pub use progress::{NoProgress, Progress};
+pub use recipe::{Choice, Recipe, Rule, RuleError};
+pub use report::{Report, TensorReport};
+pub use stream::{Layout, Options, quantize};

@@ -1,1 +1,56 @@
 //! Vocabularies: text to token ids and back, and chat templates.
+//!
+//! ```text
+//! tokenizer.json ──┐                                            ┌─> Tokenizer ── encode, decode, stream
+//! tokenizer.model ─┼─> Vocabulary (validated once) ─────────────┤
+//! tokenizer.bin ───┤        ▲                                   └─> ChatTemplate ── messages to text
+//! GGUF keys ───────┘        └── write_metadata / from_metadata: GGUF keys and back, same ids
+//!
+//! text ─ added tokens cut out ─ normalizer ─ pre-tokenizer ─ merging ─ ids     (one way for every family)
+//! ```
+//!
+//! Everything about how text is cut comes from the file: the normalizer and the pre-tokenizer of `tokenizer.json` are read
+//! and run as they stand. The names that GGUF gives to pre-tokenizers are a table of the same descriptions
+//! ([`pre_tokenizer_names`]); what a name cannot say is written beside it in keys of our own.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod added_tokens;
+mod byte_alphabet;
+pub mod chat;
+mod chat_source;
+mod decoder;
+mod gguf_keys;
+mod llama2c_vocabulary;
+mod merge;
+mod merge_order;
+mod normalizer;
+mod pattern;
+mod pre_tokenizer;
+pub mod pre_tokenizer_names;
+mod sentencepiece_model;
+mod source;
+mod special_tokens;
+mod tokenizer;
+mod tokenizer_json;
+mod vocabulary;
+
+pub use chat::{ChatTemplate, Message};
+pub use decoder::{DecodeStream, Decoder};
+pub use normalizer::Normalizer;
+pub use pattern::{Behavior, Pattern};
+pub use pre_tokenizer::{PreTokenizer, PrependScheme};
+pub use source::ModelTokens;
+pub use tokenizer::Tokenizer;
+pub use vocabulary::{AddedToken, Algorithm, Special, Token, TokenKind, Vocabulary};

@@ -1,0 +1,148 @@
+//! Functions over rows with several variants: the fastest one that this machine can run is taken at run time, and the same
+//! declaration makes the test that all of them write the same bits.
+//!
+//! ```text
+//!  dispatch! {
+//!      fn NAME(source: &[S], target: &mut [T]) {
+//!          fast VARIANT("feature", ...) => path of the function that enables exactly these features,
+//!          scalar => path of the readable rule,
+//!      }
+//!      TEST_NAME on SOURCE_ELEMENTS, in BLOCK
+//!  }
+//! ```
+//!
+//! Variants stand fastest first, the scalar rule last.
+
+/// Declares a function with variants and the test of their agreement; the form stands above.
+macro_rules! dispatch {
+    (
+        fn $name:ident($source:ident: &[$S:ty], $target:ident: &mut [$T:ty]) {
+            $(fast $variant:ident($($feature:tt),+) => $fast:path,)*
+            scalar => $scalar:path,
+        }
+        $test:ident on $samples:expr, in $Block:ty
+    ) => {
+        fn $name($source: &[$S], $target: &mut [$T]) {
+            $(
+                #[cfg(target_arch = "x86_64")]
+                if $(std::arch::is_x86_feature_detected!($feature))&&+ {
+                    // SAFETY: every feature that the function enables was just found on this processor.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        return $fast($source, $target);
+                    }
+                }
+            )*
+            $scalar($source, $target)
+        }
+
+        #[cfg(test)]
+        #[test]
+        fn $test() {
+            #[allow(unused_mut)]
+            let mut agreement = $crate::dispatch::Agreement::<$S, $T>::of::<$Block>($samples, $scalar);
+            $(
+                #[cfg(target_arch = "x86_64")]
+                if $(std::arch::is_x86_feature_detected!($feature))&&+ {
+                    // SAFETY: every feature that the function enables was just found on this processor.
+                    #[allow(unsafe_code)]
+                    agreement.check(stringify!($variant), |source, target| unsafe { $fast(source, target) });
+                } else {
+                    agreement.skip(stringify!($variant));
+                }
+            )*
+            agreement.finish();
+        }
+    };
+}
+
+#[cfg(test)]
+pub(crate) use agreement::Agreement;
+
+#[cfg(test)]
+mod agreement {
+    use crate::{Block, DType};
+
+    /// What a row is made of, on either side of a codec.
+    pub(crate) trait Element: Copy + Default {
+        /// Elements of one block.
+        fn per_block(dtype: DType) -> usize;
+        fn bits(self) -> u32;
+        /// Differs from the bits of the default, so that an element left unwritten is seen.
+        fn poison() -> Self;
+    }
+
+    impl Element for u8 {
+        fn per_block(dtype: DType) -> usize {
+            dtype.block_bytes()
+        }
+        fn bits(self) -> u32 {
+            self.into()
+        }
+        fn poison() -> u8 {
+            0xA5
+        }
+    }
+
+    impl Element for f32 {
+        fn per_block(dtype: DType) -> usize {
+            dtype.block_len()
+        }
+        fn bits(self) -> u32 {
+            self.to_bits()
+        }
+        fn poison() -> f32 {
+            f32::from_bits(0x7FA5_A5A5)
+        }
+    }
+
+    /// One function's scalar results, against which its other variants are held.
+    pub(crate) struct Agreement<S, T> {
+        dtype: DType,
+        source: Vec<S>,
+        scalar: fn(&[S], &mut [T]),
+        faults: Vec<String>,
+    }
+
+    impl<S: Element, T: Element> Agreement<S, T> {
+        pub(crate) fn of<B: Block>(source: Vec<S>, scalar: fn(&[S], &mut [T])) -> Agreement<S, T> {
+            let dtype = B::DTYPE;
+            assert!(source.len() >= 64 * S::per_block(dtype), "too few samples to mean anything");
+            assert!(source.len().is_multiple_of(S::per_block(dtype)), "samples end inside a block");
+            Agreement { dtype, source, scalar, faults: Vec::new() }
+        }
+
+        /// Runs the variant on the first 0 ..= 40 blocks, for its tails, and on all.
+        pub(crate) fn check(&mut self, variant: &str, run: impl Fn(&[S], &mut [T])) {
+            let all = self.source.len() / S::per_block(self.dtype);
+            for blocks in (0..=40).chain([all]) {
+                let source = &self.source[..blocks * S::per_block(self.dtype)];
+                let expected = fill(source, self.dtype, blocks, self.scalar);
+                let found = fill(source, self.dtype, blocks, &run);
+                let differing = expected.iter().zip(&found).position(|(a, b)| a.bits() != b.bits());
+                if let Some(place) = differing {
+                    let block = place / T::per_block(self.dtype);
+                    let (a, b) = (expected[place].bits(), found[place].bits());
+                    self.faults.push(format!("{variant}, {blocks} blocks: block {block}, place {place}: {a:#x} is {b:#x}"));
+                }
+            }
+        }
+
+        pub(crate) fn skip(&self, variant: &str) {
+            #[allow(clippy::print_stderr, reason = "a skipped variant is said")]
+            {
+                eprintln!("skipped: the {variant} variant of {}, which this machine cannot run", self.dtype);
+            }
+        }
+
+        pub(crate) fn finish(self) {
+            assert!(self.faults.is_empty(), "{} variants differ from the rule:\n{}", self.dtype, self.faults.join("\n"));
+        }
+    }
+
+    fn fill<S, T: Element>(source: &[S], dtype: DType, blocks: usize, run: impl Fn(&[S], &mut [T])) -> Vec<T> {
+        let mut target = vec![T::poison(); blocks * T::per_block(dtype)];
+        run(source, &mut target);
+        target
+    }
+}

@@ -1,0 +1,80 @@
+//! `q4_0`: 32 weights in 4 bits each and one scale, 4.5 bits a weight.
+//!
+//! ```text
+//!   0     2                                  18
+//!  ┌─────┬──────────────────────────────────┐
+//!  │ d   │ 16 bytes of code pairs           │   d: f16, little-endian
+//!  └─────┴──────────────────────────────────┘   code j low, code j + 16 high in byte j
+//! ```
+//!
+//! weight = d * (code - 8). The weight of largest magnitude lands on code 0, so that the scale carries its sign.
+
+use crate::codec::{decode_blocks, encode_blocks};
+use crate::scale::{LEN, reciprocal, signed_extreme, truncate};
+use crate::{Block, DType, f16, nibbles};
+
+pub(crate) const BYTES: usize = f16::BYTES + nibbles::BYTES;
+const _: () = assert!(BYTES == Q4_0::DTYPE.block_bytes() && LEN == Q4_0::DTYPE.block_len());
+
+/// Four bits around zero, one scale for 32 weights.
+pub struct Q4_0;
+
+impl Block for Q4_0 {
+    const DTYPE: DType = DType::Q4_0;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
+            let (scale, codes) = read(block);
+            *weights = codes.map(|code| f64::from(scale) * f64::from(code));
+        });
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+}
+
+/// The scale and the codes less 8.
+#[inline(always)]
+fn read(block: &[u8; BYTES]) -> (f32, [i8; LEN]) {
+    let [d0, d1, pairs @ ..] = block;
+    (f16::widen([*d0, *d1]), nibbles::unpack(pairs).map(|code| code as i8 - 8))
+}
+
+fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+    decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f32; LEN]| {
+        let (scale, codes) = read(block);
+        *weights = codes.map(|code| scale * f32::from(code));
+    });
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
+        let scale = signed_extreme(weights) / -8.0;
+        let inverse = reciprocal(scale);
+        let codes = weights.map(|weight| truncate(weight * inverse + 8.5).min(15) as u8);
+        let [d0, d1, pairs @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        *pairs = nibbles::pack(&codes);
+    });
+}
+
+dispatch! {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+        fast avx2("avx2", "f16c") => crate::avx2::q4_0::decode,
+        scalar => decode_scalar,
+    }
+    decode_variants_agree on crate::samples::encoded(DType::Q4_0), in Q4_0
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        fast avx2("avx2", "f16c") => crate::avx2::q4_0::encode,
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::weights(), in Q4_0
+}

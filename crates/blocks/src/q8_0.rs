@@ -1,0 +1,87 @@
+//! `q8_0`: 32 weights in 8 bits each and one scale, 8.5 bits a weight.
+//!
+//! ```text
+//!   0     2                                               34
+//!  ┌─────┬───────────────────────────────────────────────┐
+//!  │ d   │ 32 codes, i8                                  │   d: f16, little-endian
+//!  └─────┴───────────────────────────────────────────────┘
+//! ```
+//!
+//! weight = d * code. The largest magnitude lands on 127 or -127; -128 is never written, but read.
+
+use crate::codec::{decode_blocks, encode_blocks};
+use crate::scale::{LEN, magnitude_max, reciprocal, round};
+use crate::{Block, DType, f16};
+
+pub(crate) const BYTES: usize = f16::BYTES + LEN;
+const _: () = assert!(BYTES == Q8_0::DTYPE.block_bytes() && LEN == Q8_0::DTYPE.block_len());
+
+/// Eight bits around zero, one scale for 32 weights.
+pub struct Q8_0;
+
+impl Block for Q8_0 {
+    const DTYPE: DType = DType::Q8_0;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
+            let (scale, codes) = read(block);
+            *weights = codes.map(|code| f64::from(scale) * f64::from(code));
+        });
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+}
+
+/// The scale and the codes.
+#[inline(always)]
+fn read(block: &[u8; BYTES]) -> (f32, [i8; LEN]) {
+    let [d0, d1, codes @ ..] = block;
+    let codes: &[u8; LEN] = codes;
+    (f16::widen([*d0, *d1]), codes.map(|code| code as i8))
+}
+
+/// The unrounded scale of a block and its codes; shared with `q8_1`.
+#[inline(always)]
+pub(crate) fn scale_and_codes(weights: &[f32; LEN]) -> (f32, [i8; LEN]) {
+    let scale = magnitude_max(weights) / 127.0;
+    let inverse = reciprocal(scale);
+    (scale, weights.map(|weight| round(weight * inverse)))
+}
+
+fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+    decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f32; LEN]| {
+        let (scale, codes) = read(block);
+        *weights = codes.map(|code| scale * f32::from(code));
+    });
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
+        let (scale, rounded) = scale_and_codes(weights);
+        let [d0, d1, codes @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        *codes = rounded.map(|code| code as u8);
+    });
+}
+
+dispatch! {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+        fast avx2("avx2", "f16c") => crate::avx2::q8_0::decode,
+        scalar => decode_scalar,
+    }
+    decode_variants_agree on crate::samples::encoded(DType::Q8_0), in Q8_0
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        fast avx2("avx2", "f16c") => crate::avx2::q8_0::encode,
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::weights(), in Q8_0
+}

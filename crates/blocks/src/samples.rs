@@ -1,0 +1,97 @@
+//! Inputs on which variants of a function must agree: every bit pattern where they can be counted, hard ones elsewhere.
+
+use crate::DType;
+use crate::scale::LEN;
+
+/// SplitMix64 with a fixed seed: the same inputs on every run.
+struct Random(u64);
+
+impl Random {
+    const SEED: u64 = 0x7275_6575_7020_3031;
+
+    fn new() -> Random {
+        Random(Random::SEED)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    /// Uniform in -1 .. 1.
+    fn signed_unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// All 65536 patterns of a two-byte number.
+pub(crate) fn all_halves() -> Vec<u8> {
+    (0..=u16::MAX).flat_map(u16::to_le_bytes).collect()
+}
+
+/// Every f16 and bf16 number, the points halfway between neighbours, the f32 numbers on either side of all these, and random
+/// bit patterns: NaN payloads, infinities, subnormals and zeros of both signs are among them.
+pub(crate) fn around_halves() -> Vec<f32> {
+    let mut bits: Vec<u32> = Vec::new();
+    for pattern in 0..=u16::MAX {
+        let half = half::f16::from_bits(pattern).to_f32().to_bits();
+        let brain = u32::from(pattern) << 16;
+        for center in [half, half.wrapping_add(0x1000), brain, brain.wrapping_add(0x8000)] {
+            bits.extend([center.wrapping_sub(1), center, center.wrapping_add(1)]);
+        }
+    }
+    let mut random = Random::new();
+    bits.extend((0..100_000).map(|_| random.next() as u32));
+    bits.into_iter().map(f32::from_bits).collect()
+}
+
+/// Blocks of every f16 scale (NaN and infinities too) with random codes, and a block of each single byte value.
+pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
+    let mut random = Random::new();
+    let mut bytes = Vec::new();
+    for scale in 0..=u16::MAX {
+        bytes.extend(scale.to_le_bytes());
+        bytes.extend((2..dtype.block_bytes()).map(|_| random.next() as u8));
+    }
+    for value in 0..=u8::MAX {
+        bytes.extend(std::iter::repeat_n(value, dtype.block_bytes()));
+    }
+    bytes
+}
+
+/// Blocks of weights: ordinary ones in every size that f32 has, ties, repeated extremes, zeros of both signs, subnormals,
+/// random bit patterns, and single NaNs and infinities among ordinary weights.
+pub(crate) fn weights() -> Vec<f32> {
+    let mut random = Random::new();
+    let mut weights = Vec::new();
+    for exponent in -149..=127 {
+        for _ in 0..8 {
+            weights.extend((0..LEN).map(|_| random.signed_unit() * 2f32.powi(exponent)));
+        }
+    }
+    for exponent in [-20, -3, 0, 6] {
+        for steps in [8u64, 16, 127, 128, 254] {
+            for _ in 0..32 {
+                let tie = |random: &mut Random| (random.next() % (2 * steps + 1)) as f32 - steps as f32;
+                weights.extend((0..LEN).map(|_| tie(&mut random) * 0.5 * 2f32.powi(exponent)));
+            }
+        }
+    }
+    for _ in 0..512 {
+        weights.extend((0..LEN).map(|_| f32::from_bits(random.next() as u32)));
+    }
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN, f32::from_bits(1), 1.0, -1.0] {
+        for place in 0..LEN {
+            let start = weights.len();
+            weights.extend((0..LEN).map(|_| random.signed_unit()));
+            weights[start + place] = special;
+            weights[start + (place + 5) % LEN] = -special;
+            weights.extend((0..LEN).map(|j| if j == place { special } else { 0.0 }));
+        }
+        weights.extend([special; LEN]);
+    }
+    weights
+}

@@ -1,0 +1,218 @@
+//! Output files that are either the old one or the complete new one, whatever happens in between.
+//!
+//! ```text
+//! create ── .NAME.XXXXXXXX.partial beside NAME: exclusive, locked ── preallocate ── write ── commit:
+//!             sync ── inputs unchanged? ── rename over NAME ── sync the folder
+//! ```
+//!
+//! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process left behind
+//! has no lock any more and is removed by the next writer of the same name.
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("answer.txt");
+//! use trueup_formats::AtomicFile;
+//!
+//! let mut file = AtomicFile::create(&path, &[])?;
+//! file.write_all(b"42")?;
+//! assert!(!path.exists());
+//! file.commit()?;
+//! assert_eq!(std::fs::read(&path)?, b"42");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod live;
+mod stale;
+
+use crate::error::{Error, Result};
+use crate::source_file::{FileStamp, SourceFile, kind_name};
+use live::LivePartial;
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Random characters in the name of a partial file.
+const RANDOM_CHARS: usize = 8;
+
+/// Longest part of the output's name that its partial file repeats, so that both are valid names (255 bytes on most systems).
+const NAME_BYTES_MAX: usize = 200;
+
+/// Attempts to get a partial file that no other process has just taken for a stale one.
+const CREATE_ATTEMPTS: usize = 16;
+
+/// A file that appears under its name only when it is complete.
+#[derive(Debug)]
+pub struct AtomicFile {
+    path: PathBuf,
+    folder: PathBuf,
+    partial: NamedTempFile,
+    inputs: Vec<FileStamp>,
+    /// Where `write_all` goes on.
+    position: u64,
+    /// Declared last: the partial file is gone before it leaves the list.
+    _live: LivePartial,
+}
+
+impl AtomicFile {
+    /// Starts a new version of `path`. `inputs` are the files it is made from: none of them may be `path` itself, and
+    /// [`commit`](AtomicFile::commit) fails when one has changed by then. A link at `path` is followed.
+    pub fn create(path: impl AsRef<Path>, inputs: &[&SourceFile]) -> Result<AtomicFile> {
+        let path = std::fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned());
+        let inputs: Vec<FileStamp> = inputs.iter().map(|input| input.stamp().clone()).collect();
+        check_target(&path, &inputs)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+        let prefix = partial_prefix(&path)?;
+        stale::remove(&folder, &prefix);
+        let (partial, live) = create_partial(&path, &folder, &prefix)?;
+        Ok(AtomicFile { path, folder, partial, inputs, position: 0, _live: live })
+    }
+
+    /// The name that the file will have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Claims `bytes` of disk space, so that a full disk is known before the work is done. The file then has that size.
+    pub fn preallocate(&mut self, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(self.file(), FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file().set_len(bytes).map_err(|error| self.fault(error, bytes)),
+            Err(errno) => Err(self.fault(errno.into(), bytes)),
+        }
+    }
+
+    /// Writes after what `write_all` wrote before.
+    pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write_at(self.position, bytes)?;
+        self.position = self.position.saturating_add(len(bytes));
+        Ok(())
+    }
+
+    /// Writes at a place; several threads may write to different places at once.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file().write_all_at(bytes, offset).map_err(|error| self.fault(error, len(bytes)))
+    }
+
+    /// Makes the file appear under its name, complete and on the disk.
+    pub fn commit(self) -> Result<()> {
+        AtomicFile::commit_all(vec![self])
+    }
+
+    /// Makes several files appear: all are complete on the disk before the first gets its name, and the first of the list gets
+    /// its name last, since it is the one that leads to the others.
+    pub fn commit_all(files: Vec<AtomicFile>) -> Result<()> {
+        for file in &files {
+            file.file().sync_all().map_err(|error| file.fault(error, 0))?;
+        }
+        for file in &files {
+            file.inputs.iter().try_for_each(FileStamp::unchanged)?;
+            check_target(&file.path, &file.inputs)?;
+        }
+        for file in files.into_iter().rev() {
+            let AtomicFile { path, folder, partial, .. } = file;
+            partial.persist(&path).map_err(|error| write_error(&path, &folder, error.error, 0))?;
+            let synced = File::open(&folder).and_then(|folder| folder.sync_all());
+            // Some file systems cannot sync a folder; the rename is done all the same.
+            synced.or_else(|error| if error.kind() == io::ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
+                .map_err(|error| write_error(&path, &folder, error, 0))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the partial files of this process and lets it create no more: for the moment before a signal ends it.
+    pub fn remove_all_live() {
+        live::remove_all();
+    }
+
+    fn file(&self) -> &File {
+        self.partial.as_file()
+    }
+
+    fn fault(&self, error: io::Error, bytes: u64) -> Error {
+        write_error(&self.path, &self.folder, error, bytes)
+    }
+}
+
+fn len(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+/// An output may replace a regular file that is none of the inputs, and nothing else.
+fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
+    let Ok(facts) = std::fs::metadata(path) else { return Ok(()) };
+    if !facts.is_file() {
+        return Err(Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("name a file"));
+    }
+    if inputs.iter().any(|input| input.is_same_file(&facts)) {
+        return Err(Error::new(path, "the output is the same file as an input").help("choose another name for the output"));
+    }
+    Ok(())
+}
+
+/// `.NAME.`, from the last part of the path.
+fn partial_prefix(path: &Path) -> Result<OsString> {
+    let name = path.file_name().ok_or_else(|| Error::new(path, "expected the name of a file, found none").help("name a file"))?;
+    let kept = name.as_bytes().get(..NAME_BYTES_MAX).unwrap_or(name.as_bytes());
+    Ok(OsString::from_vec([b".", kept, b"."].concat()))
+}
+
+/// A new locked file. A file without its lock may be taken for a stale one and removed between its creation and its locking:
+/// it then has no name any more and another is made.
+fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(NamedTempFile, LivePartial)> {
+    for _ in 0..CREATE_ATTEMPTS {
+        let create = || {
+            tempfile::Builder::new()
+                .prefix(prefix)
+                .suffix(stale::SUFFIX)
+                .rand_bytes(RANDOM_CHARS)
+                // As for any new file: less what the process masks.
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(folder)
+        };
+        let (partial, live) = live::create(create).map_err(|error| write_error(path, folder, error, 0))?;
+        match rustix::fs::flock(partial.as_file(), FlockOperation::NonBlockingLockExclusive) {
+            // Held for a moment by a process that looks for stale files.
+            Err(Errno::WOULDBLOCK) => continue,
+            // A file system without locks: other writers of the same name are told apart by their random parts alone.
+            Ok(()) | Err(_) => (),
+        }
+        let facts = partial.as_file().metadata().map_err(|error| write_error(path, folder, error, 0))?;
+        if facts.nlink() > 0 {
+            return Ok((partial, live));
+        }
+    }
+    Err(Error::new(path, "its partial file was removed by another process again and again").help("stop the other process"))
+}
+
+/// What a failed write means, with the numbers that help; `bytes` is what it needed, or 0.
+fn write_error(path: &Path, folder: &Path, error: io::Error, bytes: u64) -> Error {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let needed = if bytes > 0 { format!("{bytes} bytes needed, ") } else { String::new() };
+    match errno {
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            let available = rustix::fs::statvfs(folder).map_or_else(
+                |_| "an unknown number".to_owned(),
+                |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
+            );
+            Error::new(path, format!("no space left on the disk: {needed}{available} bytes available"))
+                .help("make room or write to another disk; the old file, if any, is as it was")
+        }
+        Some(Errno::ROFS) => {
+            Error::new(path, "cannot be written: the file system is read-only").help("write to another folder")
+        }
+        Some(Errno::FBIG) => Error::new(path, format!("cannot be written: {needed}more than a file may have here"))
+            .help("raise the limit (ulimit -f), use another file system, or split the file"),
+        Some(Errno::IO) => Error::new(path, "cannot be written: the disk reported an input/output error")
+            .help("check the disk; the old file, if any, is as it was"),
+        _ => Error::new(path, format!("cannot be written: {error}")),
+    }
+}

@@ -1,0 +1,53 @@
+//! The partial files that this process has open, so that a signal can remove them.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tempfile::NamedTempFile;
+
+static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), ended: false });
+
+struct Live {
+    paths: Vec<PathBuf>,
+    /// Set when the process is about to end: no partial file may appear any more.
+    ended: bool,
+}
+
+/// One entry of the list; leaves it when dropped.
+#[derive(Debug)]
+pub(super) struct LivePartial(PathBuf);
+
+/// Creates a file and lists it, in one step as seen by [`remove_all`].
+pub(super) fn create(
+    create: impl FnOnce() -> io::Result<NamedTempFile>,
+) -> io::Result<(NamedTempFile, LivePartial)> {
+    let mut live = lock();
+    if live.ended {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "the program is ending"));
+    }
+    let partial = create()?;
+    live.paths.push(partial.path().to_owned());
+    let entry = LivePartial(partial.path().to_owned());
+    Ok((partial, entry))
+}
+
+/// Removes every listed file.
+pub(super) fn remove_all() {
+    let mut live = lock();
+    live.ended = true;
+    for path in live.paths.drain(..) {
+        // One that was renamed a moment ago is no longer there: it is complete.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+impl Drop for LivePartial {
+    fn drop(&mut self) {
+        lock().paths.retain(|path| *path != self.0);
+    }
+}
+
+/// The list is whole after every step, so a panic elsewhere does not spoil it.
+fn lock() -> MutexGuard<'static, Live> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,258 @@
+//! How text is cut into words before merging: `pre_tokenizer` of `tokenizer.json`, run as it stands.
+//!
+//! ```text
+//! "Hello  world" ── split by pattern ──> "Hello" " " " world" ── bytes to alphabet ──> "Hello" "Ġ" "Ġworld"
+//! ```
+//!
+//! Every kind comes down to three steps: put something before a word, split by a pattern, write bytes as characters.
+
+use crate::byte_alphabet;
+use crate::pattern::{Behavior, Pattern, Searcher};
+use serde::{Deserialize, Serialize};
+
+/// The pattern that `ByteLevel` applies unless told otherwise (published GPT-2 encoder).
+pub(crate) const GPT2_PATTERN: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// One pre-tokenizer, in the words of `tokenizer.json`. A kind that is not here is refused by name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum PreTokenizer {
+    /// One after the other.
+    Sequence {
+        /// The steps.
+        pretokenizers: Vec<PreTokenizer>,
+    },
+    /// Cuts by a pattern.
+    Split {
+        /// What is searched.
+        pattern: Pattern,
+        /// What becomes of the matches.
+        behavior: Behavior,
+        /// Whether the text between the matches counts as the match.
+        #[serde(default)]
+        invert: bool,
+    },
+    /// Writes bytes in the printable alphabet, after cutting as GPT-2 does.
+    ByteLevel {
+        /// Whether a word that does not begin with a space gets one.
+        #[serde(default = "yes")]
+        add_prefix_space: bool,
+        /// Whether it cuts by the GPT-2 pattern.
+        #[serde(default = "yes")]
+        use_regex: bool,
+    },
+    /// Spaces become a visible mark.
+    Metaspace {
+        /// The mark.
+        #[serde(default = "lower_block")]
+        replacement: char,
+        /// Which words get a mark in front.
+        #[serde(default)]
+        prepend_scheme: PrependScheme,
+        /// Whether it cuts before each mark.
+        #[serde(default = "yes")]
+        split: bool,
+    },
+    /// Cuts numbers out.
+    Digits {
+        /// Each digit by itself.
+        #[serde(default)]
+        individual_digits: bool,
+    },
+    /// Cuts punctuation out.
+    Punctuation {
+        /// What becomes of it.
+        #[serde(default = "isolated")]
+        behavior: Behavior,
+    },
+    /// Words and runs of punctuation, white space dropped.
+    Whitespace,
+    /// Cut at white space, which is dropped.
+    WhitespaceSplit,
+    /// Cut at one character, which is dropped.
+    CharDelimiterSplit {
+        /// The character.
+        delimiter: char,
+    },
+}
+
+/// Which words `Metaspace` puts its mark before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrependScheme {
+    /// The one at the very start of the text.
+    First,
+    /// None.
+    Never,
+    /// Each part between added tokens.
+    #[default]
+    Always,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn lower_block() -> char {
+    '▁'
+}
+
+fn isolated() -> Behavior {
+    Behavior::Isolated
+}
+
+/// A pre-tokenizer ready to run.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Split { searcher: Searcher, behavior: Behavior, invert: bool },
+    PrefixSpace,
+    Mark { mark: char, scheme: PrependScheme },
+    Bytes,
+}
+
+/// Flattens sequences and compiles patterns.
+pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    let mut waiting: Vec<&PreTokenizer> = pre_tokenizer.into_iter().collect();
+    while let Some(next) = waiting.pop() {
+        match next {
+            PreTokenizer::Sequence { pretokenizers } => waiting.extend(pretokenizers.iter().rev()),
+            PreTokenizer::Split { pattern, behavior, invert } => {
+                steps.push(Step::Split { searcher: Searcher::new(pattern)?, behavior: *behavior, invert: *invert });
+            }
+            PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
+                if *add_prefix_space {
+                    steps.push(Step::PrefixSpace);
+                }
+                if *use_regex {
+                    steps.push(split(GPT2_PATTERN, Behavior::Isolated, false)?);
+                }
+                steps.push(Step::Bytes);
+            }
+            PreTokenizer::Metaspace { replacement, prepend_scheme, split } => {
+                steps.push(Step::Mark { mark: *replacement, scheme: *prepend_scheme });
+                if *split {
+                    let searcher = Searcher::new(&Pattern::String(replacement.to_string()))?;
+                    steps.push(Step::Split { searcher, behavior: Behavior::MergedWithNext, invert: false });
+                }
+            }
+            PreTokenizer::Digits { individual_digits } => {
+                let behavior = if *individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
+                steps.push(split(r"\p{N}", behavior, false)?);
+            }
+            PreTokenizer::Punctuation { behavior } => {
+                steps.push(split(r"[\p{P}\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e]", *behavior, false)?);
+            }
+            PreTokenizer::Whitespace => steps.push(split(r"\w+|[^\w\s]+", Behavior::Removed, true)?),
+            PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false)?),
+            PreTokenizer::CharDelimiterSplit { delimiter } => {
+                let searcher = Searcher::new(&Pattern::String(delimiter.to_string()))?;
+                steps.push(Step::Split { searcher, behavior: Behavior::Removed, invert: false });
+            }
+        }
+    }
+    Ok(steps)
+}
+
+fn split(pattern: &str, behavior: Behavior, invert: bool) -> Result<Step, String> {
+    Ok(Step::Split { searcher: Searcher::new(&Pattern::Regex(pattern.to_owned()))?, behavior, invert })
+}
+
+/// Cuts `text` into words; `at_start` says that it stands at the very start of the input.
+pub(crate) fn words(steps: &[Step], text: &str, at_start: bool) -> Result<Vec<String>, String> {
+    let mut words = vec![text.to_owned()];
+    for step in steps {
+        words = match step {
+            Step::Split { searcher, behavior, invert } => {
+                let mut cut = Vec::new();
+                for word in &words {
+                    cut.extend(searcher.split(word, *behavior, *invert)?.into_iter().map(str::to_owned));
+                }
+                cut
+            }
+            Step::PrefixSpace => words.into_iter().map(|word| prefixed(word, ' ')).collect(),
+            Step::Mark { mark, scheme } => {
+                words.into_iter().enumerate().map(|(i, word)| marked(word, *mark, *scheme, at_start && i == 0)).collect()
+            }
+            Step::Bytes => words.iter().map(|word| byte_alphabet::encode(word)).collect(),
+        };
+    }
+    words.retain(|word| !word.is_empty());
+    Ok(words)
+}
+
+fn prefixed(word: String, mark: char) -> String {
+    if word.starts_with(mark) { word } else { format!("{mark}{word}") }
+}
+
+fn marked(word: String, mark: char, scheme: PrependScheme, first: bool) -> String {
+    let word = word.replace(' ', mark.encode_utf8(&mut [0; 4]));
+    match scheme {
+        PrependScheme::Always => prefixed(word, mark),
+        PrependScheme::First if first => prefixed(word, mark),
+        PrependScheme::First | PrependScheme::Never => word,
+    }
+}
+
+/// Whether any step writes bytes in the printable alphabet.
+pub(crate) fn is_byte_level(pre_tokenizer: Option<&PreTokenizer>) -> bool {
+    let mut waiting: Vec<&PreTokenizer> = pre_tokenizer.into_iter().collect();
+    while let Some(next) = waiting.pop() {
+        match next {
+            PreTokenizer::ByteLevel { .. } => return true,
+            PreTokenizer::Sequence { pretokenizers } => waiting.extend(pretokenizers),
+            PreTokenizer::Split { .. }
+            | PreTokenizer::Metaspace { .. }
+            | PreTokenizer::Digits { .. }
+            | PreTokenizer::Punctuation { .. }
+            | PreTokenizer::Whitespace
+            | PreTokenizer::WhitespaceSplit
+            | PreTokenizer::CharDelimiterSplit { .. } => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(json: &str, text: &str) -> Vec<String> {
+        let pre_tokenizer: PreTokenizer = serde_json::from_str(json).unwrap();
+        words(&compile(Some(&pre_tokenizer)).unwrap(), text, true).unwrap()
+    }
+
+    /// Expected values from the documentation of the tokenizers library's pre-tokenizers.
+    #[test]
+    fn each_kind() {
+        let cases: &[(&str, &str, &[&str])] = &[
+            (r#"{"type":"Whitespace"}"#, "Hey man!", &["Hey", "man", "!"]),
+            (r#"{"type":"WhitespaceSplit"}"#, "Hey man!", &["Hey", "man!"]),
+            (r#"{"type":"Digits","individual_digits":true}"#, "a123 b", &["a", "1", "2", "3", " b"]),
+            (r#"{"type":"Digits","individual_digits":false}"#, "a123 b", &["a", "123", " b"]),
+            (r#"{"type":"Punctuation"}"#, "Hey friend!!", &["Hey friend", "!", "!"]),
+            (r#"{"type":"CharDelimiterSplit","delimiter":"x"}"#, "axbx", &["a", "b"]),
+            (
+                r#"{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}"#,
+                "Hello my friend",
+                &["ĠHello", "Ġmy", "Ġfriend"],
+            ),
+            (
+                r#"{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true}"#,
+                "Hey my friend",
+                &["▁Hey", "▁my", "▁friend"],
+            ),
+            (r#"{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false}"#, "a b", &["a▁b"]),
+        ];
+        for (json, text, expected) in cases {
+            assert_eq!(&run(json, text), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn long_runs_of_space_are_cut() {
+        let text = " ".repeat(200_000);
+        assert_eq!(run(r#"{"type":"ByteLevel","add_prefix_space":false}"#, &text).len(), 1);
+    }
+}
