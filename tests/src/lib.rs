@@ -1,1 +1,19 @@
-//! Shared by the end-to-end tests.
+//! What the end-to-end tests share: the fixtures, their goldens, and copies of them in other storage.
+
+mod fixture;
+mod llama2c;
+mod storage;
+
+pub use fixture::{Fixture, Prompt, Text, fixture, fixtures, root, stories};
+pub use llama2c::{Version, write_llama2c};
+pub use storage::{Storage, write_variant};
+
+/// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN anywhere
+/// gives infinity.
+pub fn nmse(got: &[f64], reference: &[f64]) -> f64 {
+    assert_eq!(got.len(), reference.len(), "both sides have the same number of elements");
+    let error: f64 = got.iter().zip(reference).map(|(y, r)| (y - r).powi(2)).sum();
+    let energy: f64 = reference.iter().map(|r| r * r).sum();
+    let nmse = error / energy;
+    if nmse.is_nan() { f64::INFINITY } else { nmse }
+}

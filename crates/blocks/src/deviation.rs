@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  source  ┐            ┌ lane 0: sums of (s-d)^2, s*d, s*s, d*d, largest |s-d| ┐
-//!  decoded ┴─element i─▶│ ...            i modulo 8                             ├─in order─▶ rmse, cosine, max_abs
-//!                       └ lane 7                                                ┘
+//!  decoded ┴─element i─▶│ ...            i modulo 4                             ├─in order─▶ rmse, cosine, max_abs
+//!                       └ lane 3                                                ┘
 //! ```
 //!
-//! Sums are f64. Their order is fixed by the calls alone: sums over rows that several threads took are the same as long as
-//! rows are added, or merged, in the same order.
+//! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in order,
+//! the numbers are the same for any number of threads.
 
-const LANES: usize = 8;
+const LANES: usize = 4;
 
 /// Distance of decoded weights from their source.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -20,7 +20,7 @@ pub struct Deviation {
     pub cosine: f64,
     /// Largest |source - decoded|.
     pub max_abs: f64,
-    /// Weights that are NaN or infinite on either side. They are in no other number here: unless this is 0, the others
+    /// Places that are NaN or infinite on either side. They are in no other number here: unless this is 0, the others
     /// describe only the rest.
     pub not_finite: u64,
 }
@@ -28,41 +28,13 @@ pub struct Deviation {
 /// Running sums over any number of rows.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct DeviationSums {
-    lanes: [Lane; LANES],
+    squared_error: [f64; LANES],
+    product: [f64; LANES],
+    source_squared: [f64; LANES],
+    decoded_squared: [f64; LANES],
+    max_abs: [f64; LANES],
     count: u64,
     not_finite: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Lane {
-    squared_error: f64,
-    product: f64,
-    source_squared: f64,
-    decoded_squared: f64,
-    max_abs: f64,
-}
-
-impl Lane {
-    #[inline(always)]
-    fn add(&mut self, source: f32, decoded: f32) {
-        let finite = source.is_finite() & decoded.is_finite();
-        let source = f64::from(if finite { source } else { 0.0 });
-        let decoded = f64::from(if finite { decoded } else { 0.0 });
-        let error = source - decoded;
-        self.squared_error += error * error;
-        self.product += source * decoded;
-        self.source_squared += source * source;
-        self.decoded_squared += decoded * decoded;
-        self.max_abs = if error.abs() > self.max_abs { error.abs() } else { self.max_abs };
-    }
-
-    fn merge(&mut self, other: &Lane) {
-        self.squared_error += other.squared_error;
-        self.product += other.product;
-        self.source_squared += other.source_squared;
-        self.decoded_squared += other.decoded_squared;
-        self.max_abs = self.max_abs.max(other.max_abs);
-    }
 }
 
 impl DeviationSums {
@@ -71,25 +43,44 @@ impl DeviationSums {
         assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
         let (sources, source_rest) = source.as_chunks::<LANES>();
         let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
-        let mut lanes = self.lanes;
-        for (sources, decodeds) in sources.iter().zip(decodeds) {
-            for ((lane, &source), &decoded) in lanes.iter_mut().zip(sources).zip(decodeds) {
-                lane.add(source, decoded);
-            }
+        // A copy, which the compiler keeps in registers over the loop.
+        let mut sums = *self;
+        for (source, decoded) in sources.iter().zip(decodeds) {
+            sums.add_lanes(source, decoded);
         }
-        for ((lane, &source), &decoded) in lanes.iter_mut().zip(source_rest).zip(decoded_rest) {
-            lane.add(source, decoded);
+        // Zeros in the lanes that have no weight any more add nothing.
+        let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
+        source[..source_rest.len()].copy_from_slice(source_rest);
+        decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
+        sums.add_lanes(&source, &decoded);
+        sums.count += (LANES * sources.len() + source_rest.len()) as u64;
+        *self = sums;
+    }
+
+    #[inline(always)]
+    fn add_lanes(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
+        for lane in 0..LANES {
+            let finite = source[lane].is_finite() & decoded[lane].is_finite();
+            let source = f64::from(if finite { source[lane] } else { 0.0 });
+            let decoded = f64::from(if finite { decoded[lane] } else { 0.0 });
+            let error = source - decoded;
+            self.squared_error[lane] += error * error;
+            self.product[lane] += source * decoded;
+            self.source_squared[lane] += source * source;
+            self.decoded_squared[lane] += decoded * decoded;
+            self.max_abs[lane] = if error.abs() > self.max_abs[lane] { error.abs() } else { self.max_abs[lane] };
+            self.not_finite += u64::from(!finite);
         }
-        self.lanes = lanes;
-        self.count += source.len() as u64;
-        let both_finite = |(source, decoded): (&f32, &f32)| source.is_finite() & decoded.is_finite();
-        self.not_finite += source.iter().zip(decoded).map(|pair| u64::from(!both_finite(pair))).sum::<u64>();
     }
 
     /// Adds the sums of `other`, which stand for rows after these.
     pub fn merge(&mut self, other: &DeviationSums) {
-        for (lane, other) in self.lanes.iter_mut().zip(&other.lanes) {
-            lane.merge(other);
+        for lane in 0..LANES {
+            self.squared_error[lane] += other.squared_error[lane];
+            self.product[lane] += other.product[lane];
+            self.source_squared[lane] += other.source_squared[lane];
+            self.decoded_squared[lane] += other.decoded_squared[lane];
+            self.max_abs[lane] = self.max_abs[lane].max(other.max_abs[lane]);
         }
         self.count += other.count;
         self.not_finite += other.not_finite;
@@ -97,18 +88,21 @@ impl DeviationSums {
 
     /// The numbers so far; all zero and cosine 1 before the first weight.
     pub fn deviation(&self) -> Deviation {
-        let mut total = Lane::default();
-        for lane in &self.lanes {
-            total.merge(lane);
-        }
         let finite = self.count - self.not_finite;
-        let rmse = if finite == 0 { 0.0 } else { (total.squared_error / finite as f64).sqrt() };
-        let cosine = match (total.source_squared == 0.0, total.decoded_squared == 0.0) {
+        let total = |lanes: &[f64; LANES]| lanes.iter().sum::<f64>();
+        let (source_squared, decoded_squared) = (total(&self.source_squared), total(&self.decoded_squared));
+        let rmse = if finite == 0 { 0.0 } else { (total(&self.squared_error) / finite as f64).sqrt() };
+        let cosine = match (source_squared == 0.0, decoded_squared == 0.0) {
             (true, true) => 1.0,
             (true, false) | (false, true) => 0.0,
-            (false, false) => total.product / (total.source_squared.sqrt() * total.decoded_squared.sqrt()),
+            (false, false) => total(&self.product) / (source_squared.sqrt() * decoded_squared.sqrt()),
         };
-        Deviation { rmse, cosine, max_abs: total.max_abs, not_finite: self.not_finite }
+        Deviation {
+            rmse,
+            cosine,
+            max_abs: self.max_abs.iter().copied().fold(0.0, f64::max),
+            not_finite: self.not_finite,
+        }
     }
 }
 

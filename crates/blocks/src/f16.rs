@@ -38,7 +38,16 @@ impl Block for F16 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| *weight = widen(*element).into());
+        const CHUNK: usize = 64;
+        assert_eq!(bytes.len(), BYTES * weights.len(), "source and target differ in blocks");
+        let mut narrow = [0.0f32; CHUNK];
+        for (bytes, weights) in bytes.chunks(BYTES * CHUNK).zip(weights.chunks_mut(CHUNK)) {
+            let narrow = &mut narrow[..weights.len()];
+            decode_rows(bytes, narrow);
+            for (weight, &narrow) in weights.iter_mut().zip(narrow.iter()) {
+                *weight = narrow.into();
+            }
+        }
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {

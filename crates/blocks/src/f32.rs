@@ -23,7 +23,9 @@ impl Block for F32 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| *weight = f32::from_le_bytes(*element).into());
+        decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| {
+            *weight = f32::from_le_bytes(*element).into()
+        });
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {

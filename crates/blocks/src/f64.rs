@@ -19,7 +19,9 @@ impl Block for F64 {
     const DTYPE: DType = DType::F64;
 
     fn decode(bytes: &[u8], weights: &mut [f32]) {
-        decode_blocks::<BYTES, 1, f32>(bytes, weights, |element, [weight]| *weight = f64::from_le_bytes(*element) as f32);
+        decode_blocks::<BYTES, 1, f32>(bytes, weights, |element, [weight]| {
+            *weight = f64::from_le_bytes(*element) as f32
+        });
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {

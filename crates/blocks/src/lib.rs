@@ -57,5 +57,14 @@ pub use finite::first_not_finite;
 pub use split_scale::SplitScale;
 
 codec::codecs![
-    f32::F32, f16::F16, bf16::Bf16, f64::F64, q4_0::Q4_0, q4_1::Q4_1, q5_0::Q5_0, q5_1::Q5_1, q8_0::Q8_0, q8_1::Q8_1,
+    f32::F32,
+    f16::F16,
+    bf16::Bf16,
+    f64::F64,
+    q4_0::Q4_0,
+    q4_1::Q4_1,
+    q5_0::Q5_0,
+    q5_1::Q5_1,
+    q8_0::Q8_0,
+    q8_1::Q8_1,
 ];

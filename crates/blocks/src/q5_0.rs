@@ -54,8 +54,7 @@ pub(crate) fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
     });
 }
 
-#[inline(always)]
-pub(crate) fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
         let scale = signed_extreme(weights) / -16.0;
         let inverse = reciprocal(scale);
@@ -77,7 +76,7 @@ dispatch! {
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        fast avx2("avx2") => crate::avx2::compiled::encode_q5_0,
+        fast avx2("avx2", "f16c") => crate::avx2::q5_0::encode,
         scalar => encode_scalar,
     }
     encode_variants_agree on crate::samples::weights(), in Q5_0

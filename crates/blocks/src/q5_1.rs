@@ -55,8 +55,7 @@ pub(crate) fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
     });
 }
 
-#[inline(always)]
-pub(crate) fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
         let (low, high) = extremes(weights);
         let scale = (high - low) / 31.0;
@@ -81,7 +80,7 @@ dispatch! {
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        fast avx2("avx2") => crate::avx2::compiled::encode_q5_1,
+        fast avx2("avx2", "f16c") => crate::avx2::q5_1::encode,
         scalar => encode_scalar,
     }
     encode_variants_agree on crate::samples::weights(), in Q5_1

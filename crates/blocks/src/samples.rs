@@ -83,7 +83,8 @@ pub(crate) fn weights() -> Vec<f32> {
     for _ in 0..512 {
         weights.extend((0..LEN).map(|_| f32::from_bits(random.next() as u32)));
     }
-    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN, f32::from_bits(1), 1.0, -1.0] {
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN, f32::from_bits(1), 1.0, -1.0]
+    {
         for place in 0..LEN {
             let start = weights.len();
             weights.extend((0..LEN).map(|_| random.signed_unit()));

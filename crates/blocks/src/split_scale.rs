@@ -77,11 +77,13 @@ impl SplitScale {
     /// Moves both planes back into blocks; slices as in [`SplitScale::split`].
     pub fn join(self, values: &[u8], scales: &[u8], blocks: &mut [u8]) {
         match self.codes {
-            Codes::Q4_0 => join_blocks::<{ q4_0::BYTES }, { nibbles::BYTES }>(values, scales, blocks, |scale, values, block| {
-                let [d0, d1, pairs @ ..] = block;
-                [*d0, *d1] = scale;
-                *pairs = halves(values);
-            }),
+            Codes::Q4_0 => {
+                join_blocks::<{ q4_0::BYTES }, { nibbles::BYTES }>(values, scales, blocks, |scale, values, block| {
+                    let [d0, d1, pairs @ ..] = block;
+                    [*d0, *d1] = scale;
+                    *pairs = halves(values);
+                })
+            }
             Codes::Q8_0 => join_blocks::<{ q8_0::BYTES }, LEN>(values, scales, blocks, |scale, values, block| {
                 let [d0, d1, codes @ ..] = block;
                 [*d0, *d1] = scale;

@@ -54,7 +54,10 @@ fn encode(dtype: DType, weights: &[f32]) -> Vec<u8> {
 fn differing_blocks(dtype: DType, found: &[u8], expected: &[u8], block_bytes: usize) -> Vec<String> {
     assert_eq!(found.len(), expected.len(), "{dtype}: another number of bytes");
     let blocks = found.chunks(block_bytes).zip(expected.chunks(block_bytes)).enumerate();
-    blocks.filter(|(_, (a, b))| a != b).map(|(i, (a, b))| format!("{dtype} block {i}: {a:02x?} is not {b:02x?}")).collect()
+    blocks
+        .filter(|(_, (a, b))| a != b)
+        .map(|(i, (a, b))| format!("{dtype} block {i}: {a:02x?} is not {b:02x?}"))
+        .collect()
 }
 
 #[test]

@@ -179,11 +179,10 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
                 .tempfile_in(folder)
         };
         let (partial, live) = live::create(create).map_err(|error| write_error(path, folder, error, 0))?;
-        match rustix::fs::flock(partial.as_file(), FlockOperation::NonBlockingLockExclusive) {
-            // Held for a moment by a process that looks for stale files.
-            Err(Errno::WOULDBLOCK) => continue,
-            // A file system without locks: other writers of the same name are told apart by their random parts alone.
-            Ok(()) | Err(_) => (),
+        // Held for a moment by a process that looks for stale files. On a file system without locks, writers of the same name are
+        // told apart by their random parts alone.
+        if rustix::fs::flock(partial.as_file(), FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            continue;
         }
         let facts = partial.as_file().metadata().map_err(|error| write_error(path, folder, error, 0))?;
         if facts.nlink() > 0 {

@@ -2,8 +2,11 @@
 //!
 //! Everything about a checkpoint is validated when it is opened; reading a tensor afterwards fails only on I/O.
 
-use crate::error::Result;
+use crate::error::{Error, Result, quote};
 use crate::gguf::Metadata;
+use crate::source_file::SourceFile;
+use crate::tensor_range::tensor_bytes;
+use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::DType;
 
@@ -30,6 +33,11 @@ pub trait Checkpoint: Send + Sync {
 
     /// Fails when an input file changed since it was opened, by size, time or inode: its bytes are then a mixture.
     fn unchanged(&self) -> Result<()>;
+
+    /// The files that were opened, for [`AtomicFile::create`](crate::AtomicFile::create): an output may be none of them.
+    fn sources(&self) -> Vec<&SourceFile> {
+        Vec::new()
+    }
 }
 
 /// Where a checkpoint's hyper-parameters come from.
@@ -53,6 +61,31 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Bytes that `read` can deliver.
     pub bytes: u64,
+}
+
+impl TensorInfo {
+    /// A tensor of that shape, innermost first; an error when there is no such tensor.
+    pub fn new(name: impl Into<String>, shape: &[u64], dtype: DType) -> Result<TensorInfo> {
+        let name = name.into();
+        match tensor_bytes(shape, dtype) {
+            Ok(bytes) => Ok(TensorInfo { name, shape: shape.to_vec(), dtype, bytes }),
+            Err(problem) => Err(Error::new("", problem).at(format!("tensor {}", quote(&name)))),
+        }
+    }
+
+    /// Elements in all dimensions; the size in bytes bounds it, so it does not overflow.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |product: u64, size| product.saturating_mul(*size))
+    }
+}
+
+/// Where `len` bytes from `offset` of a tensor on stand in the file; panics when they are not inside the tensor, as
+/// [`Checkpoint::read`] says.
+pub(crate) fn range_to_read(range: &Range<u64>, offset: u64, len: usize) -> u64 {
+    let start = range.start.checked_add(offset);
+    let end = start.and_then(|start| start.checked_add(u64::try_from(len).ok()?));
+    assert!(end.is_some_and(|end| end <= range.end), "{len} bytes from byte {offset} are not inside the tensor");
+    start.unwrap_or(range.end)
 }
 
 /// The files beside the weights that say how text becomes tokens. Contents are bounded and parsed by the tokenizer crate.

@@ -45,7 +45,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", quote(&self.path.to_string_lossy()))?;
+        if !self.path.as_os_str().is_empty() {
+            write!(f, "{}: ", quote(&self.path.to_string_lossy()))?;
+        }
         if !self.place.is_empty() {
             write!(f, "{}: ", self.place)?;
         }

@@ -1,6 +1,7 @@
 //! Where a tensor's bytes stand in a file: one function for every format, and the check that no byte belongs to two tensors.
 
 use crate::error::{Error, Result, quote};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::DType;
@@ -63,4 +64,13 @@ pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str
         }
     }
     Ok(())
+}
+
+/// Fails when a name is there twice.
+pub fn check_unique<'a>(path: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let mut seen = HashSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        Some(name) => Err(Error::new(path, "the name is there twice").at(format!("tensor {}", quote(name)))),
+        None => Ok(()),
+    }
 }

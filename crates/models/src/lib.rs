@@ -1,1 +1,42 @@
-//! Model architectures as data: names, hyper-parameters and the graph of each.
+//! Model architectures as data, their hyper-parameters, and the one builder that makes graphs of them.
+//!
+//! ```text
+//!  config.json ──┐                                    ┌─▶ tensor table: their names ⇄ ours, shapes, transforms (convert)
+//!                ├─ Architecture's tables ─▶ Hyper ───┤
+//!  GGUF keys ────┘   (one file each)       (valid)    └─▶ Model ── graph(batch) ─▶ Graph                      (runtime)
+//! ```
+//!
+//! A new architecture is one file with an [`Architecture`] and one line in [`ARCHITECTURES`]. A [`Hyper`] is valid by
+//! construction, and the only way to a graph.
+#![forbid(unsafe_code)]
+
+mod architecture;
+mod build;
+mod config;
+mod faults;
+mod field;
+mod hyper;
+mod metadata;
+mod model;
+mod role;
+mod rope;
+mod tensor_table;
+
+mod llama;
+mod llama2c;
+mod mistral;
+mod qwen2;
+mod qwen3;
+
+pub use architecture::{
+    ARCHITECTURES, Architecture, Condition, FeedForward, FieldRule, FlagRule, Fixed, Heads, Missing, Norm, Parts, TensorRule,
+    Transform, WindowRule,
+};
+pub use build::Batch;
+pub use faults::Faults;
+pub use field::Field;
+pub use hyper::{Conditions, Hyper, Window};
+pub use model::Model;
+pub use role::Role;
+pub use rope::{Llama3Scaling, RopeDescription};
+pub use tensor_table::{ExpectedTensor, expected_tensors};

@@ -170,7 +170,8 @@ mod tests {
         let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Rule>>();
         let recipe = Recipe::new(Some(DType::Q4_0)).rules(rules(&["blk\\.1=f16", "blk=q8_0"]));
         assert_eq!(types(&recipe, &tensors), [DType::Q8_0, DType::F16]);
-        let idle = Recipe::new(Some(DType::Q4_0)).rules(rules(&["blk.7=f16", "head=f32"])).choose(&tensors).unwrap_err();
+        let idle =
+            Recipe::new(Some(DType::Q4_0)).rules(rules(&["blk.7=f16", "head=f32"])).choose(&tensors).unwrap_err();
         assert_eq!(idle.0, "rule \"blk.7=f16\" matches no tensor; rule \"head=f32\" matches no tensor");
     }
 

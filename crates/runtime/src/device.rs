@@ -1,5 +1,7 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
+pub mod reference;
+
 use crate::error::Result;
 use crate::profile::Profile;
 use std::any::Any;

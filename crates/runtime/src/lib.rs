@@ -6,6 +6,8 @@
 
 pub mod device;
 mod error;
+mod host_tensor;
 pub mod profile;
 
 pub use error::{Error, Result};
+pub use host_tensor::HostTensor;

@@ -71,7 +71,7 @@ impl Searcher {
             .delegate_size_limit(COMPILED_BYTES_MAX)
             .max_prog_size(INSTRUCTIONS_MAX)
             .build()
-            .map_err(|error| format!("the pattern {} does not compile: {error}", trueup_formats::error::quote(source)))?;
+            .map_err(|error| format!("the pattern {} does not compile: {error}", trueup_formats::quote(source)))?;
         Ok(Searcher::Regex(Box::new(regex)))
     }
 

@@ -54,5 +54,9 @@ fn dependencies(manifest: &std::path::Path) -> Vec<String> {
     let text = fs::read_to_string(manifest).expect("each crate has a manifest");
     let table: toml::Table = text.parse().expect("manifests are TOML");
     let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
-    sections.iter().filter_map(|section| table.get(*section)?.as_table()).flat_map(|table| table.keys().cloned()).collect()
+    sections
+        .iter()
+        .filter_map(|section| table.get(*section)?.as_table())
+        .flat_map(|table| table.keys().cloned())
+        .collect()
 }

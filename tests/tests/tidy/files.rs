@@ -5,14 +5,43 @@ use std::fs;
 
 /// Folders and files of the top level.
 const TOP: &[&str] = &[
-    ".ci/", ".github/", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.lock", "Cargo.toml",
-    "LICENSE-APACHE", "LICENSE-MIT", "README.md", "README.zh.md", "crates/", "docs/", "fixtures/", "rustfmt.toml",
-    "scripts/", "tests/",
+    ".ci/",
+    ".github/",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "README.zh.md",
+    "crates/",
+    "docs/",
+    "fixtures/",
+    "rustfmt.toml",
+    "scripts/",
+    "tests/",
 ];
 
 /// Endings that belong here; anything else is a stray.
 const ENDINGS: &[&str] = &[
-    "rs", "toml", "md", "lock", "yml", "json", "safetensors", "bin", "model", "py", "sh", "txt", "jinja", "gguf", "pyi",
+    "rs",
+    "toml",
+    "md",
+    "lock",
+    "yml",
+    "json",
+    "safetensors",
+    "bin",
+    "model",
+    "py",
+    "sh",
+    "txt",
+    "jinja",
+    "gguf",
+    "pyi",
 ];
 
 /// Files without an ending.
@@ -31,7 +60,10 @@ fn no_stray_files() {
         let place_fits = TOP.iter().any(|top| path == *top || (top.ends_with('/') && path.starts_with(top)));
         place_fits && (ending_fits || NAMES.contains(&name))
     };
-    report("files that belong nowhere", &tracked_files().into_iter().filter(|path| !is_known(path)).collect::<Vec<_>>());
+    report(
+        "files that belong nowhere",
+        &tracked_files().into_iter().filter(|path| !is_known(path)).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -42,7 +74,10 @@ fn fixtures_stay_small() {
         .map(|path| (path.clone(), fs::metadata(root().join(&path)).expect("it was listed").len()))
         .collect();
     let total: u64 = fixtures.iter().map(|(_, bytes)| bytes).sum();
-    assert!(total <= FIXTURES_BYTES_MAX, "fixtures take {total} bytes together, at most {FIXTURES_BYTES_MAX} are allowed");
+    assert!(
+        total <= FIXTURES_BYTES_MAX,
+        "fixtures take {total} bytes together, at most {FIXTURES_BYTES_MAX} are allowed"
+    );
     let large = fixtures.iter().filter(|(path, bytes)| *bytes > FIXTURE_BYTES_MAX && path != MODEL);
     report("fixtures over 400 KiB", &large.map(|(path, bytes)| format!("{path}: {bytes} bytes")).collect::<Vec<_>>());
 }

@@ -82,6 +82,7 @@ fn nothing_grows_past_the_ratchet() {
             Some(_) => {}
         }
     }
-    faults.extend(ratchet.keys().filter(|name| !over.contains_key(*name)).map(|name| format!("{name}: drop its entry")));
+    faults
+        .extend(ratchet.keys().filter(|name| !over.contains_key(*name)).map(|name| format!("{name}: drop its entry")));
     report(&format!("functions over {FUNCTION_LINES_MAX} and files over {FILE_LINES_MAX} lines"), &faults);
 }

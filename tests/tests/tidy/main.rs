@@ -27,8 +27,11 @@ struct Source {
 fn sources() -> Vec<Source> {
     let paths = tracked_files();
     let rust = paths.iter().filter(|path| path.ends_with(".rs"));
-    rust.map(|path| Source { path: path.clone(), text: fs::read_to_string(root().join(path)).expect("sources are UTF-8") })
-        .collect()
+    rust.map(|path| Source {
+        path: path.clone(),
+        text: fs::read_to_string(root().join(path)).expect("sources are UTF-8"),
+    })
+    .collect()
 }
 
 /// Every file of the repository but build output and git's own, as paths from the root with `/`.
@@ -39,7 +42,9 @@ fn tracked_files() -> Vec<String> {
         for entry in fs::read_dir(&folder).expect("folders of the repository can be read") {
             let path = entry.expect("entries can be read").path();
             let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/");
-            let is_output = ["target", ".git", "__pycache__"].iter().any(|output| name == *output || name.ends_with(&format!("/{output}")));
+            let is_output = ["target", ".git", "__pycache__"]
+                .iter()
+                .any(|output| name == *output || name.ends_with(&format!("/{output}")));
             if is_output {
                 continue;
             }

@@ -16,7 +16,9 @@ const UNSAFE_ROOMS: &[&str] = &[
 const PRINTING_ROOMS: &[&str] = &["crates/cli/", "tests/", "/tests/", "/benches/"];
 
 fn lies_in(source: &Source, rooms: &[&str]) -> bool {
-    rooms.iter().any(|room| if room.starts_with('/') { source.path.contains(room) } else { source.path.starts_with(room) })
+    rooms
+        .iter()
+        .any(|room| if room.starts_with('/') { source.path.contains(room) } else { source.path.starts_with(room) })
 }
 
 /// Lines that hold one of the words outside of comments, as `path:line: word`.
@@ -52,7 +54,10 @@ fn unsafe_stands_only_where_it_may_and_says_why() {
 fn only_the_command_line_prints_and_exits() {
     let words = ["println!", "eprintln!", "print!(", "eprint!(", "dbg!(", "process::exit", "process::abort"];
     let quiet = sources().into_iter().filter(|source| !lies_in(source, PRINTING_ROOMS));
-    report("printing and exiting belong to the command line", &quiet.flat_map(|source| lines_with(&source, &words)).collect::<Vec<_>>());
+    report(
+        "printing and exiting belong to the command line",
+        &quiet.flat_map(|source| lines_with(&source, &words)).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -73,6 +78,7 @@ fn nothing_is_left_unfinished() {
 #[test]
 fn no_environment_variable_changes_a_result() {
     let words = ["env::var", "env::vars", "std::env::var_os"];
-    let product = sources().into_iter().filter(|source| source.path.starts_with("crates/") && !source.path.contains("/tests/"));
+    let product =
+        sources().into_iter().filter(|source| source.path.starts_with("crates/") && !source.path.contains("/tests/"));
     report("options are arguments", &product.flat_map(|source| lines_with(&source, &words)).collect::<Vec<_>>());
 }

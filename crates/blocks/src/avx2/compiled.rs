@@ -1,4 +1,4 @@
-//! Formats whose scalar rule the compiler vectorises well enough when it may use AVX2: the same code, compiled once more.
+//! Decoding whose scalar rule the compiler vectorises well enough when it may use AVX2: the same code, compiled once more.
 
 macro_rules! compiled {
     ($($name:ident($source:ty => $target:ty) = $scalar:path;)+) => {
@@ -13,11 +13,7 @@ macro_rules! compiled {
 
 compiled! {
     decode_q4_1(u8 => f32) = crate::q4_1::decode_scalar;
-    encode_q4_1(f32 => u8) = crate::q4_1::encode_scalar;
     decode_q5_0(u8 => f32) = crate::q5_0::decode_scalar;
-    encode_q5_0(f32 => u8) = crate::q5_0::encode_scalar;
     decode_q5_1(u8 => f32) = crate::q5_1::decode_scalar;
-    encode_q5_1(f32 => u8) = crate::q5_1::encode_scalar;
     decode_q8_1(u8 => f32) = crate::q8_1::decode_scalar;
-    encode_q8_1(f32 => u8) = crate::q8_1::encode_scalar;
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{VECTORS, load_16_bytes, load_block, magnitude_max, store_16_scaled, store_32_bytes};
+use super::{load_16_bytes, load_block, low_bytes, magnitude_max, store_16_scaled, store_32_bytes};
 use crate::codec::whole_blocks;
 use crate::f16;
 use crate::q8_0::BYTES;
@@ -32,29 +32,26 @@ pub(crate) fn decode(bytes: &[u8], weights: &mut [f32]) {
 pub(crate) fn encode(weights: &[f32], bytes: &mut [u8]) {
     let (weights, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
     for (weights, block) in weights.iter().zip(blocks) {
-        let vectors = load_block(weights);
-        let scale = magnitude_max(&vectors) / 127.0;
+        let (scale, rounded) = scale_and_codes(weights);
         let [d0, d1, codes @ ..] = block;
         [*d0, *d1] = f16::narrow(scale);
-        store_32_bytes(codes, round(&vectors, reciprocal(scale)));
+        store_32_bytes(codes, rounded);
     }
 }
 
-/// Codes in order of the elements. A value that is no 32-bit integer converts to one whose low byte is 0.
+/// The unrounded scale of a block and its codes; shared with `q8_1`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn round(vectors: &[__m256; VECTORS], inverse: f32) -> __m256i {
-    let (inverse, pull, sign) = (_mm256_set1_ps(inverse), _mm256_set1_ps(PULL), _mm256_set1_ps(-0.0));
-    let low_byte = _mm256_set1_epi32(0xFF);
+pub(super) fn scale_and_codes(weights: &[f32; LEN]) -> (f32, __m256i) {
+    let vectors = load_block(weights);
+    let scale = magnitude_max(&vectors) / 127.0;
+    let (inverse, pull) = (_mm256_set1_ps(reciprocal(scale)), _mm256_set1_ps(PULL));
     let codes = vectors.map(|vector| {
         let value = _mm256_mul_ps(vector, inverse);
-        let pull = _mm256_or_ps(pull, _mm256_and_ps(value, sign));
-        _mm256_and_si256(_mm256_cvttps_epi32(_mm256_add_ps(value, pull)), low_byte)
+        let pull = _mm256_or_ps(pull, _mm256_and_ps(value, _mm256_set1_ps(-0.0)));
+        _mm256_cvttps_epi32(_mm256_add_ps(value, pull))
     });
-    let words = [_mm256_packus_epi32(codes[0], codes[1]), _mm256_packus_epi32(codes[2], codes[3])];
-    // Packing works in each half of the vectors: four elements of each vector in turn, then the other four.
-    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words[0], words[1]), order)
+    (scale, low_bytes(codes))
 }
 
 #[cfg(test)]

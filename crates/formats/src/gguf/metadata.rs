@@ -24,7 +24,7 @@ pub struct MetadataError {
 }
 
 /// What the typed getters return.
-type Found<T> = std::result::Result<T, MetadataError>;
+type Found<T> = Result<T, MetadataError>;
 
 impl Metadata {
     /// The value of a key.
@@ -133,7 +133,7 @@ impl Metadata {
         expected: &'static str,
         items: impl FnOnce(&'a Array) -> Option<&'a Vec<T>>,
     ) -> Found<&'a [T]> {
-        let slice = |value| if let Value::Array(array) = value { items(array).map(Vec::as_slice) } else { None };
+        let slice = |value: &'a Value| if let Value::Array(array) = value { items(array).map(Vec::as_slice) } else { None };
         self.typed(key, expected, slice)
     }
 

@@ -1,0 +1,22 @@
+//! `q5_0`, one block at a time.
+
+use super::{at_most, codes_around, fifth_bits, load_block, low_bytes, nibbles, signed_extreme, store_16_bytes};
+use crate::codec::whole_blocks;
+use crate::f16;
+use crate::q5_0::BYTES;
+use crate::scale::{LEN, reciprocal};
+
+/// Weights to bytes, as the scalar rule.
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn encode(weights: &[f32], bytes: &mut [u8]) {
+    let (weights, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
+    for (weights, block) in weights.iter().zip(blocks) {
+        let vectors = load_block(weights);
+        let scale = signed_extreme(weights, &vectors) / -16.0;
+        let codes = low_bytes(at_most(codes_around(&vectors, reciprocal(scale), 16.5), 31));
+        let [d0, d1, h0, h1, h2, h3, pairs @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        [*h0, *h1, *h2, *h3] = fifth_bits(codes);
+        store_16_bytes(pairs, nibbles(codes));
+    }
+}

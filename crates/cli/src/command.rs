@@ -1,0 +1,65 @@
+//! The subcommands. One file each: its arguments and what it does; this file is the list.
+
+mod chat;
+mod completions;
+mod convert;
+mod demo;
+mod devices;
+mod inspect;
+mod man;
+mod plan;
+mod quantize;
+mod run;
+mod sampling;
+mod tokenize;
+mod verify;
+
+use crate::failure::Result;
+use clap::Subcommand;
+
+/// What `trueup` can do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Turn a checkpoint (Hugging Face directory or llama2.c .bin) into GGUF
+    Convert(convert::Arguments),
+    /// Write a GGUF file with smaller types
+    Quantize(quantize::Arguments),
+    /// Continue prompts
+    Run(run::Arguments),
+    /// Talk to a model through its chat template
+    Chat(chat::Arguments),
+    /// Text to token ids, and back
+    Tokenize(tokenize::Arguments),
+    /// Compare every intermediate tensor of a device with a reference
+    Verify(verify::Arguments),
+    /// Show how a model would be computed
+    Plan(plan::Arguments),
+    /// Show what is in a model file
+    Inspect(inspect::Arguments),
+    /// Show what is here to compute on, and what is not and why
+    Devices(devices::Arguments),
+    /// Convert, quantize, run and verify the model inside this program
+    Demo(demo::Arguments),
+    /// Print shell completions
+    Completions(completions::Arguments),
+    /// Print the manual page
+    Man(man::Arguments),
+}
+
+/// Does what was asked for.
+pub fn run(command: Command) -> Result {
+    match command {
+        Command::Convert(arguments) => convert::run(arguments),
+        Command::Quantize(arguments) => quantize::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Chat(arguments) => chat::run(arguments),
+        Command::Tokenize(arguments) => tokenize::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Plan(arguments) => plan::run(arguments),
+        Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Devices(arguments) => devices::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Completions(arguments) => completions::run(arguments),
+        Command::Man(arguments) => man::run(arguments),
+    }
+}

@@ -1,0 +1,160 @@
+//! `trueup inspect`: what is in a model file of any format.
+
+use crate::failure::{Code, Result};
+use crate::output;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use trueup::formats::{self, Checkpoint, Description, OpenOptions, gguf, quote};
+use trueup::manifest::{self, TensorHash};
+
+/// What `trueup inspect` takes.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trueup inspect model.gguf\n  trueup inspect hf-model/ --json\n  \
+    trueup inspect model.gguf --hash > model.sha256\n  trueup inspect copy.gguf --check model.sha256")]
+pub struct Arguments {
+    /// The file or directory
+    file: PathBuf,
+    /// Print the SHA-256 of each tensor, as a list that --check takes
+    #[arg(long)]
+    hash: bool,
+    /// Compare the tensors' SHA-256 with a list; exit code 1 when they differ
+    #[arg(long, value_name = "MANIFEST", conflicts_with = "hash")]
+    check: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Inspects.
+pub fn run(arguments: Arguments) -> Result {
+    let checkpoint = formats::open(&arguments.file, &OpenOptions::default())?;
+    if let Some(list) = &arguments.check {
+        return check(checkpoint.as_ref(), list, arguments.json);
+    }
+    let hashes = if arguments.hash { manifest::hash_tensors(checkpoint.as_ref())? } else { Vec::new() };
+    if arguments.json {
+        output::json(&document(checkpoint.as_ref(), &hashes))?;
+    } else if arguments.hash {
+        for hash in &hashes {
+            output::line(&format!("{}  {}", hash.sha256, quote(&hash.name)))?;
+        }
+    } else {
+        output::line(&page(checkpoint.as_ref()))?;
+    }
+    Ok(Code::Done)
+}
+
+/// The largest list that is read.
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+fn check(checkpoint: &dyn Checkpoint, list: &PathBuf, as_json: bool) -> Result {
+    let bytes = formats::SourceFile::open(list)?.read_all(MANIFEST_BYTES_MAX)?;
+    let text = String::from_utf8(bytes).map_err(|_| formats::Error::new(list, "is not text"))?;
+    let hashes = manifest::hash_tensors(checkpoint)?;
+    let differences = manifest::compare_manifest(&hashes, &text, list)?;
+    if as_json {
+        output::json(&json!({"equal": differences.is_empty(), "tensors": hashes.len(), "differences": differences}))?;
+    } else if differences.is_empty() {
+        output::line(&format!("{} tensors, all as listed", hashes.len()))?;
+    } else {
+        output::line(&differences.join("\n"))?;
+    }
+    Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
+}
+
+/// Everything as JSON.
+fn document(checkpoint: &dyn Checkpoint, hashes: &[TensorHash]) -> Value {
+    let tensors = checkpoint.tensors().iter().enumerate().map(|(place, tensor)| {
+        let mut entry = json!({
+            "name": tensor.name, "type": tensor.dtype.name(), "shape": tensor.shape, "bytes": tensor.bytes,
+        });
+        if let Some(hash) = hashes.get(place) {
+            entry["sha256"] = json!(hash.sha256);
+        }
+        entry
+    });
+    json!({
+        "format": checkpoint.format(),
+        "metadata": metadata(checkpoint),
+        "tensors": tensors.collect::<Vec<Value>>(),
+    })
+}
+
+/// Hyper-parameters and other facts, as JSON.
+fn metadata(checkpoint: &dyn Checkpoint) -> Map<String, Value> {
+    match checkpoint.description() {
+        Description::Json(map) => map.clone(),
+        Description::Gguf(metadata) => metadata.iter().map(|(key, value)| (key.to_owned(), json_of(value))).collect(),
+    }
+}
+
+/// A value of a GGUF file as JSON; numbers that JSON has no word for become null.
+fn json_of(value: &gguf::Value) -> Value {
+    match value {
+        gguf::Value::U8(number) => json!(number),
+        gguf::Value::I8(number) => json!(number),
+        gguf::Value::U16(number) => json!(number),
+        gguf::Value::I16(number) => json!(number),
+        gguf::Value::U32(number) => json!(number),
+        gguf::Value::I32(number) => json!(number),
+        gguf::Value::F32(number) => json!(number),
+        gguf::Value::Bool(truth) => json!(truth),
+        gguf::Value::String(text) => json!(text),
+        gguf::Value::Array(array) => json_of_array(array),
+        gguf::Value::U64(number) => json!(number),
+        gguf::Value::I64(number) => json!(number),
+        gguf::Value::F64(number) => json!(number),
+    }
+}
+
+fn json_of_array(array: &gguf::Array) -> Value {
+    match array {
+        gguf::Array::U8(items) => json!(items),
+        gguf::Array::I8(items) => json!(items),
+        gguf::Array::U16(items) => json!(items),
+        gguf::Array::I16(items) => json!(items),
+        gguf::Array::U32(items) => json!(items),
+        gguf::Array::I32(items) => json!(items),
+        gguf::Array::F32(items) => json!(items),
+        gguf::Array::Bool(items) => json!(items),
+        gguf::Array::String(items) => json!(items),
+        gguf::Array::Array(items) => Value::Array(items.iter().map(json_of_array).collect()),
+        gguf::Array::U64(items) => json!(items),
+        gguf::Array::I64(items) => json!(items),
+        gguf::Array::F64(items) => json!(items),
+    }
+}
+
+/// Everything for people: long lists and texts are cut.
+fn page(checkpoint: &dyn Checkpoint) -> String {
+    let mut lines = vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format()), String::new()];
+    lines.extend(metadata(checkpoint).iter().map(|(key, value)| format!("{} = {}", quote(key), shortened(value))));
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["tensor", "type", "shape (innermost first)", "bytes"]);
+    if let Some(column) = table.column_mut(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for tensor in checkpoint.tensors() {
+        let shape = format!("{:?}", tensor.shape);
+        table.add_row([quote(&tensor.name), tensor.dtype.to_string(), shape, tensor.bytes.to_string()]);
+    }
+    lines.push(format!("\n{table}\n"));
+    let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.bytes).sum();
+    let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+    lines.push(format!("{} tensors, {elements} elements, {bytes} bytes", checkpoint.tensors().len()));
+    lines.join("\n")
+}
+
+/// A value on one line: the first items of a list, the first line of a text.
+fn shortened(value: &Value) -> String {
+    match value {
+        Value::Array(items) if items.len() > 6 => {
+            let first: Vec<String> = items.iter().take(6).map(shortened).collect();
+            format!("[{}, … {} items]", first.join(", "), items.len())
+        }
+        other => quote(&other.to_string()),
+    }
+}

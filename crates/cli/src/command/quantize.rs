@@ -1,0 +1,133 @@
+//! `trueup quantize`: a GGUF file with smaller types, and what each tensor lost.
+
+use crate::failure::{Code, Result};
+use crate::output;
+use crate::progress::Bar;
+use crate::value;
+use clap::{ArgGroup, Args, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use std::path::PathBuf;
+use trueup::blocks::DType;
+use trueup::formats;
+use trueup::quantize::{Layout, Options, Recipe, Report, Rule, TensorReport, quantize};
+
+/// What `trueup quantize` takes.
+#[derive(Args)]
+#[command(
+    group = ArgGroup::new("what").args(["bits", "dtype", "layout"]).required(true).multiple(true),
+    after_help = "Examples:\n  trueup quantize -b 4 model.gguf model-q4_0.gguf\n  \
+        trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report losses.json\n  \
+        trueup quantize -b 4 --layout split model.gguf npu.gguf\n  trueup quantize --layout block npu.gguf back.gguf"
+)]
+pub struct Arguments {
+    /// The GGUF file to start from
+    input: PathBuf,
+    /// The file to write
+    output: PathBuf,
+    /// Bits per weight: 4 is q4_0, 8 is q8_0, 16 is f16
+    #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "dtype")]
+    bits: Option<String>,
+    /// The type of matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q8_1
+    #[arg(long = "type", value_name = "TYPE", value_parser = value::tensor_type)]
+    dtype: Option<DType>,
+    /// Give tensors whose name the pattern finds another type; the first rule that matches wins
+    #[arg(long = "rule", value_name = "REGEX=TYPE")]
+    rules: Vec<Rule>,
+    /// Give the embedding and the output head the type too, instead of q8_0
+    #[arg(long)]
+    pure: bool,
+    /// Refuse matrices whose rows are not whole blocks, instead of keeping them as f16
+    #[arg(long)]
+    strict: bool,
+    /// How blocks are laid out; alone, it changes the layout and nothing else
+    #[arg(long, value_enum)]
+    layout: Option<LayoutName>,
+    /// Write the table as JSON to a file ("-" is stdout)
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Show what would be done, write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Threads; one per core by default
+    #[arg(short, long)]
+    threads: Option<usize>,
+    /// Print the table as JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How blocks are laid out.
+#[derive(Clone, Copy, ValueEnum)]
+enum LayoutName {
+    /// Blocks, as GGUF programs read them
+    Block,
+    /// Values and scales as two tensors, as NPUs want them
+    Split,
+}
+
+/// Quantizes.
+pub fn run(arguments: Arguments) -> Result {
+    let bits = arguments.bits.as_deref().map(|bits| match bits {
+        "4" => DType::Q4_0,
+        "8" => DType::Q8_0,
+        _ => DType::F16,
+    });
+    let recipe = Recipe::new(bits.or(arguments.dtype)).pure(arguments.pure).strict(arguments.strict);
+    let layout = match arguments.layout {
+        None | Some(LayoutName::Block) => Layout::Block,
+        Some(LayoutName::Split) => Layout::Split,
+    };
+    let options = Options {
+        recipe: recipe.rules(arguments.rules),
+        layout,
+        threads: arguments.threads,
+        dry_run: arguments.dry_run,
+    };
+    let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
+    let report = quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?;
+    report.notes.iter().for_each(|note| output::note(note));
+    if let Some(file) = &arguments.report {
+        output::document(file, &serde_json::to_string_pretty(&report)?)?;
+    }
+    if arguments.json {
+        output::json(&report)?;
+    } else if arguments.report.as_deref() != Some(std::path::Path::new("-")) {
+        output::line(&table(&report))?;
+    }
+    Ok(Code::Done)
+}
+
+/// One line per tensor, and the sum.
+fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["tensor", "from", "to", "bits", "RMSE", "cosine", "max error", ""]);
+    for column in table.column_iter_mut().skip(3).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for tensor in &report.tensors {
+        table.add_row(row(tensor));
+    }
+    let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
+    format!(
+        "{table}\n{} tensors, {:.2} bits per weight, {} bytes ({ratio:.3} of before)",
+        report.tensors.len(),
+        report.bits_per_weight(),
+        report.bytes
+    )
+}
+
+fn row(tensor: &TensorReport) -> [String; 8] {
+    let number = |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
+    let short = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3e}"));
+    [
+        formats::quote(&tensor.name),
+        tensor.source_type.to_owned(),
+        tensor.dtype.to_owned(),
+        format!("{:.2}", tensor.bits_per_weight),
+        short(tensor.rmse),
+        number(tensor.cosine, 6),
+        short(tensor.max_error),
+        tensor.note.clone(),
+    ]
+}

@@ -1,0 +1,63 @@
+//! A GGUF model mapped into memory: the runtime's face, where weights are read while they compute.
+//!
+//! A mapped file that another process cuts short ends the process by SIGBUS when its lost bytes are read; the command line turns
+//! that into a message. Converting and quantizing therefore read by place instead ([`Gguf`]).
+
+#![allow(unsafe_code)]
+
+use super::reader::{Gguf, Place};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::source_file::SourceFile;
+use memmap2::{Mmap, MmapOptions};
+
+/// A model whose tensors are slices of memory.
+#[derive(Debug)]
+pub struct MappedGguf {
+    model: Gguf,
+    maps: Vec<Mmap>,
+}
+
+impl Gguf {
+    /// Maps all files of the model.
+    pub fn map(self) -> Result<MappedGguf> {
+        let maps = self.sources_open().iter().map(map).collect::<Result<Vec<_>>>()?;
+        Ok(MappedGguf { model: self, maps })
+    }
+}
+
+impl MappedGguf {
+    /// Header, keys and tensors.
+    pub fn model(&self) -> &Gguf {
+        &self.model
+    }
+
+    /// All bytes of tensor number `tensor`, as its type says. They start at a multiple of the file's alignment.
+    pub fn tensor_bytes(&self, tensor: usize) -> &[u8] {
+        let Place { source, range } = self.model.place(tensor);
+        let bytes = self.maps.get(*source).and_then(|map| {
+            let start = usize::try_from(range.start).ok()?;
+            let end = usize::try_from(range.end).ok()?;
+            map.get(start..end)
+        });
+        // Ranges are inside the file by the header's check, and the map has the file's size.
+        bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {source}"))
+    }
+}
+
+fn map(source: &SourceFile) -> Result<Mmap> {
+    source.unchanged()?;
+    let size = usize::try_from(source.bytes())
+        .map_err(|_| Error::new(source.path(), "the file is larger than the memory that can be addressed"))?;
+    // SAFETY: the map is read-only and private to this process, and `size` is the length of the file, checked on the line before
+    // last. Another process may still write to the file: the bytes are only ever read as plain numbers, for which every bit
+    // pattern is valid, and `unchanged` tells afterwards.
+    unsafe { MmapOptions::new().len(size).map(source.file()) }
+        .map_err(|error| Error::new(source.path(), format!("cannot be mapped into memory: {error}")))
+}
+
+impl AsRef<dyn Checkpoint> for MappedGguf {
+    fn as_ref(&self) -> &(dyn Checkpoint + 'static) {
+        &self.model
+    }
+}

@@ -1,0 +1,46 @@
+//! Names of the files of a split model: `NAME-00001-of-00003.gguf`, counted from 1 in names and from 0 in the files.
+
+use std::path::{Path, PathBuf};
+
+/// The extension of all files.
+const EXTENSION: &str = ".gguf";
+
+/// One file's place among the files of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SplitName {
+    /// The name before `-00001-of-00003.gguf`, with the folder.
+    prefix: PathBuf,
+    /// Counted from 0.
+    pub number: u64,
+    pub count: u64,
+}
+
+impl SplitName {
+    /// Takes a path apart; `None` for another form.
+    pub fn parse(path: &Path) -> Option<SplitName> {
+        let name = path.file_name()?.to_str()?.strip_suffix(EXTENSION)?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (prefix, number) = rest.rsplit_once('-')?;
+        let number = five_digits(number)?.checked_sub(1)?;
+        let count = five_digits(count)?;
+        (number < count).then(|| SplitName { prefix: path.with_file_name(prefix), number, count })
+    }
+
+    /// The files that a model is split into when it is written to `path`.
+    pub fn new(path: &Path, number: u64, count: u64) -> SplitName {
+        let name = path.file_name().unwrap_or_default();
+        let prefix = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)).map(|name| path.with_file_name(name));
+        SplitName { prefix: prefix.unwrap_or_else(|| path.to_owned()), number, count }
+    }
+
+    /// File number `number`, from 0.
+    pub fn path(&self, number: u64) -> PathBuf {
+        let mut name = self.prefix.file_name().unwrap_or_default().to_owned();
+        name.push(format!("-{:05}-of-{:05}{EXTENSION}", number.saturating_add(1), self.count));
+        self.prefix.with_file_name(name)
+    }
+}
+
+fn five_digits(text: &str) -> Option<u64> {
+    (text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+}

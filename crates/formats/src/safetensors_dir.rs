@@ -1,0 +1,156 @@
+//! A model folder as Hugging Face lays it out: `config.json`, one or many safetensors files, the tokenizer's files.
+//!
+//! ```text
+//! config.json                      hyper-parameters
+//! model.safetensors                all tensors, or
+//! model.safetensors.index.json     {"weight_map": {"NAME": "model-00001-of-00002.safetensors", ..}} and the files it names
+//! tokenizer.json, tokenizer.model, tokenizer_config.json, ...
+//! ```
+//!
+//! The index and the files must agree on every tensor. Links to regular files are followed: the download cache is made of them.
+
+mod file;
+mod index;
+mod tokenizer;
+
+pub use file::SafetensorsFile;
+
+use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
+use crate::error::{Error, Result};
+use crate::json;
+use crate::source_file::SourceFile;
+use crate::tensor_range::check_unique;
+use std::path::{Path, PathBuf};
+
+const CONFIG: &str = "config.json";
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+
+/// A model folder whose files are open and validated.
+#[derive(Debug)]
+pub struct SafetensorsDir {
+    path: PathBuf,
+    config: serde_json::Map<String, serde_json::Value>,
+    tokenizer: TokenizerFiles,
+    files: Vec<SafetensorsFile>,
+    tensors: Vec<TensorInfo>,
+    /// File and number in that file of each tensor.
+    places: Vec<(usize, usize)>,
+    /// Files that hold no tensors.
+    others: Vec<SourceFile>,
+}
+
+impl SafetensorsDir {
+    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. A file that the folder's
+    /// index names stands for the folder.
+    pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsDir> {
+        let path = path.as_ref();
+        if path.is_dir() {
+            return SafetensorsDir::open_files(path, path, None);
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        SafetensorsDir::open_files(path, folder, path.file_name().and_then(|name| name.to_str()))
+    }
+
+    fn open_files(path: &Path, folder: &Path, file_name: Option<&str>) -> Result<SafetensorsDir> {
+        let mut others = Vec::new();
+        let config = SourceFile::open(folder.join(CONFIG)).map_err(|error| error.help(NO_CONFIG))?;
+        let config_map = json::read_object(&config)?;
+        others.push(config);
+        let index = tokenizer::open_if_there(&folder.join(INDEX))?;
+        let index_map = index.as_ref().map(index::WeightMap::read).transpose()?;
+        let by_index = index_map.filter(|map| file_name.is_none_or(|name| map.file_names().any(|named| named == name)));
+        let files = match (&by_index, file_name) {
+            (Some(map), _) => map.open_files(folder)?,
+            (None, Some(name)) => vec![SafetensorsFile::open(folder.join(name))?],
+            (None, None) => vec![open_single(folder)?],
+        };
+        others.extend(index);
+        let tokenizer = tokenizer::read(folder, &mut others)?;
+        let mut model = SafetensorsDir {
+            path: path.to_owned(),
+            config: config_map,
+            tokenizer,
+            tensors: Vec::new(),
+            places: Vec::new(),
+            files,
+            others,
+        };
+        for (number, file) in model.files.iter().enumerate() {
+            model.places.extend((0..file.tensors().len()).map(|tensor| (number, tensor)));
+            model.tensors.extend(file.tensors().iter().cloned());
+        }
+        check_unique(path, model.tensors.iter().map(|tensor| tensor.name.as_str()))?;
+        Ok(model)
+    }
+
+    /// `config.json`.
+    pub fn config(&self) -> &serde_json::Map<String, serde_json::Value> {
+        &self.config
+    }
+
+    /// How many files hold the tensors.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+}
+
+impl Checkpoint for SafetensorsDir {
+    fn format(&self) -> &str {
+        "safetensors"
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn description(&self) -> Description<'_> {
+        Description::Json(&self.config)
+    }
+
+    fn tokenizer(&self) -> &TokenizerFiles {
+        &self.tokenizer
+    }
+
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        let place = self.places.get(tensor).and_then(|(file, tensor)| Some((self.files.get(*file)?, *tensor)));
+        let Some((file, tensor)) = place else { unreachable!("tensor number {tensor} of {}", self.places.len()) };
+        file.read(tensor, offset, out)
+    }
+
+    fn unchanged(&self) -> Result<()> {
+        self.sources().into_iter().try_for_each(SourceFile::unchanged)
+    }
+
+    fn sources(&self) -> Vec<&SourceFile> {
+        self.files.iter().map(SafetensorsFile::source).chain(&self.others).collect()
+    }
+}
+
+const NO_CONFIG: &str = "a model folder needs config.json beside its safetensors files";
+
+/// The only file of a folder without an index, or why there is none.
+fn open_single(folder: &Path) -> Result<SafetensorsFile> {
+    let single = folder.join(SINGLE);
+    if single.symlink_metadata().is_ok() {
+        return SafetensorsFile::open(single);
+    }
+    let names = std::fs::read_dir(folder).map_err(|error| Error::new(folder, format!("cannot be listed: {error}")))?;
+    let names: Vec<String> = names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let has = |found: fn(&str) -> bool| names.iter().any(|name| found(name));
+    let help = if has(|name| name.ends_with(".safetensors")) {
+        "name the safetensors file that is meant, or add model.safetensors.index.json"
+    } else if has(|name| name.starts_with("pytorch_model") || name.ends_with(".pth") || name.ends_with(".pt")) {
+        "it has PyTorch pickles, which can hold programs and are not read; convert it to safetensors first, for example with \
+         save_pretrained(..., safe_serialization=True)"
+    } else if has(|name| name.ends_with(".gguf")) {
+        "name the GGUF file itself"
+    } else {
+        "get the weights of the model"
+    };
+    Err(Error::new(folder, format!("expected {SINGLE} or {INDEX} in the folder, found neither")).help(help))
+}

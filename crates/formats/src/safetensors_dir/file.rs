@@ -1,0 +1,223 @@
+//! One safetensors file.
+//!
+//! ```text
+//! header size u64 | {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {..}} | data
+//! ```
+//!
+//! Offsets count from the start of the data; the tensors fill it without gap or overlap.
+
+use crate::checkpoint::{TensorInfo, range_to_read};
+use crate::error::{Error, Result, quote};
+use crate::json::{self, UniqueEntries};
+use crate::reader::Reader;
+use crate::source_file::SourceFile;
+use crate::tensor_range::{check_disjoint, tensor_range};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use trueup_blocks::DType;
+
+/// The largest header that is read, in bytes.
+const HEADER_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of the header's size.
+const SIZE_BYTES: u64 = 8;
+
+/// The entry that is no tensor.
+const KEY_METADATA: &str = "__metadata__";
+
+/// Types that are read, by their name in the file. A truth value is a byte.
+const DTYPES: [(&str, DType); 9] = [
+    ("F32", DType::F32),
+    ("F16", DType::F16),
+    ("BF16", DType::Bf16),
+    ("F64", DType::F64),
+    ("I64", DType::I64),
+    ("I32", DType::I32),
+    ("I16", DType::I16),
+    ("I8", DType::I8),
+    ("BOOL", DType::I8),
+];
+
+/// A single file of named arrays, in the order of their bytes.
+#[derive(Debug)]
+pub struct SafetensorsFile {
+    source: SourceFile,
+    metadata: Vec<(String, String)>,
+    tensors: Vec<TensorInfo>,
+    ranges: Vec<Range<u64>>,
+}
+
+/// What the header says of a tensor.
+#[derive(serde::Deserialize)]
+struct RawTensor {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+/// The header as it stands in the file.
+#[derive(Default)]
+struct RawHeader {
+    metadata: Vec<(String, String)>,
+    tensors: Vec<(String, RawTensor)>,
+}
+
+impl SafetensorsFile {
+    /// Opens a file and validates its header: afterwards every tensor's bytes are known to be there.
+    pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
+        let source = SourceFile::open(path)?;
+        let (header, data_start) = read_header(&source)?;
+        let mut described = describe(&source, header.tensors, data_start)?;
+        check_disjoint(source.path(), described.iter().map(|(info, range)| (info.name.as_str(), range.clone())))?;
+        described.sort_by_key(|(_, range)| range.start);
+        check_no_gap(&source, &described, data_start)?;
+        let (tensors, ranges) = described.into_iter().unzip();
+        Ok(SafetensorsFile { source, metadata: header.metadata, tensors, ranges })
+    }
+
+    /// The free texts of the header.
+    pub fn metadata(&self) -> &[(String, String)] {
+        &self.metadata
+    }
+
+    /// All arrays, in the order of their bytes.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// Number of the array of that name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.tensors.iter().position(|tensor| tensor.name == name)
+    }
+
+    /// Fills `out` from byte `offset` of an array on; a range that is not inside it panics.
+    pub fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        let Some(range) = self.ranges.get(tensor) else { unreachable!("tensor number {tensor} of {}", self.ranges.len()) };
+        self.source.read_at(range_to_read(range, offset, out.len()), out)
+    }
+
+    /// The file itself.
+    pub fn source(&self) -> &SourceFile {
+        &self.source
+    }
+}
+
+/// The header and where the data starts.
+fn read_header(source: &SourceFile) -> Result<(RawHeader, u64)> {
+    let mut reader = Reader::new(source, SIZE_BYTES.saturating_add(HEADER_BYTES_MAX));
+    let bytes = reader.u64(&"size of the header")?;
+    if bytes > HEADER_BYTES_MAX {
+        return Err(reader.error(&"size of the header", format!("expected at most {HEADER_BYTES_MAX} bytes, found {bytes}"))
+            .help("the file is damaged or not safetensors"));
+    }
+    let json = reader.bytes(bytes, &"header")?;
+    let header = json::parse(source.path(), &json)
+        .map_err(|error| { let place = format!("header, {}", error.place); error.at(place) })?;
+    Ok((header, reader.position()))
+}
+
+/// Names, shapes and places; everything that is wrong with single tensors at once.
+fn describe(
+    source: &SourceFile,
+    raw: Vec<(String, RawTensor)>,
+    data_start: u64,
+) -> Result<Vec<(TensorInfo, Range<u64>)>> {
+    let mut described = Vec::with_capacity(raw.len());
+    let mut unread = Vec::new();
+    for (name, tensor) in raw {
+        let Some((_, dtype)) = DTYPES.iter().find(|(known, _)| *known == tensor.dtype) else {
+            unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
+            continue;
+        };
+        let place = format!("tensor {}", quote(&name));
+        let range = range(&tensor, *dtype, data_start, source.bytes());
+        let range = range.map_err(|problem| Error::new(source.path(), problem).at(place))?;
+        let bytes = range.end.saturating_sub(range.start);
+        described.push((TensorInfo { name, shape: inner_first(&tensor.shape), dtype: *dtype, bytes }, range));
+    }
+    if unread.is_empty() {
+        return Ok(described);
+    }
+    Err(Error::new(source.path(), format!("tensors of types that are not read: {}", list(&unread)))
+        .help("convert the checkpoint to float32, float16 or bfloat16"))
+}
+
+/// Innermost size first; a scalar is one element.
+fn inner_first(shape: &[u64]) -> Vec<u64> {
+    if shape.is_empty() { vec![1] } else { shape.iter().rev().copied().collect() }
+}
+
+fn range(tensor: &RawTensor, dtype: DType, data_start: u64, file_bytes: u64) -> std::result::Result<Range<u64>, String> {
+    let (start, end) = tensor.data_offsets;
+    let place = data_start.checked_add(start).ok_or_else(|| format!("expected a start inside the file, found byte {start}"))?;
+    let range = tensor_range(&inner_first(&tensor.shape), dtype, place, 1, file_bytes)?;
+    let bytes = range.end.saturating_sub(range.start);
+    if end.checked_sub(start) != Some(bytes) {
+        return Err(format!("expected {bytes} bytes for shape {:?} of {dtype}, found bytes {start} to {end}", tensor.shape));
+    }
+    Ok(range)
+}
+
+/// The sorted tensors must fill the data.
+fn check_no_gap(source: &SourceFile, described: &[(TensorInfo, Range<u64>)], data_start: u64) -> Result<()> {
+    let mut next = data_start;
+    for (info, range) in described {
+        if range.start != next {
+            return Err(Error::new(source.path(), format!("bytes {next} to {} belong to no tensor", range.start))
+                .at(format!("before tensor {}", quote(&info.name))));
+        }
+        next = range.end;
+    }
+    if next != source.bytes() {
+        return Err(Error::new(source.path(), format!("expected the file to end at byte {next}, found {} bytes", source.bytes()))
+            .at("after the last tensor"));
+    }
+    Ok(())
+}
+
+/// Faults that a message lists before it only counts them.
+const LISTED_MAX: usize = 10;
+
+/// The first faults, and how many more there are.
+pub(super) fn list(faults: &[String]) -> String {
+    let mut text = faults.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = faults.len().checked_sub(LISTED_MAX) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+impl<'de> Deserialize<'de> for RawHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = RawHeader;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<RawHeader, A::Error> {
+        let mut header = RawHeader::default();
+        let mut names = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format!("the tensor \"{name}\" is there twice")));
+            }
+            if name == KEY_METADATA {
+                header.metadata = map.next_value::<UniqueEntries<String>>()?.0;
+            } else {
+                header.tensors.push((name, map.next_value()?));
+            }
+        }
+        Ok(header)
+    }
+}

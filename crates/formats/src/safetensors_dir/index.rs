@@ -1,0 +1,77 @@
+//! `model.safetensors.index.json`: which file of a model holds which tensor.
+
+use super::file::{SafetensorsFile, list};
+use crate::error::{Error, Result, quote};
+use crate::json::{self, UniqueEntries};
+use crate::source_file::SourceFile;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The largest index that is read, in bytes.
+const INDEX_BYTES_MAX: u64 = 64 << 20;
+
+/// Tensor to file, with file names known to be plain.
+pub(super) struct WeightMap {
+    path: PathBuf,
+    files: Vec<(String, String)>,
+}
+
+/// The part of the file that counts.
+#[derive(serde::Deserialize)]
+struct RawIndex {
+    weight_map: UniqueEntries<String>,
+}
+
+impl WeightMap {
+    /// Reads and validates an index.
+    pub fn read(source: &SourceFile) -> Result<WeightMap> {
+        let raw: RawIndex = json::parse(source.path(), &source.read_all(INDEX_BYTES_MAX)?)?;
+        let files = raw.weight_map.0;
+        if let Some((tensor, file)) = files.iter().find(|(_, file)| !is_plain_name(file)) {
+            return Err(Error::new(source.path(), format!("expected the plain name of a file, found {:?}", quote(file)))
+                .at(format!("tensor {}", quote(tensor)))
+                .help("files of a model stand in its own folder"));
+        }
+        if files.is_empty() {
+            return Err(Error::new(source.path(), "expected tensors, found none").at("weight_map"));
+        }
+        Ok(WeightMap { path: source.path().to_owned(), files })
+    }
+
+    /// The files, each once, in order.
+    pub fn file_names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(_, file)| file.as_str()).collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// Opens all files and compares them with the index, tensor by tensor.
+    pub fn open_files(&self, folder: &Path) -> Result<Vec<SafetensorsFile>> {
+        let mut missing: HashMap<&str, &str> = self.files.iter().map(|(name, file)| (name.as_str(), file.as_str())).collect();
+        let mut files = Vec::new();
+        let mut faults = Vec::new();
+        for name in self.file_names() {
+            let file = SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
+            for tensor in file.tensors() {
+                match missing.remove(tensor.name.as_str()) {
+                    Some(expected) if expected == name => (),
+                    Some(expected) => faults.push(format!("{} is in {name}, not in {expected}", quote(&tensor.name))),
+                    None => faults.push(format!("{} of {name} is not in the index or in two files", quote(&tensor.name))),
+                }
+            }
+            files.push(file);
+        }
+        let mut missing: Vec<_> = missing.into_iter().collect();
+        missing.sort_unstable();
+        faults.extend(missing.iter().map(|(name, file)| format!("{} is not in {file}", quote(name))));
+        if faults.is_empty() {
+            return Ok(files);
+        }
+        Err(Error::new(&self.path, format!("the index and the files disagree: {}", list(&faults)))
+            .at("weight_map")
+            .help("get all files of the model again"))
+    }
+}
+
+/// A name that cannot lead out of its folder.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0', ':'])
+}

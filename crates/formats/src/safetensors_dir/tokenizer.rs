@@ -1,0 +1,60 @@
+//! The files of a folder that say how text becomes tokens; each may be absent.
+
+use crate::checkpoint::TokenizerFiles;
+use crate::error::{Error, Result};
+use crate::json;
+use crate::source_file::SourceFile;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// The largest vocabulary file that is read, in bytes.
+const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
+
+/// The largest chat template that is read, in bytes.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads what is there; the opened files are added to `sources`.
+pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>) -> Result<TokenizerFiles> {
+    Ok(TokenizerFiles {
+        tokenizer_json: read_file(folder, "tokenizer.json", sources, bytes)?,
+        tokenizer_model: read_file(folder, "tokenizer.model", sources, bytes)?,
+        tokenizer_config: read_file(folder, "tokenizer_config.json", sources, json::read_object)?,
+        special_tokens_map: read_file(folder, "special_tokens_map.json", sources, json::read_object)?,
+        added_tokens: read_file(folder, "added_tokens.json", sources, json::read_object)?,
+        generation_config: read_file(folder, "generation_config.json", sources, json::read_object)?,
+        chat_template: read_file(folder, "chat_template.jinja", sources, text)?,
+        llama2c: None,
+    })
+}
+
+/// Opens a file; `None` when nothing has that name.
+pub(super) fn open_if_there(path: &Path) -> Result<Option<SourceFile>> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Ok(_) | Err(_) => SourceFile::open(path).map(Some),
+    }
+}
+
+fn read_file<T>(
+    folder: &Path,
+    name: &str,
+    sources: &mut Vec<SourceFile>,
+    read: fn(&SourceFile) -> Result<T>,
+) -> Result<Option<T>> {
+    let Some(source) = open_if_there(&folder.join(name))? else { return Ok(None) };
+    let contents = read(&source)?;
+    sources.push(source);
+    Ok(Some(contents))
+}
+
+fn bytes(source: &SourceFile) -> Result<Vec<u8>> {
+    source.read_all(VOCABULARY_BYTES_MAX)
+}
+
+fn text(source: &SourceFile) -> Result<String> {
+    let bytes = source.read_all(TEMPLATE_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let place = format!("byte {}", error.utf8_error().valid_up_to());
+        Error::new(source.path(), "expected UTF-8 text, found other bytes").at(place)
+    })
+}

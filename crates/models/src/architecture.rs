@@ -1,0 +1,281 @@
+//! What an architecture is: tables, no code. This file also holds the list of all.
+
+use crate::field::Field;
+use crate::role::Role;
+use trueup_graph::RopePairs;
+
+/// Every architecture. Where several share a GGUF name, the first one reads the GGUF file.
+pub static ARCHITECTURES: &[&Architecture] = &[
+    &crate::llama::LLAMA,
+    &crate::mistral::MISTRAL,
+    &crate::llama2c::LLAMA2C,
+    &crate::qwen2::QWEN2,
+    &crate::qwen3::QWEN3,
+];
+
+/// One architecture: the names it answers to, its hyper-parameters, its tensors and the parts of its block.
+#[derive(Debug)]
+pub struct Architecture {
+    /// `general.architecture` in a GGUF file, and the prefix of its keys.
+    pub gguf_name: &'static str,
+    /// Entries of `architectures` in `config.json` that mean this one.
+    pub classes: &'static [&'static str],
+    /// Where each number of the description stands.
+    pub fields: &'static [FieldRule],
+    /// Keys of `config.json` that decide whether some tensors are there.
+    pub flags: &'static [FlagRule],
+    /// Keys that may be absent but must not say anything else: what is not supported has another value there.
+    pub fixed: &'static [Fixed],
+    /// Where a sliding window is described; `None` when the class knows none.
+    pub window: Option<WindowRule>,
+    /// All tensors that carry weights.
+    pub tensors: &'static [TensorRule],
+    /// Tensors of old checkpoints that hold nothing of their own, such as tables that are computed anyway.
+    pub ignorable: &'static [&'static str],
+    /// What a layer is made of.
+    pub parts: Parts,
+}
+
+/// Where one number stands in `config.json`, and what it is when it does not.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FieldRule {
+    /// Which number.
+    pub field: Field,
+    /// Their key.
+    pub theirs: &'static str,
+    /// What holds when the key is absent.
+    pub missing: Missing,
+}
+
+/// The value of an absent key: the default of the class in the library that wrote the file.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Missing {
+    /// There is none: an error.
+    Refused,
+    /// A number.
+    Is(f64),
+    /// A number for an absent key; an explicit `null` is the number of attention heads.
+    IsOrHeads(f64),
+    /// As many as attention heads.
+    Heads,
+    /// `hidden_size / num_attention_heads`.
+    WidthOverHeads,
+    /// A number for an absent key; an explicit `null` is `hidden_size / num_attention_heads`.
+    IsOrWidthOverHeads(f64),
+}
+
+/// A key of `config.json` that is true when the tensors under a condition are there.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlagRule {
+    /// Their key.
+    pub theirs: &'static str,
+    /// What holds when the key is absent.
+    pub missing: bool,
+    /// The conditions that have the key's value.
+    pub conditions: &'static [Condition],
+    /// Whether the conditions are the opposite of the key.
+    pub inverted: bool,
+}
+
+/// A key that may only have one value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Fixed {
+    /// Their key.
+    pub theirs: &'static str,
+    /// The values that are supported, as JSON prints them; an absent key and `null` are fine.
+    pub allowed: &'static [&'static str],
+}
+
+/// Where a sliding window is described: `sliding_window`, and which layers have it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WindowRule {
+    /// The window of a description without the key; an explicit `null` is no window.
+    pub missing: u64,
+    /// A key that must be true for the window to hold; false when absent.
+    pub enabled_by: Option<&'static str>,
+    /// A key with the first layer that has the window, and its default; earlier layers see everything. `layer_types` wins over it.
+    pub first_layer: Option<(&'static str, u64)>,
+}
+
+/// One tensor, or one in each layer: their name and what becomes of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TensorRule {
+    /// What the tensor is for; gives our name and its shape.
+    pub role: Role,
+    /// Their name, `{l}` standing for the layer; `None` when it is computed at conversion.
+    pub theirs: Option<&'static str>,
+    /// Whether it is there.
+    pub when: Condition,
+    /// What is done to its rows at conversion.
+    pub transform: Transform,
+}
+
+/// What decides whether a tensor is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// In every model of the class.
+    Always,
+    /// The output head is a matrix of its own.
+    Untied,
+    /// Projections to queries, keys and values have a bias.
+    AttentionBias,
+    /// The projection of the attention's output has a bias.
+    AttentionOutputBias,
+    /// The feed-forward's matrices have a bias.
+    FfnBias,
+    /// Frequencies of the rotation are divided by stored factors.
+    RopeFactors,
+}
+
+impl Condition {
+    /// Every condition, in the order of the enum.
+    pub const ALL: [Condition; 6] = [
+        Condition::Always,
+        Condition::Untied,
+        Condition::AttentionBias,
+        Condition::AttentionOutputBias,
+        Condition::FfnBias,
+        Condition::RopeFactors,
+    ];
+}
+
+/// What conversion does to the rows of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transform {
+    /// Nothing.
+    None,
+    /// In each head, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
+    PermuteRope(Heads),
+}
+
+/// Which heads a matrix projects to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heads {
+    /// The attention heads.
+    Query,
+    /// The heads of the KV cache.
+    Key,
+}
+
+/// What a layer is made of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Parts {
+    /// The norm before attention, before the feed-forward and behind the last layer.
+    pub norm: Norm,
+    /// Which elements of a head are rotated together, in the GGUF file.
+    pub pairs: RopePairs,
+    /// The feed-forward.
+    pub feed_forward: FeedForward,
+}
+
+/// A kind of norm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Norm {
+    /// Root mean square, with a weight.
+    Rms,
+}
+
+/// A kind of feed-forward.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FeedForward {
+    /// `down(silu(gate(x)) * up(x))`.
+    GatedSilu,
+}
+
+impl FieldRule {
+    pub(crate) const fn new(field: Field, theirs: &'static str, missing: Missing) -> FieldRule {
+        FieldRule { field, theirs, missing }
+    }
+}
+
+impl TensorRule {
+    /// A tensor of every model of the class, kept as it is.
+    pub(crate) const fn new(role: Role, theirs: &'static str) -> TensorRule {
+        TensorRule { role, theirs: Some(theirs), when: Condition::Always, transform: Transform::None }
+    }
+
+    /// A tensor that conversion computes from the description.
+    pub(crate) const fn computed(role: Role, when: Condition) -> TensorRule {
+        TensorRule { role, theirs: None, when, transform: Transform::None }
+    }
+
+    /// The same, there only under a condition.
+    pub(crate) const fn when(self, when: Condition) -> TensorRule {
+        TensorRule { when, ..self }
+    }
+
+    /// The same, going to heads that GGUF rotates by neighbours and the class by halves.
+    pub(crate) const fn permuted(self, heads: Heads) -> TensorRule {
+        TensorRule { transform: Transform::PermuteRope(heads), ..self }
+    }
+}
+
+impl Architecture {
+    /// The architecture that reads GGUF files with this `general.architecture`.
+    pub fn from_gguf_name(name: &str) -> Option<&'static Architecture> {
+        ARCHITECTURES.iter().copied().find(|architecture| architecture.gguf_name == name)
+    }
+
+    /// The architecture of this class of `config.json`.
+    pub fn from_class(class: &str) -> Option<&'static Architecture> {
+        ARCHITECTURES.iter().copied().find(|architecture| architecture.classes.contains(&class))
+    }
+
+    /// The class names that are known, for messages.
+    pub fn classes() -> String {
+        let all: Vec<&str> = ARCHITECTURES.iter().flat_map(|architecture| architecture.classes).copied().collect();
+        all.join(", ")
+    }
+
+    /// The GGUF names that are known, for messages.
+    pub fn gguf_names() -> String {
+        let mut all: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.gguf_name).collect();
+        all.dedup();
+        all.join(", ")
+    }
+
+    /// The rule of a role, where the architecture has such a tensor.
+    pub fn tensor(&self, role: Role) -> Option<&'static TensorRule> {
+        self.tensors.iter().find(|rule| rule.role == role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unambiguous() {
+        let mut classes: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.classes).copied().collect();
+        classes.sort_unstable();
+        let count = classes.len();
+        classes.dedup();
+        assert_eq!(classes.len(), count);
+        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3");
+    }
+
+    #[test]
+    fn each_table_names_a_role_and_a_tensor_once() {
+        for architecture in ARCHITECTURES {
+            for (index, rule) in architecture.tensors.iter().enumerate() {
+                for other in &architecture.tensors[..index] {
+                    assert_ne!(rule.role, other.role, "{}", architecture.classes[0]);
+                    assert!(rule.theirs.is_none() || rule.theirs != other.theirs, "{:?}", rule.theirs);
+                }
+                if let Some(theirs) = rule.theirs {
+                    assert_eq!(theirs.contains("{l}"), rule.role.is_per_layer(), "{theirs}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_table_has_every_field() {
+        for architecture in ARCHITECTURES {
+            for field in Field::ALL {
+                let count = architecture.fields.iter().filter(|rule| rule.field == field).count();
+                assert_eq!(count, 1, "{field:?} of {}", architecture.classes[0]);
+            }
+        }
+    }
+}

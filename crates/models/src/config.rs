@@ -1,0 +1,313 @@
+//! Hyper-parameters from `config.json` of a Hugging Face directory, or from what speaks its words.
+
+use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, WindowRule};
+use crate::faults::Faults;
+use crate::field::Field;
+use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
+use crate::{ARCHITECTURES, Condition};
+use serde_json::{Map, Value};
+use std::path::Path;
+use trueup_formats::{Error, Result, quote};
+use trueup_graph::RopeScaling;
+
+/// A JSON object.
+type Object = Map<String, Value>;
+
+impl Architecture {
+    /// The architecture of a description, by its `architectures`.
+    pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
+        let help = || format!("supported are {}", Architecture::classes());
+        let classes: Vec<&str> =
+            config.get("architectures").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let [class] = classes[..] else {
+            let problem = format!("expected one class name, found {}", classes.len());
+            return Err(Error::new(path, problem).at("architectures in config.json").help(help()));
+        };
+        Architecture::from_class(class).ok_or_else(|| {
+            Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
+                .at("architectures in config.json")
+                .help(help())
+        })
+    }
+}
+
+impl Hyper {
+    /// Reads a description by the architecture's tables; `tensors` is how many tensors the checkpoint has. The error names all faults.
+    pub fn from_config(architecture: &'static Architecture, config: &Object, tensors: usize, path: &Path) -> Result<Hyper> {
+        debug_assert!(ARCHITECTURES.iter().any(|known| std::ptr::eq(*known, architecture)));
+        let mut reader = ConfigReader { config, faults: Faults::default() };
+        architecture.fixed.iter().for_each(|fixed| reader.check_fixed(fixed));
+        let draft = reader.draft(architecture);
+        let conditions = reader.conditions(architecture, &draft.rope);
+        let mut faults = reader.faults;
+        let hyper = if faults.list().is_empty() { Hyper::new(draft, tensors, conditions, &mut faults) } else { None };
+        faults.check(path, "config.json", "the model is not supported, or its description is damaged")?;
+        hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at("config.json"))
+    }
+}
+
+/// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
+struct ConfigReader<'a> {
+    config: &'a Object,
+    faults: Faults,
+}
+
+impl ConfigReader<'_> {
+    fn draft(&mut self, architecture: &Architecture) -> Draft {
+        let heads = self.count(rule(architecture, Field::Heads), 1, 1);
+        let width = self.count(rule(architecture, Field::Width), heads, 1);
+        let mut count = |field| self.count(rule(architecture, field), heads, width);
+        let (layers, kv_heads, head_size) = (count(Field::Layers), count(Field::KvHeads), count(Field::HeadSize));
+        let (ffn, vocabulary, context) = (count(Field::Ffn), count(Field::Vocabulary), count(Field::Context));
+        let epsilon = self.number(rule(architecture, Field::Epsilon));
+        let base = self.number(rule(architecture, Field::RopeBase));
+        let rope = self.rope(base, head_size, context);
+        let window = architecture.window.and_then(|rule| self.window(&rule));
+        Draft { width, layers, heads, kv_heads, head_size, ffn, vocabulary, context, epsilon, rope, window }
+    }
+
+    /// A count; `heads` and `width` are what an absent one may follow from.
+    fn count(&mut self, rule: &FieldRule, heads: u64, width: u64) -> u64 {
+        let found = self.config.get(rule.theirs);
+        if let Some(count) = found.and_then(Value::as_u64) {
+            return count;
+        }
+        let is_null = found.is_some_and(Value::is_null);
+        if found.is_some() && !is_null {
+            return self.wrong(rule.theirs, "a count", found, 1);
+        }
+        match rule.missing {
+            Missing::IsOrHeads(_) if is_null => heads,
+            Missing::IsOrWidthOverHeads(_) if is_null => self.width_over_heads(width, heads),
+            Missing::Is(default) | Missing::IsOrHeads(default) | Missing::IsOrWidthOverHeads(default) => default as u64,
+            Missing::Heads => heads,
+            Missing::WidthOverHeads => self.width_over_heads(width, heads),
+            Missing::Refused => self.wrong(rule.theirs, "a count", found, 1),
+        }
+    }
+
+    fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {
+        if heads == 0 || !width.is_multiple_of(heads) {
+            self.faults.add(format!("{heads} attention heads do not divide a width of {width}, and no head_dim is given"));
+            return 1;
+        }
+        width / heads
+    }
+
+    fn number(&mut self, rule: &FieldRule) -> f64 {
+        let found = self.config.get(rule.theirs).filter(|value| !value.is_null());
+        match (found, rule.missing) {
+            (None, Missing::Is(default)) => default,
+            (found, _) => match found.and_then(Value::as_f64) {
+                Some(number) => number,
+                None => self.wrong(rule.theirs, "a number", found, 1.0),
+            },
+        }
+    }
+
+    fn wrong<T>(&mut self, key: &str, expected: &str, found: Option<&Value>, instead: T) -> T {
+        let found = found.map_or("nothing".to_owned(), |value| quote(&value.to_string()));
+        self.faults.add(format!("{key}: expected {expected}, found {found}"));
+        instead
+    }
+
+    fn check_fixed(&mut self, fixed: &Fixed) {
+        let Some(found) = self.config.get(fixed.theirs).filter(|value| !value.is_null()) else { return };
+        if !fixed.allowed.contains(&found.to_string().as_str()) {
+            let expected = if fixed.allowed.is_empty() { "no such key".to_owned() } else { fixed.allowed.join(" or ") };
+            self.wrong(fixed.theirs, &expected, Some(found), ());
+        }
+    }
+
+    fn flag(&mut self, key: &str, missing: bool) -> bool {
+        match self.config.get(key) {
+            None | Some(Value::Null) => missing,
+            Some(Value::Bool(flag)) => *flag,
+            found => self.wrong(key, "true or false", found, missing),
+        }
+    }
+
+    fn conditions(&mut self, architecture: &Architecture, rope: &RopeDescription) -> Conditions {
+        let mut conditions = Conditions::default();
+        for FlagRule { theirs, missing, conditions: decided, inverted } in architecture.flags {
+            let holds = self.flag(theirs, *missing) != *inverted;
+            decided.iter().for_each(|condition| conditions.set(*condition, holds));
+        }
+        conditions.set(Condition::RopeFactors, rope.llama3.is_some());
+        conditions
+    }
+
+    fn window(&mut self, rule: &WindowRule) -> Option<DraftWindow> {
+        let enabled = rule.enabled_by.is_none_or(|key| self.flag(key, false));
+        let size = match self.config.get("sliding_window") {
+            None => Some(rule.missing),
+            Some(Value::Null) => None,
+            found @ Some(value) => Some(value.as_u64().unwrap_or_else(|| self.wrong("sliding_window", "a count", found, 1))),
+        };
+        let size = size.filter(|_| enabled);
+        let first = rule.first_layer.map_or(0, |(key, default)| match self.config.get(key) {
+            None | Some(Value::Null) => default,
+            found @ Some(value) => value.as_u64().unwrap_or_else(|| self.wrong(key, "a count", found, 0)),
+        });
+        let listed = match self.config.get("layer_types") {
+            None | Some(Value::Null) => None,
+            found @ Some(value) => match value.as_array().and_then(|types| types.iter().map(is_sliding).collect()) {
+                Some(list) => Some(list),
+                None => self.wrong("layer_types", "full_attention and sliding_attention only", found, None),
+            },
+        };
+        let listed: Option<Vec<bool>> = listed;
+        if size.is_none() && listed.as_ref().is_some_and(|list| list.contains(&true)) {
+            self.faults.add("layer_types: expected a sliding_window for sliding_attention, found none");
+        }
+        Some(DraftWindow { size: size?, layers: listed.map_or(WindowLayers::From(first), WindowLayers::Listed) })
+    }
+
+    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it.
+    fn rope(&mut self, base: f64, head_size: u64, context: u64) -> RopeDescription {
+        let object = ["rope_parameters", "rope_scaling"].into_iter().find_map(|key| match self.config.get(key) {
+            None | Some(Value::Null) => None,
+            Some(Value::Object(object)) => Some((key, object)),
+            found => self.wrong(key, "an object", found, None),
+        });
+        let dimensions = usize::try_from(head_size).unwrap_or(0);
+        let mut rope = RopeDescription { dimensions, base: base as f32, scaling: RopeScaling::None, llama3: None };
+        let Some((place, object)) = object else { return rope };
+        let mut scaling = ScalingReader { place, object, faults: &mut self.faults, context };
+        rope.base = scaling.optional("rope_theta").unwrap_or(base) as f32;
+        scaling.read(&mut rope);
+        rope
+    }
+}
+
+/// The object that describes how angles change for long contexts.
+struct ScalingReader<'a> {
+    place: &'static str,
+    object: &'a Object,
+    faults: &'a mut Faults,
+    context: u64,
+}
+
+/// Keys that each kind of scaling may have; another would change what is computed.
+const SCALING_KEYS: &[(&str, &[&str])] = &[
+    ("default", &["original_max_position_embeddings"]),
+    ("linear", &["factor", "original_max_position_embeddings"]),
+    ("llama3", &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]),
+    (
+        "yarn",
+        &[
+            "factor",
+            "original_max_position_embeddings",
+            "attention_factor",
+            "mscale",
+            "mscale_all_dim",
+            "beta_fast",
+            "beta_slow",
+            "truncate",
+            "finetuned",
+        ],
+    ),
+];
+
+impl ScalingReader<'_> {
+    fn read(&mut self, rope: &mut RopeDescription) {
+        let kind = ["type", "rope_type"].into_iter().find_map(|key| self.object.get(key));
+        let kind = match kind {
+            None | Some(Value::Null) => "default",
+            Some(kind) => kind.as_str().unwrap_or(""),
+        };
+        let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
+            let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
+            let (place, found) = (self.place, quote(kind));
+            self.faults.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
+            return;
+        };
+        self.check_keys(keys);
+        match kind {
+            "linear" => rope.scaling = RopeScaling::Linear { factor: self.required("factor") as f32 },
+            "llama3" => rope.llama3 = Some(self.llama3()),
+            "yarn" => rope.scaling = self.yarn(),
+            _ => {}
+        }
+    }
+
+    fn check_keys(&mut self, keys: &[&str]) {
+        for (key, value) in self.object {
+            let known = ["type", "rope_type", "rope_theta"].contains(&key.as_str()) || keys.contains(&key.as_str());
+            let whole = key == "partial_rotary_factor" && value.as_f64() == Some(1.0);
+            if !known && !whole && !value.is_null() {
+                let place = self.place;
+                self.faults.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
+            }
+        }
+        if self.object.get("truncate").is_some_and(|value| value != &Value::Bool(true)) {
+            self.faults.add(format!("truncate in {}: expected true, found another value", self.place));
+        }
+    }
+
+    fn llama3(&mut self) -> Llama3Scaling {
+        Llama3Scaling {
+            factor: self.required("factor"),
+            low_frequency_factor: self.required("low_freq_factor"),
+            high_frequency_factor: self.required("high_freq_factor"),
+            original_context: self.required("original_max_position_embeddings"),
+        }
+    }
+
+    /// Absent numbers and zeros have the defaults of the library that defines the words.
+    fn yarn(&mut self) -> RopeScaling {
+        let factor = self.required("factor");
+        let mut present = |key| self.optional(key).filter(|&number| number != 0.0);
+        let (mscale, mscale_all) = (present("mscale"), present("mscale_all_dim"));
+        let (beta_fast, beta_slow) = (present("beta_fast").unwrap_or(32.0), present("beta_slow").unwrap_or(1.0));
+        let original_context = present("original_max_position_embeddings").unwrap_or(self.context as f64);
+        let magnitude = match (self.optional("attention_factor"), mscale, mscale_all) {
+            (Some(magnitude), _, _) => magnitude,
+            (None, Some(mscale), Some(all)) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
+            (None, _, _) => yarn_magnitude(factor, 1.0),
+        };
+        RopeScaling::Yarn {
+            factor: factor as f32,
+            original_context: original_context as u32,
+            beta_fast: beta_fast as f32,
+            beta_slow: beta_slow as f32,
+            magnitude: magnitude as f32,
+        }
+    }
+
+    fn required(&mut self, key: &str) -> f64 {
+        let before = self.faults.list().len();
+        self.optional(key).unwrap_or_else(|| {
+            if self.faults.list().len() == before {
+                self.faults.add(format!("{key} in {}: expected a number, found nothing", self.place));
+            }
+            1.0
+        })
+    }
+
+    fn optional(&mut self, key: &str) -> Option<f64> {
+        let found = self.object.get(key).filter(|value| !value.is_null())?;
+        let number = found.as_f64();
+        if number.is_none() {
+            let found = quote(&found.to_string());
+            self.faults.add(format!("{key} in {}: expected a number, found {found}", self.place));
+        }
+        number
+    }
+}
+
+/// `Some(whether a layer has a window)`, `None` for an unknown kind of attention.
+fn is_sliding(kind: &Value) -> Option<bool> {
+    match kind.as_str()? {
+        "full_attention" => Some(false),
+        "sliding_attention" => Some(true),
+        _ => None,
+    }
+}
+
+/// The rule of a field; each table has one for each (tested).
+fn rule(architecture: &Architecture, field: Field) -> &'static FieldRule {
+    let rule = architecture.fields.iter().find(|rule| rule.field == field);
+    rule.unwrap_or_else(|| unreachable!("{field:?} is missing in a table"))
+}

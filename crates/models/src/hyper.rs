@@ -1,0 +1,263 @@
+//! The numbers of one model, valid by construction: the only way to a graph.
+//!
+//! ```text
+//! config.json ─┐
+//!              ├─▶ Draft (as read) ── validate: all faults at once ──▶ Hyper (private fields)
+//! GGUF keys ───┘
+//! ```
+
+use crate::architecture::Condition;
+use crate::faults::Faults;
+use crate::field::Field;
+use crate::rope::RopeDescription;
+
+/// Numbers as a file gives them, not looked at yet.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Draft {
+    pub width: u64,
+    pub layers: u64,
+    pub heads: u64,
+    pub kv_heads: u64,
+    pub head_size: u64,
+    pub ffn: u64,
+    pub vocabulary: u64,
+    pub context: u64,
+    pub epsilon: f64,
+    pub rope: RopeDescription,
+    pub window: Option<DraftWindow>,
+}
+
+/// A sliding window and the layers that have it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct DraftWindow {
+    pub size: u64,
+    pub layers: WindowLayers,
+}
+
+/// Which layers have a window, as files say it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum WindowLayers {
+    /// This layer and all above it.
+    From(u64),
+    /// One entry for each layer.
+    Listed(Vec<bool>),
+}
+
+/// The numbers of one model. Every product of two of them fits in 63 bits; heads divide; the rotation fits in a head.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hyper {
+    width: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_size: usize,
+    ffn: usize,
+    vocabulary: usize,
+    context: usize,
+    epsilon: f32,
+    rope: RopeDescription,
+    window: Option<Window>,
+    conditions: Conditions,
+}
+
+/// A sliding window: a token at position `p` sees positions `j <= p` with `p - j < size`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Window {
+    size: usize,
+    layers: Vec<bool>,
+}
+
+impl Window {
+    /// Positions that a token sees, its own included; at least 1.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether each layer has the window; the others see everything.
+    pub fn layers(&self) -> &[bool] {
+        &self.layers
+    }
+}
+
+/// Which optional tensors a model has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conditions([bool; Condition::ALL.len()]);
+
+impl Default for Conditions {
+    fn default() -> Conditions {
+        Conditions(Condition::ALL.map(|condition| condition == Condition::Always))
+    }
+}
+
+impl Conditions {
+    /// Whether tensors under this condition are there.
+    pub fn holds(&self, condition: Condition) -> bool {
+        self.0[condition as usize]
+    }
+
+    pub(crate) fn set(&mut self, condition: Condition, holds: bool) {
+        self.0[condition as usize] = holds;
+    }
+}
+
+impl Hyper {
+    /// Checks a draft; `tensors` is how many tensors the file has. `None` when something was wrong, which `faults` then tells.
+    pub(crate) fn new(draft: Draft, tensors: usize, conditions: Conditions, faults: &mut Faults) -> Option<Hyper> {
+        let before = faults.list().len();
+        check_counts(&draft, tensors, faults);
+        check_heads(&draft, faults);
+        draft.rope.check(draft.head_size, faults);
+        let epsilon = draft.epsilon as f32;
+        if !(epsilon.is_finite() && epsilon > 0.0) {
+            faults.add(format!("the norms' epsilon must be finite and positive, found {}", draft.epsilon));
+        }
+        if faults.list().len() > before {
+            return None;
+        }
+        let window = match draft.window {
+            Some(window) => Some(Window::new(window, draft.layers, faults)?),
+            None => None,
+        };
+        let size = |count: u64| usize::try_from(count).ok();
+        Some(Hyper {
+            width: size(draft.width)?,
+            layers: size(draft.layers)?,
+            heads: size(draft.heads)?,
+            kv_heads: size(draft.kv_heads)?,
+            head_size: size(draft.head_size)?,
+            ffn: size(draft.ffn)?,
+            vocabulary: size(draft.vocabulary)?,
+            context: size(draft.context)?,
+            epsilon,
+            rope: draft.rope,
+            window: window.filter(|window| window.layers.contains(&true)),
+            conditions,
+        })
+    }
+
+    /// Elements of the residual stream.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Blocks.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Attention heads; a multiple of [`Hyper::kv_heads`].
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+
+    /// Heads of the KV cache.
+    pub fn kv_heads(&self) -> usize {
+        self.kv_heads
+    }
+
+    /// Elements of a head, of queries, keys and values alike.
+    pub fn head_size(&self) -> usize {
+        self.head_size
+    }
+
+    /// Elements of the feed-forward's hidden layer.
+    pub fn ffn(&self) -> usize {
+        self.ffn
+    }
+
+    /// Tokens: rows of the embedding.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// Positions that the model was made for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// What norms add to the mean of squares.
+    pub fn epsilon(&self) -> f32 {
+        self.epsilon
+    }
+
+    /// How positions rotate heads.
+    pub fn rope(&self) -> &RopeDescription {
+        &self.rope
+    }
+
+    /// The sliding window, if some layer has one.
+    pub fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+
+    /// Which optional tensors the model has.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
+    }
+
+    /// Whether the output head is the embedding.
+    pub fn is_tied(&self) -> bool {
+        !self.conditions.holds(Condition::Untied)
+    }
+
+    /// The same numbers with other optional tensors.
+    #[must_use]
+    pub(crate) fn with_conditions(self, conditions: Conditions) -> Hyper {
+        Hyper { conditions, ..self }
+    }
+}
+
+impl Window {
+    fn new(draft: DraftWindow, layers: u64, faults: &mut Faults) -> Option<Window> {
+        let window = Window {
+            size: usize::try_from(draft.size).ok().filter(|&size| size > 0 && size < 1 << 31).or_else(|| {
+                faults.add(format!("the sliding window must lie between 1 and 2^31 - 1, found {}", draft.size));
+                None
+            })?,
+            layers: match draft.layers {
+                WindowLayers::From(first) => (0..layers).map(|layer| layer >= first).collect(),
+                WindowLayers::Listed(list) => list,
+            },
+        };
+        if window.layers.len() as u64 != layers {
+            faults.add(format!("windows are listed for {} layers, found {layers} layers", window.layers.len()));
+            return None;
+        }
+        Some(window)
+    }
+}
+
+fn check_counts(draft: &Draft, tensors: usize, faults: &mut Faults) {
+    let counts = [
+        (Field::Width, draft.width),
+        (Field::Layers, draft.layers),
+        (Field::Heads, draft.heads),
+        (Field::KvHeads, draft.kv_heads),
+        (Field::HeadSize, draft.head_size),
+        (Field::Ffn, draft.ffn),
+        (Field::Vocabulary, draft.vocabulary),
+        (Field::Context, draft.context),
+    ];
+    for (field, count) in counts {
+        let most = field.count_max().unwrap_or(u64::MAX);
+        if count == 0 || count > most {
+            faults.add(format!("{} must lie between 1 and {most}, found {count}", field.gguf_key()));
+        }
+    }
+    if draft.layers > tensors as u64 {
+        faults.add(format!("{} layers are claimed, but the file has {tensors} tensors", draft.layers));
+    }
+}
+
+fn check_heads(draft: &Draft, faults: &mut Faults) {
+    if draft.kv_heads > 0 && !draft.heads.is_multiple_of(draft.kv_heads) {
+        faults.add(format!("{} attention heads cannot share {} KV heads evenly", draft.heads, draft.kv_heads));
+    }
+    let elements_max = Field::Width.count_max().unwrap_or(u64::MAX);
+    if draft.heads.saturating_mul(draft.head_size) > elements_max {
+        faults.add(format!(
+            "{} heads of {} elements are more than the {elements_max} elements that are supported",
+            draft.heads, draft.head_size
+        ));
+    }
+}

@@ -1,0 +1,96 @@
+//! What tensors of a model are for. A role gives the tensor's name in a GGUF file and its shape, the same for every architecture.
+
+use crate::hyper::Hyper;
+
+/// What a tensor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "the names say it: a projection's weight, its bias, a norm's weight")]
+pub enum Role {
+    TokenEmbedding,
+    RopeFactors,
+    AttentionNorm,
+    Query,
+    QueryBias,
+    QueryNorm,
+    Key,
+    KeyBias,
+    KeyNorm,
+    Value,
+    ValueBias,
+    AttentionOutput,
+    AttentionOutputBias,
+    FfnNorm,
+    FfnGate,
+    FfnGateBias,
+    FfnUp,
+    FfnUpBias,
+    FfnDown,
+    FfnDownBias,
+    OutputNorm,
+    Output,
+}
+
+impl Role {
+    /// The name in a GGUF file, `{l}` standing for the layer.
+    pub fn pattern(self) -> &'static str {
+        match self {
+            Role::TokenEmbedding => "token_embd.weight",
+            Role::RopeFactors => "rope_freqs.weight",
+            Role::AttentionNorm => "blk.{l}.attn_norm.weight",
+            Role::Query => "blk.{l}.attn_q.weight",
+            Role::QueryBias => "blk.{l}.attn_q.bias",
+            Role::QueryNorm => "blk.{l}.attn_q_norm.weight",
+            Role::Key => "blk.{l}.attn_k.weight",
+            Role::KeyBias => "blk.{l}.attn_k.bias",
+            Role::KeyNorm => "blk.{l}.attn_k_norm.weight",
+            Role::Value => "blk.{l}.attn_v.weight",
+            Role::ValueBias => "blk.{l}.attn_v.bias",
+            Role::AttentionOutput => "blk.{l}.attn_output.weight",
+            Role::AttentionOutputBias => "blk.{l}.attn_output.bias",
+            Role::FfnNorm => "blk.{l}.ffn_norm.weight",
+            Role::FfnGate => "blk.{l}.ffn_gate.weight",
+            Role::FfnGateBias => "blk.{l}.ffn_gate.bias",
+            Role::FfnUp => "blk.{l}.ffn_up.weight",
+            Role::FfnUpBias => "blk.{l}.ffn_up.bias",
+            Role::FfnDown => "blk.{l}.ffn_down.weight",
+            Role::FfnDownBias => "blk.{l}.ffn_down.bias",
+            Role::OutputNorm => "output_norm.weight",
+            Role::Output => "output.weight",
+        }
+    }
+
+    /// The name in a GGUF file; `layer` counts only where there is one tensor in each.
+    pub fn name(self, layer: usize) -> String {
+        self.pattern().replace("{l}", &layer.to_string())
+    }
+
+    /// Whether each layer has one.
+    pub fn is_per_layer(self) -> bool {
+        self.pattern().contains("{l}")
+    }
+
+    /// The shape, innermost first: a projection is `[inputs, outputs]`.
+    pub fn shape(self, hyper: &Hyper) -> Vec<u64> {
+        let (width, ffn) = (hyper.width(), hyper.ffn());
+        let (queries, keys) = (hyper.heads() * hyper.head_size(), hyper.kv_heads() * hyper.head_size());
+        let sizes: &[usize] = match self {
+            Role::TokenEmbedding | Role::Output => &[width, hyper.vocabulary()],
+            Role::RopeFactors => &[hyper.rope().dimensions / 2],
+            Role::Query => &[width, queries],
+            Role::Key | Role::Value => &[width, keys],
+            Role::AttentionOutput => &[queries, width],
+            Role::FfnGate | Role::FfnUp => &[width, ffn],
+            Role::FfnDown => &[ffn, width],
+            Role::QueryBias => &[queries],
+            Role::KeyBias | Role::ValueBias => &[keys],
+            Role::QueryNorm | Role::KeyNorm => &[hyper.head_size()],
+            Role::FfnGateBias | Role::FfnUpBias => &[ffn],
+            Role::AttentionNorm
+            | Role::AttentionOutputBias
+            | Role::FfnNorm
+            | Role::FfnDownBias
+            | Role::OutputNorm => &[width],
+        };
+        sizes.iter().map(|&size| size as u64).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! How positions rotate heads: what files say about it, and the frequency factors of Llama 3.1.
+
+use crate::faults::Faults;
+use std::f64::consts::PI;
+use trueup_graph::RopeScaling;
+
+/// How positions rotate heads; a [`Hyper`](crate::Hyper) holds only checked ones.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RopeDescription {
+    /// Elements of each head that are rotated; even.
+    pub dimensions: usize,
+    /// Base of the frequencies ("theta").
+    pub base: f32,
+    /// How angles are changed for long contexts.
+    pub scaling: RopeScaling,
+    /// Factors that conversion computes and a GGUF file keeps as `rope_freqs.weight`.
+    pub llama3: Option<Llama3Scaling>,
+}
+
+/// The scaling of Llama 3.1: low frequencies are divided by a factor, high ones stay, those between change smoothly.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Llama3Scaling {
+    /// How much slower low frequencies become.
+    pub factor: f64,
+    /// A wave longer than `original_context / low_frequency_factor` is low.
+    pub low_frequency_factor: f64,
+    /// A wave shorter than `original_context / high_frequency_factor` is high.
+    pub high_frequency_factor: f64,
+    /// The context the model was trained with first.
+    pub original_context: f64,
+}
+
+impl RopeDescription {
+    /// What must hold for a head of `head_size` elements.
+    pub(crate) fn check(&self, head_size: u64, faults: &mut Faults) {
+        let dimensions = self.dimensions as u64;
+        if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
+            faults.add(format!("rotated elements must be even and at most the head size {head_size}, found {dimensions}"));
+        }
+        let mut positive = |what: &str, value: f64| {
+            if !(value.is_finite() && value > 0.0) {
+                faults.add(format!("{what} must be finite and positive, found {value}"));
+            }
+        };
+        positive("the base of the rotation", self.base.into());
+        match self.scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear { factor } => positive("the factor of the rotation's scaling", factor.into()),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
+                positive("the factor of the rotation's scaling", factor.into());
+                positive("the original context of the rotation's scaling", original_context.into());
+                positive("beta_fast of the rotation's scaling", beta_fast.into());
+                positive("beta_slow of the rotation's scaling", beta_slow.into());
+                positive("the magnitude of the rotation's scaling", magnitude.into());
+                self.check_ramp(original_context, beta_fast, beta_slow, faults);
+            }
+        }
+        if let Some(llama3) = self.llama3 {
+            llama3.check(faults);
+        }
+    }
+
+    /// YaRN's ramp must rise from its lower to its upper end inside the head, and logarithms of the base must not vanish.
+    fn check_ramp(&self, original_context: u32, beta_fast: f32, beta_slow: f32, faults: &mut Faults) {
+        if self.base <= 1.0 {
+            faults.add(format!("YaRN needs a base of the rotation above 1, found {}", self.base));
+        } else if beta_fast < beta_slow {
+            faults.add(format!("YaRN needs beta_fast of at least beta_slow, found {beta_fast} and {beta_slow}"));
+        } else {
+            let turns = f64::from(original_context) / (2.0 * PI * f64::from(beta_fast));
+            let low = self.dimensions as f64 * turns.ln() / (2.0 * f64::from(self.base).ln());
+            if low.floor() > (self.dimensions - 1) as f64 {
+                faults.add(format!("YaRN's ramp begins at {low}, behind the {} rotated elements", self.dimensions));
+            }
+        }
+    }
+
+    /// What divides each frequency, `[dimensions / 2]`; `None` without Llama 3.1's scaling. Computed in f64.
+    pub fn factors(&self) -> Option<Vec<f32>> {
+        let llama3 = self.llama3?;
+        let pairs = self.dimensions / 2;
+        let factor = |pair: usize| {
+            let frequency = f64::from(self.base).powf(-2.0 * pair as f64 / self.dimensions as f64);
+            llama3.divisor(frequency) as f32
+        };
+        Some((0..pairs).map(factor).collect())
+    }
+}
+
+impl Llama3Scaling {
+    /// What divides this frequency. The scaled frequency is `f / factor` for wavelengths `2 pi / f` above `context / low`, `f` below
+    /// `context / high`, and `f ((1 - s) / factor + s)` with `s = (context / wavelength - low) / (high - low)` between them. Source: the
+    /// model code published with Llama 3.1.
+    fn divisor(&self, frequency: f64) -> f64 {
+        let wavelength = 2.0 * PI / frequency;
+        if wavelength < self.original_context / self.high_frequency_factor {
+            1.0
+        } else if wavelength > self.original_context / self.low_frequency_factor {
+            self.factor
+        } else {
+            let turns = self.original_context / wavelength;
+            let smooth =
+                (turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor);
+            1.0 / ((1.0 - smooth) / self.factor + smooth)
+        }
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        let numbers = [
+            ("factor", self.factor),
+            ("low_freq_factor", self.low_frequency_factor),
+            ("high_freq_factor", self.high_frequency_factor),
+            ("original_max_position_embeddings", self.original_context),
+        ];
+        for (key, value) in numbers {
+            if !(value.is_finite() && value > 0.0) {
+                faults.add(format!("{key} of the rotation's scaling must be finite and positive, found {value}"));
+            }
+        }
+        if self.high_frequency_factor <= self.low_frequency_factor {
+            faults.add(format!(
+                "high_freq_factor of the rotation's scaling must be above low_freq_factor, found {} and {}",
+                self.high_frequency_factor, self.low_frequency_factor
+            ));
+        }
+    }
+}
+
+/// What YaRN multiplies cosine and sine by at this factor: `1 + 0.1 mscale ln factor` (Peng et al. 2023, section 3.4).
+pub(crate) fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+}

@@ -1,0 +1,88 @@
+//! Instruction sets for which kernels are written, and the proof that this machine has one.
+
+use std::fmt;
+
+/// An instruction set for which kernels are written. All of them give the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isa {
+    /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// What the compiler makes of the readable rule.
+    Scalar,
+}
+
+impl Isa {
+    /// Every set of this build, the fastest first.
+    pub const ALL: &'static [Isa] = &[
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2,
+        Isa::Scalar,
+    ];
+
+    /// The sets that this machine has, the fastest first.
+    pub fn available() -> Vec<Isa> {
+        Isa::ALL.iter().copied().filter(|isa| isa.is_available()).collect()
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
+            Isa::Scalar => true,
+        }
+    }
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            Isa::Scalar => "scalar",
+        }
+    }
+
+    /// The set of that name, if this build has it.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Isa::ALL.iter().copied().find(|isa| isa.name() == name)
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// An instruction set that this machine was found to have. Kernels take nothing else, which is what makes calling them sound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Instructions(Isa);
+
+impl Instructions {
+    /// The set, if this machine has it.
+    pub fn of(isa: Isa) -> Option<Instructions> {
+        isa.is_available().then_some(Instructions(isa))
+    }
+
+    /// Which set.
+    pub fn isa(self) -> Isa {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_again_and_the_scalar_set_is_always_there() {
+        for isa in Isa::ALL {
+            assert_eq!(Isa::from_name(isa.name()), Some(*isa));
+        }
+        assert_eq!(Isa::available().last(), Some(&Isa::Scalar));
+        assert_eq!(Isa::from_name("mmx"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! The loops over numbers: free functions over slices, each with a readable rule and variants per instruction set.
+//!
+//! ```text
+//!  kernel! {
+//!      fn NAME(arguments) {
+//!          avx2 => PATH of the variant | recompiled,
+//!          scalar => PATH of the readable rule,
+//!      }
+//!      TEST_NAME on SAMPLES
+//!  }
+//! ```
+//!
+//! `recompiled` is the rule itself, compiled once more for the instruction set: Rust neither reorders nor contracts floating-point
+//! operations, so that it gives the same bits. `SAMPLES` runs the kernel on many inputs and gives the bits of all results; the test
+//! holds every variant that this machine can run against the scalar one.
+//!
+//! Sums of floating-point products are kept in eight lanes: element `k` enters lane `k % 8` by a fused multiply-add, in ascending
+//! order, behind the end zeros, and [`lanes::sum`] adds the lanes. How many rows and tokens a variant works on at a time is
+//! its own business and changes nothing.
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx2;
+mod dots;
+mod element;
+mod exponential;
+mod lanes;
+mod mix;
+mod panel_product;
+mod quantize;
+mod rms_norm;
+mod rows;
+mod soft_max;
+mod swiglu;
+
+pub use dots::{dots_bf16, dots_f16, dots_f32};
+pub use exponential::EXPONENTIAL_ULP;
+pub use mix::{mix_f16, mix_f32};
+pub use panel_product::{panel_product_q4_0, panel_product_q8_0};
+pub use quantize::{ActivationBlock, quantize};
+pub use rms_norm::rms_norm;
+pub use rows::Rows;
+pub use soft_max::soft_max;
+pub use swiglu::{SWIGLU_ULP, swiglu};
+
+/// Lanes of sums of floating-point products.
+pub const LANES: usize = lanes::LANES;
+
+/// Declares a kernel with its variants and the test of their agreement; the form stands above.
+macro_rules! kernel {
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
+            avx2 => recompiled,
+            scalar => $scalar:path,
+        }
+        $test:ident on $samples:path
+    ) => {
+        $crate::device::cpu::kernel::kernel! {
+            $(#[$doc])*
+            fn $name($($argument: $Type),*) {
+                avx2 => recompiled,
+                scalar => $scalar,
+            }
+            where {
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn recompiled($($argument: $Type),*) {
+                    $scalar($($argument),*)
+                }
+            }
+            $test on $samples
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
+            avx2 => $avx2:path,
+            scalar => $scalar:path,
+        }
+        $(where { $($recompiled:item)* })?
+        $test:ident on $samples:path
+    ) => {
+        $(#[$doc])*
+        pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
+            $($($recompiled)*)?
+            match instructions.isa() {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
+                #[allow(unsafe_code)]
+                $crate::device::cpu::Isa::Avx2 => unsafe { $avx2($($argument),*) },
+                $crate::device::cpu::Isa::Scalar => $scalar($($argument),*),
+            }
+        }
+
+        #[cfg(test)]
+        #[test]
+        fn $test() {
+            $crate::device::cpu::kernel::samples::expect_agreement(stringify!($name), $samples);
+        }
+    };
+}
+use kernel;
+
+#[cfg(test)]
+mod samples {
+    use crate::device::cpu::isa::{Instructions, Isa};
+
+    /// Holds each variant that this machine can run against the scalar one; says which it cannot.
+    pub fn expect_agreement(kernel: &str, samples: fn(Instructions) -> Vec<f32>) {
+        let run = |isa| Instructions::of(isa).map(samples);
+        let expected = run(Isa::Scalar).expect("the scalar set is always there");
+        assert!(expected.len() >= 64, "too few samples of {kernel} to mean anything");
+        for isa in Isa::ALL {
+            match run(*isa) {
+                Some(found) => expect_same_bits(kernel, *isa, &expected, &found),
+                #[allow(clippy::print_stderr, reason = "a skipped variant is said")]
+                None => eprintln!("skipped: the {isa} variant of {kernel}, which this machine cannot run"),
+            }
+        }
+    }
+
+    /// Of NaN only that it is one: Rust leaves open which.
+    fn expect_same_bits(kernel: &str, isa: Isa, expected: &[f32], found: &[f32]) {
+        assert_eq!(expected.len(), found.len());
+        for (place, (expected, found)) in expected.iter().zip(found).enumerate() {
+            let same = expected.to_bits() == found.to_bits() || expected.is_nan() && found.is_nan();
+            assert!(same, "{kernel}, {isa}, result {place}: {expected:e} is {found:e}");
+        }
+    }
+
+    /// Numbers of both signs and of magnitudes from about 2^-12 to 2^3, from `seed` by xorshift.
+    pub fn numbers(len: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(2654435761) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        (0..len)
+            .map(|_| {
+                let (fraction, power) = (next() as f32 / 4294967296.0 * 2.0 - 1.0, (next() >> 28) as i32 - 12);
+                fraction * 2f32.powi(power)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,67 @@
+//! A sum of rows, each with its weight.
+
+use super::element::Element;
+use super::kernel;
+use super::rows::Rows;
+#[cfg(test)]
+use super::samples::numbers;
+#[cfg(test)]
+use crate::device::cpu::isa::Instructions;
+use half::f16;
+
+kernel! {
+    /// `sums[d] = sum over j of weights[j] * rows[j][d]`, one row after the other.
+    fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
+        avx2 => super::avx2::mix::mix_f32,
+        scalar => mix,
+    }
+    mix_f32_variants_agree on samples_f32
+}
+
+kernel! {
+    /// As [`mix_f32`], of f16.
+    fn mix_f16(rows: Rows<f16>, weights: &[f32], sums: &mut [f32]) {
+        avx2 => super::avx2::mix::mix_f16,
+        scalar => mix,
+    }
+    mix_f16_variants_agree on samples_f16
+}
+
+fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
+    assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
+    sums.fill(0.0);
+    for (j, weight) in weights.iter().enumerate() {
+        for (sum, value) in sums.iter_mut().zip(rows.row(j)) {
+            *sum = weight.mul_add(value.widen(), *sum);
+        }
+    }
+}
+
+#[cfg(test)]
+fn samples<E: Element>(
+    instructions: Instructions,
+    narrow: fn(f32) -> E,
+    mix: fn(Instructions, Rows<E>, &[f32], &mut [f32]),
+) -> Vec<f32> {
+    let mut results = Vec::new();
+    for len in [1, 7, 8, 33, 64, 80, 129, 257] {
+        for count in [0, 1, 2, 65] {
+            let cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
+            let mut sums = vec![f32::NAN; len];
+            let rows = Rows::strided(&cells, count, len, len + 5);
+            mix(instructions, rows, &numbers(count, 5 + len as u32), &mut sums);
+            results.extend(sums);
+        }
+    }
+    results
+}
+
+#[cfg(test)]
+fn samples_f32(instructions: Instructions) -> Vec<f32> {
+    samples(instructions, |number| number, mix_f32)
+}
+
+#[cfg(test)]
+fn samples_f16(instructions: Instructions) -> Vec<f32> {
+    samples(instructions, f16::from_f32, mix_f16)
+}

@@ -1,0 +1,115 @@
+//! Activations in blocks of 32: a scale `d = max |x| / 127` in f32 and codes `round(x / d)`, halves to even.
+
+use super::kernel;
+#[cfg(test)]
+use super::samples::numbers;
+#[cfg(test)]
+use crate::device::cpu::isa::Instructions;
+use crate::device::cpu::panels::BLOCK_LEN;
+
+/// 32 activations: `x[k]` is about `scale * codes[k]`.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct ActivationBlock {
+    /// From -127 to 127.
+    pub codes: [i8; BLOCK_LEN],
+    /// What a code is multiplied by; not finite where an activation is not.
+    pub scale: f32,
+    /// The codes' sum.
+    pub sum: i32,
+}
+
+kernel! {
+    /// Quantizes activations, 32 for each block.
+    fn quantize(xs: &[f32], blocks: &mut [ActivationBlock]) {
+        avx2 => recompiled,
+        scalar => quantize_blocks,
+    }
+    quantize_variants_agree on samples
+}
+
+#[inline(always)]
+fn quantize_blocks(xs: &[f32], blocks: &mut [ActivationBlock]) {
+    let (chunks, rest) = xs.as_chunks::<BLOCK_LEN>();
+    assert!(rest.is_empty() && chunks.len() == blocks.len(), "32 activations for each block");
+    for (x, block) in chunks.iter().zip(blocks) {
+        *block = quantize_block(x);
+    }
+}
+
+#[inline(always)]
+fn quantize_block(x: &[f32; BLOCK_LEN]) -> ActivationBlock {
+    let scale = magnitude_max(x) / 127.0;
+    // Below 127 of the smallest numbers the scale is zero, and so are the codes.
+    let divisor = if scale == 0.0 { f32::INFINITY } else { scale };
+    let mut block = ActivationBlock { codes: [0; BLOCK_LEN], scale, sum: 0 };
+    for (code, x) in block.codes.iter_mut().zip(x) {
+        *code = round(x / divisor);
+        block.sum += i32::from(*code);
+    }
+    block
+}
+
+/// The largest magnitude. Patterns of magnitudes are ordered as the magnitudes are, with NaN above infinity.
+#[inline(always)]
+fn magnitude_max(x: &[f32; BLOCK_LEN]) -> f32 {
+    f32::from_bits(x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7FFF_FFFF)))
+}
+
+/// The nearest integer from -127 to 127, halves to even; anything for NaN. The sum with 1.5 * 2^23 has units as its last place.
+#[inline(always)]
+fn round(quotient: f32) -> i8 {
+    const UNITS: f32 = 12582912.0;
+    let low = if quotient > -127.0 { quotient } else { -127.0 };
+    let limited = if low < 127.0 { low } else { 127.0 };
+    (limited + UNITS).to_bits().wrapping_sub(UNITS.to_bits()) as i8
+}
+
+#[cfg(test)]
+fn samples(instructions: Instructions) -> Vec<f32> {
+    let mut xs = numbers(64 * BLOCK_LEN, 17);
+    xs[..BLOCK_LEN].fill(0.0);
+    xs[BLOCK_LEN..2 * BLOCK_LEN].copy_from_slice(&[1e-45; BLOCK_LEN]);
+    xs[70] = 1e30;
+    xs[100] = f32::INFINITY;
+    for (k, x) in xs[128..160].iter_mut().enumerate() {
+        *x = k as f32 - 15.5;
+    }
+    xs[128] = 127.0;
+    let mut blocks = vec![ActivationBlock::default(); 64];
+    quantize(instructions, &xs, &mut blocks);
+    let numbers = blocks.iter().flat_map(|block| block.codes.map(f32::from).into_iter().chain([block.scale, block.sum as f32]));
+    numbers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cpu::isa::Isa;
+
+    #[test]
+    fn codes_are_nearest_and_ties_go_to_even() {
+        let mut xs = [0.0; BLOCK_LEN];
+        xs[..8].copy_from_slice(&[127.0, 0.5, 1.5, -0.5, -2.5, 2.5000002, -127.0, 3.49]);
+        let mut blocks = [ActivationBlock::default()];
+        quantize(Instructions::of(Isa::Scalar).unwrap(), &xs, &mut blocks);
+        assert_eq!(blocks[0].codes[..8], [127, 0, 2, 0, -2, 3, -127, 3]);
+        assert_eq!((blocks[0].scale, blocks[0].sum), (1.0, 6));
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_visible_and_the_smallest_numbers_are_nothing() {
+        let run = |x: f32| {
+            let mut xs = [0.0; BLOCK_LEN];
+            xs[3] = x;
+            let mut blocks = [ActivationBlock::default()];
+            quantize(Instructions::of(Isa::Scalar).unwrap(), &xs, &mut blocks);
+            blocks[0]
+        };
+        assert!(run(f32::NAN).scale.is_nan());
+        assert_eq!(run(f32::NEG_INFINITY).scale, f32::INFINITY);
+        assert_eq!((run(1e-45).scale, run(1e-45).codes), (0.0, [0; BLOCK_LEN]));
+        let limited = run(190.0 * f32::from_bits(1));
+        assert_eq!(limited.codes[3], 127, "a scale that is itself rounded coarsely must not wrap the codes");
+    }
+}

@@ -1,0 +1,47 @@
+//! Rows of one length at equal distances.
+
+/// `count` rows of `len` cells, each `stride` cells behind the one before:
+///
+/// ```text
+///  │ len ... │ not looked at │ len ... │ ...
+///  ├──────── stride ─────────┤
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a, E> {
+    cells: &'a [E],
+    count: usize,
+    len: usize,
+    stride: usize,
+}
+
+impl<'a, E> Rows<'a, E> {
+    /// Rows behind each other. Panics unless `cells` holds `count` of them.
+    pub fn dense(cells: &'a [E], count: usize, len: usize) -> Rows<'a, E> {
+        Rows::strided(cells, count, len, len)
+    }
+
+    /// Rows at a distance. Panics where `cells` does not hold `count` of them.
+    pub fn strided(cells: &'a [E], count: usize, len: usize, stride: usize) -> Rows<'a, E> {
+        let cells_min = if count == 0 { 0 } else { (count - 1) * stride + len };
+        assert!(cells.len() >= cells_min, "{count} rows of {len} at a distance of {stride} in {} cells", cells.len());
+        Rows { cells, count, len, stride }
+    }
+
+    /// How many.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Cells of each.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// One of them.
+    #[inline(always)]
+    pub fn row(&self, index: usize) -> &'a [E] {
+        &self.cells[index * self.stride..][..self.len]
+    }
+}

@@ -1,0 +1,233 @@
+//! Buffers of this device: typed memory behind a lock, and views of the tensors in it.
+//!
+//! ```text
+//!  arena, inputs, f32 states   Vec<f32>        ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
+//!  f16 and bf16                Vec<f16>, Vec<bf16>      row after row
+//!  q4_0, q8_0                  Panels          eight rows side by side (see panels.rs)
+//!  other block types           Vec<u8>         as in the file
+//! ```
+//!
+//! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both.
+
+use super::panels::Panels;
+use crate::device::Usage;
+use half::{bf16, f16};
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use trueup_blocks::DType;
+use trueup_graph::TensorType;
+
+/// One buffer.
+#[derive(Debug)]
+pub(super) struct Memory {
+    ty: TensorType,
+    cells: RwLock<Cells>,
+}
+
+/// What a buffer holds.
+#[derive(Debug)]
+pub(super) enum Cells {
+    /// f32, or i32 by its bits.
+    F32(Vec<f32>),
+    /// f16.
+    F16(Vec<f16>),
+    /// bf16.
+    Bf16(Vec<bf16>),
+    /// Blocks as in the file.
+    Blocks(Vec<u8>),
+    /// q4_0, packed.
+    Q4Panels(Panels<4>),
+    /// q8_0, packed.
+    Q8Panels(Panels<8>),
+}
+
+/// One tensor, to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum View<'a> {
+    /// f32, or i32 by its bits.
+    F32(&'a [f32]),
+    /// f16.
+    F16(&'a [f16]),
+    /// bf16.
+    Bf16(&'a [bf16]),
+    /// Blocks as in the file.
+    Blocks(&'a [u8]),
+    /// q4_0, packed.
+    Q4Panels(&'a Panels<4>),
+    /// q8_0, packed.
+    Q8Panels(&'a Panels<8>),
+}
+
+/// One tensor, to be written.
+#[derive(Debug)]
+pub(super) enum Target<'a> {
+    /// f32.
+    F32(&'a mut [f32]),
+    /// f16.
+    F16(&'a mut [f16]),
+}
+
+impl Memory {
+    /// Memory for a tensor, zero at first; a problem where its type cannot be kept.
+    pub fn new(ty: &TensorType, usage: Usage, repack: bool) -> Result<Memory, String> {
+        let cells = if usage == Usage::Arena {
+            Cells::F32(vec![0.0; ty.bytes().div_ceil(size_of::<f32>())])
+        } else {
+            Cells::new(ty, repack && usage == Usage::Weight)?
+        };
+        Ok(Memory { ty: *ty, cells: RwLock::new(cells) })
+    }
+
+    /// The cells, shared. A panic of a writer leaves numbers behind, not broken memory.
+    pub fn read(&self) -> RwLockReadGuard<'_, Cells> {
+        self.cells.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cells, exclusive.
+    pub fn write(&self) -> RwLockWriteGuard<'_, Cells> {
+        self.cells.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a tensor may lie here: anywhere in an arena, elsewhere only the tensor that the memory is for.
+    pub fn check(&self, ty: &TensorType, offset_bytes: usize) -> Result<(), String> {
+        let whole = offset_bytes == 0
+            && ty.dtype == self.ty.dtype
+            && ty.shape.elements() == self.ty.shape.elements()
+            && (ty.dtype.block_len() == 1 || ty.shape[0] == self.ty.shape[0]);
+        let part = self.ty.dtype == DType::I8
+            && is_word(ty.dtype)
+            && offset_bytes.is_multiple_of(size_of::<f32>())
+            && offset_bytes.checked_add(ty.bytes()).is_some_and(|end| end <= self.ty.bytes());
+        if whole || part {
+            Ok(())
+        } else {
+            Err(format!("{ty} at byte {offset_bytes} does not lie in a buffer of {}", self.ty))
+        }
+    }
+}
+
+/// Whether elements are kept as 32-bit words.
+fn is_word(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32)
+}
+
+/// The words of a tensor at `offset_bytes`.
+pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
+    let start = offset_bytes / size_of::<f32>();
+    start..start + ty.shape.elements()
+}
+
+impl Cells {
+    fn new(ty: &TensorType, repack: bool) -> Result<Cells, String> {
+        let (len, rows, blocks_per_row) = (ty.shape.elements(), ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
+        match ty.dtype {
+            dtype if is_word(dtype) => Ok(Cells::F32(vec![0.0; len])),
+            DType::F16 => Ok(Cells::F16(vec![f16::ZERO; len])),
+            DType::Bf16 => Ok(Cells::Bf16(vec![bf16::ZERO; len])),
+            DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row))),
+            DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row))),
+            dtype if dtype.is_quantized() && dtype.codec().is_some() => Ok(Cells::Blocks(vec![0; ty.bytes()])),
+            dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),
+        }
+    }
+
+    /// Takes bytes as in a GGUF file into the tensor that [`Memory::check`] allowed.
+    pub fn take(&mut self, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
+        match self {
+            Cells::F32(cells) => {
+                let targets = &mut cells[words(ty, offset_bytes)];
+                for (cell, bytes) in targets.iter_mut().zip(bytes.as_chunks().0) {
+                    *cell = f32::from_bits(u32::from_le_bytes(*bytes));
+                }
+            }
+            Cells::F16(cells) => {
+                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
+                    *cell = f16::from_le_bytes(*bytes);
+                }
+            }
+            Cells::Bf16(cells) => {
+                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
+                    *cell = bf16::from_le_bytes(*bytes);
+                }
+            }
+            Cells::Blocks(cells) => cells.copy_from_slice(bytes),
+            Cells::Q4Panels(panels) => panels.pack(bytes),
+            Cells::Q8Panels(panels) => panels.pack(bytes),
+        }
+    }
+
+    /// Gives the bytes of the tensor that [`Memory::check`] allowed, as in a GGUF file.
+    pub fn give(&self, ty: &TensorType, offset_bytes: usize, bytes: &mut [u8]) {
+        match self {
+            Cells::F32(cells) => {
+                for (cell, bytes) in cells[words(ty, offset_bytes)].iter().zip(bytes.as_chunks_mut().0) {
+                    *bytes = cell.to_bits().to_le_bytes();
+                }
+            }
+            Cells::F16(cells) => {
+                for (cell, bytes) in cells.iter().zip(bytes.as_chunks_mut().0) {
+                    *bytes = cell.to_le_bytes();
+                }
+            }
+            Cells::Bf16(cells) => {
+                for (cell, bytes) in cells.iter().zip(bytes.as_chunks_mut().0) {
+                    *bytes = cell.to_le_bytes();
+                }
+            }
+            Cells::Blocks(cells) => bytes.copy_from_slice(cells),
+            Cells::Q4Panels(panels) => panels.unpack(bytes),
+            Cells::Q8Panels(panels) => panels.unpack(bytes),
+        }
+    }
+
+    /// The tensor that [`Memory::check`] allowed.
+    pub fn view(&self, ty: &TensorType, offset_bytes: usize) -> View<'_> {
+        match self {
+            Cells::F32(cells) => View::F32(&cells[words(ty, offset_bytes)]),
+            Cells::F16(cells) => View::F16(cells),
+            Cells::Bf16(cells) => View::Bf16(cells),
+            Cells::Blocks(cells) => View::Blocks(cells),
+            Cells::Q4Panels(panels) => View::Q4Panels(panels),
+            Cells::Q8Panels(panels) => View::Q8Panels(panels),
+        }
+    }
+}
+
+/// The output's cells and, where they are part of an arena, what lies on either side of them.
+pub(super) struct Split<'a> {
+    /// The output.
+    pub target: Target<'a>,
+    before: &'a [f32],
+    after: &'a [f32],
+    after_start: usize,
+}
+
+impl<'a> Split<'a> {
+    /// Takes the output out of its buffer; a problem where results of its type cannot be written.
+    pub fn new(cells: &'a mut Cells, ty: &TensorType, offset_bytes: usize) -> Result<Split<'a>, String> {
+        match cells {
+            Cells::F32(cells) => {
+                let Range { start, end } = words(ty, offset_bytes);
+                let (before, rest) = cells.split_at_mut(start);
+                let (output, after) = rest.split_at_mut(end - start);
+                Ok(Split { target: Target::F32(output), before, after, after_start: end })
+            }
+            Cells::F16(cells) => {
+                Ok(Split { target: Target::F16(cells), before: &[], after: &[], after_start: usize::MAX })
+            }
+            Cells::Bf16(_) | Cells::Blocks(_) | Cells::Q4Panels(_) | Cells::Q8Panels(_) => {
+                Err(format!("writes no results of type {}", ty.dtype))
+            }
+        }
+    }
+
+    /// An input that lies in the output's buffer; a problem where the two overlap.
+    pub fn beside(&self, ty: &TensorType, offset_bytes: usize) -> Result<View<'a>, String> {
+        let Range { start, end } = words(ty, offset_bytes);
+        if end <= self.before.len() {
+            return Ok(View::F32(&self.before[start..end]));
+        }
+        let behind = start.checked_sub(self.after_start).and_then(|start| self.after.get(start..)?.get(..ty.shape.elements()));
+        behind.map(View::F32).ok_or_else(|| format!("{ty} at byte {offset_bytes} overlaps the output"))
+    }
+}

@@ -1,0 +1,147 @@
+//! The oracle: every operator as its formula, in f64, each element summed by one thread in index order.
+//!
+//! ```text
+//! stored inputs -> exact f64 -> formula (one file per operator) -> f64 -> rounded once to the declared type
+//! ```
+//!
+//! [`evaluate`] is the formula alone; [`Reference`] is a device over it, so that the same session and plan serve the oracle and what it
+//! judges. It shares only the decode rule of a block with other devices. Threads compute different elements, never parts of one sum:
+//! results are the same for any number of them.
+
+mod add;
+mod get_rows;
+mod kv_mix;
+mod kv_scores;
+mod kv_store;
+mod memory;
+mod mul_mat;
+mod reshape;
+mod rms_norm;
+mod rope;
+mod soft_max;
+mod swiglu;
+
+use super::{About, Buffer, Device, Step, Tensor, Usage};
+use crate::error::{Error, Result};
+use crate::host_tensor::HostTensor;
+use crate::profile::Profile;
+use memory::Memory;
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+
+/// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for `kv_store`, whose result
+/// is the cache as it is stored.
+///
+/// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type has no codec.
+pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
+    let types: Vec<TensorType> = inputs.iter().map(|input| *input.ty()).collect();
+    let output = op.infer(&types).map_err(|problem| fault(op, problem))?;
+    readable(op, &types).map_err(|problem| fault(op, problem))?;
+    let values = match op {
+        Op::Add(_) => add::evaluate(inputs, &output),
+        Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
+        Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
+        Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
+        Op::KvStore(_) => return kv_store::evaluate(inputs).map_err(|problem| fault(op, problem)),
+        Op::MulMat(_) => mul_mat::evaluate(inputs, &output),
+        Op::Reshape(_) => return Ok(reshape::evaluate(inputs, &output)),
+        Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
+        Op::Rope(rope) => rope::evaluate(rope, inputs),
+        Op::SoftMax(soft_max) => soft_max::evaluate(soft_max, inputs),
+        Op::Swiglu(_) => swiglu::evaluate(inputs),
+    };
+    Ok(HostTensor::real(output, values))
+}
+
+/// Whether every input is an index or has a codec.
+fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
+    let unknown = inputs.iter().find(|ty| ty.dtype != DType::I32 && ty.dtype.codec().is_none());
+    unknown.map_or(Ok(()), |ty| Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name())))
+}
+
+fn fault(op: &Op, problem: String) -> Error {
+    Error::Device { device: NAME.to_owned(), problem: format!("{}: {problem}", op.name()) }
+}
+
+/// `index` as a place among `len`, or which one it is not.
+fn place(what: &str, index: i32, len: usize) -> std::result::Result<usize, String> {
+    let place = usize::try_from(index).ok().filter(|place| *place < len);
+    place.ok_or_else(|| format!("{what} {index} does not lie between 0 and {}", len.saturating_sub(1)))
+}
+
+const NAME: &str = "ref";
+
+/// The oracle as a device. Activations are f64, or f32 where the graph says so.
+pub struct Reference {
+    pool: rayon::ThreadPool,
+}
+
+impl Reference {
+    /// The oracle on that many threads; 0 takes as many as the machine has. Results are the same for any number.
+    pub fn new(threads: usize) -> Result<Reference> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let problem = |error| format!("cannot start {threads} threads: {error}");
+        let pool = pool.map_err(|error| Error::Device { device: NAME.to_owned(), problem: problem(error) })?;
+        Ok(Reference { pool })
+    }
+
+    fn compute(&self, step: &Step) -> Result<()> {
+        if let Op::KvStore(_) = step.op {
+            return self.store(step);
+        }
+        let held = step.inputs.iter().map(|input| Memory::of(input)?.read(input)).collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<&HostTensor> = held.iter().map(|held| &**held).collect();
+        let result = self.pool.install(|| evaluate(&step.op, &inputs))?;
+        let bytes = result.to_bytes();
+        drop(held);
+        Memory::of(&step.output)?.write(&step.output, &bytes)
+    }
+
+    /// The one operator that changes its input in place.
+    fn store(&self, step: &Step) -> Result<()> {
+        let [cache, x, rows] = step.inputs.as_slice() else {
+            return Err(fault(&step.op, format!("takes 3 inputs, got {}", step.inputs.len())));
+        };
+        let (x, rows) = (Memory::of(x)?.read(x)?, Memory::of(rows)?.read(rows)?);
+        Memory::of(cache)?.change(cache, |cache| kv_store::store(cache, &x, &rows).map_err(|problem| fault(&step.op, problem)))
+    }
+}
+
+impl Device for Reference {
+    fn about(&self) -> About {
+        let threads = self.pool.current_num_threads();
+        let description = format!("the oracle: f64, sums in index order, {threads} threads");
+        About { name: NAME.to_owned(), description, simulated: false, memory: None }
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        let inferred = op.infer(inputs)?;
+        readable(op, inputs)?;
+        if inferred != *output || !output.dtype.is_float() {
+            return Err(format!("{} gives {inferred}, not {output}", op.name()));
+        }
+        Ok(Profile { output: output.dtype, ..Profile::EXACT })
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        Ok(Buffer(Arc::new(Memory::new(ty, usage))))
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        Memory::of(target)?.write(target, source)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        target.copy_from_slice(&Memory::of(source)?.read(source)?.to_bytes());
+        Ok(())
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.compute(step))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

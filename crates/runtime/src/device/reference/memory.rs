@@ -1,0 +1,115 @@
+//! The oracle's buffers: plain bytes as in GGUF.
+
+use super::{NAME, Tensor, Usage};
+use crate::error::{Error, Result};
+use crate::host_tensor::HostTensor;
+use std::ops::Deref;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use trueup_graph::TensorType;
+
+/// One buffer.
+pub(super) enum Memory {
+    /// A tensor by itself: a weight, a state, an input.
+    Single(RwLock<HostTensor>),
+    /// Many tensors behind each other.
+    Arena(RwLock<Vec<u8>>),
+}
+
+/// A tensor that is read: in its place, or a copy out of an arena.
+pub(super) enum Held<'a> {
+    InPlace(RwLockReadGuard<'a, HostTensor>),
+    Copy(HostTensor),
+}
+
+impl Deref for Held<'_> {
+    type Target = HostTensor;
+
+    fn deref(&self) -> &HostTensor {
+        match self {
+            Held::InPlace(guard) => guard,
+            Held::Copy(tensor) => tensor,
+        }
+    }
+}
+
+impl Memory {
+    pub(super) fn new(ty: &TensorType, usage: Usage) -> Memory {
+        let bytes = vec![0; ty.bytes()];
+        match usage {
+            Usage::Weight | Usage::State | Usage::Input => Memory::Single(RwLock::new(HostTensor::stored(*ty, bytes))),
+            Usage::Arena => Memory::Arena(RwLock::new(bytes)),
+        }
+    }
+
+    /// The memory of a tensor, unless another device's.
+    pub(super) fn of(tensor: &Tensor) -> Result<&Memory> {
+        tensor.buffer.0.downcast_ref().ok_or_else(|| fault("was given a tensor that lies on another device".to_owned()))
+    }
+
+    pub(super) fn read(&self, tensor: &Tensor) -> Result<Held<'_>> {
+        match self {
+            Memory::Single(memory) => {
+                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                fits(memory.ty(), tensor)?;
+                let same = *memory.ty() == tensor.ty;
+                Ok(if same { Held::InPlace(memory) } else { Held::Copy(memory.with_type(tensor.ty)) })
+            }
+            Memory::Arena(memory) => {
+                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                let range = tensor.offset_bytes..tensor.offset_bytes + tensor.ty.bytes();
+                let bytes = memory.get(range.clone()).ok_or_else(|| outside(&range, memory.len()))?;
+                Ok(Held::Copy(HostTensor::stored(tensor.ty, bytes.to_vec())))
+            }
+        }
+    }
+
+    pub(super) fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != tensor.ty.bytes() {
+            return Err(fault(format!("was given {} bytes for {}, which has {}", bytes.len(), tensor.ty, tensor.ty.bytes())));
+        }
+        match self {
+            Memory::Single(memory) => {
+                let mut memory = memory.write().unwrap_or_else(PoisonError::into_inner);
+                fits(memory.ty(), tensor)?;
+                let ty = *memory.ty();
+                *memory = HostTensor::stored(ty, bytes.to_vec());
+            }
+            Memory::Arena(memory) => {
+                let mut memory = memory.write().unwrap_or_else(PoisonError::into_inner);
+                let range = tensor.offset_bytes..tensor.offset_bytes + bytes.len();
+                let len = memory.len();
+                memory.get_mut(range.clone()).ok_or_else(|| outside(&range, len))?.copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a tensor in place; one in an arena is no state and cannot be.
+    pub(super) fn change(&self, tensor: &Tensor, change: impl FnOnce(&mut HostTensor) -> Result<()>) -> Result<()> {
+        match self {
+            Memory::Single(memory) => {
+                let mut memory = memory.write().unwrap_or_else(PoisonError::into_inner);
+                fits(memory.ty(), tensor)?;
+                change(&mut memory)
+            }
+            Memory::Arena(_) => Err(fault(format!("changes states in place, and {} lies in an arena", tensor.ty))),
+        }
+    }
+}
+
+/// A tensor alone in its buffer may be seen under another shape, no more.
+fn fits(whole: &TensorType, tensor: &Tensor) -> Result<()> {
+    let same = whole.dtype == tensor.ty.dtype && whole.shape.elements() == tensor.ty.shape.elements();
+    if same && tensor.offset_bytes == 0 {
+        return Ok(());
+    }
+    Err(fault(format!("was asked for {} at byte {} of a buffer of {whole}", tensor.ty, tensor.offset_bytes)))
+}
+
+fn outside(range: &std::ops::Range<usize>, len: usize) -> Error {
+    fault(format!("was asked for bytes {} to {} of an arena of {len}", range.start, range.end))
+}
+
+fn fault(problem: String) -> Error {
+    Error::Device { device: NAME.to_owned(), problem }
+}

@@ -1,0 +1,182 @@
+//! A tensor in the host's memory, as it is stored or as the real numbers that a formula gave.
+//!
+//! ```text
+//! stored  bytes laid out as in GGUF: weights, what a device holds, i32 indices
+//! real    f64, innermost first, not yet rounded to the declared type: what the oracle computed
+//! ```
+
+use std::borrow::Cow;
+use trueup_blocks::DType;
+use trueup_graph::TensorType;
+
+/// A tensor in the host's memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostTensor {
+    ty: TensorType,
+    data: Data,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Data {
+    Stored(Vec<u8>),
+    Real(Vec<f64>),
+}
+
+impl HostTensor {
+    /// A tensor from its bytes, laid out as in GGUF. Panics when there are more or fewer than the type has.
+    pub fn stored(ty: TensorType, bytes: Vec<u8>) -> HostTensor {
+        assert_eq!(bytes.len(), ty.bytes(), "bytes of {ty}");
+        HostTensor { ty, data: Data::Stored(bytes) }
+    }
+
+    /// A tensor from real numbers, not rounded to its type. Panics when there are more or fewer than the type has.
+    pub fn real(ty: TensorType, values: Vec<f64>) -> HostTensor {
+        assert_eq!(values.len(), ty.shape.elements(), "elements of {ty}");
+        HostTensor { ty, data: Data::Real(values) }
+    }
+
+    /// An `i32[n]`.
+    pub fn indices(indices: &[i32]) -> HostTensor {
+        let bytes = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
+        HostTensor::stored(TensorType::new(DType::I32, &[indices.len()]), bytes)
+    }
+
+    /// Shape and declared data type.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// The same elements under another shape. Panics when their number or the data type differs.
+    #[must_use]
+    pub fn with_type(&self, ty: TensorType) -> HostTensor {
+        assert!(ty.dtype == self.ty.dtype && ty.shape.elements() == self.ty.shape.elements(), "{} as {ty}", self.ty);
+        HostTensor { ty, data: self.data.clone() }
+    }
+
+    /// Whether the elements can be read as numbers: real, or stored in a type that has a codec.
+    pub fn is_readable(&self) -> bool {
+        matches!(self.data, Data::Real(_)) || self.ty.dtype.codec().is_some()
+    }
+
+    /// Fills `target` with the exact values of the elements from number `start` on. Panics outside the tensor, inside a block, and where
+    /// the tensor is not [readable](HostTensor::is_readable).
+    pub fn read(&self, start: usize, target: &mut [f64]) {
+        match &self.data {
+            Data::Real(values) => target.copy_from_slice(&values[start..start + target.len()]),
+            Data::Stored(bytes) => {
+                let dtype = self.ty.dtype;
+                let codec = dtype.codec().unwrap_or_else(|| panic!("{dtype} has no codec"));
+                let byte = |element: usize| element / dtype.block_len() * dtype.block_bytes();
+                assert!(start.is_multiple_of(dtype.block_len()), "element {start} lies inside a block of {dtype}");
+                (codec.decode_exact)(&bytes[byte(start)..byte(start + target.len())], target);
+            }
+        }
+    }
+
+    /// All elements as real numbers, innermost first.
+    pub fn values(&self) -> Cow<'_, [f64]> {
+        match &self.data {
+            Data::Real(values) => Cow::Borrowed(values),
+            Data::Stored(_) => {
+                let mut values = vec![0.0; self.ty.shape.elements()];
+                self.read(0, &mut values);
+                Cow::Owned(values)
+            }
+        }
+    }
+
+    /// The elements of an i32 tensor; panics on other types.
+    pub fn to_indices(&self) -> Vec<i32> {
+        match &self.data {
+            Data::Stored(bytes) if self.ty.dtype == DType::I32 => {
+                bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect()
+            }
+            Data::Stored(_) | Data::Real(_) => panic!("{} holds no indices", self.ty),
+        }
+    }
+
+    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even. Panics for real
+    /// numbers of a type that is not floating point.
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match &self.data {
+            Data::Stored(bytes) => Cow::Borrowed(bytes),
+            Data::Real(values) => {
+                let mut bytes = vec![0; self.ty.bytes()];
+                round_to_bytes(self.ty.dtype, values, &mut bytes);
+                Cow::Owned(bytes)
+            }
+        }
+    }
+
+    /// Overwrites elements from number `start` on, rounded to the declared type. Panics as [`HostTensor::to_bytes`] does.
+    pub fn write(&mut self, start: usize, values: &[f64]) {
+        match &mut self.data {
+            Data::Real(target) => target[start..start + values.len()].copy_from_slice(values),
+            Data::Stored(bytes) => {
+                let size = self.ty.dtype.block_bytes();
+                round_to_bytes(self.ty.dtype, values, &mut bytes[start * size..(start + values.len()) * size]);
+            }
+        }
+    }
+}
+
+/// Each value as the nearest number of a floating-point type, halves to even.
+fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
+    fn fill<const BYTES: usize>(values: &[f64], bytes: &mut [u8], round: impl Fn(f64) -> [u8; BYTES]) {
+        let targets = bytes.as_chunks_mut::<BYTES>().0;
+        assert_eq!(targets.len(), values.len(), "values and bytes");
+        for (target, value) in targets.iter_mut().zip(values) {
+            *target = round(*value);
+        }
+    }
+    if dtype == DType::F64 {
+        fill(values, bytes, f64::to_le_bytes);
+    } else if dtype == DType::F32 {
+        fill(values, bytes, |value| (value as f32).to_le_bytes());
+    } else if dtype == DType::F16 {
+        fill(values, bytes, |value| half::f16::from_f32(to_f32_odd(value)).to_le_bytes());
+    } else if dtype == DType::Bf16 {
+        fill(values, bytes, |value| half::bf16::from_f32(to_f32_odd(value)).to_le_bytes());
+    } else {
+        panic!("real numbers are rounded to floating-point types only, not to {dtype}");
+    }
+}
+
+/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and the last bit set
+/// where something was cut off ("round to odd", Boldo and Melquiond 2008).
+fn to_f32_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if !near.is_finite() || f64::from(near) == value {
+        return near;
+    }
+    let cut = if f64::from(near).abs() > value.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
+    f32::from_bits(cut.to_bits() | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_just_above_a_half_step_rounds_up_in_one_rounding() {
+        // 1 + 2^-11 is the middle between two f16; 2^-40 more is lost in f32 and must still decide.
+        let middle = 1.0 + (-11f64).exp2();
+        let tensor = |value| HostTensor::real(TensorType::new(DType::F16, &[1]), vec![value]).to_bytes().into_owned();
+        assert_eq!(tensor(middle), half::f16::from_bits(0x3C00).to_le_bytes(), "halves go to the even neighbour");
+        assert_eq!(tensor(middle + (-40f64).exp2()), half::f16::from_bits(0x3C01).to_le_bytes());
+        assert_eq!(tensor(-middle - (-40f64).exp2()), half::f16::from_bits(0xBC01).to_le_bytes());
+    }
+
+    #[test]
+    fn rows_of_blocks_are_read_where_they_lie() {
+        let ty = TensorType::new(DType::Q8_0, &[32, 2]);
+        let weights: Vec<f32> = (0..64).map(|i| i as f32 - 31.0).collect();
+        let mut bytes = vec![0; ty.bytes()];
+        (DType::Q8_0.codec().unwrap().encode)(&weights, &mut bytes);
+        let tensor = HostTensor::stored(ty, bytes);
+        let mut row = [0.0; 32];
+        tensor.read(32, &mut row);
+        assert_eq!(row, tensor.values()[32..]);
+        assert!((row[31] - 32.0).abs() < 0.2, "{}", row[31]);
+    }
+}

@@ -1,0 +1,297 @@
+//! `tokenizer.model` of sentencepiece: a protobuf, of which we read the pieces and a few settings.
+//!
+//! ```text
+//! ModelProto       1: pieces (repeated)   2: trainer_spec   3: normalizer_spec
+//! SentencePiece    1: piece (text)        2: score (f32)    3: type (1 normal .. 6 byte)
+//! TrainerSpec      3: model_type (1 unigram, 2 bpe)        35: byte_fallback
+//! NormalizerSpec   1: name  2: precompiled_charsmap  3: add_dummy_prefix  4: remove_extra_whitespaces  5: escape_whitespaces
+//!
+//! field = varint (number << 3 | wire type), then: 0 varint | 1 eight bytes | 2 length and bytes | 5 four bytes
+//! ```
+//!
+//! Field numbers: sentencepiece_model.proto of sentencepiece.
+
+use crate::decoder::Decoder;
+use crate::normalizer::Normalizer;
+use crate::pattern::Pattern;
+use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind};
+use std::path::Path;
+use trueup_formats::{Error, Result, quote};
+
+/// What errors call the file.
+const FILE: &str = "tokenizer.model";
+
+/// What a field holds.
+enum Field<'b> {
+    Number(u64),
+    Four([u8; 4]),
+    Bytes(&'b [u8]),
+    Eight,
+}
+
+/// A message being read; `offset` is where its next byte stands in the file.
+struct Message<'b> {
+    bytes: &'b [u8],
+    offset: usize,
+}
+
+type Read<T> = std::result::Result<T, (usize, String)>;
+
+impl<'b> Message<'b> {
+    fn fail<T>(&self, problem: impl Into<String>) -> Read<T> {
+        Err((self.offset, problem.into()))
+    }
+
+    fn take(&mut self, count: usize) -> Read<&'b [u8]> {
+        let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
+            return self.fail(format!("{count} bytes expected, {} are left", self.bytes.len()));
+        };
+        self.bytes = rest;
+        self.offset = self.offset.saturating_add(count);
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Read<u64> {
+        let mut value: u64 = 0;
+        for shift in (0..64u32).step_by(7) {
+            let byte = self.take(1)?.first().copied().unwrap_or_default();
+            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or_default();
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        self.fail("a number has more than ten bytes")
+    }
+
+    /// The next field's number and value, or `None` at the end of the message.
+    fn field(&mut self) -> Read<Option<(u64, Field<'b>)>> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let field = match tag & 7 {
+            0 => Field::Number(self.varint()?),
+            1 => {
+                self.take(8)?;
+                Field::Eight
+            }
+            2 => {
+                let count = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+                Field::Bytes(self.take(count)?)
+            }
+            5 => Field::Four(self.take(4)?.try_into().unwrap_or_default()),
+            other => return self.fail(format!("wire type {other} is not supported")),
+        };
+        Ok(Some((tag >> 3, field)))
+    }
+
+    /// A message inside this one that has just been taken.
+    fn inner(&self, bytes: &'b [u8]) -> Message<'b> {
+        Message { bytes, offset: self.offset.saturating_sub(bytes.len()) }
+    }
+}
+
+/// The settings that decide how the pieces are used; the defaults are sentencepiece's.
+struct Settings {
+    bpe: bool,
+    charsmap: bool,
+    normalizer: String,
+    add_dummy_prefix: bool,
+    remove_extra_whitespaces: bool,
+    escape_whitespaces: bool,
+}
+
+/// Reads the file; `path` is the model that errors name.
+pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
+    let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
+        Error::new(path, problem).at(format!("{FILE}, byte {offset}")).help("the file is damaged or not a sentencepiece model")
+    })?;
+    refuse_unsupported(&settings).map_err(|problem| {
+        Error::new(path, problem).at(FILE).help("put the tokenizer.json of the model beside it")
+    })?;
+    let decoder = Decoder::sentencepiece(settings.add_dummy_prefix);
+    Ok(sentencepiece_parts(tokens, settings.add_dummy_prefix, settings.remove_extra_whitespaces, decoder))
+}
+
+fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
+    if !settings.bpe {
+        return Err("it is a unigram model, only models that merge (BPE) are supported".to_owned());
+    }
+    if settings.charsmap {
+        return Err(format!("its normalizer {} is not supported, only identity", quote(&settings.normalizer)));
+    }
+    if !settings.escape_whitespaces {
+        return Err("it does not mark spaces, which is not supported".to_owned());
+    }
+    Ok(())
+}
+
+/// The parts of a vocabulary that merges by score.
+pub(crate) fn sentencepiece_parts(
+    tokens: Vec<Token>,
+    add_space_prefix: bool,
+    remove_extra_spaces: bool,
+    decoder: Decoder,
+) -> Parts {
+    let unknown = (0u32..).zip(&tokens).find(|(_, token)| token.kind == TokenKind::Unknown).map(|(id, _)| id);
+    let added = added_by_kind(&tokens);
+    Parts {
+        algorithm: Algorithm::Scores,
+        normalizer: Some(space_normalizer(add_space_prefix, remove_extra_spaces)),
+        pre_tokenizer: None,
+        decoder,
+        added,
+        special: Special { unknown, ..Special::default() },
+        prefix: Vec::new(),
+        suffix: Vec::new(),
+        chat_template: None,
+        tokens,
+    }
+}
+
+/// Control, unknown and user-defined tokens are found in text before it is merged.
+pub(crate) fn added_by_kind(tokens: &[Token]) -> Vec<AddedToken> {
+    let found = |kind: TokenKind| match kind {
+        TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined => true,
+        TokenKind::Normal | TokenKind::Unused | TokenKind::Byte => false,
+    };
+    let added = (0u32..).zip(tokens).filter(|(_, token)| found(token.kind) && !token.text.is_empty());
+    let added = added.map(|(id, token)| AddedToken {
+        id,
+        content: token.text.clone(),
+        single_word: false,
+        lstrip: false,
+        rstrip: false,
+        normalized: false,
+        special: token.kind != TokenKind::UserDefined,
+    });
+    added.collect()
+}
+
+/// Spaces become marks, and a text that is not empty gets one in front.
+pub(crate) fn space_normalizer(add_space_prefix: bool, remove_extra_spaces: bool) -> Normalizer {
+    let mut normalizers = Vec::new();
+    if remove_extra_spaces {
+        let replace =
+            |pattern: &str, content: &str| Normalizer::Replace { pattern: Pattern::Regex(pattern.into()), content: content.into() };
+        normalizers.extend([replace(r"\A +| +\z", ""), replace(" {2,}", " ")]);
+    }
+    if add_space_prefix {
+        normalizers.push(Normalizer::Prepend { prepend: "▁".to_owned() });
+    }
+    normalizers.push(Normalizer::Replace { pattern: Pattern::String(" ".to_owned()), content: "▁".to_owned() });
+    Normalizer::Sequence { normalizers }
+}
+
+fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
+    let mut message = Message { bytes, offset: 0 };
+    let mut tokens = Vec::new();
+    let mut settings = Settings {
+        bpe: false,
+        charsmap: false,
+        normalizer: String::new(),
+        add_dummy_prefix: true,
+        remove_extra_whitespaces: true,
+        escape_whitespaces: true,
+    };
+    while let Some((number, field)) = message.field()? {
+        match (number, field) {
+            (1, Field::Bytes(piece)) => {
+                if tokens.len() >= TOKENS_MAX {
+                    return message.fail(format!("more than {TOKENS_MAX} pieces"));
+                }
+                tokens.push(read_piece(message.inner(piece))?);
+            }
+            (2, Field::Bytes(spec)) => read_trainer(message.inner(spec), &mut settings)?,
+            (3, Field::Bytes(spec)) => read_normalizer(message.inner(spec), &mut settings)?,
+            _ => {}
+        }
+    }
+    if tokens.is_empty() {
+        return message.fail("it holds no pieces");
+    }
+    Ok((tokens, settings))
+}
+
+fn read_piece(mut message: Message<'_>) -> Read<Token> {
+    let mut token = Token { text: String::new(), score: 0.0, kind: TokenKind::Normal };
+    while let Some((number, field)) = message.field()? {
+        match (number, field) {
+            (1, Field::Bytes(text)) => match std::str::from_utf8(text) {
+                Ok(text) => text.clone_into(&mut token.text),
+                Err(_) => return message.fail("a piece is not UTF-8"),
+            },
+            (2, Field::Four(score)) => token.score = f32::from_le_bytes(score),
+            (3, Field::Number(kind)) => {
+                let known = i32::try_from(kind).ok().and_then(TokenKind::from_number);
+                let Some(known) = known else { return message.fail(format!("piece type {kind}, expected 1 to 6")) };
+                token.kind = known;
+            }
+            _ => {}
+        }
+    }
+    Ok(token)
+}
+
+fn read_trainer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
+    while let Some((number, field)) = message.field()? {
+        if let (3, Field::Number(model_type)) = (number, field) {
+            settings.bpe = model_type == 2;
+        }
+    }
+    Ok(())
+}
+
+fn read_normalizer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
+    while let Some((number, field)) = message.field()? {
+        match (number, field) {
+            (1, Field::Bytes(name)) => settings.normalizer = String::from_utf8_lossy(name).into_owned(),
+            (2, Field::Bytes(charsmap)) => settings.charsmap = !charsmap.is_empty(),
+            (3, Field::Number(flag)) => settings.add_dummy_prefix = flag != 0,
+            (4, Field::Number(flag)) => settings.remove_extra_whitespaces = flag != 0,
+            (5, Field::Number(flag)) => settings.escape_whitespaces = flag != 0,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes by the protobuf wire format: a piece "a" of score -1.5 and type 6, then a trainer spec of type 2.
+    const SMALL: &[u8] = &[
+        0x0a, 0x0a, 0x0a, 0x01, b'a', 0x15, 0x00, 0x00, 0xc0, 0xbf, 0x18, 0x06, 0x12, 0x02, 0x18, 0x02, //
+        0x1a, 0x02, 0x20, 0x00,
+    ];
+
+    #[test]
+    fn reads_the_wire_format() {
+        let parts = read(SMALL, Path::new("m")).unwrap();
+        assert_eq!(parts.tokens, [Token { text: "a".into(), score: -1.5, kind: TokenKind::Byte }]);
+        assert_eq!(parts.normalizer, Some(space_normalizer(true, false)));
+    }
+
+    #[test]
+    fn truncations_and_lies_name_the_place() {
+        for cut in 1..12 {
+            let error = read(&SMALL[..cut], Path::new("m")).unwrap_err().to_string();
+            assert!(error.starts_with("m: tokenizer.model, byte "), "{cut}: {error}");
+        }
+        let lies: &[(&[u8], &str)] = &[
+            (&[], "no pieces"),
+            (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "bytes expected"),
+            (&[0xff; 11], "more than ten bytes"),
+            (&[0x0b], "wire type 3"),
+            (&[0x0a, 0x02, 0x18, 0x09], "piece type 9"),
+            (&[0x0a, 0x03, 0x0a, 0x01, 0xff], "not UTF-8"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "unigram"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00], "normalizer"),
+        ];
+        for (bytes, expected) in lies {
+            let error = read(bytes, Path::new("m")).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.starts_with("m: tokenizer.model"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Text to ids and back.
+//!
+//! ```text
+//! "<s>Hi there"
+//!   added tokens, raw text          1 | "Hi there"
+//!   normalizer                      1 | "▁Hi▁there"
+//!   added tokens, normalized text   1 | "▁Hi▁there"
+//!   pre-tokenizer                   1 | words
+//!   merging                         1 | 6324 727
+//! ```
+//!
+//! The order is that of the tokenizers library, so that ids are the same; sentencepiece and GGUF vocabularies run through it
+//! with the steps that they stand for.
+
+use crate::added_tokens::{AddedTokens, Part};
+use crate::decoder::DecodeStream;
+use crate::merge::{Candidate, Symbol, merge};
+use crate::normalizer;
+use crate::pre_tokenizer;
+use crate::vocabulary::{AddedToken, Algorithm, Token, TokenKind, Vocabulary, byte_of, byte_text};
+use std::collections::{HashMap, HashSet};
+use trueup_formats::{Error, Result};
+
+/// A vocabulary ready to encode and decode. Costs a few times the vocabulary's bytes; make it once.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    vocabulary: Vocabulary,
+    raw: AddedTokens,
+    normalized: AddedTokens,
+    normalizer: Vec<normalizer::Step>,
+    pre_tokenizer: Vec<pre_tokenizer::Step>,
+    /// Tokens that words are made of, by text.
+    pieces: HashMap<Box<str>, u32>,
+    /// (left, right) to (rank, result), for vocabularies with a list of merges.
+    merges: HashMap<(u32, u32), (u32, u32)>,
+    /// Byte tokens, when all 256 exist or some.
+    bytes: Vec<Option<u32>>,
+    piece_bytes_max: usize,
+}
+
+impl Tokenizer {
+    /// Prepares a vocabulary. Fails when a pattern of its file does not compile.
+    pub fn new(vocabulary: Vocabulary) -> Result<Tokenizer> {
+        let fail = |place: &str, problem: String| Error::new(vocabulary.path(), problem).at(place);
+        let normalizer =
+            normalizer::compile(vocabulary.normalizer()).map_err(|problem| fail("normalizer", problem))?;
+        let pre_tokenizer =
+            pre_tokenizer::compile(vocabulary.pre_tokenizer()).map_err(|problem| fail("pre_tokenizer", problem))?;
+        let mut found_in_normalized = Vec::new();
+        let mut found_in_raw = Vec::new();
+        for added in vocabulary.added() {
+            if added.normalized {
+                let content = normalizer::normalize(&normalizer, &added.content)
+                    .map_err(|problem| fail("added tokens", problem))?;
+                found_in_normalized.push((content, added.clone()));
+            } else {
+                found_in_raw.push((added.content.clone(), added.clone()));
+            }
+        }
+        let pieces = pieces(&vocabulary);
+        let bytes = byte_tokens(&vocabulary, &pieces);
+        Ok(Tokenizer {
+            raw: AddedTokens::new(found_in_raw.into_iter()),
+            normalized: AddedTokens::new(found_in_normalized.into_iter()),
+            normalizer,
+            pre_tokenizer,
+            merges: ranks(vocabulary.algorithm()),
+            piece_bytes_max: pieces.keys().map(|piece| piece.len()).max().unwrap_or_default(),
+            pieces,
+            bytes,
+            vocabulary,
+        })
+    }
+
+    /// What it was made from.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// The text of an id as the vocabulary writes it.
+    pub fn piece(&self, id: u32) -> Option<&str> {
+        self.vocabulary.token(id).map(|token| token.text.as_str())
+    }
+
+    /// Whether generation ends after this id.
+    pub fn is_end_of_generation(&self, id: u32) -> bool {
+        self.vocabulary.special().end_of_generation.binary_search(&id).is_ok()
+    }
+
+    pub(crate) fn added(&self, id: u32) -> Option<&AddedToken> {
+        let added = self.vocabulary.added();
+        added.get(added.binary_search_by_key(&id, |added| added.id).ok()?)
+    }
+
+    /// The ids of `text`; with `add_special` between those that begin and end every text. Special tokens written in the text
+    /// are recognised either way.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let mut ids = if add_special { self.vocabulary.prefix().to_vec() } else { Vec::new() };
+        for part in self.raw.split(text) {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Text(range) => {
+                    let at_start = range.start == 0;
+                    self.encode_part(text.get(range).unwrap_or_default(), at_start, &mut ids)
+                        .map_err(|problem| Error::new(self.vocabulary.path(), problem).at("tokenizer"))?;
+                }
+            }
+        }
+        if add_special {
+            ids.extend_from_slice(self.vocabulary.suffix());
+        }
+        Ok(ids)
+    }
+
+    /// Text between added tokens: normalized, cut, merged.
+    fn encode_part(&self, text: &str, at_start: bool, ids: &mut Vec<u32>) -> std::result::Result<(), String> {
+        let text = normalizer::normalize(&self.normalizer, text)?;
+        for part in self.normalized.split(&text) {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Text(range) => {
+                    let at_start = at_start && range.start == 0;
+                    for word in pre_tokenizer::words(&self.pre_tokenizer, text.get(range).unwrap_or_default(), at_start)? {
+                        self.encode_word(&word, ids)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_word(&self, word: &str, ids: &mut Vec<u32>) -> std::result::Result<(), String> {
+        match self.vocabulary.algorithm() {
+            Algorithm::DecodeOnly { reason } => return Err(reason.clone()),
+            Algorithm::Scores => self.encode_by_scores(word, ids),
+            Algorithm::Merges { ignore_merges: true, .. } if self.pieces.contains_key(word) => {
+                ids.extend(self.pieces.get(word));
+            }
+            Algorithm::Merges { byte_fallback, fuse_unknown, .. } => {
+                let symbols = self.symbols(word, *byte_fallback, *fuse_unknown);
+                let merged = merge(symbols, |left, right| {
+                    let (rank, result) = *self.merges.get(&(left.id?, right.id?))?;
+                    Some(Candidate { rank: f64::from(rank), result })
+                });
+                ids.extend(merged.into_iter().filter_map(|symbol| symbol.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// The characters of a word as tokens; what is unknown becomes bytes, the unknown token, or nothing.
+    fn symbols(&self, word: &str, byte_fallback: bool, fuse_unknown: bool) -> Vec<Symbol> {
+        let mut symbols: Vec<Symbol> = Vec::new();
+        let mut unknown: Option<Symbol> = None;
+        for (start, c) in word.char_indices() {
+            let range = start..start.saturating_add(c.len_utf8());
+            let text = word.get(range.clone()).unwrap_or_default();
+            if let Some(id) = self.pieces.get(text) {
+                symbols.extend(unknown.take());
+                symbols.push(Symbol { id: Some(*id), range });
+                continue;
+            }
+            let bytes: Option<Vec<u32>> = text.bytes().map(|byte| self.byte(byte)).collect();
+            if let (true, Some(bytes)) = (byte_fallback, bytes) {
+                symbols.extend(unknown.take());
+                symbols.extend((start..).zip(bytes).map(|(start, id)| Symbol {
+                    id: Some(id),
+                    range: start..start.saturating_add(1),
+                }));
+                continue;
+            }
+            let Some(id) = self.vocabulary.special().unknown else { continue };
+            match &mut unknown {
+                Some(unknown) if fuse_unknown => unknown.range.end = range.end,
+                _ => {
+                    symbols.extend(unknown.take());
+                    unknown = Some(Symbol { id: Some(id), range });
+                }
+            }
+        }
+        symbols.extend(unknown);
+        symbols
+    }
+
+    /// Sentencepiece: characters that are no token may still merge into one; what stays unknown becomes bytes.
+    fn encode_by_scores(&self, word: &str, ids: &mut Vec<u32>) {
+        let symbols = word
+            .char_indices()
+            .map(|(start, c)| {
+                let range = start..start.saturating_add(c.len_utf8());
+                Symbol { id: word.get(range.clone()).and_then(|text| self.pieces.get(text)).copied(), range }
+            })
+            .collect();
+        let merged = merge(symbols, |left, right| {
+            let range = left.range.start..right.range.end;
+            if range.len() > self.piece_bytes_max {
+                return None;
+            }
+            let result = *self.pieces.get(word.get(range)?)?;
+            Some(Candidate { rank: -f64::from(self.vocabulary.token(result)?.score), result })
+        });
+        let mut after_unknown = false;
+        for symbol in merged {
+            let was_unknown = std::mem::take(&mut after_unknown);
+            if let Some(id) = symbol.id {
+                ids.push(id);
+                continue;
+            }
+            let text = word.get(symbol.range).unwrap_or_default();
+            let bytes: Option<Vec<u32>> = text.bytes().map(|byte| self.byte(byte)).collect();
+            match (bytes, self.vocabulary.special().unknown) {
+                (Some(bytes), _) => ids.extend(bytes),
+                (None, Some(unknown)) => {
+                    if !was_unknown {
+                        ids.push(unknown);
+                    }
+                    after_unknown = true;
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn byte(&self, byte: u8) -> Option<u32> {
+        self.bytes.get(usize::from(byte)).copied().flatten()
+    }
+
+    /// The bytes of a sequence of ids. They are not UTF-8 when the ids end within a character. Ids outside the vocabulary
+    /// have no bytes.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Vec<u8> {
+        let mut stream = DecodeStream::new(self, skip_special, true);
+        for id in ids {
+            stream.push_bytes(*id);
+        }
+        stream.into_bytes()
+    }
+
+    /// Text that grows token by token. `at_start` says that nothing stands before it: a sentencepiece vocabulary then drops
+    /// the space of the first word, which the continuation of a prompt keeps.
+    pub fn stream(&self, skip_special: bool, at_start: bool) -> DecodeStream<'_> {
+        DecodeStream::new(self, skip_special, at_start)
+    }
+}
+
+/// Tokens that words are made of. In a list of merges every token of the file takes part; sentencepiece keeps apart what is
+/// found before merging begins, and control, byte and unknown tokens.
+fn pieces(vocabulary: &Vocabulary) -> HashMap<Box<str>, u32> {
+    let by_scores = matches!(vocabulary.algorithm(), Algorithm::Scores);
+    let takes_part = |token: &Token| match token.kind {
+        TokenKind::Normal | TokenKind::UserDefined => true,
+        TokenKind::Unused => false,
+        TokenKind::Unknown | TokenKind::Control | TokenKind::Byte => !by_scores,
+    };
+    let added: HashSet<u32> = vocabulary.added().iter().map(|added| added.id).collect();
+    let mut pieces = HashMap::with_capacity(vocabulary.tokens().len());
+    for (id, token) in (0u32..).zip(vocabulary.tokens()) {
+        let found_before = by_scores && added.contains(&id);
+        if takes_part(token) && !found_before && !token.text.is_empty() {
+            pieces.entry(token.text.clone().into_boxed_str()).or_insert(id);
+        }
+    }
+    pieces
+}
+
+/// The tokens of the 256 bytes: those of the kind, or in a list of merges those of the text.
+fn byte_tokens(vocabulary: &Vocabulary, pieces: &HashMap<Box<str>, u32>) -> Vec<Option<u32>> {
+    let mut tokens: Vec<Option<u32>> = (0..=255u8).map(|byte| pieces.get(byte_text(byte).as_str()).copied()).collect();
+    for (id, token) in (0u32..).zip(vocabulary.tokens()).filter(|(_, token)| token.kind == TokenKind::Byte) {
+        if let Some(place) = byte_of(&token.text).and_then(|byte| tokens.get_mut(usize::from(byte))) {
+            place.get_or_insert(id);
+        }
+    }
+    tokens
+}
+
+fn ranks(algorithm: &Algorithm) -> HashMap<(u32, u32), (u32, u32)> {
+    let mut ranks = HashMap::new();
+    if let Algorithm::Merges { merges, .. } = algorithm {
+        ranks.reserve(merges.len());
+        for (rank, merge) in (0u32..).zip(merges) {
+            // A pair that is listed twice keeps its last rank, as in the tokenizers library.
+            ranks.insert((merge.left, merge.right), (rank, merge.result));
+        }
+    }
+    ranks
+}

@@ -1,0 +1,316 @@
+//! `tokenizer.json` of the tokenizers library, for models that merge (type `BPE`).
+//!
+//! ```text
+//! { "added_tokens":   [{"id": 1, "content": "<s>", "special": true, ...}],
+//!   "normalizer":     {...}, "pre_tokenizer": {...}, "decoder": {...},        run as they stand
+//!   "post_processor": {...},                                                  ids before and after every text
+//!   "model": {"type": "BPE", "vocab": {"text": id}, "merges": ["a b", ["a", "b"]], ...} }
+//! ```
+
+use crate::decoder::{Decoder, DecoderJson};
+use crate::normalizer::Normalizer;
+use crate::pre_tokenizer::{self, PreTokenizer};
+use crate::vocabulary::{
+    AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, byte_of, padding_token, resolve_merges,
+};
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use trueup_formats::{Error, Result, quote};
+
+/// What errors call the file.
+const FILE: &str = "tokenizer.json";
+
+#[derive(serde::Deserialize)]
+struct FileJson {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    normalizer: Option<Normalizer>,
+    pre_tokenizer: Option<PreTokenizer>,
+    post_processor: Option<PostProcessor>,
+    decoder: Option<DecoderJson>,
+    model: ModelJson,
+}
+
+#[derive(serde::Deserialize)]
+struct ModelJson {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    vocab: Option<VocabJson>,
+    merges: Option<Vec<MergeJson>>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+}
+
+/// `post_processor`: what is put around every text. A kind that is not here is refused by name.
+#[derive(serde::Deserialize)]
+#[serde(tag = "type")]
+enum PostProcessor {
+    Sequence { processors: Vec<PostProcessor> },
+    ByteLevel,
+    TemplateProcessing { single: Vec<TemplatePiece>, special_tokens: HashMap<String, TemplateToken> },
+    RobertaProcessing { sep: (String, u32), cls: (String, u32) },
+    BertProcessing { sep: (String, u32), cls: (String, u32) },
+}
+
+#[derive(serde::Deserialize)]
+enum TemplatePiece {
+    SpecialToken { id: String },
+    Sequence {},
+}
+
+#[derive(serde::Deserialize)]
+struct TemplateToken {
+    ids: Vec<u32>,
+}
+
+/// `vocab`: a map for models that merge, a list for others.
+enum VocabJson {
+    Map(Vec<(String, u32)>),
+    List,
+}
+
+impl<'de> Deserialize<'de> for VocabJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<VocabJson, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = VocabJson;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from token to id")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<VocabJson, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(VocabJson::Map(entries))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<VocabJson, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(VocabJson::List)
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+/// A merge: `"a b"` or `["a", "b"]`.
+struct MergeJson(String, String);
+
+impl<'de> Deserialize<'de> for MergeJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<MergeJson, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = MergeJson;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("two tokens, as \"a b\" or [\"a\", \"b\"]")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<MergeJson, E> {
+                match text.split_once(' ') {
+                    Some((left, right)) if !right.contains(' ') => Ok(MergeJson(left.to_owned(), right.to_owned())),
+                    Some(_) | None => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<MergeJson, A::Error> {
+                let (Some(left), Some(right)) = (list.next_element()?, list.next_element()?) else {
+                    return Err(de::Error::invalid_length(0, &self));
+                };
+                match list.next_element::<IgnoredAny>()? {
+                    None => Ok(MergeJson(left, right)),
+                    Some(_) => Err(de::Error::invalid_length(3, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+/// Reads the file; `path` is the model that errors name.
+pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
+    let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
+    let file: FileJson = serde_json::from_slice(bytes).map_err(|problem| {
+        error("JSON", quote(&problem.to_string())).help("only tokenizers that merge (model type BPE) are supported")
+    })?;
+    let model = file.model;
+    refuse_other_models(&model).map_err(|problem| error("model", problem))?;
+    let Some(VocabJson::Map(vocab)) = model.vocab else {
+        return Err(error("model.vocab", "expected a map from token to id, found none".into()));
+    };
+    let byte_level = pre_tokenizer::is_byte_level(file.pre_tokenizer.as_ref());
+    let (mut tokens, added) =
+        place_tokens(vocab, file.added_tokens).map_err(|problem| error("model.vocab", problem))?;
+    mark_kinds(&mut tokens, &added, model.byte_fallback);
+    let pairs = model.merges.as_deref().unwrap_or_default();
+    let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
+        .map_err(|(place, problem)| error(&format!("model.merges[{place}]"), problem))?;
+    let unknown = unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?;
+    if !byte_level {
+        score_by_rank(&mut tokens, &merges);
+        if let Some(token) = unknown.and_then(|id| tokens.get_mut(usize::try_from(id).ok()?)) {
+            token.kind = TokenKind::Unknown;
+        }
+    }
+    let decoder = match &file.decoder {
+        Some(decoder) => decoder.facts().map_err(|problem| error("decoder", problem))?,
+        None if byte_level => Decoder::byte_level(),
+        None => Decoder::sentencepiece(false),
+    };
+    let (prefix, suffix) = around(file.post_processor.as_ref()).map_err(|problem| error("post_processor", problem))?;
+    let algorithm = Algorithm::Merges {
+        merges,
+        byte_fallback: model.byte_fallback,
+        fuse_unknown: model.fuse_unk,
+        ignore_merges: model.ignore_merges,
+    };
+    let special = Special { unknown, ..Special::default() };
+    let (normalizer, pre_tokenizer, chat_template) = (file.normalizer, file.pre_tokenizer, None);
+    Ok(Parts { tokens, algorithm, normalizer, pre_tokenizer, decoder, added, special, prefix, suffix, chat_template })
+}
+
+/// Everything but merging is refused with its name.
+fn refuse_other_models(model: &ModelJson) -> std::result::Result<(), String> {
+    let kind = model.kind.as_deref().unwrap_or(if matches!(model.vocab, Some(VocabJson::List)) { "Unigram" } else { "BPE" });
+    if kind != "BPE" {
+        return Err(format!("the type {} is not supported, only BPE", quote(kind)));
+    }
+    for (name, value) in [
+        ("continuing_subword_prefix", &model.continuing_subword_prefix),
+        ("end_of_word_suffix", &model.end_of_word_suffix),
+    ] {
+        if value.as_ref().is_some_and(|value| !value.is_empty()) {
+            return Err(format!("{name} is set, which is not supported"));
+        }
+    }
+    Ok(())
+}
+
+/// Puts every token at its id, added tokens too; ids without a token get padding. An added token whose text is in the
+/// vocabulary has the id it has there.
+fn place_tokens(
+    vocab: Vec<(String, u32)>,
+    added: Vec<AddedToken>,
+) -> std::result::Result<(Vec<Token>, Vec<AddedToken>), String> {
+    let mut texts: Vec<Option<String>> = Vec::new();
+    let mut ids: HashMap<String, u32> = HashMap::with_capacity(vocab.len());
+    let mut placed = Vec::with_capacity(added.len());
+    for (text, id) in vocab {
+        if let Some(other) = ids.insert(text.clone(), id) {
+            return Err(format!("the token {} stands there twice, as {other} and as {id}", quote(&text)));
+        }
+        place(&mut texts, text, id)?;
+    }
+    for mut token in added {
+        match ids.get(&token.content) {
+            Some(id) => token.id = *id,
+            None => {
+                place(&mut texts, token.content.clone(), token.id)?;
+                ids.insert(token.content.clone(), token.id);
+            }
+        }
+        if token.content.is_empty() {
+            return Err(format!("the added token {} has no text", token.id));
+        }
+        placed.push(token);
+    }
+    placed.sort_by_key(|token| token.id);
+    placed.dedup_by_key(|token| token.id);
+    let tokens = texts.into_iter().enumerate().map(|(id, text)| match text {
+        Some(text) => Token { text, score: 0.0, kind: TokenKind::Normal },
+        None => padding_token(id),
+    });
+    Ok((tokens.collect(), placed))
+}
+
+fn place(texts: &mut Vec<Option<String>>, text: String, id: u32) -> std::result::Result<(), String> {
+    let index = usize::try_from(id).unwrap_or(usize::MAX);
+    if index >= TOKENS_MAX {
+        return Err(format!("the token {} has id {id}, at most {TOKENS_MAX} tokens are read", quote(&text)));
+    }
+    if texts.len() <= index {
+        texts.resize(index.saturating_add(1), None);
+    }
+    let Some(slot) = texts.get_mut(index) else { return Ok(()) };
+    match slot {
+        Some(other) => Err(format!("id {id} is given to {} and to {}", quote(other), quote(&text))),
+        None => {
+            *slot = Some(text);
+            Ok(())
+        }
+    }
+}
+
+fn mark_kinds(tokens: &mut [Token], added: &[AddedToken], byte_fallback: bool) {
+    for token in tokens.iter_mut().filter(|token| byte_fallback && byte_of(&token.text).is_some()) {
+        token.kind = TokenKind::Byte;
+    }
+    for added in added {
+        if let Some(token) = usize::try_from(added.id).ok().and_then(|id| tokens.get_mut(id)) {
+            token.kind = if added.special { TokenKind::Control } else { TokenKind::UserDefined };
+        }
+    }
+}
+
+fn unknown_token(text: Option<&str>, tokens: &[Token]) -> std::result::Result<Option<u32>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let found = (0u32..).zip(tokens).find(|(_, token)| token.text == text);
+    found.map(|(id, _)| Some(id)).ok_or_else(|| format!("{} is not in the vocabulary", quote(text)))
+}
+
+/// Scores that put the tokens in the order of the merges that make them; what no merge makes comes after all others.
+fn score_by_rank(tokens: &mut [Token], merges: &[Merge]) {
+    let mut rank_of: HashMap<u32, u32> = HashMap::with_capacity(merges.len());
+    for (rank, merge) in (0u32..).zip(merges) {
+        rank_of.entry(merge.result).or_insert(rank);
+    }
+    let last = u32::try_from(merges.len()).unwrap_or(u32::MAX);
+    for (id, token) in (0u32..).zip(tokens).filter(|(_, token)| token.kind == TokenKind::Normal) {
+        let rank = rank_of.get(&id).copied().unwrap_or_else(|| last.saturating_add(id));
+        token.score = -negatable(rank);
+    }
+}
+
+/// Ranks are below 2^24 in every known vocabulary, where f32 is exact; beyond, order is lost and merges are written instead.
+#[allow(clippy::as_conversions)]
+fn negatable(rank: u32) -> f32 {
+    rank as f32
+}
+
+/// The ids that the post-processor puts before and after a text.
+fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u32>, Vec<u32>), String> {
+    let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
+    let mut waiting: Vec<&PostProcessor> = post_processor.into_iter().collect();
+    while let Some(next) = waiting.pop() {
+        match next {
+            PostProcessor::Sequence { processors } => waiting.extend(processors.iter().rev()),
+            PostProcessor::ByteLevel => {}
+            PostProcessor::RobertaProcessing { sep, cls } | PostProcessor::BertProcessing { sep, cls } => {
+                prefix.push(cls.1);
+                suffix.push(sep.1);
+            }
+            PostProcessor::TemplateProcessing { single, special_tokens } => {
+                let mut after = false;
+                for piece in single {
+                    match piece {
+                        TemplatePiece::Sequence {} => after = true,
+                        TemplatePiece::SpecialToken { id } => {
+                            let token = special_tokens
+                                .get(id)
+                                .ok_or_else(|| format!("{} is not among its special_tokens", quote(id)))?;
+                            let side = if after { &mut suffix } else { &mut prefix };
+                            side.extend_from_slice(&token.ids);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok((prefix, suffix))
+}

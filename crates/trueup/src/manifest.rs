@@ -1,0 +1,115 @@
+//! SHA-256 of each tensor, and lists of them that can be checked later and elsewhere.
+//!
+//! ```text
+//! 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae  blk.0.attn_q.weight
+//! ```
+//!
+//! One line per tensor, as `sha256sum` writes them. Hashed are the tensor's bytes as its checkpoint delivers them.
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use trueup_formats::{Checkpoint, Error, Result, quote};
+
+/// About how much of a tensor is in memory at a time; a multiple of every block's bytes is taken.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// The hash of one tensor, in lower-case hexadecimal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorHash {
+    /// The tensor's name.
+    pub name: String,
+    /// 64 hexadecimal digits.
+    pub sha256: String,
+}
+
+/// Hashes of all tensors, in the order of the file.
+pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
+    let hashes = (0..checkpoint.tensors().len()).into_par_iter().map(|tensor| hash_tensor(checkpoint, tensor));
+    let hashes = hashes.collect::<Result<Vec<TensorHash>>>()?;
+    checkpoint.unchanged()?;
+    Ok(hashes)
+}
+
+fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash> {
+    let info = &checkpoint.tensors()[tensor];
+    let block_bytes = info.dtype.block_bytes() as u64;
+    let step = CHUNK_BYTES / block_bytes * block_bytes;
+    let mut hasher = Sha256::new();
+    let mut offset = 0;
+    while offset < info.bytes {
+        let mut chunk = vec![0; step.min(info.bytes - offset) as usize];
+        checkpoint.read(tensor, offset, &mut chunk)?;
+        hasher.update(&chunk);
+        offset += chunk.len() as u64;
+    }
+    let sha256 = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(TensorHash { name: info.name.clone(), sha256 })
+}
+
+/// Where a checkpoint differs from a list, a sentence each: other hashes, tensors missing on either side.
+///
+/// # Errors
+/// A list that cannot be read; `place` names its file.
+pub fn compare_manifest(hashes: &[TensorHash], manifest: &str, place: &std::path::Path) -> Result<Vec<String>> {
+    let mut listed = HashMap::new();
+    for (number, line) in manifest.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let entry = line.split_once("  ").filter(|(hash, _)| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some((hash, name)) = entry else {
+            let problem = format!("expected 64 hexadecimal digits, two spaces and a name, found {:?}", quote(line));
+            return Err(Error::new(place, problem).at(format!("line {}", number + 1)));
+        };
+        if listed.insert(name, hash.to_ascii_lowercase()).is_some() {
+            return Err(Error::new(place, format!("lists {:?} twice", quote(name))).at(format!("line {}", number + 1)));
+        }
+    }
+    let mut differences = Vec::new();
+    for hash in hashes {
+        match listed.remove(hash.name.as_str()) {
+            None => differences.push(format!("{}: not in the list", quote(&hash.name))),
+            Some(expected) if expected != hash.sha256 => {
+                differences.push(format!("{}: sha256 is {}, the list says {expected}", quote(&hash.name), hash.sha256));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut missing: Vec<&str> = listed.into_keys().collect();
+    missing.sort_unstable();
+    differences.extend(missing.iter().map(|name| format!("{}: in the list, not in the file", quote(name))));
+    Ok(differences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// `printf foo | sha256sum`
+    const FOO: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+
+    fn hashes() -> Vec<TensorHash> {
+        ["a", "b"].map(|name| TensorHash { name: name.to_owned(), sha256: FOO.to_owned() }).to_vec()
+    }
+
+    #[test]
+    fn a_list_of_the_same_tensors_has_no_differences() {
+        let list = format!("{FOO}  a\n{}  b\n", FOO.to_uppercase());
+        assert_eq!(compare_manifest(&hashes(), &list, Path::new("list")), Ok(vec![]));
+    }
+
+    #[test]
+    fn every_difference_is_listed() {
+        let list = format!("{}  a\n{FOO}  c\n", FOO.replace('2', "3"));
+        let found = compare_manifest(&hashes(), &list, Path::new("list")).unwrap();
+        assert_eq!(found.len(), 3);
+        assert!(found[0].starts_with("a: sha256 is 2c26"));
+        assert_eq!(found[1..], ["b: not in the list", "c: in the list, not in the file"]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_entry_is_refused() {
+        for list in ["hello", "abc  a", &format!("{FOO}  a\n{FOO}  a")] {
+            assert!(compare_manifest(&hashes(), list, Path::new("list")).is_err(), "{list}");
+        }
+    }
+}
