@@ -89,14 +89,13 @@ fn magnitude_max(vectors: &[__m256; VECTORS]) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
 }
 
-/// The first weight that equals `value`; `value` itself when none does. Weights that are equal can still differ in their sign.
+/// The weight at the first place where `vectors` equal `value`, which finds its sign; `value` itself when there is none.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn first_equal(weights: &[f32; LEN], vectors: &[__m256; VECTORS], value: f32, magnitudes: bool) -> f32 {
+fn first_equal(weights: &[f32; LEN], vectors: &[__m256; VECTORS], value: f32) -> f32 {
     let target = _mm256_set1_ps(value);
     let mut places = 0u32;
     for (index, &vector) in vectors.iter().enumerate() {
-        let vector = if magnitudes { absolute(vector) } else { vector };
         let equal = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(vector, target));
         places |= (equal as u32) << (LANES * index);
     }
@@ -108,7 +107,7 @@ fn first_equal(weights: &[f32; LEN], vectors: &[__m256; VECTORS], value: f32, ma
 #[target_feature(enable = "avx2")]
 fn signed_extreme(weights: &[f32; LEN], vectors: &[__m256; VECTORS]) -> f32 {
     let largest = magnitude_max(vectors);
-    if largest == 0.0 { 0.0 } else { first_equal(weights, vectors, largest, true) }
+    if largest == 0.0 { 0.0 } else { first_equal(weights, &vectors.map(|vector| absolute(vector)), largest) }
 }
 
 /// The smallest and the largest weight, of equal ones the first. NaN loses every comparison, as in the scalar search.
@@ -127,10 +126,10 @@ fn extremes(weights: &[f32; LEN], vectors: &[__m256; VECTORS]) -> (f32, f32) {
     let high = _mm_max_ps(high, _mm_movehl_ps(high, high));
     let low = _mm_cvtss_f32(_mm_min_ss(low, _mm_movehdup_ps(low)));
     let high = _mm_cvtss_f32(_mm_max_ss(high, _mm_movehdup_ps(high)));
-    (first_equal(weights, vectors, low, false), first_equal(weights, vectors, high, false))
+    (first_equal(weights, vectors, low), first_equal(weights, vectors, high))
 }
 
-/// `(weight - low) * inverse + offset`, cut toward zero. What no 32-bit integer holds becomes one whose low byte is 0, as in
+/// `(weight - low) * inverse + 0.5`, cut toward zero. What no 32-bit integer holds becomes one whose low byte is 0, as in
 /// the scalar rule.
 #[inline]
 #[target_feature(enable = "avx2")]

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result, quote};
 use crate::gguf::Metadata;
+use crate::llama2c::TokenizerBin;
 use crate::source_file::SourceFile;
 use crate::tensor_range::tensor_bytes;
 use std::ops::Range;
@@ -106,5 +107,29 @@ pub struct TokenizerFiles {
     /// `chat_template.jinja`, when it is a file of its own.
     pub chat_template: Option<String>,
     /// `tokenizer.bin` of llama2.c.
-    pub llama2c: Option<crate::llama2c::TokenizerBin>,
+    pub llama2c: Option<TokenizerBin>,
+}
+
+/// The largest vocabulary file that is read, in bytes.
+pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
+
+impl TokenizerFiles {
+    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, else llama2.c's structure, which needs to
+    /// know the number of tokens. The other vocabularies are dropped, the rest stays.
+    pub(crate) fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
+        let source = SourceFile::open(path)?;
+        (self.tokenizer_json, self.tokenizer_model, self.llama2c) = (None, None, None);
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some(_) | None => {
+                let vocabulary = vocabulary.ok_or_else(|| {
+                    Error::new(path, "the number of tokens is not in the file, and the model does not say it")
+                        .help("name a tokenizer.json or a tokenizer.model")
+                })?;
+                self.llama2c = Some(TokenizerBin::read(&source, vocabulary)?);
+            }
+        }
+        Ok(source)
+    }
 }

@@ -31,17 +31,24 @@ mod error;
 pub mod gguf;
 pub mod json;
 pub mod llama2c;
+mod open;
 mod reader;
 mod safetensors_dir;
 mod safetensors_writer;
 mod source_file;
+mod split_scale;
 mod tensor_range;
 
 pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 pub use error::{Error, Result, quote};
 pub use gguf::{Gguf, MappedGguf};
+pub use llama2c::Llama2c;
+pub use open::{OpenOptions, open};
 pub use safetensors_dir::{SafetensorsDir, SafetensorsFile};
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
 pub use source_file::{FileStamp, SourceFile};
+pub use split_scale::{
+    LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SplitScalePart, join_split_scale, split_scale_parts, split_scale_tensors,
+};
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};

@@ -70,15 +70,6 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Passes over bytes without looking at them.
-    pub fn skip(&mut self, count: u64, what: &dyn Display) -> Result<()> {
-        self.count(count, 1, what)?;
-        self.position = self.position.saturating_add(count);
-        self.buffer.clear();
-        self.buffer_next = 0;
-        Ok(())
-    }
-
     /// A little-endian u8.
     pub fn u8(&mut self, what: &dyn Display) -> Result<u8> {
         Ok(u8::from_le_bytes(self.array(what)?))

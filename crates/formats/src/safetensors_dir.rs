@@ -89,6 +89,15 @@ impl SafetensorsDir {
         &self.config
     }
 
+    /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c with as many
+    /// tokens as the configuration says.
+    pub fn replace_tokenizer(&mut self, path: &Path) -> Result<()> {
+        let vocabulary = self.config.get("vocab_size").and_then(serde_json::Value::as_u64);
+        let source = self.tokenizer.replace(path, vocabulary)?;
+        self.others.push(source);
+        Ok(())
+    }
+
     /// How many files hold the tensors.
     pub fn file_count(&self) -> usize {
         self.files.len()

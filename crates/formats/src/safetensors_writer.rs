@@ -15,9 +15,9 @@ use crate::atomic_file::AtomicFile;
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
 use crate::tensor_range::{check_unique, tensor_bytes};
-use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::Path;
 use trueup_blocks::DType;
 
@@ -75,19 +75,20 @@ pub fn write_safetensors(
 
 /// The size of the header and the header itself.
 fn header(path: &Path, arrays: &[SafetensorsArray<'_>], metadata: &[(String, String)]) -> Result<Vec<u8>> {
-    let mut entries = Vec::with_capacity(arrays.len());
+    let mut header = Map::new();
+    if !metadata.is_empty() {
+        let texts: Map<String, Value> = metadata.iter().map(|(key, text)| (key.clone(), text.as_str().into())).collect();
+        header.insert("__metadata__".to_owned(), texts.into());
+    }
     let mut start = 0_usize;
     for array in arrays {
         let end = start.saturating_add(array.bytes.len());
-        let info = info(array, (start, end));
-        let info = info.map_err(|problem| Error::new(path, problem).at(format!("tensor {}", quote(&array.name))))?;
-        entries.push((array.name.clone(), info));
+        let entry = info(array, (start, end)).and_then(|info| serde_json::to_value(info).map_err(|error| error.to_string()));
+        let entry = entry.map_err(|problem| Error::new(path, problem).at(format!("tensor {}", quote(&array.name))))?;
+        header.insert(array.name.clone(), entry);
         start = end;
     }
-    let texts: HashMap<String, String> = metadata.iter().cloned().collect();
-    let fault = |error: &dyn std::fmt::Display| Error::new(path, format!("the header cannot be made: {error}"));
-    let metadata = Metadata::new((!texts.is_empty()).then_some(texts), entries).map_err(|error| fault(&error))?;
-    let mut json = serde_json::to_vec(&metadata).map_err(|error| fault(&error))?;
+    let mut json = Value::Object(header).to_string().into_bytes();
     json.resize(json.len().next_multiple_of(ALIGNMENT), b' ');
     let size = u64::try_from(json.len()).unwrap_or(u64::MAX);
     Ok([&size.to_le_bytes(), json.as_slice()].concat())

@@ -9,15 +9,12 @@ use trueup_blocks::DType;
 /// Dimensions that a tensor can have.
 pub const DIMENSIONS_MAX: usize = 4;
 
-/// Bytes of a tensor; `shape` innermost first. `Err` says why there is no such tensor, as the end of a sentence about it.
+/// Bytes of a tensor; `shape` innermost first, a size may be 0. `Err` says why there is no such tensor, as the end of a sentence about it.
 ///
 /// `bytes = shape[0] / block length * block bytes * shape[1] * ...`
 pub fn tensor_bytes(shape: &[u64], dtype: DType) -> std::result::Result<u64, String> {
     if shape.is_empty() || shape.len() > DIMENSIONS_MAX {
         return Err(format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {}", shape.len()));
-    }
-    if shape.contains(&0) {
-        return Err(format!("expected no dimension of 0, found shape {shape:?}"));
     }
     let (&row_len, outer) = shape.split_first().ok_or("expected a dimension, found none")?;
     if !row_len.is_multiple_of(u64::try_from(dtype.block_len()).unwrap_or(u64::MAX)) {
@@ -56,7 +53,8 @@ pub fn tensor_range(
 /// Fails when two of the ranges share a byte.
 pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str, Range<u64>)>) -> Result<()> {
     let mut sorted: Vec<_> = ranges.into_iter().collect();
-    sorted.sort_by_key(|(_, range)| (range.start, range.end));
+    sorted.retain(|(_, range)| !range.is_empty());
+    sorted.sort_by_key(|(_, range)| range.start);
     for (before, after) in sorted.iter().zip(sorted.iter().skip(1)) {
         if before.1.end > after.1.start {
             let problem = format!("its bytes {:?} overlap {:?} of tensor {:?}", after.1, before.1, quote(before.0));

@@ -2,7 +2,7 @@
 
 use crate::field::Field;
 use crate::role::Role;
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// Every architecture. Where several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[

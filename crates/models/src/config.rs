@@ -9,7 +9,7 @@ use crate::{ARCHITECTURES, Condition};
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::{Error, Result, quote};
-use trueup_graph::RopeScaling;
+use trueup_graph::op::RopeScaling;
 
 /// A JSON object.
 type Object = Map<String, Value>;

@@ -5,7 +5,7 @@ use crate::architecture::{
 };
 use crate::field::Field;
 use crate::role::Role;
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// `LlamaForCausalLM`. The Hugging Face class rotates halves of a head, GGUF's `llama` neighbours: hence the permutation.
 pub static LLAMA: Architecture = Architecture {

@@ -4,7 +4,7 @@ use crate::architecture::{Architecture, FeedForward, FieldRule, Missing, Norm, P
 use crate::field::Field;
 use crate::llama::UNTIED_UNLESS_SAID;
 use crate::{Condition, Role};
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// What the header of a llama2.c file describes; in GGUF a `llama`.
 pub static LLAMA2C: Architecture = Architecture {

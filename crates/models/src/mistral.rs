@@ -3,7 +3,7 @@
 use crate::architecture::{Architecture, FeedForward, FieldRule, Missing, Norm, Parts, WindowRule};
 use crate::field::Field;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, TENSORS, UNTIED_UNLESS_SAID};
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// `MistralForCausalLM`, in GGUF a `llama`.
 pub static MISTRAL: Architecture = Architecture {

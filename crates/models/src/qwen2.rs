@@ -6,7 +6,7 @@ use crate::architecture::{
 use crate::field::Field;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
 use crate::role::Role;
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// `Qwen2ForCausalLM`.
 pub static QWEN2: Architecture = Architecture {

@@ -5,7 +5,7 @@ use crate::field::Field;
 use crate::llama::{INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
 use crate::qwen2::UPPER_LAYERS;
 use crate::{Condition, Role};
-use trueup_graph::RopePairs;
+use trueup_graph::op::RopePairs;
 
 /// `Qwen3ForCausalLM`.
 pub static QWEN3: Architecture = Architecture {

@@ -2,7 +2,7 @@
 
 use crate::faults::Faults;
 use std::f64::consts::PI;
-use trueup_graph::RopeScaling;
+use trueup_graph::op::RopeScaling;
 
 /// How positions rotate heads; a [`Hyper`](crate::Hyper) holds only checked ones.
 #[derive(Clone, PartialEq, Debug)]

@@ -29,6 +29,7 @@
 mod added_tokens;
 mod byte_alphabet;
 pub mod chat;
+mod chat_guard;
 mod chat_source;
 mod decoder;
 mod gguf_keys;
@@ -45,6 +46,7 @@ mod special_tokens;
 mod tokenizer;
 mod tokenizer_json;
 mod vocabulary;
+
 
 pub use chat::{ChatTemplate, Message};
 pub use decoder::{DecodeStream, Decoder};

@@ -107,7 +107,7 @@ fn entry(
 fn apply(links: &mut [Link], entry: &Entry) -> Option<(Option<usize>, usize)> {
     let first = links.get(entry.left)?;
     let (a, b) = (first.symbol.as_ref()?, links.get(entry.right)?.symbol.as_ref()?);
-    if first.next != Some(entry.right) || a.range.start..b.range.end != entry.range {
+    if first.next != Some(entry.right) || (a.range.start..b.range.end) != entry.range {
         return None;
     }
     let after = links.get(entry.right)?.next;

@@ -146,6 +146,9 @@ fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<Entry> {
     }
     let dtype = read_dtype(reader, &place)?;
     let offset = reader.u64(&place)?;
+    if shape.contains(&0) {
+        return Err(reader.error(&place, format!("expected no dimension of 0, found shape {shape:?}")));
+    }
     let bytes = tensor_bytes(&shape, dtype).map_err(|problem| reader.error(&place, problem))?;
     Ok(Entry { info: TensorInfo { name, shape, dtype, bytes }, offset })
 }

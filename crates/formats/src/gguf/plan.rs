@@ -123,6 +123,7 @@ fn check(path: &Path, keys: &Metadata, tensors: &[TensorInfo]) -> Result<()> {
             return fault(format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, found {}", tensor.name.len()));
         }
         match tensor_bytes(&tensor.shape, tensor.dtype) {
+            Ok(0) => return fault(format!("expected no dimension of 0, found shape {:?}", tensor.shape)),
             Ok(bytes) if bytes == tensor.bytes => (),
             Ok(bytes) => return fault(format!("expected {bytes} bytes for its shape, found {}", tensor.bytes)),
             Err(problem) => return fault(problem),

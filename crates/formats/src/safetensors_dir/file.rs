@@ -72,7 +72,7 @@ impl SafetensorsFile {
         let (header, data_start) = read_header(&source)?;
         let mut described = describe(&source, header.tensors, data_start)?;
         check_disjoint(source.path(), described.iter().map(|(info, range)| (info.name.as_str(), range.clone())))?;
-        described.sort_by_key(|(_, range)| range.start);
+        described.sort_by_key(|(_, range)| (range.start, range.end));
         check_no_gap(&source, &described, data_start)?;
         let (tensors, ranges) = described.into_iter().unzip();
         Ok(SafetensorsFile { source, metadata: header.metadata, tensors, ranges })

@@ -1,14 +1,11 @@
 //! The files of a folder that say how text becomes tokens; each may be absent.
 
-use crate::checkpoint::TokenizerFiles;
+use crate::checkpoint::{TokenizerFiles, VOCABULARY_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::json;
 use crate::source_file::SourceFile;
 use std::io::ErrorKind;
 use std::path::Path;
-
-/// The largest vocabulary file that is read, in bytes.
-const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 
 /// The largest chat template that is read, in bytes.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;

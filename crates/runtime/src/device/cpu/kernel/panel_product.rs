@@ -81,7 +81,10 @@ fn samples<const GROUPS: usize>(
         }
         let mut xs = vec![ActivationBlock::default(); blocks * tokens];
         for (place, x) in xs.iter_mut().enumerate() {
-            x.codes = std::array::from_fn(|k| if place % 3 == 0 { 127 - 254 * (k / 3 % 2) as i8 as i16 as i32 as i8 } else { ((place * 41 + k * 29) % 255) as i16 as u8 as i8 });
+            x.codes = std::array::from_fn(|k| match place % 3 {
+                0 => [127, -127][k / 3 % 2],
+                _ => ((place * 41 + k * 29) % 255) as u8 as i8,
+            });
             x.codes = x.codes.map(|code| code.max(-127));
             x.scale = 0.01 + place as f32 * 1e-3;
             x.sum = x.codes.iter().map(|code| i32::from(*code)).sum();

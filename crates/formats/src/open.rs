@@ -1,0 +1,94 @@
+//! Opens a model of any format, told apart by content, not by name.
+//!
+//! ```text
+//! folder ─ SafetensorsDir      "GGUF" ─ Gguf      u64, "{" ─ SafetensorsDir      "24ka" ─ Llama2c v1, v2
+//! pickle, zip, older formats ─ refused by name    anything else ─ Llama2c v0 when its sizes give the file's size
+//! ```
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::gguf::{self, Gguf};
+use crate::llama2c::{self, Llama2c};
+use crate::safetensors_dir::SafetensorsDir;
+use crate::source_file::SourceFile;
+use std::path::{Path, PathBuf};
+
+/// What the caller knows better than the files.
+#[derive(Clone, Default, Debug)]
+pub struct OpenOptions {
+    /// A `tokenizer.bin`, `tokenizer.model` or `tokenizer.json` that replaces the one beside the model.
+    pub tokenizer: Option<PathBuf>,
+}
+
+/// Files that are known and not read: their first bytes, what they are, what to do.
+const FOREIGN: [(&[u8], &str, &str); 6] = [
+    (b"PK\x03\x04", "a PyTorch pickle in a zip archive", PICKLE_HELP),
+    (b"\x80\x02", "a PyTorch pickle", PICKLE_HELP),
+    (b"\x80\x04", "a Python pickle", PICKLE_HELP),
+    (b"lmgg", "a GGML file, older than GGUF", "convert the original checkpoint"),
+    (b"fmgg", "a GGMF file, older than GGUF", "convert the original checkpoint"),
+    (b"tjgg", "a GGJT file, older than GGUF", "convert the original checkpoint"),
+];
+
+const PICKLE_HELP: &str = "it can hold programs and is not read; convert it to safetensors first, for example with \
+    save_pretrained(..., safe_serialization=True)";
+
+/// Opens a model file or folder.
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+    let path = path.as_ref();
+    if path.is_dir() {
+        return open_dir(path, options);
+    }
+    let source = SourceFile::open(path)?;
+    let mut start = [0; 9];
+    let size = usize::try_from(source.bytes()).unwrap_or(usize::MAX).min(start.len());
+    let start = start.get_mut(..size).unwrap_or_default();
+    source.read_at(0, start)?;
+    if start.starts_with(&gguf::MAGIC) {
+        return open_gguf(path, options);
+    }
+    if start.starts_with(&llama2c::MAGIC.to_le_bytes()) {
+        return open_llama2c(path, options);
+    }
+    if let Some((_, what, help)) = FOREIGN.iter().find(|(magic, ..)| start.starts_with(magic)) {
+        return Err(Error::new(path, format!("expected a model, found {what}")).at("first bytes").help(*help));
+    }
+    if looks_like_safetensors(start, source.bytes()) {
+        return open_dir(path, options);
+    }
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm")) {
+        return Err(Error::new(path, "FastLLM's .flm files are not yet read by this version")
+            .help("convert the original checkpoint"));
+    }
+    open_llama2c(path, options).map_err(|error| {
+        let reason = if error.place.is_empty() { error.problem } else { format!("{}: {}", error.place, error.problem) };
+        Error::new(path, format!("not GGUF, not safetensors, and not llama2.c v0 either ({reason})"))
+            .at("first bytes")
+            .help("name a .gguf file, a folder with safetensors, or a llama2.c .bin file")
+    })
+}
+
+fn open_dir(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+    let mut model = SafetensorsDir::open(path)?;
+    if let Some(tokenizer) = &options.tokenizer {
+        model.replace_tokenizer(tokenizer)?;
+    }
+    Ok(Box::new(model))
+}
+
+fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+    if let Some(tokenizer) = &options.tokenizer {
+        return Err(Error::new(tokenizer, "a GGUF file has its own tokenizer").help("leave the tokenizer option out"));
+    }
+    Ok(Box::new(Gguf::open(path)?))
+}
+
+fn open_llama2c(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+    Ok(Box::new(Llama2c::open(path, options.tokenizer.as_deref())?))
+}
+
+/// A size that fits the file, and an object after it.
+fn looks_like_safetensors(start: &[u8], file_bytes: u64) -> bool {
+    let Some((size, b"{")) = start.split_first_chunk::<8>() else { return false };
+    u64::from_le_bytes(*size) <= file_bytes
+}

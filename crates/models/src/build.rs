@@ -1,0 +1,206 @@
+//! The one builder: from an architecture's parts and a model's numbers to the graph of a batch.
+//!
+//! ```text
+//! tokens ─ inp_embd ─┬─ attn_norm ─ Q K V (bias, norm of heads, rope) ─ cache ─ kq ─ soft_max ─ kqv_out ─ attn_out ─┐
+//!                    └───────────────────────────────────────────────────────────────────────── ffn_inp (+) ◀──────┘
+//!                       ffn_inp ─┬─ ffn_norm ─ gate, up ─ swiglu ─ ffn_out ─┐
+//!                                └───────────────────────────── l_out (+) ◀─┘ ... result_rows ─ result_norm ─ result_output
+//! ```
+
+use crate::architecture::{FeedForward, Norm};
+use crate::model::Model;
+use crate::role::Role;
+use trueup_blocks::DType;
+use trueup_graph::op::{Add, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, SoftMax, Swiglu};
+use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
+
+/// The sizes that a graph is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Batch {
+    /// Tokens computed at once, of all sequences together.
+    pub tokens: usize,
+    /// Tokens whose logits are wanted.
+    pub outputs: usize,
+    /// Positions of the KV cache that are looked at: at least the longest sequence, at most `context`.
+    pub capacity: usize,
+    /// Positions of the KV cache of each sequence.
+    pub context: usize,
+    /// Sequences of the KV cache.
+    pub sequences: usize,
+    /// The type of activations: `F32`, on the oracle `F64`.
+    pub activation: DType,
+    /// The type of the KV cache.
+    pub kv: DType,
+}
+
+/// A node's output, or which shapes do not fit.
+type Built = Result<ValueId, ShapeError>;
+
+pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
+    let mut builder = Builder { model, batch, graph: Graph::default(), layer: None };
+    let tokens = builder.input(Input::Tokens);
+    let embedding = builder.weight(Role::TokenEmbedding);
+    let mut stream = builder.node("inp_embd", Op::get_rows(batch.activation), &[embedding, tokens])?;
+    for layer in 0..model.hyper().layers() {
+        builder.layer = Some(layer);
+        stream = builder.layer(stream)?;
+    }
+    builder.layer = None;
+    let wanted = builder.input(Input::OutputRows);
+    let rows = builder.node("result_rows", Op::get_rows(batch.activation), &[stream, wanted])?;
+    let normed = builder.norm("result_norm", rows, Role::OutputNorm)?;
+    let head = if model.hyper().is_tied() { Role::TokenEmbedding } else { Role::Output };
+    let head = builder.weight(head);
+    builder.node("result_output", MulMat, &[head, normed])?;
+    Ok(builder.graph)
+}
+
+/// A graph in the making, at one layer or outside of all.
+struct Builder<'a> {
+    model: &'a Model,
+    batch: &'a Batch,
+    graph: Graph,
+    layer: Option<usize>,
+}
+
+/// The roles of one projection.
+struct Projection {
+    weight: Role,
+    bias: Role,
+    norm: Option<Role>,
+}
+
+const QUERY: Projection = Projection { weight: Role::Query, bias: Role::QueryBias, norm: Some(Role::QueryNorm) };
+const KEY: Projection = Projection { weight: Role::Key, bias: Role::KeyBias, norm: Some(Role::KeyNorm) };
+const VALUE: Projection = Projection { weight: Role::Value, bias: Role::ValueBias, norm: None };
+const ATTENTION_OUTPUT: Projection =
+    Projection { weight: Role::AttentionOutput, bias: Role::AttentionOutputBias, norm: None };
+const GATE: Projection = Projection { weight: Role::FfnGate, bias: Role::FfnGateBias, norm: None };
+const UP: Projection = Projection { weight: Role::FfnUp, bias: Role::FfnUpBias, norm: None };
+const DOWN: Projection = Projection { weight: Role::FfnDown, bias: Role::FfnDownBias, norm: None };
+
+impl Builder<'_> {
+    /// One block: `stream` `[width, tokens]` to the same.
+    fn layer(&mut self, stream: ValueId) -> Built {
+        let normed = self.norm("attn_norm", stream, Role::AttentionNorm)?;
+        let attention = self.attention(normed)?;
+        let middle = self.node("ffn_inp", Add, &[attention, stream])?;
+        let normed = self.norm("ffn_norm", middle, Role::FfnNorm)?;
+        let fed = self.feed_forward(normed)?;
+        self.node("l_out", Add, &[fed, middle])
+    }
+
+    /// Attention over the cache: `x` `[width, tokens]` to the same.
+    fn attention(&mut self, x: ValueId) -> Built {
+        let hyper = self.model.hyper();
+        let (head_size, heads, kv_heads) = (hyper.head_size(), hyper.heads(), hyper.kv_heads());
+        let query = self.heads("Qcur", &QUERY, x, heads)?;
+        let key = self.heads("Kcur", &KEY, x, kv_heads)?;
+        let value = self.project("Vcur", &VALUE, x)?;
+
+        let key = self.node("Kcur_rows", Op::reshape(&[head_size * kv_heads, self.batch.tokens]), &[key])?;
+        let keys = self.store("k", key)?;
+        let values = self.store("v", value)?;
+
+        let sequences = self.input(Input::Sequences);
+        let scores = self.node("kq", KvScores { capacity: self.batch.capacity }, &[query, keys, sequences])?;
+        let has_window = self.layer.is_some_and(|layer| hyper.window().is_some_and(|window| window.layers()[layer]));
+        let mask = self.input(if has_window { Input::MaskWindow } else { Input::Mask });
+        let scale = (1.0 / (head_size as f64).sqrt()) as f32;
+        let weights = self.node("kq_soft_max", SoftMax { scale }, &[scores, mask])?;
+        let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
+        self.project("attn_out", &ATTENTION_OUTPUT, mixed)
+    }
+
+    /// Rotated heads of a projection of `x` `[width, tokens]`: `[head size, heads, tokens]`.
+    fn heads(&mut self, name: &str, projection: &Projection, x: ValueId, heads: usize) -> Built {
+        let hyper = self.model.hyper();
+        let flat = self.project(name, projection, x)?;
+        let shape = Op::reshape(&[hyper.head_size(), heads, self.batch.tokens]);
+        let mut split = self.node(&format!("{name}_heads"), shape, &[flat])?;
+        if let Some(norm) = projection.norm.filter(|norm| self.weight_type(*norm).is_some()) {
+            split = self.norm(&format!("{name}_normed"), split, norm)?;
+        }
+        let rope = hyper.rope();
+        let op = Rope {
+            pairs: self.model.architecture().parts.pairs,
+            dimensions: rope.dimensions,
+            base: rope.base,
+            scaling: rope.scaling,
+        };
+        let mut inputs = vec![split, self.input(Input::Positions)];
+        if let Some(ty) = self.model.weight(Role::RopeFactors, 0) {
+            inputs.push(self.graph.weight(&Role::RopeFactors.name(0), ty));
+        }
+        self.node(&format!("{name}_rope"), op, &inputs)
+    }
+
+    /// A matrix applied to each token, plus its bias where the model has one.
+    fn project(&mut self, name: &str, projection: &Projection, x: ValueId) -> Built {
+        let weight = self.weight(projection.weight);
+        let y = self.node(name, MulMat, &[weight, x])?;
+        if self.weight_type(projection.bias).is_none() {
+            return Ok(y);
+        }
+        let bias = self.weight(projection.bias);
+        self.node(&format!("{name}_bias"), Add, &[y, bias])
+    }
+
+    /// Puts `x` `[head size * kv heads, tokens]` into the cache of keys (`k`) or values (`v`).
+    fn store(&mut self, which: &str, x: ValueId) -> Built {
+        let hyper = self.model.hyper();
+        let sizes = [hyper.head_size() * hyper.kv_heads(), self.batch.context, self.batch.sequences];
+        let state = self.graph.state(&self.name(&format!("kv_{which}")), TensorType::new(self.batch.kv, &sizes));
+        let rows = self.input(Input::KvRows);
+        self.node(&format!("cache_{which}"), KvStore, &[state, x, rows])
+    }
+
+    fn feed_forward(&mut self, x: ValueId) -> Built {
+        match self.model.architecture().parts.feed_forward {
+            FeedForward::GatedSilu => {
+                let gate = self.project("ffn_gate", &GATE, x)?;
+                let up = self.project("ffn_up", &UP, x)?;
+                let hidden = self.node("ffn_swiglu", Swiglu, &[gate, up])?;
+                self.project("ffn_out", &DOWN, hidden)
+            }
+        }
+    }
+
+    fn norm(&mut self, name: &str, x: ValueId, role: Role) -> Built {
+        let weight = self.weight(role);
+        match self.model.architecture().parts.norm {
+            Norm::Rms => self.node(name, RmsNorm { epsilon: self.model.hyper().epsilon() }, &[x, weight]),
+        }
+    }
+
+    /// The tensor of a role in this layer. Roles of every model are there (checked by [`Model::from_gguf`]); optional ones are asked for
+    /// only after [`Builder::weight_type`].
+    fn weight(&mut self, role: Role) -> ValueId {
+        let ty = self.weight_type(role).unwrap_or_else(|| unreachable!("a model without {role:?}"));
+        self.graph.weight(&role.name(self.layer.unwrap_or(0)), ty)
+    }
+
+    fn weight_type(&self, role: Role) -> Option<TensorType> {
+        self.model.weight(role, self.layer.unwrap_or(0))
+    }
+
+    /// The input, added when it is first asked for.
+    fn input(&mut self, input: Input) -> ValueId {
+        let Batch { tokens, outputs, capacity, .. } = *self.batch;
+        let ty = match input {
+            Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => TensorType::new(DType::I32, &[tokens]),
+            Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
+            Input::Mask | Input::MaskWindow => TensorType::new(DType::F32, &[capacity, tokens]),
+        };
+        self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
+    }
+
+    fn node(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> Built {
+        self.graph.node(self.name(name), self.layer, op.into(), inputs)
+    }
+
+    /// The name with the layer behind it.
+    fn name(&self, name: &str) -> String {
+        self.layer.map_or_else(|| name.to_owned(), |layer| format!("{name}-{layer}"))
+    }
+}

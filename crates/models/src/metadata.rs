@@ -1,0 +1,304 @@
+//! Hyper-parameters in the key-value section of a GGUF file, read and written under the keys that all its programs know.
+//!
+//! ```text
+//! general.architecture = "llama"
+//! llama.block_count = 32        llama.rope.freq_base = 500000.0        llama.attention.sliding_window = 4096 ...
+//! ```
+
+use crate::Condition;
+use crate::architecture::Architecture;
+use crate::faults::Faults;
+use crate::field::Field;
+use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::rope::{RopeDescription, yarn_magnitude};
+use std::collections::HashSet;
+use std::path::Path;
+use trueup_formats::gguf::{Metadata, MetadataError, Value};
+use trueup_formats::{Error, Result, TensorInfo, quote};
+use trueup_graph::op::RopeScaling;
+
+/// The key with the architecture's name.
+const ARCHITECTURE: &str = "general.architecture";
+
+/// Where the tokens stand; as many as rows of the embedding.
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+/// Keys behind the architecture's name that change what is computed, with the only value that is supported.
+const NEUTRAL: &[(&str, &[&str])] = &[
+    ("expert_count", &["0"]),
+    ("attention.causal", &["true"]),
+    ("attention.scale", &[]),
+    ("attention.clamp_kqv", &["0"]),
+    ("attn_logit_softcapping", &["0"]),
+    ("final_logit_softcapping", &["0"]),
+    ("logit_scale", &[]),
+    ("embedding_scale", &[]),
+    ("residual_scale", &[]),
+    ("rope.scaling.yarn_ext_factor", &["1"]),
+];
+
+impl Architecture {
+    /// The architecture of a GGUF file.
+    pub fn of_metadata(metadata: &Metadata, path: &Path) -> Result<&'static Architecture> {
+        let name = metadata.string(ARCHITECTURE).map_err(|error| error.in_file(path))?;
+        Architecture::from_gguf_name(name).ok_or_else(|| {
+            Error::new(path, format!("expected a supported architecture, found \"{}\"", quote(name)))
+                .at(format!("key {ARCHITECTURE}"))
+                .help(format!("supported are {}", Architecture::gguf_names()))
+        })
+    }
+}
+
+impl Hyper {
+    /// Reads the keys of a GGUF file; `tensors` tell how many layers there can be and which optional tensors there are. The error names
+    /// all faults.
+    pub fn from_metadata(
+        architecture: &'static Architecture,
+        metadata: &Metadata,
+        tensors: &[TensorInfo],
+        path: &Path,
+    ) -> Result<Hyper> {
+        let mut reader = MetadataReader { architecture, metadata, faults: Faults::default() };
+        reader.check_neutral();
+        let rows = embedding_rows(tensors);
+        let draft = reader.draft(rows);
+        let mut faults = reader.faults;
+        let mut hyper = None;
+        if faults.list().is_empty() {
+            hyper = Hyper::new(draft, tensors.len(), Conditions::default(), &mut faults);
+        }
+        faults.check(path, "metadata", "the model is not supported, or the file is damaged")?;
+        let hyper = hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at("metadata"))?;
+        let conditions = conditions_of(architecture, &hyper, tensors);
+        Ok(hyper.with_conditions(conditions))
+    }
+
+    /// Writes the keys of a GGUF file. What follows from the tensors (ties, biases, factors) has no key.
+    pub fn write_metadata(&self, architecture: &Architecture, metadata: &mut Metadata) {
+        metadata.insert(ARCHITECTURE, architecture.gguf_name);
+        let mut writer = MetadataWriter { architecture, metadata };
+        writer.count(Field::Vocabulary.gguf_key(), self.vocabulary());
+        writer.count(Field::Context.gguf_key(), self.context());
+        writer.count(Field::Width.gguf_key(), self.width());
+        writer.count(Field::Layers.gguf_key(), self.layers());
+        writer.count(Field::Ffn.gguf_key(), self.ffn());
+        writer.count(Field::Heads.gguf_key(), self.heads());
+        writer.count(Field::KvHeads.gguf_key(), self.kv_heads());
+        writer.count(Field::HeadSize.gguf_key(), self.head_size());
+        writer.count("attention.value_length", self.head_size());
+        writer.value(Field::Epsilon.gguf_key(), self.epsilon());
+        writer.count("rope.dimension_count", self.rope().dimensions);
+        writer.value(Field::RopeBase.gguf_key(), self.rope().base);
+        writer.scaling(&self.rope().scaling);
+        if let Some(window) = self.window() {
+            writer.count("attention.sliding_window", window.size());
+            if window.layers().contains(&false) {
+                writer.value("attention.sliding_window_pattern", window.layers().to_vec());
+            }
+        }
+    }
+}
+
+/// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
+struct MetadataReader<'a> {
+    architecture: &'static Architecture,
+    metadata: &'a Metadata,
+    faults: Faults,
+}
+
+impl<'a> MetadataReader<'a> {
+    fn draft(&mut self, rows: Option<u64>) -> Draft {
+        let (width, heads) = (self.count(Field::Width, None), self.count(Field::Heads, None));
+        let kv_heads = self.count(Field::KvHeads, Some(heads));
+        let size = if heads > 0 && width.is_multiple_of(heads) { Some(width / heads) } else { None };
+        let head_size = self.count(Field::HeadSize, size);
+        let values = self.optional(&self.key("attention.value_length"), Metadata::u64);
+        if let Some(values) = values.filter(|&values| values != head_size) {
+            self.faults.add(format!("values of {values} elements in a head beside keys of {head_size} are not supported"));
+        }
+        let context = self.count(Field::Context, None);
+        Draft {
+            width,
+            heads,
+            kv_heads,
+            head_size,
+            context,
+            layers: self.count(Field::Layers, None),
+            ffn: self.count(Field::Ffn, None),
+            vocabulary: self.vocabulary(rows),
+            epsilon: self.number(Field::Epsilon.gguf_key(), None),
+            rope: self.rope(head_size, context),
+            window: self.window(),
+        }
+    }
+
+    fn vocabulary(&mut self, rows: Option<u64>) -> u64 {
+        let count = self.count(Field::Vocabulary, rows);
+        match self.optional(TOKENS, Metadata::array) {
+            Some(tokens) if tokens.len() as u64 != count => {
+                self.faults.add(format!("{TOKENS} has {} tokens, expected {count}", tokens.len()));
+            }
+            _ => {}
+        }
+        count
+    }
+
+    fn rope(&mut self, head_size: u64, context: u64) -> RopeDescription {
+        let dimensions = self.optional(&self.key("rope.dimension_count"), Metadata::u64).unwrap_or(head_size);
+        let base = self.number(Field::RopeBase.gguf_key(), Some(10_000.0)) as f32;
+        let scaling = self.scaling(context);
+        RopeDescription { dimensions: usize::try_from(dimensions).unwrap_or(0), base, scaling, llama3: None }
+    }
+
+    fn scaling(&mut self, context: u64) -> RopeScaling {
+        let old = self.optional(&self.key("rope.scale_linear"), Metadata::f64);
+        let factor = self.optional(&self.key("rope.scaling.factor"), Metadata::f64).or(old);
+        let kind = self.optional(&self.key("rope.scaling.type"), Metadata::string);
+        match (kind.unwrap_or("linear"), factor) {
+            ("none", _) | ("linear", None) => RopeScaling::None,
+            ("linear", Some(factor)) => RopeScaling::Linear { factor: factor as f32 },
+            ("yarn", factor) => self.yarn(factor, context),
+            (kind, _) => {
+                self.wrong("rope.scaling.type", &format!("expected none, linear or yarn, found \"{}\"", quote(kind)));
+                RopeScaling::None
+            }
+        }
+    }
+
+    /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` where a log multiplier `m` is given, as
+    /// programs that run such files compute it.
+    fn yarn(&mut self, factor: Option<f64>, context: u64) -> RopeScaling {
+        let factor = factor.unwrap_or_else(|| {
+            self.wrong("rope.scaling.factor", "expected a float, found no such key");
+            1.0
+        });
+        let multiplier = self.number("rope.scaling.yarn_log_multiplier", Some(0.0));
+        let attention = self.number("rope.scaling.attn_factor", Some(1.0));
+        let divisor = if multiplier == 0.0 { 1.0 } else { yarn_magnitude(factor, multiplier) };
+        let original = self.optional(&self.key("rope.scaling.original_context_length"), Metadata::u64);
+        RopeScaling::Yarn {
+            factor: factor as f32,
+            original_context: u32::try_from(original.unwrap_or(context)).unwrap_or(0),
+            beta_fast: self.number("rope.scaling.yarn_beta_fast", Some(32.0)) as f32,
+            beta_slow: self.number("rope.scaling.yarn_beta_slow", Some(1.0)) as f32,
+            magnitude: (attention * yarn_magnitude(factor, 1.0) / divisor) as f32,
+        }
+    }
+
+    fn window(&mut self) -> Option<DraftWindow> {
+        let size = self.optional(&self.key("attention.sliding_window"), Metadata::u64).filter(|&size| size > 0)?;
+        let listed = self.optional(&self.key("attention.sliding_window_pattern"), Metadata::bools);
+        let layers = listed.map_or(WindowLayers::From(0), |list| WindowLayers::Listed(list.to_vec()));
+        Some(DraftWindow { size, layers })
+    }
+
+    fn check_neutral(&mut self) {
+        for (key, allowed) in NEUTRAL {
+            let found = self.metadata.value(&self.key(key)).map(Value::to_string);
+            if let Some(found) = found.filter(|found| !allowed.contains(&found.as_str())) {
+                self.wrong(key, &format!("the value {found} is not supported"));
+            }
+        }
+    }
+
+    fn count(&mut self, field: Field, missing: Option<u64>) -> u64 {
+        match self.optional(&self.key(field.gguf_key()), Metadata::u64).or(missing) {
+            Some(count) => count,
+            None => {
+                self.wrong(field.gguf_key(), "expected an integer that is not negative, found none");
+                1
+            }
+        }
+    }
+
+    fn number(&mut self, key: &str, missing: Option<f64>) -> f64 {
+        match self.optional(&self.key(key), Metadata::f64).or(missing) {
+            Some(number) => number,
+            None => {
+                self.wrong(key, "expected a float, found none");
+                1.0
+            }
+        }
+    }
+
+    /// The value of a key that may be absent; a value of another type is a fault.
+    fn optional<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&'a Metadata, &str) -> std::result::Result<T, MetadataError>,
+    ) -> Option<T> {
+        if !self.metadata.contains(key) {
+            return None;
+        }
+        read(self.metadata, key).map_err(|error| self.faults.add(error.to_string())).ok()
+    }
+
+    fn wrong(&mut self, key: &str, problem: &str) {
+        self.faults.add(format!("key {}: {problem}", self.key(key)));
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture.gguf_name)
+    }
+}
+
+/// Writes keys behind the architecture's name.
+struct MetadataWriter<'a> {
+    architecture: &'a Architecture,
+    metadata: &'a mut Metadata,
+}
+
+impl MetadataWriter<'_> {
+    fn value(&mut self, key: &str, value: impl Into<Value>) {
+        self.metadata.insert(format!("{}.{key}", self.architecture.gguf_name), value);
+    }
+
+    /// A count, below 2^32 by [`Field::count_max`].
+    fn count(&mut self, key: &str, count: usize) {
+        self.value(key, count as u32);
+    }
+
+    fn scaling(&mut self, scaling: &RopeScaling) {
+        match *scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear { factor } => {
+                self.value("rope.scaling.type", "linear");
+                self.value("rope.scaling.factor", factor);
+            }
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
+                self.value("rope.scaling.type", "yarn");
+                self.value("rope.scaling.factor", factor);
+                self.value("rope.scaling.original_context_length", original_context);
+                let usual = yarn_magnitude(f64::from(factor), 1.0);
+                for (key, value, default) in [
+                    ("rope.scaling.attn_factor", (f64::from(magnitude) / usual) as f32, 1.0),
+                    ("rope.scaling.yarn_beta_fast", beta_fast, 32.0),
+                    ("rope.scaling.yarn_beta_slow", beta_slow, 1.0),
+                ] {
+                    if value != default {
+                        self.value(key, value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows of the embedding, which say the size of the vocabulary where no key does.
+fn embedding_rows(tensors: &[TensorInfo]) -> Option<u64> {
+    let embedding = tensors.iter().find(|tensor| tensor.name == crate::Role::TokenEmbedding.pattern())?;
+    embedding.shape.get(1).copied()
+}
+
+/// A condition holds when one of its tensors is there; whether all are is checked with the names.
+fn conditions_of(architecture: &Architecture, hyper: &Hyper, tensors: &[TensorInfo]) -> Conditions {
+    let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    let mut conditions = Conditions::default();
+    for rule in architecture.tensors.iter().filter(|rule| rule.when != Condition::Always) {
+        let layers = if rule.role.is_per_layer() { hyper.layers() } else { 1 };
+        if (0..layers).any(|layer| names.contains(rule.role.name(layer).as_str())) {
+            conditions.set(rule.when, true);
+        }
+    }
+    conditions
+}

@@ -1,0 +1,165 @@
+//! Descriptions and files that do not fit are refused, with all that is wrong in one message.
+
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use trueup_blocks::DType;
+use trueup_formats::TensorInfo;
+use trueup_formats::gguf::{Metadata, Value as GgufValue};
+use trueup_models::{Architecture, Hyper, Model, expected_tensors};
+
+fn config(more: Value) -> Map<String, Value> {
+    let base = json!({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "vocab_size": 400,
+    });
+    let (Value::Object(base), Value::Object(more)) = (base, more) else { unreachable!() };
+    base.into_iter().chain(more).collect()
+}
+
+fn read(config: &Map<String, Value>) -> Result<Hyper, String> {
+    let path = Path::new("model");
+    Architecture::of_config(config, path)
+        .and_then(|architecture| Hyper::from_config(architecture, config, 21, path))
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn descriptions_that_lie_are_refused() {
+    let rope = |scaling: Value| json!({ "rope_scaling": scaling });
+    let cases = [
+        (json!({ "architectures": ["GPTNonsense"] }), "found \"GPTNonsense\""),
+        (json!({ "architectures": ["A\u{1b}[2J"] }), "\\u{1b}"),
+        (json!({ "architectures": [] }), "expected one class name"),
+        (json!({ "architectures": null }), "expected one class name"),
+        (json!({ "num_attention_heads": 0 }), "attention.head_count must lie"),
+        (json!({ "num_attention_heads": 3 }), "3 attention heads do not divide a width of 64"),
+        (json!({ "num_key_value_heads": 3 }), "4 attention heads cannot share 3 KV heads"),
+        (json!({ "num_key_value_heads": 0 }), "attention.head_count_kv must lie"),
+        (json!({ "head_dim": 15 }), "rotated elements must be even"),
+        (json!({ "head_dim": 65536, "num_attention_heads": 65536 }), "are more than"),
+        (json!({ "num_hidden_layers": 22 }), "22 layers are claimed, but the file has 21 tensors"),
+        (json!({ "num_hidden_layers": u64::MAX }), "block_count must lie"),
+        (json!({ "hidden_size": -64 }), "hidden_size: expected a count, found -64"),
+        (json!({ "hidden_size": "64" }), "hidden_size: expected a count"),
+        (json!({ "hidden_size": 1u64 << 40 }), "embedding_length must lie"),
+        (json!({ "vocab_size": 0 }), "vocab_size must lie"),
+        (json!({ "vocab_size": null }), "vocab_size: expected a count, found null"),
+        (json!({ "max_position_embeddings": 1u64 << 31 }), "context_length must lie"),
+        (json!({ "rms_norm_eps": 0.0 }), "epsilon must be finite and positive"),
+        (json!({ "rms_norm_eps": 1e300 }), "epsilon must be finite and positive"),
+        (json!({ "rope_theta": -1.0 }), "base of the rotation must be finite and positive"),
+        (json!({ "rope_theta": 1e300 }), "base of the rotation must be finite and positive"),
+        (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
+        (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1"),
+        (json!({ "quantization_config": { "bits": 4 } }), "quantization_config: expected no such key"),
+        (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
+        (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
+        (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
+        (rope(json!({ "rope_type": "dynamic", "factor": 2.0 })), "found \"dynamic\""),
+        (rope(json!({ "rope_type": "linear" })), "factor in rope_scaling: expected a number, found nothing"),
+        (rope(json!({ "rope_type": "linear", "factor": "2" })), "factor in rope_scaling: expected a number, found \"2\""),
+        (rope(json!({ "rope_type": "linear", "factor": 0.0 })), "must be finite and positive"),
+        (rope(json!({ "rope_type": "linear", "factor": 2.0, "warp": 9 })), "found \"warp\""),
+        (rope(json!({ "rope_type": "yarn", "factor": 2.0, "truncate": false })), "truncate"),
+        (rope(json!({ "rope_type": "yarn", "factor": 2.0, "beta_fast": 1.0, "beta_slow": 2.0 })), "beta_fast"),
+        (rope(json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
+            "original_max_position_embeddings": 32 })), "high_freq_factor"),
+        (rope(json!({ "rope_type": "llama3", "factor": 8.0 })), "low_freq_factor in rope_scaling: expected a number"),
+    ];
+    let mut failures = Vec::new();
+    for (more, expected) in cases {
+        let found = read(&config(more.clone()));
+        if !found.as_ref().is_err_and(|message| message.contains(expected) && message.starts_with("model: ")) {
+            failures.push(format!("{more}: expected {expected:?}, found {found:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn all_faults_of_a_description_are_told_at_once() {
+    let message = read(&config(json!({ "hidden_act": "gelu", "vocab_size": "x", "mlp_bias": 3 }))).unwrap_err();
+    for part in ["hidden_act", "vocab_size", "mlp_bias"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+fn gguf() -> (Metadata, Vec<TensorInfo>) {
+    let config = config(json!({ "attention_bias": true }));
+    let path = Path::new("model");
+    let architecture = Architecture::of_config(&config, path).unwrap();
+    let hyper = Hyper::from_config(architecture, &config, 100, path).unwrap();
+    let mut metadata = Metadata::default();
+    hyper.write_metadata(architecture, &mut metadata);
+    let tensors = expected_tensors(architecture, &hyper).into_iter().map(|expected| {
+        let bytes = expected.shape.iter().product::<u64>() * 4;
+        TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
+    });
+    (metadata, tensors.collect())
+}
+
+#[test]
+fn files_that_lie_are_refused() {
+    type Change = fn(&mut Metadata, &mut Vec<TensorInfo>);
+    let cases: &[(Change, &str)] = &[
+        (|m, _| drop(m.remove("general.architecture")), "general.architecture"),
+        (|m, _| drop(m.insert("general.architecture", "grok")), "found \"grok\""),
+        (|m, _| drop(m.insert("general.architecture", 3u32)), "expected a string"),
+        (|m, _| drop(m.remove("llama.block_count")), "llama.block_count"),
+        (|m, _| drop(m.insert("llama.block_count", u64::MAX)), "block_count must lie"),
+        (|m, _| drop(m.insert("llama.block_count", 3u32)), "tensor blk.2.attn_q.weight is missing"),
+        (|m, _| drop(m.insert("llama.block_count", 1u32)), "tensor blk.1.attn_q.weight is not known to llama"),
+        (|m, _| drop(m.insert("llama.attention.head_count", vec![4u32, 4])), "llama.attention.head_count"),
+        (|m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)), "attention.head_count_kv must lie"),
+        (|m, _| drop(m.insert("llama.attention.value_length", 8u32)), "values of 8 elements"),
+        (|m, _| drop(m.insert("llama.rope.dimension_count", 7u32)), "rotated elements must be even"),
+        (|m, _| drop(m.insert("llama.rope.dimension_count", 32u32)), "at most the head size 16"),
+        (|m, _| drop(m.insert("llama.rope.freq_base", f32::NAN)), "base of the rotation"),
+        (|m, _| drop(m.insert("llama.rope.scaling.type", "longrope")), "found \"longrope\""),
+        (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
+        (|m, _| drop(m.insert("llama.expert_count", 8u32)), "llama.expert_count"),
+        (|m, _| drop(m.insert("llama.vocab_size", 401u32)), "tensor token_embd.weight: expected shape [64, 401], found [64, 400]"),
+        (|m, _| drop(m.insert("tokenizer.ggml.tokens", GgufValue::from(vec!["a".to_owned()]))), "has 1 tokens"),
+        (|_, t| drop(t.remove(0)), "tensor token_embd.weight is missing"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.1.attn_k.bias"), "tensor blk.1.attn_k.bias is missing"),
+        (|_, t| t.push(TensorInfo { name: "x\u{202e}".to_owned(), ..t[0].clone() }), "tensor x\\u{202e} is not known"),
+        (|_, t| t[0].shape = vec![400, 64], "tensor token_embd.weight: expected shape [64, 400], found [400, 64]"),
+        (|_, t| t[0].dtype = DType::Iq2S, "found iq2_s"),
+        (|_, t| t[0].dtype = DType::I32, "found i32"),
+        (|_, t| t[1].dtype = DType::Q8_0, "one dimension"),
+    ];
+    let mut failures = Vec::new();
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let (mut metadata, mut tensors) = gguf();
+        change(&mut metadata, &mut tensors);
+        let found = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).map(|_| ()).map_err(|e| e.to_string());
+        if !found.as_ref().is_err_and(|message| message.contains(expected) && message.starts_with("m.gguf: ")) {
+            failures.push(format!("case {index}: expected {expected:?}, found {found:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn all_faults_of_the_tensors_are_told_at_once() {
+    let (metadata, mut tensors) = gguf();
+    tensors.remove(5);
+    let removed = tensors.remove(0).name;
+    tensors[3].shape = vec![1, 2, 3];
+    tensors[4].name = "other".to_owned();
+    let message = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).map(|_| ()).unwrap_err().to_string();
+    for part in [removed.as_str(), "missing", "[1, 2, 3]", "other is not known"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_file_without_optional_keys_has_the_usual_values() {
+    let (mut metadata, tensors) = gguf();
+    for key in ["vocab_size", "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base"] {
+        assert!(metadata.remove(&format!("llama.{key}")).is_some(), "{key}");
+    }
+    let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
+    assert_eq!((model.hyper().vocabulary(), model.hyper().head_size()), (400, 16));
+    assert_eq!((model.hyper().rope().dimensions, model.hyper().rope().base), (16, 10_000.0));
+}

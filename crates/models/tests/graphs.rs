@@ -1,0 +1,245 @@
+//! For each architecture: a description becomes numbers, GGUF keys and tensors, and these become the same numbers and a graph.
+
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use trueup_blocks::DType;
+use trueup_formats::TensorInfo;
+use trueup_formats::gguf::Metadata;
+use trueup_graph::op::{RopePairs, RopeScaling};
+use trueup_graph::{Graph, Input, Op, Origin};
+use trueup_models::{Architecture, Batch, Hyper, Model, expected_tensors};
+
+const BATCH: Batch =
+    Batch { tokens: 3, outputs: 1, capacity: 64, context: 128, sequences: 2, activation: DType::F32, kv: DType::F16 };
+
+fn config(class: &str, more: Value) -> Map<String, Value> {
+    let mut config = json!({
+        "architectures": [class], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": 400,
+    });
+    let (Value::Object(config), Value::Object(more)) = (config.take(), more) else { unreachable!() };
+    config.into_iter().chain(more).collect()
+}
+
+/// What convert writes for a description, without weights.
+fn gguf(config: &Map<String, Value>) -> (Metadata, Vec<TensorInfo>, Hyper) {
+    let path = Path::new("model");
+    let architecture = Architecture::of_config(config, path).unwrap();
+    let hyper = Hyper::from_config(architecture, config, 100, path).unwrap();
+    let mut metadata = Metadata::default();
+    hyper.write_metadata(architecture, &mut metadata);
+    let tensors = expected_tensors(architecture, &hyper).into_iter().map(|expected| {
+        let bytes = expected.shape.iter().product::<u64>() * 4;
+        TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
+    });
+    (metadata, tensors.collect(), hyper)
+}
+
+fn model(config: &Map<String, Value>) -> Model {
+    let (metadata, tensors, _) = gguf(config);
+    Model::from_gguf(&metadata, &tensors, Path::new("model.gguf")).unwrap()
+}
+
+fn shown(graph: &Graph, name: &str) -> String {
+    let value = graph.value(graph.find(name).unwrap_or_else(|| panic!("no {name}")));
+    value.ty.to_string()
+}
+
+/// Class, what else its description says, tensors in a file, nodes in each layer.
+fn cases() -> Vec<(&'static str, Value, usize, usize)> {
+    let llama3 = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32 });
+    vec![
+        ("LlamaForCausalLM", json!({}), 2 * 9 + 3, 22),
+        ("LlamaForCausalLM", json!({ "tie_word_embeddings": true, "rope_scaling": llama3 }), 2 * 9 + 3, 22),
+        ("LlamaForCausalLM", json!({ "attention_bias": true, "mlp_bias": true }), 2 * 16 + 3, 29),
+        ("MistralForCausalLM", json!({ "sliding_window": 16 }), 2 * 9 + 3, 22),
+        ("Llama2cForCausalLM", json!({ "tie_word_embeddings": true }), 2 * 9 + 2, 22),
+        ("Qwen2ForCausalLM", json!({ "tie_word_embeddings": true }), 2 * 12 + 2, 25),
+        ("Qwen3ForCausalLM", json!({ "head_dim": 32 }), 2 * 11 + 3, 24),
+    ]
+}
+
+#[test]
+fn descriptions_come_back_from_gguf_keys_and_tensors() {
+    for (class, more, tensor_count, layer_nodes) in cases() {
+        let config = config(class, more);
+        let (metadata, tensors, hyper) = gguf(&config);
+        assert_eq!(tensors.len(), tensor_count, "{config:?}");
+        let model = Model::from_gguf(&metadata, &tensors, Path::new("model.gguf")).unwrap();
+        assert_eq!(model.hyper().conditions(), hyper.conditions());
+        assert_eq!(model.hyper().window(), hyper.window());
+        assert_eq!(model.hyper().rope().scaling, hyper.rope().scaling);
+        assert_eq!(model.hyper().vocabulary(), 400);
+
+        let graph = model.graph(&BATCH).unwrap();
+        assert_eq!(graph.nodes().len(), 4 + 2 * layer_nodes, "{config:?}");
+        for layer in [Some(0), Some(1)] {
+            assert_eq!(graph.nodes().iter().filter(|node| node.layer == layer).count(), layer_nodes);
+        }
+        let used = graph.values().iter().filter(|value| value.origin == Origin::Weight).count();
+        assert_eq!(used, tensor_count, "a tensor is not used by {config:?}");
+        assert_eq!(shown(&graph, "result_output"), "f32[400]");
+        assert_eq!(shown(&graph, "l_out-1"), "f32[64, 3]");
+        assert_eq!(shown(&graph, "kq-0"), "f32[64, 3, 4]");
+    }
+}
+
+#[test]
+fn nodes_of_a_layer_have_the_names_of_other_programs_traces() {
+    let graph = model(&config("LlamaForCausalLM", json!({}))).graph(&BATCH).unwrap();
+    let names: Vec<&str> =
+        graph.nodes().iter().filter(|node| node.layer == Some(1)).map(|node| node.name.as_str()).collect();
+    let expected = [
+        "attn_norm-1", "Qcur-1", "Qcur_heads-1", "Qcur_rope-1", "Kcur-1", "Kcur_heads-1", "Kcur_rope-1", "Vcur-1", "Kcur_rows-1",
+        "cache_k-1", "cache_v-1", "kq-1", "kq_soft_max-1", "kqv_out-1", "attn_out-1", "ffn_inp-1", "ffn_norm-1", "ffn_gate-1",
+        "ffn_up-1", "ffn_swiglu-1", "ffn_out-1", "l_out-1",
+    ];
+    assert_eq!(names, expected);
+    let outside: Vec<&str> = graph.nodes().iter().filter(|node| node.layer.is_none()).map(|node| node.name.as_str()).collect();
+    assert_eq!(outside, ["inp_embd", "result_rows", "result_norm", "result_output"]);
+    assert_eq!(shown(&graph, "kv_k-1"), "f16[32, 128, 2]");
+    assert_eq!(shown(&graph, "Kcur_rope-1"), "f32[16, 2, 3]");
+    assert_eq!(shown(&graph, "inp_mask"), "f32[64, 3]");
+    assert!(graph.find("inp_mask_swa").is_none());
+}
+
+#[test]
+fn heads_have_their_own_size_and_norm_and_the_oracle_its_own_type() {
+    let batch = Batch { activation: DType::F64, kv: DType::F64, outputs: 3, ..BATCH };
+    let graph = model(&config("Qwen3ForCausalLM", json!({ "head_dim": 32 }))).graph(&batch).unwrap();
+    assert_eq!(shown(&graph, "Qcur-0"), "f64[128, 3]");
+    assert_eq!(shown(&graph, "Qcur_normed-0"), "f64[32, 4, 3]");
+    assert_eq!(shown(&graph, "attn_out-0"), "f64[64, 3]");
+    assert_eq!(shown(&graph, "result_output"), "f64[400, 3]");
+    let soft_max = graph.nodes().iter().find(|node| node.name == "kq_soft_max-0").unwrap();
+    assert_eq!(soft_max.op, Op::from(trueup_graph::op::SoftMax { scale: 0.176_776_7 }));
+}
+
+#[test]
+fn pairs_of_the_rotation_follow_the_architecture() {
+    let pairs = |class| {
+        let graph = model(&config(class, json!({}))).graph(&BATCH).unwrap();
+        let node = graph.nodes().iter().find(|node| node.name == "Kcur_rope-1").unwrap().clone();
+        match node.op {
+            Op::Rope(rope) => rope.pairs,
+            other => panic!("{other:?}"),
+        }
+    };
+    for class in ["LlamaForCausalLM", "MistralForCausalLM", "Llama2cForCausalLM"] {
+        assert_eq!(pairs(class), RopePairs::Neighbours, "{class}");
+    }
+    for class in ["Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
+        assert_eq!(pairs(class), RopePairs::Halves, "{class}");
+    }
+}
+
+#[test]
+fn windows_hold_for_the_layers_that_have_them() {
+    let mask = |graph: &Graph, layer: usize| {
+        let node = graph.nodes().iter().find(|node| node.name == format!("kq_soft_max-{layer}")).unwrap();
+        graph.value(node.inputs[1]).origin
+    };
+    let window = json!({ "use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1 });
+    let listed = json!({ "use_sliding_window": true, "sliding_window": 16,
+        "layer_types": ["full_attention", "sliding_attention"] });
+    for more in [window, listed] {
+        let (metadata, _, hyper) = gguf(&config("Qwen2ForCausalLM", more.clone()));
+        assert_eq!(hyper.window().unwrap().size(), 16);
+        assert_eq!(metadata.u64("qwen2.attention.sliding_window").unwrap(), 16);
+        assert_eq!(metadata.bools("qwen2.attention.sliding_window_pattern").unwrap(), [false, true]);
+        let graph = model(&config("Qwen2ForCausalLM", more)).graph(&BATCH).unwrap();
+        assert_eq!(mask(&graph, 0), Origin::Input(Input::Mask));
+        assert_eq!(mask(&graph, 1), Origin::Input(Input::MaskWindow));
+    }
+    let all = model(&config("MistralForCausalLM", json!({ "sliding_window": 16 }))).graph(&BATCH).unwrap();
+    assert_eq!([mask(&all, 0), mask(&all, 1)], [Origin::Input(Input::MaskWindow); 2]);
+    assert!(all.find("inp_mask").is_none());
+
+    let size = |class, more| gguf(&config(class, more)).2.window().map(|window| window.size());
+    assert_eq!(size("MistralForCausalLM", json!({})), Some(4096), "the default of the class");
+    assert_eq!(size("MistralForCausalLM", json!({ "sliding_window": null })), None);
+    assert_eq!(size("Qwen2ForCausalLM", json!({ "sliding_window": 16 })), None, "it is not switched on");
+    assert_eq!(size("LlamaForCausalLM", json!({ "sliding_window": 16 })), None, "the class knows none");
+}
+
+#[test]
+fn the_factors_of_llama3_enter_both_rotations() {
+    let scaling = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32 });
+    let graph = model(&config("LlamaForCausalLM", json!({ "rope_scaling": scaling }))).graph(&BATCH).unwrap();
+    let factors = graph.find("rope_freqs.weight").unwrap();
+    assert_eq!(graph.value(factors).ty.to_string(), "f32[8]");
+    let rotated: Vec<_> = graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).map(|n| &n.name).collect();
+    assert_eq!(rotated, ["Qcur_rope-0", "Kcur_rope-0", "Qcur_rope-1", "Kcur_rope-1"]);
+}
+
+#[test]
+fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
+    let yarn = |more: Value| {
+        let mut scaling = json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64 });
+        scaling.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "rope_scaling": scaling })
+    };
+    let paper = RopeScaling::Yarn {
+        factor: 4.0,
+        original_context: 64,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        magnitude: 1.138_629_4,
+    };
+    // Magnitudes are the second result of transformers 4.57.6's ROPE_INIT_FUNCTIONS["yarn"] for these values.
+    let magnitude = |magnitude: f32, factor: f32| RopeScaling::Yarn {
+        factor,
+        original_context: 64,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        magnitude,
+    };
+    let cases = [
+        (json!({ "rope_scaling": null }), RopeScaling::None),
+        (json!({ "rope_scaling": { "type": "linear", "factor": 4.0 } }), RopeScaling::Linear { factor: 4.0 }),
+        (json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 5.0 } }), RopeScaling::None),
+        (json!({ "rope_parameters": { "rope_type": "linear", "factor": 2, "rope_theta": 5.0 } }), RopeScaling::Linear { factor: 2.0 }),
+        (yarn(json!({})), paper),
+        (yarn(json!({ "attention_factor": 1.3 })), magnitude(1.3, 4.0)),
+        (yarn(json!({ "factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.9 })), magnitude(MSCALE_RATIO, 40.0)),
+    ];
+    for (more, expected) in cases {
+        let (metadata, tensors, hyper) = gguf(&config("LlamaForCausalLM", more.clone()));
+        assert_eq!(hyper.rope().scaling, expected, "{more}");
+        if more.get("rope_parameters").is_some() {
+            assert_eq!(hyper.rope().base, 5.0, "{more}");
+        }
+        let back = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
+        let near = |a: f32, b: f32| (a - b).abs() <= 2e-7 * b.abs();
+        match (back.hyper().rope().scaling, expected) {
+            (
+                RopeScaling::Yarn { magnitude: found, factor, .. },
+                RopeScaling::Yarn { magnitude, factor: expected_factor, .. },
+            ) => assert!(near(found, magnitude) && factor == expected_factor, "{found} for {more}"),
+            (found, expected) => assert_eq!(found, expected),
+        }
+    }
+}
+
+/// `get_mscale(40, 0.707) / get_mscale(40, 0.9)` by the same function.
+const MSCALE_RATIO: f32 = 0.0;
+
+#[test]
+fn frequency_factors_are_those_of_transformers() {
+    // default / llama3 inverse frequencies of transformers 4.57.6's ROPE_INIT_FUNCTIONS for these values.
+    let cases: [(usize, f32, f64, &[f32]); 2] = [(32, 500_000.0, 32.0, FACTORS_32), (16, 10_000.0, 8.0, FACTORS_16)];
+    for (head_dim, base, factor, expected) in cases {
+        let scaling = json!({ "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32 });
+        let config =
+            config("LlamaForCausalLM", json!({ "head_dim": head_dim, "rope_theta": base, "rope_scaling": scaling }));
+        let (_, _, hyper) = gguf(&config);
+        let factors = hyper.rope().factors().unwrap();
+        assert_eq!(factors.len(), expected.len());
+        for (found, expected) in factors.iter().zip(expected) {
+            assert!((found - expected).abs() <= 1e-6 * expected, "{factors:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Files in, files out: the same bytes for any number of threads, layouts that come back, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use trueup_blocks::DType;
+use trueup_formats::gguf::{Gguf, GgufPlan, GgufWriter, Metadata};
+use trueup_formats::{Checkpoint, TensorInfo, join_split_scale};
+use trueup_quantize::{Layout, NoProgress, Options, Recipe, Report, quantize};
+
+/// Deterministic weights in about -1..1 with some large ones.
+fn weights(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|place| if place % 97 == 5 { next() * 9.0 } else { next() }).collect()
+}
+
+/// Writes f32 tensors under these names and shapes.
+fn write_model(path: &Path, tensors: &[(&str, &[u64], Vec<f32>)]) {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", "llama");
+    metadata.insert("general.file_type", 0u32);
+    let infos: Vec<TensorInfo> =
+        tensors.iter().map(|(name, shape, _)| TensorInfo::new(*name, shape, DType::F32).unwrap()).collect();
+    let writer = GgufWriter::create(GgufPlan::new(path, &metadata, &infos, None).unwrap(), &[]).unwrap();
+    for (place, (_, _, values)) in tensors.iter().enumerate() {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        writer.write(place, 0, &bytes).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// A model with an embedding, a matrix of several chunks, one whose rows are no whole blocks, and a norm.
+fn model(folder: &Path) -> PathBuf {
+    let path = folder.join("model.gguf");
+    let tensors: [(&str, &[u64], Vec<f32>); 4] = [
+        ("token_embd.weight", &[96, 40], weights(96 * 40, 1)),
+        ("blk.0.ffn_up.weight", &[4096, 600], weights(4096 * 600, 2)),
+        ("blk.0.odd.weight", &[33, 5], weights(33 * 5, 3)),
+        ("output_norm.weight", &[96], weights(96, 4)),
+    ];
+    write_model(&path, &tensors);
+    path
+}
+
+fn options(dtype: Option<DType>, layout: Layout, threads: usize) -> Options {
+    Options { recipe: Recipe::new(dtype), layout, threads: Some(threads), dry_run: false }
+}
+
+fn open(path: &Path) -> Box<dyn Checkpoint> {
+    join_split_scale(Box::new(Gguf::open(path).unwrap())).unwrap()
+}
+
+fn run(source: &Path, target: &Path, options: &Options) -> Report {
+    quantize(open(source).as_ref(), target, options, &NoProgress).unwrap()
+}
+
+fn tensor_bytes(path: &Path, name: &str) -> (DType, Vec<u8>) {
+    let file = open(path);
+    let place = file.tensors().iter().position(|tensor| tensor.name == name).unwrap();
+    let mut bytes = vec![0; file.tensors()[place].bytes as usize];
+    file.read(place, 0, &mut bytes).unwrap();
+    (file.tensors()[place].dtype, bytes)
+}
+
+#[test]
+fn bytes_are_the_codecs_and_do_not_depend_on_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model(folder.path());
+    for dtype in [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1, DType::F16, DType::Bf16]
+    {
+        let target = |threads: usize| folder.path().join(format!("{dtype}-{threads}.gguf"));
+        let reports =
+            [1, 2, 5].map(|threads| run(&source, &target(threads), &options(Some(dtype), Layout::Block, threads)));
+        let files = [1, 2, 5].map(|threads| fs::read(target(threads)).unwrap());
+        assert!(files[0] == files[1] && files[0] == files[2], "{dtype}: bytes depend on threads");
+        assert_eq!(reports[0], reports[2], "{dtype}: the report depends on threads");
+        let (found, bytes) = tensor_bytes(&target(1), "blk.0.ffn_up.weight");
+        let mut expected = vec![0; bytes.len()];
+        (dtype.codec().unwrap().encode)(&weights(4096 * 600, 2), &mut expected);
+        assert!(found == dtype && bytes == expected, "{dtype}: not the codec's bytes");
+    }
+}
+
+#[test]
+fn the_report_says_what_became_of_each_tensor() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model(folder.path());
+    let report = run(&source, &folder.path().join("q4.gguf"), &options(Some(DType::Q4_0), Layout::Block, 2));
+    let types: Vec<&str> = report.tensors.iter().map(|line| line.dtype).collect();
+    assert_eq!(types, ["q8_0", "q4_0", "f16", "f32"]);
+    assert_eq!(report.tensors[2].note, "rows of 33 are not whole blocks of 32 for q4_0: kept as f16");
+    assert_eq!(report.tensors[3].rmse, Some(0.0));
+    let rmse: Vec<f64> = report.tensors.iter().map(|line| line.rmse.unwrap()).collect();
+    assert!(rmse[0] < rmse[1] && rmse[1] < 1.0, "8 bits lose less than 4: {rmse:?}");
+    assert!(report.tensors[1].cosine.unwrap() > 0.95);
+    let file = Gguf::open(folder.path().join("q4.gguf")).unwrap();
+    assert_eq!(file.metadata().u64("general.file_type"), Ok(2));
+    assert_eq!(file.metadata().u64("general.quantization_version"), Ok(2));
+}
+
+#[test]
+fn the_split_layout_comes_back_to_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model(folder.path());
+    for dtype in [DType::Q4_0, DType::Q8_0] {
+        let path = |name: &str| folder.path().join(format!("{dtype}-{name}.gguf"));
+        run(&source, &path("blocks"), &options(Some(dtype), Layout::Block, 2));
+        run(&source, &path("split"), &options(Some(dtype), Layout::Split, 2));
+        run(&path("split"), &path("back"), &options(None, Layout::Block, 2));
+        assert!(
+            fs::read(path("blocks")).unwrap() == fs::read(path("back")).unwrap(),
+            "{dtype}: the file came back changed"
+        );
+        let split = Gguf::open(path("split")).unwrap();
+        assert_eq!(split.metadata().string("trueup.layout"), Ok("split-scale"));
+        let shapes: Vec<(String, DType, Vec<u64>)> = split
+            .tensors()
+            .iter()
+            .filter(|tensor| tensor.name.starts_with("blk.0.ffn_up"))
+            .map(|tensor| (tensor.name.clone(), tensor.dtype, tensor.shape.clone()))
+            .collect();
+        let columns = if dtype == DType::Q4_0 { 2048 } else { 4096 };
+        let values = ("blk.0.ffn_up.weight".to_owned(), DType::I8, vec![columns, 600]);
+        assert_eq!(shapes, [values, ("blk.0.ffn_up.weight.scale".to_owned(), DType::F16, vec![128, 600])]);
+        let (found, _) = tensor_bytes(&path("split"), "blk.0.ffn_up.weight");
+        assert_eq!(found, dtype, "a split file is seen as blocks");
+    }
+}
+
+#[test]
+fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        (f32::NAN, DType::Q8_0, "tensor m: element 70 is NaN"),
+        (f32::INFINITY, DType::F16, "tensor m: element 70 is inf"),
+        (1e6, DType::F16, "tensor m: a weight is too large for f16"),
+    ];
+    let target = folder.path().join("out.gguf");
+    fs::write(&target, "the old file").unwrap();
+    for (value, dtype, sentence) in cases {
+        let mut values = weights(64 * 4, 9);
+        values[70] = value;
+        let source = folder.path().join("bad.gguf");
+        write_model(&source, &[("m", &[64, 4], values)]);
+        let error = quantize(open(&source).as_ref(), &target, &options(Some(dtype), Layout::Block, 1), &NoProgress);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(sentence), "{error}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "the old file");
+    }
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "nothing else is left behind: {left:?}");
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model(folder.path());
+    let target = folder.path().join("out.gguf");
+    let options = Options { dry_run: true, ..options(Some(DType::Q5_1), Layout::Block, 1) };
+    let report = run(&source, &target, &options);
+    assert_eq!(report.tensors[1].dtype, "q5_1");
+    assert_eq!(report.tensors[1].rmse, None);
+    assert!(!target.exists());
+}

@@ -1,0 +1,77 @@
+//! Sums of weighed rows: eight registers of eight places at a time, row after row.
+
+use super::super::element::Element;
+use super::super::lanes::LANES;
+use super::super::rows::Rows;
+use super::{load_f16, load_f32, store};
+use half::f16;
+use std::arch::x86_64::*;
+
+/// Of f32.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
+    mix(rows, weights, sums, |source| load_f32(source));
+}
+
+/// Of f16.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn mix_f16(rows: Rows<f16>, weights: &[f32], sums: &mut [f32]) {
+    mix(rows, weights, sums, |source| load_f16(source));
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn mix<E: Element>(
+    rows: Rows<E>,
+    weights: &[f32],
+    sums: &mut [f32],
+    load: impl Fn(&[E; LANES]) -> __m256 + Copy,
+) {
+    assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
+    let mut first = 0;
+    while first < sums.len() {
+        match (sums.len() - first) / LANES {
+            0 => first += rest(rows, weights, first, sums),
+            1..8 => first += strip::<E, 1>(rows, weights, first, sums, load),
+            _ => first += strip::<E, 8>(rows, weights, first, sums, load),
+        }
+    }
+}
+
+/// `8 V` places from `first` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn strip<E: Element, const V: usize>(
+    rows: Rows<E>,
+    weights: &[f32],
+    first: usize,
+    sums: &mut [f32],
+    load: impl Fn(&[E; LANES]) -> __m256 + Copy,
+) -> usize {
+    let mut lanes = [_mm256_setzero_ps(); V];
+    for (j, weight) in weights.iter().enumerate() {
+        let (chunks, _) = rows.row(j)[first..first + V * LANES].as_chunks::<LANES>();
+        let weight = _mm256_set1_ps(*weight);
+        for i in 0..V {
+            lanes[i] = _mm256_fmadd_ps(weight, load(&chunks[i]), lanes[i]);
+        }
+    }
+    for (lanes, sums) in lanes.into_iter().zip(sums[first..].as_chunks_mut::<LANES>().0) {
+        *sums = store(lanes);
+    }
+    V * LANES
+}
+
+/// The fewer than eight places from `first` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn rest<E: Element>(rows: Rows<E>, weights: &[f32], first: usize, sums: &mut [f32]) -> usize {
+    let sums = &mut sums[first..];
+    sums.fill(0.0);
+    for (j, weight) in weights.iter().enumerate() {
+        for (sum, value) in sums.iter_mut().zip(&rows.row(j)[first..]) {
+            *sum = weight.mul_add(value.widen(), *sum);
+        }
+    }
+    sums.len()
+}

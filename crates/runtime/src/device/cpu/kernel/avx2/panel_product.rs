@@ -1,0 +1,142 @@
+//! Products of panels: a 256-bit register holds four codes of each of eight rows, and four tokens use it before the next is loaded.
+//!
+//! `vpmaddubsw` multiplies unsigned by signed bytes and adds neighbours in 16 bits:
+//!
+//! ```text
+//!  q8_0   |w| * (x with the sign of w)     2 * 128 * 127 = 32,512           fits 16 bits once
+//!  q4_0   (w + 8) * x                      8 * 2 * 15 * 127 = 30,480        fits 16 bits for a whole block; 8 * sum of x goes off
+//! ```
+
+use super::super::quantize::ActivationBlock;
+use super::super::rows::Rows;
+use super::store;
+use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
+use std::arch::x86_64::*;
+
+/// Tokens that use a register of codes.
+const TOKENS: usize = 4;
+
+/// Of q8_0.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+    assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
+    for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
+        let t = tile * TOKENS;
+        match sums.len() {
+            1 => tile_q8_0::<1>(panel, xs, t, sums),
+            2 => tile_q8_0::<2>(panel, xs, t, sums),
+            3 => tile_q8_0::<3>(panel, xs, t, sums),
+            _ => tile_q8_0::<TOKENS>(panel, xs, t, sums),
+        }
+    }
+}
+
+/// Of q4_0.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+    assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
+    for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
+        let t = tile * TOKENS;
+        match sums.len() {
+            1 => tile_q4_0::<1>(panel, xs, t, sums),
+            2 => tile_q4_0::<2>(panel, xs, t, sums),
+            3 => tile_q4_0::<3>(panel, xs, t, sums),
+            _ => tile_q4_0::<TOKENS>(panel, xs, t, sums),
+        }
+    }
+}
+
+/// Tokens `t ... t + T`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_q8_0<const T: usize>(
+    panel: &[PanelBlock<8>],
+    xs: Rows<ActivationBlock>,
+    t: usize,
+    sums: &mut [[f32; PANEL_ROWS]],
+) {
+    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
+    let ones = _mm256_set1_epi16(1);
+    let mut lanes = [_mm256_setzero_ps(); T];
+    for (b, block) in panel.iter().enumerate() {
+        let mut dots = [_mm256_setzero_si256(); T];
+        for (g, codes) in block.codes.iter().enumerate() {
+            let codes = load_codes(codes);
+            let magnitudes = _mm256_abs_epi8(codes);
+            for i in 0..T {
+                let signed = _mm256_sign_epi8(repeat(&xs[i][b], g), codes);
+                let pairs = _mm256_maddubs_epi16(magnitudes, signed);
+                dots[i] = _mm256_add_epi32(dots[i], _mm256_madd_epi16(pairs, ones));
+            }
+        }
+        let scales = load_scales(&block.scales);
+        for i in 0..T {
+            let scales = _mm256_mul_ps(scales, _mm256_set1_ps(xs[i][b].scale));
+            lanes[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), scales, lanes[i]);
+        }
+    }
+    for (sums, lanes) in sums.iter_mut().zip(lanes) {
+        *sums = store(lanes);
+    }
+}
+
+/// Tokens `t ... t + T`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_q4_0<const T: usize>(
+    panel: &[PanelBlock<4>],
+    xs: Rows<ActivationBlock>,
+    t: usize,
+    sums: &mut [[f32; PANEL_ROWS]],
+) {
+    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
+    let (ones, nibbles) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
+    let mut lanes = [_mm256_setzero_ps(); T];
+    for (b, block) in panel.iter().enumerate() {
+        let mut pairs = [_mm256_setzero_si256(); T];
+        for (g, codes) in block.codes.iter().enumerate() {
+            let codes = load_codes(codes);
+            let low = _mm256_and_si256(codes, nibbles);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), nibbles);
+            for i in 0..T {
+                let first = _mm256_maddubs_epi16(low, repeat(&xs[i][b], g));
+                let second = _mm256_maddubs_epi16(high, repeat(&xs[i][b], g + 4));
+                pairs[i] = _mm256_add_epi16(pairs[i], _mm256_add_epi16(first, second));
+            }
+        }
+        let scales = load_scales(&block.scales);
+        for i in 0..T {
+            let offset = _mm256_set1_epi32(8 * xs[i][b].sum);
+            let dots = _mm256_sub_epi32(_mm256_madd_epi16(pairs[i], ones), offset);
+            let scales = _mm256_mul_ps(scales, _mm256_set1_ps(xs[i][b].scale));
+            lanes[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, lanes[i]);
+        }
+    }
+    for (sums, lanes) in sums.iter_mut().zip(lanes) {
+        *sums = store(lanes);
+    }
+}
+
+/// Four bytes of codes of each row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_codes(codes: &[[u8; 4]; PANEL_ROWS]) -> __m256i {
+    // SAFETY: the arrays hold 32 bytes behind each other; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
+}
+
+/// Each row's scale.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_scales(scales: &[u16; PANEL_ROWS]) -> __m256 {
+    // SAFETY: the array holds 16 bytes; the load needs no alignment.
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) })
+}
+
+/// Four codes of the activations in each lane: elements `4 group ...` of the block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn repeat(x: &ActivationBlock, group: usize) -> __m256i {
+    let codes = x.codes.as_chunks::<4>().0[group].map(|code| code as u8);
+    _mm256_set1_epi32(i32::from_le_bytes(codes))
+}

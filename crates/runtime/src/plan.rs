@@ -1,0 +1,205 @@
+//! The plan of a graph: which device computes each node, what is copied between devices, and where every result lies.
+//!
+//! ```text
+//! Graph ─ place: a device for each node ─ pieces: runs of one device, copies at their starts ─ memory: offsets by liveness ─ Plan
+//!
+//! piece 0 (cpu)   inp_embd attn_norm-0 Qcur-0 ...      arena of cpu   │ inp_embd │ attn_norm-0 │ Qcur-0 │ ...
+//! piece 1 (ref)   copy Qcur-0; Qcur_rope-0             arena of ref   │ Qcur-0 │ Qcur_rope-0 │
+//! ```
+//!
+//! Weights, states and inputs have buffers of their own. Nothing is allocated and nothing computed here.
+
+mod memory;
+mod place;
+mod report;
+
+use crate::device::Device;
+use crate::error::Result;
+use memory::{Lifetime, lay_out};
+use place::root;
+pub use place::PlannedNode;
+pub use report::{PlanReport, ReportedDevice, ReportedNode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use trueup_graph::{Graph, Origin, TensorType, ValueId};
+
+/// What is to be computed where, and where results lie.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    graph: Graph,
+    nodes: Vec<PlannedNode>,
+    pieces: Vec<Piece>,
+    devices: Vec<PlannedDevice>,
+}
+
+/// Nodes that one device computes without a break.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The device, by its place in the list.
+    pub device: usize,
+    /// The nodes, by their places in the graph.
+    pub nodes: Range<usize>,
+    /// What other devices computed and this one needs, with the device that has it; copied before the first node.
+    pub copies: Vec<(ValueId, usize)>,
+}
+
+/// What a device holds.
+#[derive(Clone, Debug)]
+struct PlannedDevice {
+    name: String,
+    /// Roots of values in the arena, and where they lie.
+    offsets: BTreeMap<ValueId, usize>,
+    arena_bytes: usize,
+    /// Weights, states and inputs that its nodes read.
+    held: BTreeSet<ValueId>,
+}
+
+/// Where a value lies on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the arena, at this offset.
+    Arena(usize),
+    /// In the buffer of this value, which is a weight, a state or an input.
+    Own(ValueId),
+}
+
+impl Plan {
+    /// Plans a graph. `devices` are the main one and, perhaps, one to fall back on; every node goes to the first that computes it.
+    ///
+    /// Fails where no device computes a node, naming all such nodes with the devices' reasons.
+    pub fn new(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
+        let nodes = place::place(&graph, devices)?;
+        let pieces = cut(&graph, &nodes);
+        let names = devices.iter().map(|device| device.about().name);
+        let devices = names.enumerate().map(|(index, name)| plan_device(&graph, &pieces, index, name)).collect();
+        Ok(Plan { graph, nodes, pieces, devices })
+    }
+
+    /// What is computed.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// One entry for each node of the graph.
+    pub fn nodes(&self) -> &[PlannedNode] {
+        &self.nodes
+    }
+
+    /// Runs of nodes on one device, in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Size of a device's arena.
+    pub fn arena_bytes(&self, device: usize) -> usize {
+        self.devices[device].arena_bytes
+    }
+
+    /// Weights, states and inputs that a device's nodes read.
+    pub fn held(&self, device: usize) -> impl Iterator<Item = ValueId> {
+        self.devices[device].held.iter().copied()
+    }
+
+    /// Where a value that a device computes or reads lies on it.
+    pub fn place(&self, value: ValueId, device: usize) -> Place {
+        let offsets = &self.devices[device].offsets;
+        // A copy of an alias has a place of its own on the device that it was copied to.
+        let place = offsets.get(&value).or_else(|| offsets.get(&root(&self.graph, value)));
+        place.map_or_else(|| Place::Own(root(&self.graph, value)), |offset| Place::Arena(*offset))
+    }
+
+    /// The plan for people and scripts.
+    pub fn report(&self) -> PlanReport {
+        PlanReport::new(self)
+    }
+}
+
+/// Cuts the graph where the device changes.
+fn cut(graph: &Graph, nodes: &[PlannedNode]) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (index, planned) in nodes.iter().enumerate() {
+        match pieces.last_mut() {
+            Some(piece) if piece.device == planned.device => piece.nodes.end = index + 1,
+            _ => pieces.push(Piece { device: planned.device, nodes: index..index + 1, copies: Vec::new() }),
+        }
+    }
+    let mut copied: BTreeSet<(ValueId, usize)> = BTreeSet::new();
+    for piece in &mut pieces {
+        for input in graph.nodes()[piece.nodes.clone()].iter().flat_map(|node| &node.inputs) {
+            let Some(home) = home(graph, nodes, *input) else { continue };
+            if home != piece.device && copied.insert((*input, piece.device)) {
+                piece.copies.push((*input, home));
+            }
+        }
+    }
+    pieces
+}
+
+/// The device in whose arena a value is computed; `None` for values with buffers of their own.
+fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
+    match graph.value(root(graph, value)).origin {
+        Origin::Node(index) => Some(nodes[index].device),
+        Origin::Input(_) | Origin::Weight | Origin::State => None,
+    }
+}
+
+/// Lifetimes and buffers on one device. Time counts nodes; copies happen at the first node of their piece.
+fn plan_device(graph: &Graph, pieces: &[Piece], device: usize, name: String) -> PlannedDevice {
+    let end = graph.nodes().len();
+    let mut lifetimes: BTreeMap<ValueId, Lifetime> = BTreeMap::new();
+    let mut held = BTreeSet::new();
+    let used: BTreeSet<ValueId> = graph.nodes().iter().flat_map(|node| &node.inputs).copied().collect();
+    for piece in pieces {
+        let at = piece.nodes.start;
+        for (value, from) in &piece.copies {
+            if piece.device == device {
+                lifetimes.insert(*value, Lifetime { bytes: graph.value(*value).ty.bytes(), first: at, last: at });
+            } else if *from == device {
+                extend(&mut lifetimes, root(graph, *value), at);
+            }
+        }
+        if piece.device != device {
+            continue;
+        }
+        for (index, node) in graph.nodes().iter().enumerate().take(piece.nodes.end).skip(at) {
+            if !node.op.is_alias() {
+                let bytes = graph.value(node.output).ty.bytes();
+                lifetimes.insert(node.output, Lifetime { bytes, first: index, last: index });
+            }
+            for value in node.inputs.iter().chain([&node.output]) {
+                let owner = if lifetimes.contains_key(value) { *value } else { root(graph, *value) };
+                if !extend(&mut lifetimes, owner, index) {
+                    held.insert(owner);
+                }
+            }
+            if !used.contains(&node.output) {
+                extend(&mut lifetimes, root(graph, node.output), end);
+            }
+        }
+    }
+    let mut ordered: Vec<(ValueId, Lifetime)> = lifetimes.into_iter().collect();
+    ordered.sort_by_key(|(value, lifetime)| (lifetime.first, *value));
+    let layout = lay_out(&ordered.iter().map(|(_, lifetime)| *lifetime).collect::<Vec<_>>());
+    let offsets = ordered.iter().map(|(value, _)| *value).zip(layout.offsets).collect();
+    PlannedDevice { name, offsets, arena_bytes: layout.arena_bytes, held }
+}
+
+/// Lets a value live until step `last`; whether it lies in the arena at all.
+fn extend(lifetimes: &mut BTreeMap<ValueId, Lifetime>, value: ValueId, last: usize) -> bool {
+    let lifetime = lifetimes.get_mut(&value);
+    lifetime.map(|lifetime| lifetime.last = lifetime.last.max(last)).is_some()
+}
+
+/// Bytes of all values of one origin that a device holds.
+fn held_bytes(plan: &Plan, device: usize, of: impl Fn(Origin) -> bool) -> usize {
+    let values = plan.held(device).map(|value| plan.graph.value(value));
+    values.filter(|value| of(value.origin)).map(|value| TensorType::bytes(&value.ty)).sum()
+}
+
+#[cfg(test)]
+mod tests;

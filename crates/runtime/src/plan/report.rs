@@ -1,0 +1,131 @@
+//! A plan for people (`Display`) and for scripts (`serde`).
+
+use super::{Place, Plan, held_bytes};
+use crate::profile::Profile;
+use serde::Serialize;
+use std::fmt;
+use trueup_graph::Origin;
+
+/// The plan of one batch shape.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PlanReport {
+    /// Into how many runs of one device the graph was cut; more than 100 are a fault.
+    pub pieces: usize,
+    /// Values copied between devices in each computation.
+    pub copies: usize,
+    /// What each device holds.
+    pub devices: Vec<ReportedDevice>,
+    /// The nodes in order.
+    pub nodes: Vec<ReportedNode>,
+}
+
+/// Memory of one device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ReportedDevice {
+    /// The name that selects it.
+    pub name: String,
+    /// Nodes that it computes.
+    pub nodes: usize,
+    /// Room for intermediate results.
+    pub arena_bytes: usize,
+    /// Weights that its nodes read, as they are stored.
+    pub weight_bytes: usize,
+    /// The KV cache.
+    pub kv_bytes: usize,
+    /// What the host fills in for each computation.
+    pub input_bytes: usize,
+}
+
+/// One node of the plan.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ReportedNode {
+    /// Its name in the graph.
+    pub name: String,
+    /// Its operator.
+    pub op: &'static str,
+    /// Type and shape of its output.
+    pub output: String,
+    /// Names and types of its inputs.
+    pub inputs: Vec<String>,
+    /// The device that computes it.
+    pub device: String,
+    /// Why the main device does not compute it.
+    pub fell_back: Option<String>,
+    /// Where in the arena its output lies; `None` when it lies in a buffer of its own.
+    pub offset: Option<usize>,
+    /// Inputs that are copied from another device right before it.
+    pub copied: Vec<String>,
+    /// How the device computes it.
+    pub profile: Profile,
+}
+
+impl PlanReport {
+    pub(super) fn new(plan: &Plan) -> PlanReport {
+        PlanReport {
+            pieces: plan.pieces.len(),
+            copies: plan.pieces.iter().map(|piece| piece.copies.len()).sum(),
+            devices: (0..plan.devices()).map(|device| ReportedDevice::new(plan, device)).collect(),
+            nodes: (0..plan.nodes.len()).map(|node| ReportedNode::new(plan, node)).collect(),
+        }
+    }
+}
+
+impl ReportedDevice {
+    fn new(plan: &Plan, device: usize) -> ReportedDevice {
+        ReportedDevice {
+            name: plan.devices[device].name.clone(),
+            nodes: plan.nodes.iter().filter(|node| node.device == device).count(),
+            arena_bytes: plan.arena_bytes(device),
+            weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
+            kv_bytes: held_bytes(plan, device, |origin| origin == Origin::State),
+            input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
+        }
+    }
+}
+
+impl ReportedNode {
+    fn new(plan: &Plan, index: usize) -> ReportedNode {
+        let (node, planned) = (&plan.graph.nodes()[index], &plan.nodes[index]);
+        let value = |id| {
+            let value = plan.graph.value(id);
+            format!("{} {}", value.name, value.ty)
+        };
+        let copies = plan.pieces.iter().find(|piece| piece.nodes.start == index).map(|piece| &piece.copies);
+        let place = plan.place(node.output, planned.device);
+        ReportedNode {
+            name: node.name.clone(),
+            op: node.op.name(),
+            output: plan.graph.value(node.output).ty.to_string(),
+            inputs: node.inputs.iter().map(|id| value(*id)).collect(),
+            device: plan.devices[planned.device].name.clone(),
+            fell_back: planned.fell_back.clone(),
+            offset: if let Place::Arena(offset) = place { Some(offset) } else { None },
+            copied: copies.into_iter().flatten().map(|(id, _)| value(*id)).collect(),
+            profile: planned.profile,
+        }
+    }
+}
+
+impl fmt::Display for PlanReport {
+    /// A line for each node and one for each device.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |of: fn(&ReportedNode) -> usize| self.nodes.iter().map(of).max().unwrap_or(0);
+        let (names, outputs) = (width(|node| node.name.chars().count()), width(|node| node.output.len()));
+        for node in &self.nodes {
+            for copied in &node.copied {
+                writeln!(f, "copy {copied} to {}", node.device)?;
+            }
+            let offset = node.offset.map_or_else(|| "in place".to_owned(), |offset| format!("at {offset}"));
+            let (name, op, output) = (&node.name, node.op, &node.output);
+            write!(f, "{name:names$}  {op:9}  {output:outputs$}  {}  {offset:>12}  {}", node.device, node.profile)?;
+            node.fell_back.as_ref().map_or(Ok(()), |reason| write!(f, "; fell back: {reason}"))?;
+            writeln!(f)?;
+        }
+        for device in &self.devices {
+            let ReportedDevice { name, nodes, arena_bytes, weight_bytes, kv_bytes, input_bytes } = device;
+            write!(f, "{name}: {nodes} nodes, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
+            writeln!(f, "{arena_bytes} of intermediate results, {input_bytes} of inputs")?;
+        }
+        write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)
+    }
+}

@@ -1,0 +1,377 @@
+//! A vocabulary as GGUF keys, and back.
+//!
+//! ```text
+//! tokenizer.ggml.model           llama (sentencepiece) or gpt2 (byte-level)
+//! tokenizer.ggml.pre             name of the pre-tokenizer
+//! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
+//! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
+//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix
+//! tokenizer.chat_template
+//!
+//! trueup.tokenizer.*             JSON text, only where the keys above would be read as something else
+//! ```
+//!
+//! What is written is read back at once, and every part that comes back different gets a key of ours, which our reader prefers.
+//! So ids are the same by construction, and other programs find every key they know.
+//!
+//! Key names: the GGUF specification and the `gguf` Python package (which writes `seperator`).
+
+use crate::decoder::Decoder;
+use crate::pre_tokenizer_names::{self, Known};
+use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
+use crate::special_tokens::{END_OF_MESSAGE, END_OF_TURN};
+use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{Error, Result, quote};
+
+const MODEL: &str = "tokenizer.ggml.model";
+const PRE: &str = "tokenizer.ggml.pre";
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const SCORES: &str = "tokenizer.ggml.scores";
+const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
+
+const OWN_NORMALIZER: &str = "trueup.tokenizer.normalizer";
+const OWN_PRE_TOKENIZER: &str = "trueup.tokenizer.pre_tokenizer";
+const OWN_DECODER: &str = "trueup.tokenizer.decoder";
+const OWN_ADDED: &str = "trueup.tokenizer.added_tokens";
+const OWN_MERGING: &str = "trueup.tokenizer.merging";
+const OWN_PREFIX: &str = "trueup.tokenizer.prefix_ids";
+const OWN_SUFFIX: &str = "trueup.tokenizer.suffix_ids";
+const OWN_ENDS: &str = "trueup.tokenizer.end_of_generation_ids";
+
+/// The two families that GGUF programs know and we read.
+const SENTENCEPIECE: &str = "llama";
+const BYTE_LEVEL: &str = "gpt2";
+
+/// How words are merged, where the family does not say.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Merging {
+    Scores,
+    Merges { byte_fallback: bool, fuse_unknown: bool, ignore_merges: bool },
+    Missing { reason: String },
+}
+
+impl Merging {
+    fn of(algorithm: &Algorithm) -> Merging {
+        match algorithm {
+            Algorithm::Scores => Merging::Scores,
+            Algorithm::Merges { byte_fallback, fuse_unknown, ignore_merges, .. } => Merging::Merges {
+                byte_fallback: *byte_fallback,
+                fuse_unknown: *fuse_unknown,
+                ignore_merges: *ignore_merges,
+            },
+            Algorithm::DecodeOnly { reason } => Merging::Missing { reason: reason.clone() },
+        }
+    }
+}
+
+/// The keys of tokens with a role, and where each is kept.
+type Role = (&'static str, fn(&mut Special) -> &mut Option<u32>);
+const ROLES: [Role; 8] = [
+    ("tokenizer.ggml.bos_token_id", |special| &mut special.bos),
+    ("tokenizer.ggml.eos_token_id", |special| &mut special.eos),
+    ("tokenizer.ggml.eot_token_id", |special| &mut special.end_of_turn),
+    ("tokenizer.ggml.eom_token_id", |special| &mut special.end_of_message),
+    ("tokenizer.ggml.unknown_token_id", |special| &mut special.unknown),
+    ("tokenizer.ggml.padding_token_id", |special| &mut special.padding),
+    ("tokenizer.ggml.seperator_token_id", |special| &mut special.separator),
+    ("tokenizer.ggml.mask_token_id", |special| &mut special.mask),
+];
+
+impl Vocabulary {
+    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently.
+    pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        write_common(self.parts(), self.is_byte_level(), metadata, &mut notes);
+        let plain = read_plain(metadata, self.path())?;
+        write_differences(self.parts(), &plain, metadata, &mut notes)?;
+        Ok(notes)
+    }
+
+    /// Reads the vocabulary of a GGUF file at `path`. Fails when keys are missing, of another type or contradict each other, and
+    /// when the family is not supported.
+    pub fn from_metadata(metadata: &Metadata, path: &Path) -> Result<Vocabulary> {
+        let mut parts = read_plain(metadata, path)?;
+        read_own(&mut parts, metadata, path)?;
+        Vocabulary::new(parts, path)
+    }
+}
+
+fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes: &mut Vec<String>) {
+    metadata.insert(MODEL, if byte_level { BYTE_LEVEL } else { SENTENCEPIECE });
+    metadata.insert(PRE, pre_name(parts, byte_level, notes));
+    metadata.insert(TOKENS, parts.tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>());
+    let encodes = !matches!(parts.algorithm, Algorithm::DecodeOnly { .. });
+    if !byte_level && encodes {
+        metadata.insert(SCORES, parts.tokens.iter().map(|token| token.score).collect::<Vec<_>>());
+    }
+    metadata.insert(TOKEN_TYPE, parts.tokens.iter().map(|token| token.kind.number()).collect::<Vec<_>>());
+    if let Algorithm::Merges { merges, .. } = &parts.algorithm {
+        let text = |id: u32| usize::try_from(id).ok().and_then(|id| parts.tokens.get(id)).map_or("", |token| &token.text);
+        let line = |merge: &Merge| format!("{} {}", text(merge.left), text(merge.right));
+        metadata.insert(MERGES, merges.iter().map(line).collect::<Vec<_>>());
+    }
+    let mut special = parts.special.clone();
+    for (key, slot) in ROLES {
+        if let Some(id) = *slot(&mut special) {
+            metadata.insert(key, id);
+        }
+    }
+    metadata.insert(ADD_BOS, special.bos.is_some_and(|bos| parts.prefix.contains(&bos)));
+    metadata.insert(ADD_EOS, special.eos.is_some_and(|eos| parts.suffix.contains(&eos)));
+    if !byte_level {
+        metadata.insert(ADD_SPACE_PREFIX, puts_space_in_front(parts));
+    }
+    if let Some(template) = &parts.chat_template {
+        metadata.insert(CHAT_TEMPLATE, template.as_str());
+    }
+}
+
+/// The name of the pre-tokenizer; `default` with a note when it has none.
+fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'static str {
+    let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
+    let known = parts.pre_tokenizer.as_ref().and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
+    match known.and_then(|known| known.names.first()) {
+        Some(name) if byte_level => name,
+        _ => {
+            if byte_level {
+                notes.push(format!(
+                    "GGUF has no name for this pre-tokenizer: {PRE} is \"default\" and {OWN_PRE_TOKENIZER} holds the real one, so \
+                     other programs may cut text differently"
+                ));
+            }
+            "default"
+        }
+    }
+}
+
+/// Whether a text at the very start gets a space, by any of the ways that files have for it.
+fn puts_space_in_front(parts: &Parts) -> bool {
+    use crate::normalizer::{compile, normalize};
+    let normalized = compile(parts.normalizer.as_ref()).and_then(|steps| normalize(&steps, "x")).unwrap_or_default();
+    let words = crate::pre_tokenizer::compile(parts.pre_tokenizer.as_ref())
+        .and_then(|steps| crate::pre_tokenizer::words(&steps, &normalized, true));
+    words.is_ok_and(|words| words.first().is_some_and(|word| word.starts_with('▁')))
+}
+
+/// Writes a key of ours for every part that the common keys would bring back different.
+fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) -> Result<()> {
+    let mut plain_special = plain.special.clone();
+    plain_special.end_of_generation.sort_unstable();
+    let (merging, plain_merging) = (Merging::of(&parts.algorithm), Merging::of(&plain.algorithm));
+    let written = [
+        write_if(parts.normalizer != plain.normalizer, OWN_NORMALIZER, &parts.normalizer, metadata)?,
+        write_if(parts.pre_tokenizer != plain.pre_tokenizer, OWN_PRE_TOKENIZER, &parts.pre_tokenizer, metadata)?,
+        write_if(merging != plain_merging, OWN_MERGING, &merging, metadata)?,
+        write_if(parts.added != plain.added, OWN_ADDED, &parts.added, metadata)?,
+        write_if(parts.prefix != plain.prefix, OWN_PREFIX, &parts.prefix, metadata)?,
+        write_if(parts.suffix != plain.suffix, OWN_SUFFIX, &parts.suffix, metadata)?,
+    ];
+    write_if(parts.decoder != plain.decoder, OWN_DECODER, &parts.decoder, metadata)?;
+    let ends = &parts.special.end_of_generation;
+    write_if(*ends != plain_special.end_of_generation, OWN_ENDS, ends, metadata)?;
+    let written: Vec<&str> = written.into_iter().flatten().collect();
+    if !written.is_empty() {
+        notes.push(format!(
+            "the tokenizer has rules that GGUF keys cannot say ({}); other programs may give other ids for some texts",
+            written.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// Writes `value` as JSON text when `differs`; returns the key then.
+fn write_if(
+    differs: bool,
+    key: &'static str,
+    value: &impl Serialize,
+    metadata: &mut Metadata,
+) -> Result<Option<&'static str>> {
+    if !differs {
+        return Ok(None);
+    }
+    let text = serde_json::to_string(value).map_err(|problem| Error::new("", problem.to_string()).at(key))?;
+    metadata.insert(key, text);
+    Ok(Some(key))
+}
+
+/// What the keys say that every GGUF program knows.
+fn read_plain(metadata: &Metadata, path: &Path) -> Result<Parts> {
+    let model = metadata.string(MODEL).map_err(|error| error.in_file(path))?;
+    let tokens = read_tokens(metadata, path)?;
+    let mut parts = match model {
+        SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
+        BYTE_LEVEL => read_byte_level(tokens, metadata, path)?,
+        other => {
+            let problem = format!("the tokenizer {} is not supported, only {SENTENCEPIECE} and {BYTE_LEVEL}", quote(other));
+            return Err(Error::new(path, problem).at(MODEL));
+        }
+    };
+    let unknown = parts.special.unknown;
+    for (key, slot) in ROLES {
+        *slot(&mut parts.special) = optional(metadata, key, path, Metadata::u64)?
+            .map(|id| u32::try_from(id).map_err(|_| Error::new(path, format!("id {id} is too large")).at(key)))
+            .transpose()?;
+    }
+    parts.special.unknown = parts.special.unknown.or(unknown);
+    read_around(&mut parts, model, metadata, path)?;
+    find_ends(&mut parts);
+    parts.chat_template = optional(metadata, CHAT_TEMPLATE, path, Metadata::string)?.map(str::to_owned);
+    Ok(parts)
+}
+
+/// A key that may be absent but not of another type.
+fn optional<'m, T>(
+    metadata: &'m Metadata,
+    key: &str,
+    path: &Path,
+    read: impl FnOnce(&'m Metadata, &str) -> std::result::Result<T, trueup_formats::gguf::MetadataError>,
+) -> Result<Option<T>> {
+    if !metadata.contains(key) {
+        return Ok(None);
+    }
+    read(metadata, key).map(Some).map_err(|error| error.in_file(path))
+}
+
+fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
+    let texts = metadata.strings(TOKENS).map_err(|error| error.in_file(path))?;
+    let scores = optional(metadata, SCORES, path, Metadata::f32s)?;
+    let kinds = optional(metadata, TOKEN_TYPE, path, Metadata::i32s)?;
+    let lengths = [(SCORES, scores.map(<[f32]>::len)), (TOKEN_TYPE, kinds.map(<[i32]>::len))];
+    for (key, length) in lengths {
+        if length.is_some_and(|length| length != texts.len()) {
+            let problem = format!("{} entries, expected one for each of the {} tokens", length.unwrap_or(0), texts.len());
+            return Err(Error::new(path, problem).at(key));
+        }
+    }
+    if texts.len() > TOKENS_MAX {
+        return Err(Error::new(path, format!("{} tokens, at most {TOKENS_MAX} are read", texts.len())).at(TOKENS));
+    }
+    let mut tokens = Vec::with_capacity(texts.len());
+    for (id, text) in texts.iter().enumerate() {
+        let number = kinds.and_then(|kinds| kinds.get(id)).copied().unwrap_or(TokenKind::Normal.number());
+        let Some(kind) = TokenKind::from_number(number) else {
+            return Err(Error::new(path, format!("token {id} has type {number}, expected 1 to 6")).at(TOKEN_TYPE));
+        };
+        let score = scores.and_then(|scores| scores.get(id)).copied().unwrap_or_default();
+        tokens.push(Token { text: text.clone(), score, kind });
+    }
+    Ok(tokens)
+}
+
+fn read_sentencepiece(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
+    let prefix = optional(metadata, ADD_SPACE_PREFIX, path, Metadata::bool)?.unwrap_or(true);
+    let mut parts = sentencepiece_parts(tokens, prefix, false, Decoder::sentencepiece(prefix));
+    if !metadata.contains(SCORES) {
+        parts.algorithm = Algorithm::DecodeOnly { reason: crate::llama2c_vocabulary::SCORES_MISSING.to_owned() };
+    }
+    Ok(parts)
+}
+
+fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
+    let known = known_pre_tokenizer(metadata, path)?;
+    let merges = read_merges(&tokens, metadata, path)?;
+    let algorithm =
+        Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges: known.ignore_merges };
+    Ok(Parts {
+        algorithm,
+        normalizer: None,
+        pre_tokenizer: Some(known.pre_tokenizer()),
+        decoder: Decoder::byte_level(),
+        added: added_by_kind(&tokens),
+        special: Special::default(),
+        prefix: Vec::new(),
+        suffix: Vec::new(),
+        chat_template: None,
+        tokens,
+    })
+}
+
+/// What the name stands for; a file without a name or with our own description gets `default`.
+fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Known> {
+    let Some(name) = optional(metadata, PRE, path, Metadata::string)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
+    pre_tokenizer_names::by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = pre_tokenizer_names::ALL.iter().flat_map(|known| known.names).copied().collect();
+        Error::new(path, format!("the pre-tokenizer {} is not known, only {}", quote(name), names.join(", "))).at(PRE)
+    })
+}
+
+fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec<Merge>> {
+    let lines = metadata.strings(MERGES).map_err(|error| error.in_file(path))?;
+    let fail = |place: usize, problem: String| Error::new(path, problem).at(format!("{MERGES}[{place}]"));
+    let mut pairs = Vec::with_capacity(lines.len());
+    for (place, line) in lines.iter().enumerate() {
+        // A token may itself begin with a space in files of other programs.
+        let space = line.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
+        let Some((left, right)) = space.and_then(|at| line.split_at_checked(at)) else {
+            return Err(fail(place, format!("expected two tokens and a space between them, found {}", quote(line))));
+        };
+        pairs.push((left, right.get(1..).unwrap_or_default()));
+    }
+    resolve_merges(tokens, pairs.into_iter()).map_err(|(place, problem)| fail(place, problem))
+}
+
+fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path) -> Result<()> {
+    let named = optional(metadata, PRE, path, Metadata::string)?.and_then(pre_tokenizer_names::by_name);
+    let default_bos = model == SENTENCEPIECE || named.is_some_and(|known| known.adds_bos);
+    let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos);
+    let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(false);
+    parts.prefix = parts.special.bos.filter(|_| add_bos).into_iter().collect();
+    parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().collect();
+    Ok(())
+}
+
+/// Tokens that end generation in a file that has no list of them: those with the role, and control tokens of known names.
+fn find_ends(parts: &mut Parts) {
+    let special = &mut parts.special;
+    let ends = [special.eos, special.end_of_turn, special.end_of_message];
+    special.end_of_generation = ends.into_iter().flatten().collect();
+    for (id, token) in (0u32..).zip(&parts.tokens).filter(|(_, token)| token.kind == TokenKind::Control) {
+        if END_OF_TURN.contains(&token.text.as_str()) || END_OF_MESSAGE.contains(&token.text.as_str()) {
+            special.end_of_generation.push(id);
+        }
+    }
+    special.end_of_generation.sort_unstable();
+    special.end_of_generation.dedup();
+}
+
+/// What our own keys say.
+fn read_own(parts: &mut Parts, metadata: &Metadata, path: &Path) -> Result<()> {
+    replace(&mut parts.normalizer, OWN_NORMALIZER, metadata, path)?;
+    replace(&mut parts.pre_tokenizer, OWN_PRE_TOKENIZER, metadata, path)?;
+    replace(&mut parts.decoder, OWN_DECODER, metadata, path)?;
+    replace(&mut parts.added, OWN_ADDED, metadata, path)?;
+    replace(&mut parts.prefix, OWN_PREFIX, metadata, path)?;
+    replace(&mut parts.suffix, OWN_SUFFIX, metadata, path)?;
+    replace(&mut parts.special.end_of_generation, OWN_ENDS, metadata, path)?;
+    let mut merging = None;
+    replace(&mut merging, OWN_MERGING, metadata, path)?;
+    match merging {
+        None => {}
+        Some(Merging::Scores) => parts.algorithm = Algorithm::Scores,
+        Some(Merging::Missing { reason }) => parts.algorithm = Algorithm::DecodeOnly { reason },
+        Some(Merging::Merges { byte_fallback, fuse_unknown, ignore_merges }) => {
+            let merges = read_merges(&parts.tokens, metadata, path)?;
+            parts.algorithm = Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges };
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a part by the JSON text of a key, if the key is there.
+fn replace<T: DeserializeOwned>(part: &mut T, key: &str, metadata: &Metadata, path: &Path) -> Result<()> {
+    if let Some(text) = optional(metadata, key, path, Metadata::string)? {
+        *part = serde_json::from_str(text)
+            .map_err(|problem| Error::new(path, quote(&problem.to_string())).at(format!("key {key}")))?;
+    }
+    Ok(())
+}

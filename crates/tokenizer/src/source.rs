@@ -1,0 +1,111 @@
+//! A vocabulary from the files beside a model's weights.
+//!
+//! | there is | then |
+//! |---|---|
+//! | `tokenizer.json` | it decides every id |
+//! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
+//! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
+//! | `tokenizer.bin` | llama2.c |
+
+use crate::chat_source::chat_template;
+use crate::llama2c_vocabulary;
+use crate::merge_order::scores_say_the_same;
+use crate::sentencepiece_model;
+use crate::special_tokens::{added_entry, added_on_top, assign};
+use crate::tokenizer_json;
+use crate::vocabulary::{Algorithm, Parts, TOKENS_MAX, TokenKind, Vocabulary, pad, padding_token};
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles, quote};
+
+/// What the model itself says about tokens, in `config.json` or a header.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ModelTokens {
+    /// Rows of the embedding; the vocabulary is padded up to it.
+    pub vocab_size: Option<usize>,
+    /// `bos_token_id`.
+    pub bos_token_id: Option<u32>,
+    /// `eos_token_id`, one or several.
+    pub eos_token_ids: Vec<u32>,
+    /// `pad_token_id`.
+    pub padding_token_id: Option<u32>,
+}
+
+impl Vocabulary {
+    /// Reads the vocabulary of a model at `path`. Fails when there is no file, when one lies, or when it needs what is not
+    /// supported; the message names the file and the place.
+    pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
+        let mut notes = Vec::new();
+        let mut parts = if let Some(bytes) = &files.tokenizer_json {
+            let parts = tokenizer_json::read(bytes, path)?;
+            with_scores(parts, files.tokenizer_model.as_deref(), path, &mut notes)
+        } else if let Some(bytes) = &files.tokenizer_model {
+            let mut parts = sentencepiece_model::read(bytes, path)?;
+            put_on_top(&mut parts, files, path)?;
+            parts
+        } else if let Some(file) = &files.llama2c {
+            llama2c_vocabulary::parts(file, path)?
+        } else {
+            return Err(Error::new(path, "there is no tokenizer: looked for tokenizer.json, tokenizer.model and tokenizer.bin")
+                .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
+        };
+        let inside = ModelTokens { vocab_size: None, ..model.clone() };
+        assign(&mut parts, files, &inside);
+        parts.chat_template = chat_template(files);
+        pad(&mut parts.tokens, model.vocab_size, path)?;
+        Ok(Vocabulary::new(parts, path)?.with_notes(notes))
+    }
+}
+
+/// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when scores say
+/// the same.
+fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut Vec<String>) -> Parts {
+    match model.map(|bytes| sentencepiece_model::read(bytes, path)) {
+        None => {}
+        Some(Err(problem)) => notes.push(format!("tokenizer.json is used alone: {problem}")),
+        Some(Ok(pieces)) => {
+            let same = pieces.tokens.len() <= parts.tokens.len()
+                && pieces.tokens.iter().zip(&parts.tokens).all(|(piece, token)| piece.text == token.text);
+            if same {
+                for (token, piece) in parts.tokens.iter_mut().zip(&pieces.tokens) {
+                    token.score = piece.score;
+                    if token.kind == TokenKind::Normal {
+                        token.kind = piece.kind;
+                    }
+                }
+            } else {
+                notes.push("tokenizer.json is used alone: tokenizer.model holds other pieces".to_owned());
+            }
+        }
+    }
+    if let Algorithm::Merges { merges, byte_fallback: true, ignore_merges: false, .. } = &parts.algorithm
+        && scores_say_the_same(&parts.tokens, &parts.added, merges)
+    {
+        parts.algorithm = Algorithm::Scores;
+    }
+    parts
+}
+
+/// Puts added tokens on top of a sentencepiece vocabulary.
+fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, path: &Path) -> Result<()> {
+    for added in added_on_top(files) {
+        let place = || format!("added token {}", quote(&added.content));
+        let index = usize::try_from(added.id).unwrap_or(usize::MAX);
+        if index >= TOKENS_MAX {
+            let problem = format!("id {}, at most {TOKENS_MAX} tokens are read", added.id);
+            return Err(Error::new(path, problem).at(place()));
+        }
+        while parts.tokens.len() <= index {
+            parts.tokens.push(padding_token(parts.tokens.len()));
+        }
+        let Some(token) = parts.tokens.get_mut(index) else { continue };
+        if token.kind == TokenKind::Unused {
+            *token = added_entry(&added);
+        } else if token.text != added.content {
+            let problem = format!("id {} belongs to {} in tokenizer.model", added.id, quote(&token.text));
+            return Err(Error::new(path, problem).at(place()).help("use the files of one and the same tokenizer"));
+        }
+        parts.added.retain(|known| known.id != added.id);
+        parts.added.push(added);
+    }
+    Ok(())
+}

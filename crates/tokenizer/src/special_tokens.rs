@@ -1,0 +1,131 @@
+//! Which tokens have a role, and what stands around every text, from the small files beside a tokenizer.
+//!
+//! ```text
+//! bos, eos, ...      tokenizer_config.json, else special_tokens_map.json, else the ids of config.json
+//! around a text      post_processor of tokenizer.json; for the classes of LLAMA_LIKE the flags of tokenizer_config.json
+//! end of generation  eos, and every eos_token_id of generation_config.json and config.json
+//! ```
+
+use crate::source::ModelTokens;
+use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use trueup_formats::TokenizerFiles;
+
+/// Tokenizer classes whose flags say what stands around a text, with the default of `add_bos_token`.
+const FLAGGED_CLASSES: [(&str, bool); 5] = [
+    ("LlamaTokenizer", true),
+    ("CodeLlamaTokenizer", true),
+    ("GemmaTokenizer", true),
+    ("CohereTokenizer", true),
+    ("GPTNeoXTokenizer", false),
+];
+
+/// Texts of tokens that end a turn of a conversation, as models name them.
+pub(crate) const END_OF_TURN: [&str; 6] =
+    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"];
+/// Texts of tokens that end a message before a tool is called.
+pub(crate) const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
+
+/// Fills in roles and what stands around a text.
+pub(crate) fn assign(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTokens) {
+    let ids: HashMap<String, u32> =
+        ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
+    let named = |key: &str| {
+        let of = |file: &Option<Map<String, Value>>| token_text(file.as_ref()?.get(key)?).and_then(|text| ids.get(text)).copied();
+        of(&files.tokenizer_config).or_else(|| of(&files.special_tokens_map))
+    };
+    let special = &mut parts.special;
+    special.bos = named("bos_token").or(model.bos_token_id).or(special.bos);
+    let generation_eos = eos_ids(files.generation_config.as_ref());
+    let first_eos = model.eos_token_ids.first().or(generation_eos.first()).copied();
+    special.eos = named("eos_token").or(first_eos).or(special.eos);
+    special.padding = named("pad_token").or(model.padding_token_id);
+    special.unknown = special.unknown.or_else(|| named("unk_token"));
+    special.separator = named("sep_token");
+    special.mask = named("mask_token");
+    special.end_of_generation.extend(generation_eos.iter().chain(&model.eos_token_ids));
+    let eos = special.eos;
+    let ends = special.end_of_generation.clone();
+    let named_end = |names: &[&str]| {
+        names.iter().filter_map(|name| ids.get(*name).copied()).find(|id| ends.contains(id) && Some(*id) != eos)
+    };
+    special.end_of_turn = special.end_of_turn.or_else(|| named_end(&END_OF_TURN));
+    special.end_of_message = named_end(&END_OF_MESSAGE);
+    apply_flags(parts, files);
+}
+
+/// What stands around a text by the flags of the tokenizer's class; other classes leave it as the post-processor says.
+fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
+    let config = files.tokenizer_config.as_ref();
+    let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str).unwrap_or_default();
+    let class = class.strip_suffix("Fast").unwrap_or(class);
+    let from_json = files.tokenizer_json.is_some();
+    let flagged = FLAGGED_CLASSES.iter().find(|(name, _)| *name == class).map(|(_, add_bos)| *add_bos);
+    let default_bos = match flagged {
+        Some(add_bos) => add_bos,
+        None if from_json || files.llama2c.is_some() => return,
+        None => true,
+    };
+    let flag = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_bool);
+    let side = |add: bool, id: Option<u32>| id.filter(|_| add).into_iter().collect();
+    parts.prefix = side(flag("add_bos_token").unwrap_or(default_bos), parts.special.bos);
+    parts.suffix = side(flag("add_eos_token").unwrap_or(false), parts.special.eos);
+}
+
+/// A token written as text or as an object with `content`.
+fn token_text(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}
+
+/// `eos_token_id`: one number or a list.
+fn eos_ids(config: Option<&Map<String, Value>>) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match config.and_then(|config| config.get("eos_token_id")) {
+        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Tokens that `added_tokens.json` and `tokenizer_config.json` put on top of a vocabulary, by id.
+pub(crate) fn added_on_top(files: &TokenizerFiles) -> Vec<AddedToken> {
+    let mut added: Vec<AddedToken> = Vec::new();
+    let decoder = files.tokenizer_config.as_ref().and_then(|config| config.get("added_tokens_decoder")?.as_object());
+    for (id, entry) in decoder.into_iter().flatten() {
+        let flag = |key: &str| entry.get(key).and_then(Value::as_bool).unwrap_or(false);
+        if let (Ok(id), Some(content)) = (id.parse(), entry.get("content").and_then(Value::as_str)) {
+            added.push(AddedToken {
+                id,
+                content: content.to_owned(),
+                single_word: flag("single_word"),
+                lstrip: flag("lstrip"),
+                rstrip: flag("rstrip"),
+                normalized: flag("normalized"),
+                special: flag("special"),
+            });
+        }
+    }
+    for (content, id) in files.added_tokens.iter().flatten() {
+        let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else { continue };
+        if !added.iter().any(|known| known.id == id) {
+            added.push(AddedToken {
+                id,
+                content: content.clone(),
+                single_word: false,
+                lstrip: false,
+                rstrip: false,
+                normalized: false,
+                special: false,
+            });
+        }
+    }
+    added.sort_by_key(|added| added.id);
+    added
+}
+
+/// The token that an added one stands for.
+pub(crate) fn added_entry(added: &AddedToken) -> Token {
+    let kind = if added.special { TokenKind::Control } else { TokenKind::UserDefined };
+    Token { text: added.content.clone(), score: 0.0, kind }
+}

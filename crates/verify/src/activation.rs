@@ -1,0 +1,133 @@
+//! Activations as a device declares to use them: quantized or rounded exactly so, with the set of ties that may go either way.
+//!
+//! ```text
+//!   x  ──d = max |x| / 127 over 32──▶  q = round(x / d)  ──▶  q d     as declared (R1)
+//!                                      |frac(x / d) - 1/2| tiny: a tie, q may be the next code too
+//! ```
+
+use crate::precision::Precision;
+use trueup_runtime::profile::{Activations, Rounding};
+
+/// Elements that share a scale.
+pub const BLOCK_LEN: usize = 32;
+
+/// Largest code.
+const CODE_MAX: f32 = 127.0;
+
+/// One row of activations as the device declares to use it.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// The values that enter products.
+    pub values: Vec<f64>,
+    /// For quantized ones, the distance of neighbouring codes in each block of [`BLOCK_LEN`]; else empty.
+    pub steps: Vec<f64>,
+    /// Elements whose code may be the neighbouring one, with how much that changes the value.
+    pub ties: Vec<(usize, f64)>,
+}
+
+impl Row {
+    /// The row `x` under the declaration.
+    pub fn declared(x: &[f64], activations: Activations) -> Row {
+        match activations {
+            Activations::Unchanged => Row { values: x.to_vec(), ..Row::default() },
+            Activations::F16 => Row::rounded(x, Precision::F16),
+            Activations::Bf16 => Row::rounded(x, Precision::BF16),
+            Activations::Q8 { rounding, scale_f16 } => {
+                let mut row = Row::default();
+                for block in x.chunks(BLOCK_LEN) {
+                    row.quantize(block, rounding, scale_f16);
+                }
+                row
+            }
+        }
+    }
+
+    fn rounded(x: &[f64], precision: Precision) -> Row {
+        Row { values: x.iter().map(|x| precision.round(*x)).collect(), ..Row::default() }
+    }
+
+    fn quantize(&mut self, block: &[f64], rounding: Rounding, scale_f16: bool) {
+        let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+        let scale = f64::from(largest as f32 / CODE_MAX);
+        let used = if scale_f16 { Precision::F16.round(scale) } else { scale };
+        self.steps.push(scale);
+        for x in block {
+            let quotient = if scale > 0.0 { x / scale } else { x * 0.0 };
+            if is_tie(quotient, rounding) {
+                self.ties.push((self.values.len(), used));
+            }
+            self.values.push(code(quotient, rounding) * used);
+        }
+    }
+}
+
+fn code(quotient: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::HalfEven => quotient.round_ties_even(),
+        Rounding::HalfAway => quotient.round(),
+        Rounding::Truncate => quotient.trunc(),
+    }
+}
+
+/// Whether an error of the f32 quotient, made by dividing or by multiplying with a rounded reciprocal, may change the code.
+fn is_tie(quotient: f64, rounding: Rounding) -> bool {
+    let border = match rounding {
+        Rounding::HalfEven | Rounding::HalfAway => 0.5,
+        Rounding::Truncate => 0.0,
+    };
+    let distance = (quotient.abs() - border).rem_euclid(1.0);
+    let distance = distance.min(1.0 - distance);
+    quotient != 0.0 && distance < 4.0 * f64::from(f32::EPSILON) * quotient.abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const Q8: Activations = Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false };
+
+    #[test]
+    fn a_block_becomes_codes_times_its_scale() {
+        let mut x = vec![0.0; 33];
+        (x[0], x[1], x[2], x[32]) = (-254.0, 2.9, 3.1, 1.0);
+        let row = Row::declared(&x, Q8);
+        assert_eq!(row.steps, [2.0, f64::from(1.0f32 / 127.0)]);
+        assert_eq!(row.values[..4], [-254.0, 2.0, 4.0, 0.0]);
+        assert!(row.ties.is_empty(), "{:?}", row.ties);
+    }
+
+    #[test]
+    fn halves_are_ties_and_rounded_as_declared() {
+        let mut x = vec![0.0; 32];
+        (x[0], x[1], x[2]) = (127.0, 2.5, -3.5);
+        let even = Row::declared(&x, Q8);
+        assert_eq!(even.values[1..3], [2.0, -4.0]);
+        assert_eq!(even.ties, [(1, 1.0), (2, 1.0)]);
+        let away = Row::declared(&x, Activations::Q8 { rounding: Rounding::HalfAway, scale_f16: false });
+        assert_eq!(away.values[1..3], [3.0, -4.0]);
+    }
+
+    #[test]
+    fn codes_follow_from_the_scale_that_is_not_rounded() {
+        let x: Vec<f64> = (0..32).map(|i| f64::from(i as f32 * 0.317)).collect();
+        let scale = f64::from((31.0f32 * 0.317) / 127.0);
+        let row = Row::declared(&x, Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: true });
+        let rounded = half::f16::from_f64(scale).to_f64();
+        assert_ne!(scale, rounded);
+        for (value, x) in row.values.iter().zip(&x) {
+            assert_eq!(*value, (x / scale).round_ties_even() * rounded);
+        }
+    }
+
+    #[test]
+    fn a_block_of_zeros_stays_zero() {
+        assert_eq!(Row::declared(&[0.0; 32], Q8).values, [0.0; 32]);
+    }
+
+    #[test]
+    fn f16_and_bf16_are_rounded_to_even() {
+        let x = [1.0 + 2f64.powi(-11), 1.0 + 2f64.powi(-8) + 2f64.powi(-20)];
+        assert_eq!(Row::declared(&x, Activations::F16).values[0], 1.0);
+        assert_eq!(Row::declared(&x, Activations::Bf16).values[1], 1.0 + 2f64.powi(-7));
+    }
+}
