@@ -1,1 +1,26 @@
 //! Checkpoint to GGUF: rename, transform, describe, check.
+//!
+//! ```text
+//! Checkpoint ─ Mapping: which tensor becomes which, all faults at once ─ Recipe: types ─ chunks on all cores ─▶ GgufWriter
+//!     ▲                                                                  read, order rows, convert, write          │
+//!     └────────────── check: order rows back, compare ◀────────────────────────────────────────────────────── Gguf ┘
+//! ```
+//!
+//! Tensors are streamed in chunks of bounded size, written at their places; the bytes do not depend on the number of threads.
+#![forbid(unsafe_code)]
+
+mod check;
+mod chunk;
+mod describe;
+mod mapping;
+mod overrides;
+mod permute;
+mod report;
+mod stream;
+
+pub use check::{Agreement, TensorCheck, check};
+pub use mapping::{MappedTensor, Mapping};
+pub use overrides::{Override, OverrideError};
+pub use permute::{restore_rope_rows, sort_rope_rows};
+pub use report::{Report, TensorReport};
+pub use stream::{Options, convert};

@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
         let start = self.position;
         String::from_utf8(self.bytes(count, what)?).map_err(|error| {
             let shown = quote(&String::from_utf8_lossy(error.as_bytes()));
-            Error::new(self.source.path(), format!("expected UTF-8 text, found other bytes: {shown:?}"))
+            Error::new(self.source.path(), format!("expected UTF-8 text, found other bytes: \"{shown}\""))
                 .at(format!("{what} at byte {start}"))
         })
     }

@@ -49,7 +49,9 @@ impl SafetensorsDir {
             return SafetensorsDir::open_files(path, path, None);
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        SafetensorsDir::open_files(path, folder, path.file_name().and_then(|name| name.to_str()))
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
+        SafetensorsDir::open_files(path, folder, Some(name))
     }
 
     fn open_files(path: &Path, folder: &Path, file_name: Option<&str>) -> Result<SafetensorsDir> {

@@ -57,8 +57,8 @@ pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str
     sorted.sort_by_key(|(_, range)| range.start);
     for (before, after) in sorted.iter().zip(sorted.iter().skip(1)) {
         if before.1.end > after.1.start {
-            let problem = format!("its bytes {:?} overlap {:?} of tensor {:?}", after.1, before.1, quote(before.0));
-            return Err(Error::new(path, problem).at(format!("tensor {:?}", quote(after.0))));
+            let problem = format!("its bytes {:?} overlap {:?} of tensor {}", after.1, before.1, quote(before.0));
+            return Err(Error::new(path, problem).at(format!("tensor {}", quote(after.0))));
         }
     }
     Ok(())

@@ -188,7 +188,9 @@ impl Builder<'_> {
     fn input(&mut self, input: Input) -> ValueId {
         let Batch { tokens, outputs, capacity, .. } = *self.batch;
         let ty = match input {
-            Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => TensorType::new(DType::I32, &[tokens]),
+            Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => {
+                TensorType::new(DType::I32, &[tokens])
+            }
             Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
             Input::Mask | Input::MaskWindow => TensorType::new(DType::F32, &[capacity, tokens]),
         };

@@ -18,8 +18,13 @@ impl Architecture {
     /// The architecture of a description, by its `architectures`.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
         let help = || format!("supported are {}", Architecture::classes());
-        let classes: Vec<&str> =
-            config.get("architectures").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let classes: Vec<&str> = config
+            .get("architectures")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let [class] = classes[..] else {
             let problem = format!("expected one class name, found {}", classes.len());
             return Err(Error::new(path, problem).at("architectures in config.json").help(help()));
@@ -34,7 +39,12 @@ impl Architecture {
 
 impl Hyper {
     /// Reads a description by the architecture's tables; `tensors` is how many tensors the checkpoint has. The error names all faults.
-    pub fn from_config(architecture: &'static Architecture, config: &Object, tensors: usize, path: &Path) -> Result<Hyper> {
+    pub fn from_config(
+        architecture: &'static Architecture,
+        config: &Object,
+        tensors: usize,
+        path: &Path,
+    ) -> Result<Hyper> {
         debug_assert!(ARCHITECTURES.iter().any(|known| std::ptr::eq(*known, architecture)));
         let mut reader = ConfigReader { config, faults: Faults::default() };
         architecture.fixed.iter().for_each(|fixed| reader.check_fixed(fixed));
@@ -89,7 +99,8 @@ impl ConfigReader<'_> {
 
     fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {
         if heads == 0 || !width.is_multiple_of(heads) {
-            self.faults.add(format!("{heads} attention heads do not divide a width of {width}, and no head_dim is given"));
+            self.faults
+                .add(format!("{heads} attention heads do not divide a width of {width}, and no head_dim is given"));
             return 1;
         }
         width / heads
@@ -143,7 +154,9 @@ impl ConfigReader<'_> {
         let size = match self.config.get("sliding_window") {
             None => Some(rule.missing),
             Some(Value::Null) => None,
-            found @ Some(value) => Some(value.as_u64().unwrap_or_else(|| self.wrong("sliding_window", "a count", found, 1))),
+            found @ Some(value) => {
+                Some(value.as_u64().unwrap_or_else(|| self.wrong("sliding_window", "a count", found, 1)))
+            }
         };
         let size = size.filter(|_| enabled);
         let first = rule.first_layer.map_or(0, |(key, default)| match self.config.get(key) {

@@ -29,8 +29,8 @@ mod qwen2;
 mod qwen3;
 
 pub use architecture::{
-    ARCHITECTURES, Architecture, Condition, FeedForward, FieldRule, FlagRule, Fixed, Heads, Missing, Norm, Parts, TensorRule,
-    Transform, WindowRule,
+    ARCHITECTURES, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm, Parts,
+    TensorRule, Transform, WindowRule,
 };
 pub use build::Batch;
 pub use faults::Faults;

@@ -1,7 +1,7 @@
 //! Llama 1, 2 and 3, and the many models of other names with the same class.
 
 use crate::architecture::{
-    Architecture, Condition, FeedForward, FieldRule, FlagRule, Fixed, Heads, Missing, Norm, Parts, TensorRule,
+    Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm, Parts, TensorRule,
 };
 use crate::field::Field;
 use crate::role::Role;
@@ -46,13 +46,18 @@ pub(crate) const TENSORS: &[TensorRule] = &[
     TensorRule::computed(Role::RopeFactors, Condition::RopeFactors),
     TensorRule::new(Role::AttentionNorm, "model.layers.{l}.input_layernorm.weight"),
     TensorRule::new(Role::Query, "model.layers.{l}.self_attn.q_proj.weight").permuted(Heads::Query),
-    TensorRule::new(Role::QueryBias, "model.layers.{l}.self_attn.q_proj.bias").when(Condition::AttentionBias).permuted(Heads::Query),
+    TensorRule::new(Role::QueryBias, "model.layers.{l}.self_attn.q_proj.bias")
+        .when(Condition::AttentionBias)
+        .permuted(Heads::Query),
     TensorRule::new(Role::Key, "model.layers.{l}.self_attn.k_proj.weight").permuted(Heads::Key),
-    TensorRule::new(Role::KeyBias, "model.layers.{l}.self_attn.k_proj.bias").when(Condition::AttentionBias).permuted(Heads::Key),
+    TensorRule::new(Role::KeyBias, "model.layers.{l}.self_attn.k_proj.bias")
+        .when(Condition::AttentionBias)
+        .permuted(Heads::Key),
     TensorRule::new(Role::Value, "model.layers.{l}.self_attn.v_proj.weight"),
     TensorRule::new(Role::ValueBias, "model.layers.{l}.self_attn.v_proj.bias").when(Condition::AttentionBias),
     TensorRule::new(Role::AttentionOutput, "model.layers.{l}.self_attn.o_proj.weight"),
-    TensorRule::new(Role::AttentionOutputBias, "model.layers.{l}.self_attn.o_proj.bias").when(Condition::AttentionOutputBias),
+    TensorRule::new(Role::AttentionOutputBias, "model.layers.{l}.self_attn.o_proj.bias")
+        .when(Condition::AttentionOutputBias),
     TensorRule::new(Role::FfnNorm, "model.layers.{l}.post_attention_layernorm.weight"),
     TensorRule::new(Role::FfnGate, "model.layers.{l}.mlp.gate_proj.weight"),
     TensorRule::new(Role::FfnGateBias, "model.layers.{l}.mlp.gate_proj.bias").when(Condition::FfnBias),

@@ -114,7 +114,8 @@ impl<'a> MetadataReader<'a> {
         let head_size = self.count(Field::HeadSize, size);
         let values = self.optional(&self.key("attention.value_length"), Metadata::u64);
         if let Some(values) = values.filter(|&values| values != head_size) {
-            self.faults.add(format!("values of {values} elements in a head beside keys of {head_size} are not supported"));
+            self.faults
+                .add(format!("values of {values} elements in a head beside keys of {head_size} are not supported"));
         }
         let context = self.count(Field::Context, None);
         Draft {

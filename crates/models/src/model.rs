@@ -27,7 +27,8 @@ impl Model {
     pub fn from_gguf(metadata: &Metadata, tensors: &[TensorInfo], path: &Path) -> Result<Model> {
         let architecture = Architecture::of_metadata(metadata, path)?;
         let hyper = Hyper::from_metadata(architecture, metadata, tensors, path)?;
-        let mut found: HashMap<&str, &TensorInfo> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+        let mut found: HashMap<&str, &TensorInfo> =
+            tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
         let mut faults = Faults::default();
         let mut weights = HashMap::new();
         for expected in expected_tensors(architecture, &hyper) {

@@ -85,11 +85,9 @@ impl Role {
             Role::KeyBias | Role::ValueBias => &[keys],
             Role::QueryNorm | Role::KeyNorm => &[hyper.head_size()],
             Role::FfnGateBias | Role::FfnUpBias => &[ffn],
-            Role::AttentionNorm
-            | Role::AttentionOutputBias
-            | Role::FfnNorm
-            | Role::FfnDownBias
-            | Role::OutputNorm => &[width],
+            Role::AttentionNorm | Role::AttentionOutputBias | Role::FfnNorm | Role::FfnDownBias | Role::OutputNorm => {
+                &[width]
+            }
         };
         sizes.iter().map(|&size| size as u64).collect()
     }

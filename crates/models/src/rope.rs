@@ -35,7 +35,9 @@ impl RopeDescription {
     pub(crate) fn check(&self, head_size: u64, faults: &mut Faults) {
         let dimensions = self.dimensions as u64;
         if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
-            faults.add(format!("rotated elements must be even and at most the head size {head_size}, found {dimensions}"));
+            faults.add(format!(
+                "rotated elements must be even and at most the head size {head_size}, found {dimensions}"
+            ));
         }
         let mut positive = |what: &str, value: f64| {
             if !(value.is_finite() && value > 0.0) {
@@ -99,8 +101,7 @@ impl Llama3Scaling {
             self.factor
         } else {
             let turns = self.original_context / wavelength;
-            let smooth =
-                (turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor);
+            let smooth = (turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor);
             1.0 / ((1.0 - smooth) / self.factor + smooth)
         }
     }

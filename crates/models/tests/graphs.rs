@@ -91,12 +91,32 @@ fn nodes_of_a_layer_have_the_names_of_other_programs_traces() {
     let names: Vec<&str> =
         graph.nodes().iter().filter(|node| node.layer == Some(1)).map(|node| node.name.as_str()).collect();
     let expected = [
-        "attn_norm-1", "Qcur-1", "Qcur_heads-1", "Qcur_rope-1", "Kcur-1", "Kcur_heads-1", "Kcur_rope-1", "Vcur-1", "Kcur_rows-1",
-        "cache_k-1", "cache_v-1", "kq-1", "kq_soft_max-1", "kqv_out-1", "attn_out-1", "ffn_inp-1", "ffn_norm-1", "ffn_gate-1",
-        "ffn_up-1", "ffn_swiglu-1", "ffn_out-1", "l_out-1",
+        "attn_norm-1",
+        "Qcur-1",
+        "Qcur_heads-1",
+        "Qcur_rope-1",
+        "Kcur-1",
+        "Kcur_heads-1",
+        "Kcur_rope-1",
+        "Vcur-1",
+        "Kcur_rows-1",
+        "cache_k-1",
+        "cache_v-1",
+        "kq-1",
+        "kq_soft_max-1",
+        "kqv_out-1",
+        "attn_out-1",
+        "ffn_inp-1",
+        "ffn_norm-1",
+        "ffn_gate-1",
+        "ffn_up-1",
+        "ffn_swiglu-1",
+        "ffn_out-1",
+        "l_out-1",
     ];
     assert_eq!(names, expected);
-    let outside: Vec<&str> = graph.nodes().iter().filter(|node| node.layer.is_none()).map(|node| node.name.as_str()).collect();
+    let outside: Vec<&str> =
+        graph.nodes().iter().filter(|node| node.layer.is_none()).map(|node| node.name.as_str()).collect();
     assert_eq!(outside, ["inp_embd", "result_rows", "result_norm", "result_output"]);
     assert_eq!(shown(&graph, "kv_k-1"), "f16[32, 128, 2]");
     assert_eq!(shown(&graph, "Kcur_rope-1"), "f32[16, 2, 3]");
@@ -113,7 +133,7 @@ fn heads_have_their_own_size_and_norm_and_the_oracle_its_own_type() {
     assert_eq!(shown(&graph, "attn_out-0"), "f64[64, 3]");
     assert_eq!(shown(&graph, "result_output"), "f64[400, 3]");
     let soft_max = graph.nodes().iter().find(|node| node.name == "kq_soft_max-0").unwrap();
-    assert_eq!(soft_max.op, Op::from(trueup_graph::op::SoftMax { scale: 0.176_776_7 }));
+    assert_eq!(soft_max.op, Op::from(trueup_graph::op::SoftMax { scale: 0.176_776_69 }));
 }
 
 #[test]
@@ -170,7 +190,8 @@ fn the_factors_of_llama3_enter_both_rotations() {
     let graph = model(&config("LlamaForCausalLM", json!({ "rope_scaling": scaling }))).graph(&BATCH).unwrap();
     let factors = graph.find("rope_freqs.weight").unwrap();
     assert_eq!(graph.value(factors).ty.to_string(), "f32[8]");
-    let rotated: Vec<_> = graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).map(|n| &n.name).collect();
+    let rotated: Vec<_> =
+        graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).map(|n| &n.name).collect();
     assert_eq!(rotated, ["Qcur_rope-0", "Kcur_rope-0", "Qcur_rope-1", "Kcur_rope-1"]);
 }
 
@@ -200,7 +221,10 @@ fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
         (json!({ "rope_scaling": null }), RopeScaling::None),
         (json!({ "rope_scaling": { "type": "linear", "factor": 4.0 } }), RopeScaling::Linear { factor: 4.0 }),
         (json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 5.0 } }), RopeScaling::None),
-        (json!({ "rope_parameters": { "rope_type": "linear", "factor": 2, "rope_theta": 5.0 } }), RopeScaling::Linear { factor: 2.0 }),
+        (
+            json!({ "rope_parameters": { "rope_type": "linear", "factor": 2, "rope_theta": 5.0 } }),
+            RopeScaling::Linear { factor: 2.0 },
+        ),
         (yarn(json!({})), paper),
         (yarn(json!({ "attention_factor": 1.3 })), magnitude(1.3, 4.0)),
         (yarn(json!({ "factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.9 })), magnitude(MSCALE_RATIO, 40.0)),
@@ -224,7 +248,14 @@ fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
 }
 
 /// `get_mscale(40, 0.707) / get_mscale(40, 0.9)` by the same function.
-const MSCALE_RATIO: f32 = 0.0;
+const MSCALE_RATIO: f32 = 0.946_55;
+
+/// Of base 500000, factor 32, 32 elements.
+const FACTORS_32: &[f32] =
+    &[1.0, 2.311_814, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0, 32.0];
+
+/// Of base 10000, factor 8, 16 elements.
+const FACTORS_16: &[f32] = &[1.0, 3.299_539_3, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0];
 
 #[test]
 fn frequency_factors_are_those_of_transformers() {

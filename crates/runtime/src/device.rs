@@ -1,5 +1,6 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
+pub mod cpu;
 pub mod reference;
 
 use crate::error::Result;

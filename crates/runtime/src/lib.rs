@@ -1,13 +1,29 @@
 //! Plans graphs and computes them on devices: sessions, sampling, requests.
 //!
 //! ```text
-//! build (models) -> Graph -> plan: places, memory by liveness -> Plan -> execute on devices -> logits -> sampler -> ids
+//! path ─ ModelFile ─ Weights on devices ─ Session: build (models) -> Graph -> Plan -> execute ─ Logits ─ Sampler ─ ids
+//!                                             └ Observer: looks at any node
 //! ```
 
 pub mod device;
+mod devices;
 mod error;
+mod generate;
 mod host_tensor;
+mod model_file;
+mod observer;
+pub mod plan;
 pub mod profile;
+mod sampler;
+mod session;
+mod weights;
 
+pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
 pub use error::{Error, Result};
+pub use generate::{Finish, GenerateOptions, Generated, KeptLogits, generate};
 pub use host_tensor::HostTensor;
+pub use model_file::ModelFile;
+pub use observer::{Observer, Seen};
+pub use sampler::{Sampler, Sampling};
+pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
+pub use weights::Weights;

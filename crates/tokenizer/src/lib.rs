@@ -28,8 +28,6 @@
 
 mod added_tokens;
 mod byte_alphabet;
-pub mod chat;
-mod chat_guard;
 mod chat_source;
 mod decoder;
 mod gguf_keys;
@@ -48,7 +46,6 @@ mod tokenizer_json;
 mod vocabulary;
 
 
-pub use chat::{ChatTemplate, Message};
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;
 pub use pattern::{Behavior, Pattern};

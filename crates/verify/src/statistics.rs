@@ -279,8 +279,9 @@ impl<'a> Tally<'a> {
         self.statistics.equal += u64::from(error == 0.0);
         let z = share((error - expected.ties).max(0.0), expected.sigma);
         let bound = share((error - expected.ties).max(0.0), expected.bound);
-        Worst::keep(&mut self.statistics.worst_z, self.worst(z, index, device, expected));
-        Worst::keep(&mut self.statistics.worst_bound, self.worst(bound, index, device, expected));
+        let found = self.worst(z, index, device, expected);
+        Worst::keep(&mut self.statistics.worst_z, found);
+        Worst::keep(&mut self.statistics.worst_bound, Worst { ratio: bound, ..found });
         let statistics = &mut self.statistics;
         statistics.worst_coarse = statistics.worst_coarse.max(share(error, expected.coarse));
         if expected.sigma > 0.0 && expected.sigma_exact > 0.0 {

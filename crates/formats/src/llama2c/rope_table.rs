@@ -82,8 +82,8 @@ impl<'a> Table<'a> {
             for (pair, (cosine, sine)) in (0_u32..).zip(self.row(position)?) {
                 let angle = place * self.frequency(theta, pair);
                 let tolerance = angle * relative + 4.0 * HALF_ULP;
-                let off = |found: f32, expected: f64| (f64::from(found) - expected).abs() <= tolerance;
-                if !(off(cosine, angle.cos()) && off(sine, angle.sin())) {
+                let agrees = |found: f32, expected: f64| (f64::from(found) - expected).abs() <= tolerance;
+                if !(agrees(cosine, angle.cos()) && agrees(sine, angle.sin())) {
                     let (cos, sin) = (angle.cos(), angle.sin());
                     return Ok(Err(format!(
                         "at position {position}, pair {pair}, expected {cos:.7} and {sin:.7}, found {cosine:.7} and {sine:.7}"

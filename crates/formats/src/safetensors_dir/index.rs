@@ -28,7 +28,7 @@ impl WeightMap {
         let raw: RawIndex = json::parse(source.path(), &source.read_all(INDEX_BYTES_MAX)?)?;
         let files = raw.weight_map.0;
         if let Some((tensor, file)) = files.iter().find(|(_, file)| !is_plain_name(file)) {
-            return Err(Error::new(source.path(), format!("expected the plain name of a file, found {:?}", quote(file)))
+            return Err(Error::new(source.path(), format!("expected the plain name of a file, found \"{}\"", quote(file)))
                 .at(format!("tensor {}", quote(tensor)))
                 .help("files of a model stand in its own folder"));
         }

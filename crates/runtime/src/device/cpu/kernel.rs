@@ -41,7 +41,7 @@ pub use quantize::{ActivationBlock, quantize};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
-pub use swiglu::{SWIGLU_ULP, swiglu};
+pub use swiglu::swiglu;
 
 /// Lanes of sums of floating-point products.
 pub const LANES: usize = lanes::LANES;
@@ -62,6 +62,7 @@ macro_rules! kernel {
                 avx2 => recompiled,
                 scalar => $scalar,
             }
+            $test on $samples
             where {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma,f16c")]
@@ -69,7 +70,6 @@ macro_rules! kernel {
                     $scalar($($argument),*)
                 }
             }
-            $test on $samples
         }
     };
     (
@@ -78,8 +78,8 @@ macro_rules! kernel {
             avx2 => $avx2:path,
             scalar => $scalar:path,
         }
-        $(where { $($recompiled:item)* })?
         $test:ident on $samples:path
+        $(where { $($recompiled:item)* })?
     ) => {
         $(#[$doc])*
         pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {

@@ -73,16 +73,6 @@ impl<const GROUPS: usize> Panels<GROUPS> {
         Panels { blocks, blocks_per_row, rows }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Blocks of each row.
-    pub fn blocks_per_row(&self) -> usize {
-        self.blocks_per_row
-    }
-
     /// Bytes of the matrix in the file.
     pub fn source_bytes(&self) -> usize {
         self.rows * self.row_bytes()

@@ -1,0 +1,66 @@
+//! `trueup tokenize`: text to token ids, and back.
+
+use crate::failure::{Code, Result};
+use crate::output;
+use crate::value::{self, Ids};
+use clap::{ArgGroup, Args};
+use serde_json::json;
+use std::path::PathBuf;
+use trueup::formats::quote;
+use trueup::text;
+
+/// What `trueup tokenize` takes.
+#[derive(Args)]
+#[command(
+    group = ArgGroup::new("input").args(["prompt", "file", "decode"]).required(true),
+    after_help = "Examples:\n  trueup tokenize model.gguf -p \"Once upon a time\"\n  trueup tokenize model.gguf -f story.txt --json\n  \
+        trueup tokenize model.gguf --decode \"1 439 440\""
+)]
+pub struct Arguments {
+    /// The model: a GGUF file, a Hugging Face directory or a llama2.c file
+    model: PathBuf,
+    /// The text
+    #[arg(short, long)]
+    prompt: Option<String>,
+    /// A file that holds the text; its last newline is kept
+    #[arg(short, long)]
+    file: Option<PathBuf>,
+    /// Turn ids into text instead
+    #[arg(long, value_name = "IDS", value_parser = value::ids)]
+    decode: Option<Ids>,
+    /// Add no bos or eos; special tokens written in the text are still recognised
+    #[arg(long)]
+    no_special: bool,
+    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the model's
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tokenizes.
+pub fn run(arguments: Arguments) -> Result {
+    let tokenizer = text::open_tokenizer(&arguments.model, arguments.tokenizer.as_deref())?;
+    if let Some(Ids(ids)) = &arguments.decode {
+        text::check_ids(&tokenizer, ids)?;
+        let decoded = String::from_utf8_lossy(&tokenizer.decode(ids, false)).into_owned();
+        if arguments.json { output::json(&json!({"text": decoded}))? } else { output::line(&decoded)? }
+        return Ok(Code::Done);
+    }
+    let prompt = match (&arguments.prompt, &arguments.file) {
+        (Some(prompt), _) => prompt.clone(),
+        (None, Some(file)) => text::read_text(file)?,
+        (None, None) => String::new(),
+    };
+    let ids = tokenizer.encode(&prompt, !arguments.no_special)?;
+    let pieces: Vec<&str> = ids.iter().map(|id| tokenizer.piece(*id).unwrap_or_default()).collect();
+    if arguments.json {
+        output::json(&json!({"ids": ids, "pieces": pieces}))?;
+    } else {
+        for (id, piece) in ids.iter().zip(pieces) {
+            output::line(&format!("{id:>8}  {}", quote(piece)))?;
+        }
+    }
+    Ok(Code::Done)
+}

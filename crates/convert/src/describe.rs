@@ -1,0 +1,85 @@
+//! The key-value section of the file to be written: what it is, the model's numbers, the tokenizer.
+
+use crate::mapping::{Mapping, config_of};
+use crate::overrides::Override;
+use serde_json::{Map, Value};
+use std::path::Path;
+use trueup_blocks::DType;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
+use trueup_models::Model;
+use trueup_quantize::file_type;
+use trueup_tokenizer::{ModelTokens, Vocabulary};
+
+/// All keys, and notes for a person. `tensors` are those of the file to be written.
+pub(crate) fn describe(
+    source: &dyn Checkpoint,
+    mapping: &Mapping,
+    tensors: &[TensorInfo],
+    overrides: &[Override],
+) -> Result<(Metadata, Vec<String>)> {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", mapping.architecture().gguf_name);
+    metadata.insert("general.type", "model");
+    if let Some(name) = name_of(source.path()) {
+        metadata.insert("general.name", name);
+    }
+    if let Some(number) = main_type(tensors).and_then(file_type) {
+        metadata.insert("general.file_type", number);
+    }
+    if tensors.iter().any(|tensor| tensor.dtype.is_quantized()) {
+        metadata.insert("general.quantization_version", 2u32);
+    }
+    mapping.hyper().write_metadata(mapping.architecture(), &mut metadata);
+    let mut notes = mapping.notes().to_vec();
+    if mapping.hyper().window().is_some() && mapping.architecture().gguf_name == "llama" {
+        notes
+            .push("llama.attention.sliding_window is written; programs that ignore it attend to everything".to_owned());
+    }
+    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary());
+    let vocabulary = Vocabulary::from_files(source.tokenizer(), &tokens, source.path())?;
+    notes.extend_from_slice(vocabulary.notes());
+    notes.extend(vocabulary.write_metadata(&mut metadata)?);
+    for change in overrides {
+        change.apply(&mut metadata).map_err(|fault| Error::new(source.path(), fault.0).at("--metadata"))?;
+    }
+    // What is written must be readable again, whatever was overridden.
+    Model::from_gguf(&metadata, tensors, source.path())?;
+    Vocabulary::from_metadata(&metadata, source.path())?;
+    Ok((metadata, notes))
+}
+
+/// The name of the folder or file, without its extension.
+fn name_of(path: &Path) -> Option<String> {
+    let path = std::fs::canonicalize(path).ok()?;
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    Some(name?.to_string_lossy().into_owned())
+}
+
+/// The type that most bytes of matrices have.
+fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
+    let mut sums: Vec<(DType, u64)> = Vec::new();
+    for tensor in tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
+        match sums.iter_mut().find(|(dtype, _)| *dtype == tensor.dtype) {
+            Some((_, sum)) => *sum += tensor.elements(),
+            None => sums.push((tensor.dtype, tensor.elements())),
+        }
+    }
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(dtype, _)| dtype)
+}
+
+/// What the description says about tokens; numbers that are no ids say nothing.
+fn model_tokens(config: &Map<String, Value>, vocabulary: usize) -> ModelTokens {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let one = |key: &str| config.get(key).and_then(id);
+    let ends = match config.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        other => other.and_then(id).into_iter().collect(),
+    };
+    ModelTokens {
+        vocab_size: Some(vocabulary),
+        bos_token_id: one("bos_token_id"),
+        eos_token_ids: ends,
+        padding_token_id: one("pad_token_id"),
+    }
+}

@@ -1,0 +1,150 @@
+//! Which tensor of a checkpoint becomes which tensor of a GGUF file: every one on both sides, or an error that lists them all.
+
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use trueup_blocks::DType;
+use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
+use trueup_models::{Architecture, Condition, ExpectedTensor, Faults, Heads, Hyper, Transform, expected_tensors};
+
+/// A checkpoint that is known to fit its architecture.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    architecture: &'static Architecture,
+    hyper: Hyper,
+    tensors: Vec<MappedTensor>,
+    notes: Vec<String>,
+}
+
+/// One tensor of the file to be written, and where it comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MappedTensor {
+    /// What it is: names, shape, transform.
+    pub expected: ExpectedTensor,
+    /// The tensor's number in the checkpoint; `None` when it is computed.
+    pub source: Option<usize>,
+    /// The type of the source; `F32` when it is computed.
+    pub dtype: DType,
+}
+
+impl Mapping {
+    /// Matches a checkpoint with the tables of its architecture.
+    ///
+    /// # Errors
+    /// An unknown class, a description that does not hold, and all missing, unknown and misshaped tensors at once.
+    pub fn new(source: &dyn Checkpoint) -> Result<Mapping> {
+        let path = source.path();
+        let config = config_of(source)?;
+        let architecture = Architecture::of_config(config, path)?;
+        let hyper = Hyper::from_config(architecture, config, source.tensors().len(), path)?;
+        let mut left: HashMap<&str, usize> =
+            source.tensors().iter().enumerate().map(|(number, tensor)| (tensor.name.as_str(), number)).collect();
+        let mut faults = Faults::default();
+        let mut tensors = Vec::new();
+        for expected in expected_tensors(architecture, &hyper) {
+            match &expected.theirs {
+                None => tensors.push(MappedTensor { expected, source: None, dtype: DType::F32 }),
+                Some(theirs) => match left.remove(theirs.as_str()) {
+                    None => faults.add(format!("tensor {theirs} is missing")),
+                    Some(number) => {
+                        let found = &source.tensors()[number];
+                        check_tensor(&expected, found, &mut faults);
+                        tensors.push(MappedTensor { expected, source: Some(number), dtype: found.dtype });
+                    }
+                },
+            }
+        }
+        let unused: Vec<&TensorInfo> =
+            source.tensors().iter().filter(|tensor| left.contains_key(tensor.name.as_str())).collect();
+        let notes = account_for(architecture, &hyper, &unused, &mut faults);
+        faults.check(path, "tensors", "nothing was written; the checkpoint is of a variant that is not supported")?;
+        Ok(Mapping { architecture, hyper, tensors, notes })
+    }
+
+    /// The tables that describe the model.
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
+    /// The model's numbers.
+    pub fn hyper(&self) -> &Hyper {
+        &self.hyper
+    }
+
+    /// All tensors of the file to be written, in its order.
+    pub fn tensors(&self) -> &[MappedTensor] {
+        &self.tensors
+    }
+
+    /// What a person should know: one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Rows of a head, when the tensor's rows are sorted for the rotation.
+    pub(crate) fn head_rows(&self, tensor: &MappedTensor) -> Option<usize> {
+        match tensor.expected.transform {
+            Transform::None => None,
+            Transform::PermuteRope(Heads::Query | Heads::Key) => Some(self.hyper.head_size()),
+        }
+    }
+
+    /// The values of a tensor that no checkpoint holds.
+    pub(crate) fn computed(&self, tensor: &MappedTensor) -> Vec<f32> {
+        debug_assert_eq!(tensor.expected.role, trueup_models::Role::RopeFactors);
+        self.hyper.rope().factors().unwrap_or_default()
+    }
+}
+
+/// The description in Hugging Face's words.
+pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> {
+    match source.description() {
+        Description::Json(config) => Ok(config),
+        Description::Gguf(_) => Err(Error::new(source.path(), format!("is {} already", source.format()))
+            .help("`trueup quantize` changes the types of a GGUF file")),
+    }
+}
+
+fn check_tensor(expected: &ExpectedTensor, found: &TensorInfo, faults: &mut Faults) {
+    let name = quote(&found.name);
+    if found.shape != expected.shape {
+        // As the checkpoint's own programs print it: outermost first.
+        let outermost_first = |shape: &[u64]| shape.iter().rev().copied().collect::<Vec<u64>>();
+        let (wanted, found) = (outermost_first(&expected.shape), outermost_first(&found.shape));
+        faults.add(format!("tensor {name}: expected shape {wanted:?}, found {found:?}"));
+    }
+    if !found.dtype.is_float() {
+        faults.add(format!("tensor {name}: expected floating point, found {}", found.dtype));
+    }
+}
+
+/// Tensors that become nothing: fine for known reasons, else faults. Returns notes.
+fn account_for(architecture: &Architecture, hyper: &Hyper, unused: &[&TensorInfo], faults: &mut Faults) -> Vec<String> {
+    let mut notes = Vec::new();
+    let head = architecture.tensors.iter().find(|rule| rule.when == Condition::Untied).and_then(|rule| rule.theirs);
+    let ignored = unused.iter().filter(|tensor| is_ignorable(architecture, &tensor.name)).count();
+    if ignored > 0 {
+        notes.push(format!(
+            "{ignored} tensors with frequencies of the rotation are left out: they follow from the description"
+        ));
+    }
+    for tensor in unused.iter().filter(|tensor| !is_ignorable(architecture, &tensor.name)) {
+        if hyper.is_tied() && head == Some(tensor.name.as_str()) {
+            let name = &tensor.name;
+            notes.push(format!("{name} is left out: the description ties the head to the embedding"));
+        } else {
+            faults.add(format!("tensor {} is not known to {}", quote(&tensor.name), architecture.classes[0]));
+        }
+    }
+    notes
+}
+
+/// Whether a name fits one of the patterns of tensors that hold nothing of their own.
+fn is_ignorable(architecture: &Architecture, name: &str) -> bool {
+    architecture.ignorable.iter().any(|pattern| match pattern.split_once("{l}") {
+        None => *pattern == name,
+        Some((before, after)) => {
+            let layer = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            layer.is_some_and(|layer| !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit()))
+        }
+    })
+}

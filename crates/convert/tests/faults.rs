@@ -1,0 +1,217 @@
+//! Checkpoints that do not fit: everything wrong is listed at once, and nothing is written.
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use trueup_blocks::DType;
+use trueup_convert::{Agreement, Options, check, convert};
+use trueup_formats::{Checkpoint, Gguf, OpenOptions, open};
+use trueup_quantize::{NoProgress, Recipe};
+
+/// Type, shape (outermost first) and bytes of one tensor.
+type Tensor = (Dtype, Vec<usize>, Vec<u8>);
+
+/// A copy of a fixture that a test may change.
+struct Draft {
+    folder: tempfile::TempDir,
+    tensors: BTreeMap<String, Tensor>,
+    config: serde_json::Map<String, Value>,
+}
+
+impl Draft {
+    fn of(model: &str) -> Draft {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models").join(model);
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(&fixture).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+        let bytes = std::fs::read(fixture.join("model.safetensors")).unwrap();
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        let tensors = read
+            .iter()
+            .map(|(name, view)| (name.to_owned(), (view.dtype(), view.shape().to_vec(), view.data().to_vec())));
+        let config = serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
+        Draft { tensors: tensors.collect(), folder, config }
+    }
+
+    fn open(&self) -> Box<dyn Checkpoint> {
+        let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
+            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let bytes = safetensors::serialize(views, None).unwrap();
+        std::fs::write(self.folder.path().join("model.safetensors"), bytes).unwrap();
+        std::fs::write(self.folder.path().join("config.json"), serde_json::to_vec(&self.config).unwrap()).unwrap();
+        open(self.folder.path(), &OpenOptions::default()).unwrap()
+    }
+
+    fn output(&self) -> PathBuf {
+        self.folder.path().join("out.gguf")
+    }
+
+    /// The message of a conversion that must fail and leave no file.
+    fn refused(&self, options: &Options) -> String {
+        let message = convert(self.open().as_ref(), &self.output(), options, &NoProgress).unwrap_err().to_string();
+        let left: Vec<_> =
+            std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let leftovers = left.iter().filter(|name| name.to_string_lossy().contains("out.gguf")).count();
+        assert_eq!(leftovers, 0, "{left:?} after {message}");
+        message
+    }
+
+    /// Values as f32 in place of the fixture's.
+    fn set(&mut self, name: &str, values: impl FnOnce(&mut Vec<f32>)) {
+        let (dtype, _, bytes) = self.tensors.get_mut(name).unwrap();
+        let mut numbers: Vec<f32> = bytes
+            .chunks_exact(2)
+            .map(|pair| f32::from_bits(u32::from(u16::from_le_bytes([pair[0], pair[1]])) << 16))
+            .collect();
+        values(&mut numbers);
+        *bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        *dtype = Dtype::F32;
+    }
+}
+
+const Q: &str = "model.layers.1.self_attn.q_proj.weight";
+
+#[test]
+fn all_tensors_that_do_not_fit_are_listed_at_once() {
+    let mut draft = Draft::of("llama2");
+    draft.tensors.remove("model.norm.weight");
+    draft.tensors.remove(Q);
+    let (dtype, _, bytes) = draft.tensors["model.layers.0.mlp.up_proj.weight"].clone();
+    draft.tensors.insert("model.layers.0.mlp.up_proj.weight".to_owned(), (dtype, vec![64, 96], bytes.clone()));
+    draft.tensors.insert("model.layers.7.mlp.up_proj.weight".to_owned(), (dtype, vec![64, 96], bytes));
+    draft.tensors.insert("model.layers.0.self_attn.q_proj.bias".to_owned(), (Dtype::BF16, vec![64], vec![0; 128]));
+    draft.tensors.insert("position_ids".to_owned(), (Dtype::I64, vec![2], vec![0; 16]));
+    draft.tensors.insert("model.layers.0.input_layernorm.weight".to_owned(), (Dtype::I32, vec![64], vec![0; 256]));
+    let message = draft.refused(&Options::default());
+    for part in [
+        "tensor model.norm.weight is missing",
+        "tensor model.layers.1.self_attn.q_proj.weight is missing",
+        "tensor model.layers.0.mlp.up_proj.weight: expected shape [96, 64], found [64, 96]",
+        "tensor model.layers.7.mlp.up_proj.weight is not known to LlamaForCausalLM",
+        "tensor model.layers.0.self_attn.q_proj.bias is not known",
+        "tensor position_ids is not known",
+        "tensor model.layers.0.input_layernorm.weight: expected floating point, found i32",
+    ] {
+        assert!(message.contains(part), "{part:?} is missing in: {message}");
+    }
+}
+
+#[test]
+fn a_head_beside_a_tie_and_tables_of_the_rotation_are_left_out_and_told() {
+    let mut draft = Draft::of("llama2");
+    draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+    draft.tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(), (Dtype::F32, vec![8], vec![0; 32]));
+    let source = draft.open();
+    let report = convert(source.as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
+    let notes = report.notes.join("\n");
+    assert!(notes.contains("lm_head.weight is left out") && notes.contains("1 tensors with frequencies"), "{notes}");
+    assert!(report.tensors.iter().all(|line| line.name != "output.weight"));
+    let written = Gguf::open(draft.output()).unwrap();
+    assert!(check(source.as_ref(), &written, None).unwrap().iter().all(|line| line.agreement == Agreement::Exact));
+
+    draft.tensors.insert("model.layers.x.self_attn.rotary_emb.inv_freq".to_owned(), (Dtype::F32, vec![8], vec![0; 32]));
+    std::fs::remove_file(draft.output()).unwrap();
+    assert!(draft.refused(&Options::default()).contains("layers.x.self_attn.rotary_emb.inv_freq is not known"));
+}
+
+#[test]
+fn an_untied_model_without_a_head_is_refused() {
+    let mut draft = Draft::of("llama2");
+    draft.tensors.remove("lm_head.weight");
+    assert!(draft.refused(&Options::default()).contains("tensor lm_head.weight is missing"));
+}
+
+#[test]
+fn weights_that_a_type_cannot_hold_are_named() {
+    let f16 = Options { recipe: Recipe::new(Some(DType::F16)), ..Options::default() };
+    for (value, recipe, part) in [
+        (65_520.0, &f16, "is too large for f16"),
+        (f32::NAN, &f16, "is NaN and is not a finite number"),
+        (f32::NEG_INFINITY, &f16, "is -inf and is not a finite number"),
+    ] {
+        let mut draft = Draft::of("llama2");
+        draft.set("model.layers.1.mlp.down_proj.weight", |values| values[100] = value);
+        let message = draft.refused(recipe);
+        assert!(message.contains(part), "{message}");
+        assert!(message.contains("tensor model.layers.1.mlp.down_proj.weight: element 100 "), "{message}");
+    }
+    let mut draft = Draft::of("llama2");
+    draft.set("model.layers.1.mlp.down_proj.weight", |values| values[100] = 65_519.0);
+    convert(draft.open().as_ref(), &draft.output(), &f16, &NoProgress).unwrap();
+}
+
+#[test]
+fn rounding_is_reported_and_a_changed_file_is_found_out() {
+    let mut draft = Draft::of("llama2");
+    draft.set(Q, |values| values.iter_mut().enumerate().for_each(|(place, value)| *value += 1e-6 * place as f32));
+    let source = draft.open();
+    let options = Options { recipe: Recipe::new(Some(DType::Bf16)), ..Options::default() };
+    convert(source.as_ref(), &draft.output(), &options, &NoProgress).unwrap();
+    let agreement = |name: &str| {
+        let checks = check(source.as_ref(), &Gguf::open(draft.output()).unwrap(), Some(2)).unwrap();
+        checks.into_iter().find(|line| line.name == name).unwrap().agreement
+    };
+    match agreement("blk.1.attn_q.weight") {
+        // bf16 keeps eight bits: half a unit in the last place of numbers below 1.
+        Agreement::Rounded { max_abs, rmse, cosine } => {
+            assert!(max_abs > 0.0 && max_abs <= 1.0 / 512.0 && rmse < max_abs && cosine > 0.9999);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(agreement("blk.1.attn_k.weight"), Agreement::Exact);
+
+    let mut bytes = std::fs::read(draft.output()).unwrap();
+    let place = bytes.len() - 64;
+    bytes[place] ^= 1;
+    std::fs::write(draft.output(), bytes).unwrap();
+    assert_eq!(agreement("output.weight"), Agreement::Wrong { elements: 1 });
+}
+
+#[test]
+fn a_dry_run_tells_all_and_writes_nothing() {
+    let draft = Draft::of("qwen2");
+    let options = Options { dry_run: true, ..Options::default() };
+    let source = draft.open();
+    let planned = convert(source.as_ref(), &draft.output(), &options, &NoProgress).unwrap();
+    assert!(!draft.output().exists());
+    let done = convert(source.as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
+    assert_eq!(planned, done);
+    assert_eq!(std::fs::metadata(draft.output()).unwrap().len(), done.bytes);
+}
+
+#[test]
+fn keys_can_be_set_but_the_file_must_stay_readable() {
+    let draft = Draft::of("qwen3");
+    let with = |texts: &[&str]| Options {
+        overrides: texts.iter().map(|text| text.parse().unwrap()).collect(),
+        ..Options::default()
+    };
+    for (text, part) in [
+        ("qwen3.context_length=many", "expected u32"),
+        ("qwen3.block_count=3", "tensor blk.2.attn_q.weight is missing"),
+        ("general.architecture=qwen2", "qwen2."),
+        ("tokenizer.ggml.tokens=x", "expected array"),
+    ] {
+        assert!(draft.refused(&with(&[text])).contains(part), "{text}: {}", draft.refused(&with(&[text])));
+    }
+    let options = with(&["general.name=My model", "qwen3.context_length=128", "general.version=1.5"]);
+    convert(draft.open().as_ref(), &draft.output(), &options, &NoProgress).unwrap();
+    let written = Gguf::open(draft.output()).unwrap();
+    assert_eq!(written.metadata().string("general.name").unwrap(), "My model");
+    assert_eq!(written.metadata().u64("qwen3.context_length").unwrap(), 128);
+}
+
+#[test]
+fn a_gguf_file_is_not_converted_again() {
+    let draft = Draft::of("qwen3");
+    convert(draft.open().as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
+    let written = Gguf::open(draft.output()).unwrap();
+    let again = draft.folder.path().join("again.gguf");
+    let message = convert(&written, &again, &Options::default(), &NoProgress).unwrap_err().to_string();
+    assert!(message.contains("is GGUF v3 already") && message.contains("quantize"), "{message}");
+}

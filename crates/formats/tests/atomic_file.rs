@@ -1,0 +1,140 @@
+//! The old or the complete new file, whatever happens in between.
+
+mod support;
+
+use std::path::Path;
+use support::{Faults, write};
+use trueup_formats::{AtomicFile, SourceFile};
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_old_file_stays_until_the_new_one_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "out", b"old");
+    let mut file = AtomicFile::create(&path, &[]).unwrap();
+    file.preallocate(6).unwrap();
+    file.write_all(b"new").unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    let partial = names(folder.path()).remove(0);
+    assert!(partial.starts_with(".out.") && partial.ends_with(".partial"), "{partial}");
+    drop(file);
+    assert_eq!(names(folder.path()), ["out"]);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    let mut file = AtomicFile::create(&path, &[]).unwrap();
+    file.preallocate(6).unwrap();
+    file.write_at(3, b"def").unwrap();
+    file.write_all(b"ab").unwrap();
+    file.write_all(b"c").unwrap();
+    file.commit().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"abcdef");
+    assert_eq!(names(folder.path()), ["out"]);
+}
+
+#[test]
+fn two_writers_of_one_name_do_not_mix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    let mut first = AtomicFile::create(&path, &[]).unwrap();
+    let mut second = AtomicFile::create(&path, &[]).unwrap();
+    first.write_all(b"first").unwrap();
+    second.write_all(b"second").unwrap();
+    assert_eq!(names(folder.path()).len(), 2, "the second must not take the first's file for a stale one");
+    second.commit().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"second");
+    first.commit().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"first");
+    assert_eq!(names(folder.path()), ["out"]);
+}
+
+#[test]
+fn stale_partial_files_of_the_same_name_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let stale = [".out.aB3dE6gH.partial", ".out.abcdefgh.partial"];
+    let others = [".out.bin.abcdefgh.partial", ".out.abcdefg.partial", ".out.abcdef-h.partial", ".tuo.abcdefgh.partial"];
+    stale.iter().chain(&others).for_each(|name| drop(write(folder.path(), name, b"")));
+    std::os::unix::fs::symlink("nowhere", folder.path().join(".out.linklink.partial")).unwrap();
+    drop(AtomicFile::create(folder.path().join("out"), &[]).unwrap());
+    let left = names(folder.path());
+    assert!(stale.iter().all(|name| !left.contains(&(*name).to_owned())), "{left:?}");
+    assert!(others.iter().all(|name| left.contains(&(*name).to_owned())), "{left:?}");
+    assert!(left.contains(&".out.linklink.partial".to_owned()));
+}
+
+#[test]
+fn an_output_is_never_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "in", b"input");
+    let input = SourceFile::open(&path).unwrap();
+    std::fs::hard_link(&path, folder.path().join("hard")).unwrap();
+    std::os::unix::fs::symlink("in", folder.path().join("soft")).unwrap();
+    let mut faults = Faults::default();
+    for name in ["in", "hard", "soft", "./in"] {
+        let result = AtomicFile::create(folder.path().join(name), &[&input]).map_err(|error| error.at("x"));
+        faults.refused(name, result, "", &["same file as an input", "another name"]);
+    }
+    let result = AtomicFile::create(folder.path(), &[]).map_err(|error| error.at("x"));
+    faults.refused("folder", result, "", &["expected a file to write, found a folder"]);
+    let result = AtomicFile::create("/dev/null", &[]).map_err(|error| error.at("x"));
+    faults.refused("device", result, "/dev/null", &["found a device"]);
+    let result = AtomicFile::create(folder.path().join("none/out"), &[]);
+    faults.refused("no folder", result, "none/out", &[]);
+    faults.report();
+    assert_eq!(std::fs::read(&path).unwrap(), b"input");
+}
+
+#[test]
+fn an_input_that_changed_stops_the_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = SourceFile::open(write(folder.path(), "in", b"input")).unwrap();
+    let output = write(folder.path(), "out", b"old");
+    let mut file = AtomicFile::create(&output, &[&input]).unwrap();
+    file.write_all(b"new").unwrap();
+    write(folder.path(), "in", b"inputs");
+    let error = file.commit().unwrap_err().to_string();
+    assert!(error.contains("/in: ") && error.contains("had 5 bytes and has 6"), "{error}");
+    assert_eq!(std::fs::read(&output).unwrap(), b"old");
+    assert_eq!(names(folder.path()), ["in", "out"]);
+}
+
+#[test]
+fn a_link_is_followed_and_permissions_are_those_of_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let target = write(folder.path(), "target", b"old");
+    std::os::unix::fs::symlink("target", folder.path().join("link")).unwrap();
+    let mut file = AtomicFile::create(folder.path().join("link"), &[]).unwrap();
+    file.write_all(b"new").unwrap();
+    file.commit().unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), b"new");
+    assert!(folder.path().join("link").is_symlink());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&target), mode(&write(folder.path(), "plain", b"")));
+}
+
+#[test]
+fn too_much_is_refused_before_the_work_with_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "out", b"old");
+    let mut file = AtomicFile::create(&path, &[]).unwrap();
+    let error = file.preallocate(1 << 62).unwrap_err().to_string();
+    assert!(error.contains("4611686018427387904 bytes needed"), "{error}");
+    drop(file);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    assert_eq!(names(folder.path()), ["out"]);
+}
+
+#[test]
+fn a_long_name_still_has_a_partial_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("n".repeat(250));
+    let mut file = AtomicFile::create(&path, &[]).unwrap();
+    file.write_all(b"x").unwrap();
+    file.commit().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"x");
+}

@@ -1,0 +1,256 @@
+//! GGUF files that are as they should be: read and written against files of the `gguf` Python package.
+
+mod support;
+
+use std::path::Path;
+use support::{Faults, find, golden, read, read_f32, write};
+use trueup_blocks::DType;
+use trueup_formats::gguf::{Array, Gguf, GgufPlan, GgufWriter, Metadata, Value, ValueType};
+use trueup_formats::{Checkpoint, Description, TensorInfo};
+
+/// What `golden/make.py` put into `values.gguf`, in its order.
+fn golden_metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", "llama");
+    metadata.insert("test.u8", 200_u8);
+    metadata.insert("test.i8", -100_i8);
+    metadata.insert("test.u16", 60_000_u16);
+    metadata.insert("test.i16", -30_000_i16);
+    metadata.insert("test.u32", 4_000_000_000_u32);
+    metadata.insert("test.i32", -2_000_000_000_i32);
+    metadata.insert("test.f32", 1.5_f32);
+    metadata.insert("test.bool", true);
+    metadata.insert("test.string", "grüße \u{2581}");
+    metadata.insert("test.u64", 1_u64 << 63);
+    metadata.insert("test.i64", -(1_i64 << 62));
+    metadata.insert("test.f64", 0.1_f64);
+    metadata.insert("test.array.u8", vec![1_u8, 2]);
+    metadata.insert("test.array.i8", vec![-1_i8, 2]);
+    metadata.insert("test.array.u16", vec![1_u16, 2]);
+    metadata.insert("test.array.i16", vec![-1_i16, 2]);
+    metadata.insert("test.array.u32", vec![1_u32, 2]);
+    metadata.insert("test.array.i32", vec![-1_i32, 2]);
+    metadata.insert("test.array.f32", vec![0.5_f32, -0.25]);
+    metadata.insert("test.array.bool", vec![true, false]);
+    metadata.insert("test.array.string", vec!["a".to_owned(), "bc".to_owned()]);
+    metadata.insert("test.array.u64", vec![1_u64, 2]);
+    metadata.insert("test.array.i64", vec![-1_i64, 2]);
+    metadata.insert("test.array.f64", vec![0.5_f64, -0.25]);
+    metadata
+}
+
+/// Writes a model whole, tensor after tensor.
+fn write_model(path: &Path, metadata: &Metadata, tensors: &[(TensorInfo, Vec<u8>)], split: Option<u64>) -> Vec<std::path::PathBuf> {
+    let infos: Vec<TensorInfo> = tensors.iter().map(|(info, _)| info.clone()).collect();
+    let writer = GgufWriter::create(GgufPlan::new(path, metadata, &infos, split).unwrap(), &[]).unwrap();
+    for (number, (_, bytes)) in tensors.iter().enumerate() {
+        writer.write(number, 0, bytes).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// All tensors of an open model with their bytes.
+fn contents(model: &Gguf) -> Vec<(TensorInfo, Vec<u8>)> {
+    (0..model.tensors().len()).map(|tensor| (model.tensors()[tensor].clone(), read(model, tensor))).collect()
+}
+
+#[test]
+fn every_value_type_of_the_python_package_is_read() {
+    let model = Gguf::open(golden("values.gguf")).unwrap();
+    assert_eq!(model.format(), "GGUF v3");
+    assert_eq!(*model.metadata(), golden_metadata());
+    assert!(matches!(model.description(), Description::Gguf(metadata) if metadata.len() == 25));
+    let tensor = |name| find(&model, name);
+    assert_eq!(model.tensors()[tensor("matrix.weight")].shape, [3, 2]);
+    assert_eq!(read_f32(&model, tensor("matrix.weight")), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(model.tensors()[tensor("half.weight")].dtype, DType::F16);
+    assert_eq!(read(&model, tensor("half.weight"))[..4], [0, 0, 0, 0x3c]);
+    let blocks = &model.tensors()[tensor("blocks.weight")];
+    assert_eq!((blocks.shape.as_slice(), blocks.dtype, blocks.bytes), (&[64, 1][..], DType::Q8_0, 68));
+    model.unchanged().unwrap();
+}
+
+#[test]
+fn the_python_packages_bytes_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("values.gguf");
+    let tensors = contents(&Gguf::open(golden("values.gguf")).unwrap());
+    write_model(&path, &golden_metadata(), &tensors, None);
+    assert!(std::fs::read(&path).unwrap() == std::fs::read(golden("values.gguf")).unwrap(), "the files differ");
+}
+
+#[test]
+fn split_files_of_the_python_package_are_read_and_written() {
+    let model = Gguf::open(golden("split-00001-of-00003.gguf")).unwrap();
+    assert_eq!(model.file_count(), 3);
+    assert_eq!(model.metadata().u64("llama.block_count"), Ok(3));
+    assert!(!model.metadata().contains("split.count"));
+    for index in 0..5 {
+        let tensor = find(&model, &format!("blk.{index}.weight"));
+        assert_eq!(model.tensors()[tensor].shape, [3 + index, 2]);
+        assert!(read_f32(&model, tensor).iter().all(|number| *number == index as f32));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let paths = write_model(&folder.path().join("split.gguf"), model.metadata(), &contents(&model), Some(450));
+    for (number, path) in (1..).zip(&paths) {
+        let name = format!("split-{number:05}-of-00003.gguf");
+        assert_eq!(path.file_name().unwrap().to_str(), Some(name.as_str()));
+        assert!(std::fs::read(path).unwrap() == std::fs::read(golden(&name)).unwrap(), "{name} differs");
+    }
+    assert_eq!(paths.len(), 3);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
+fn split_files_must_belong_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |from: &str, to: &str| std::fs::copy(golden(from), folder.path().join(to)).unwrap();
+    let parts = ["split-00001-of-00003.gguf", "split-00002-of-00003.gguf", "split-00003-of-00003.gguf"];
+    copy(parts[0], parts[0]);
+    let mut faults = Faults::default();
+    let open = || Gguf::open(folder.path().join(parts[0]));
+    faults.refused("missing part", open(), parts[1], &[]);
+    copy(parts[1], parts[1]);
+    copy(parts[1], parts[2]);
+    faults.refused("a part twice", open(), parts[2], &["split.no", "expected 2, found 1"]);
+    copy(parts[2], parts[2]);
+    let second = Gguf::open(folder.path().join(parts[1]));
+    faults.refused("second part named", second, parts[1], &["not the first file", parts[0]]);
+    copy(parts[0], "other.gguf");
+    let renamed = Gguf::open(folder.path().join("other.gguf"));
+    faults.refused("renamed", renamed, "other.gguf", &["split.no", "its name does not"]);
+    let mut short = std::fs::read(golden(parts[0])).unwrap();
+    let place = short.windows(19).position(|window| window == b"split.tensors.count").unwrap();
+    short[place + 19 + 4] = 9;
+    write(folder.path(), parts[0], &short);
+    faults.refused("wrong count", open(), parts[0], &["split.tensors.count", "expected 9 tensors", "found 5"]);
+    faults.report();
+}
+
+#[test]
+fn nested_and_empty_values_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nested.gguf");
+    let mut metadata = Metadata::default();
+    let inner = Array::Array(vec![Array::U8(vec![1]), Array::String(vec![]), Array::Array(vec![])]);
+    metadata.insert("nested", Value::Array(Array::Array(vec![inner, Array::F64(vec![f64::MAX, f64::NEG_INFINITY])])));
+    metadata.insert("empty", "");
+    for value_type in ValueType::all() {
+        assert_eq!(ValueType::from_id(value_type.id()), Some(value_type));
+    }
+    metadata.insert("odd", "zero\0, bell\u{7}, \u{10ffff}");
+    write_model(&path, &metadata, &[], None);
+    let model = Gguf::open(&path).unwrap();
+    assert_eq!(*model.metadata(), metadata);
+    assert_eq!(metadata.value("odd").unwrap().to_string(), "\"zero\\u{0}, bell\\u{7}, \u{10ffff}\"");
+    assert_eq!(model.tensors(), []);
+}
+
+#[test]
+fn metadata_keeps_its_order_and_says_what_it_found() {
+    let mut metadata = golden_metadata();
+    assert_eq!(metadata.insert("test.u16", 7_i64), Some(Value::U16(60_000)));
+    assert_eq!(metadata.remove("test.u8"), Some(Value::U8(200)));
+    assert_eq!(metadata.iter().nth(2).unwrap().0, "test.u16");
+    assert_eq!(metadata.u64("test.u16"), Ok(7));
+    assert_eq!(metadata.f64("test.f32"), Ok(1.5));
+    assert_eq!(metadata.bool("test.bool"), Ok(true));
+    assert_eq!(metadata.string("general.architecture"), Ok("llama"));
+    assert_eq!(metadata.strings("test.array.string"), Ok(&["a".to_owned(), "bc".to_owned()][..]));
+    assert_eq!(metadata.f32s("test.array.f32"), Ok(&[0.5, -0.25][..]));
+    assert_eq!(metadata.i32s("test.array.i32"), Ok(&[-1, 2][..]));
+    assert_eq!(metadata.u64s("test.array.u16"), Ok(vec![1, 2]));
+    assert_eq!(metadata.bools("test.array.bool"), Ok(&[true, false][..]));
+    let message = |error: trueup_formats::gguf::MetadataError| error.in_file("m.gguf").to_string();
+    let negative = message(metadata.u64("test.i16").unwrap_err());
+    assert_eq!(
+        negative,
+        "m.gguf: key test.i16: expected an integer that is not negative, found i16 -30000; convert the model again"
+    );
+    assert!(message(metadata.string("none").unwrap_err()).contains("key none: expected a string, found no such key"));
+    assert!(message(metadata.strings("test.array.f32").unwrap_err()).contains("found array of f32"));
+    assert!(metadata.u64s("test.array.i8").is_err());
+}
+
+#[test]
+fn a_map_shows_the_same_bytes_as_reading() {
+    for name in ["values.gguf", "split-00001-of-00003.gguf"] {
+        let model = Gguf::open(golden(name)).unwrap();
+        let expected = contents(&model);
+        let mapped = model.map().unwrap();
+        for (tensor, (info, bytes)) in expected.iter().enumerate() {
+            assert_eq!(mapped.tensor_bytes(tensor), bytes, "{}", info.name);
+        }
+        assert_eq!(mapped.model().tensors().len(), expected.len());
+    }
+}
+
+#[test]
+fn tensors_are_written_in_any_order_from_several_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let infos: Vec<TensorInfo> =
+        (0..4).map(|i| TensorInfo::new(format!("t{i}"), &[100, 3 + i], DType::F32).unwrap()).collect();
+    let plan = GgufPlan::new(&path, &Metadata::default(), &infos, Some(3000)).unwrap();
+    assert!(plan.files().len() > 1);
+    let sizes: Vec<u64> = plan.files().iter().map(|file| file.bytes).collect();
+    let writer = GgufWriter::create(plan, &[]).unwrap();
+    std::thread::scope(|scope| {
+        for (number, info) in infos.iter().enumerate().rev() {
+            let writer = &writer;
+            scope.spawn(move || {
+                for chunk in (0..info.bytes / 100).rev() {
+                    writer.write(number, chunk * 100, &[number as u8 + chunk as u8; 100]).unwrap();
+                }
+            });
+        }
+    });
+    let paths = writer.finish().unwrap();
+    for (path, size) in paths.iter().zip(sizes) {
+        assert_eq!(std::fs::metadata(path).unwrap().len(), size);
+    }
+    let model = Gguf::open(&paths[0]).unwrap();
+    for (number, info) in infos.iter().enumerate() {
+        let expected: Vec<u8> =
+            (0..info.bytes / 100).flat_map(|chunk| [number as u8 + chunk as u8; 100]).collect();
+        assert!(read(&model, number) == expected, "{}", info.name);
+    }
+}
+
+#[test]
+fn an_incomplete_model_never_appears() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "model.gguf", b"old");
+    let infos = [TensorInfo::new("a", &[8], DType::F32).unwrap(), TensorInfo::new("b", &[8], DType::F32).unwrap()];
+    let writer = || {
+        let plan = GgufPlan::new(&path, &Metadata::default(), &infos, None).unwrap();
+        let writer = GgufWriter::create(plan, &[]).unwrap();
+        writer.write(0, 0, &[1; 32]).unwrap();
+        writer.write(1, 16, &[1; 16]).unwrap();
+        writer
+    };
+    let mut faults = Faults::default();
+    faults.refused("a gap", writer().finish(), "model.gguf", &["tensor b", "byte 0 of 32 was not written"]);
+    faults.refused("twice", writer().write(1, 8, &[0; 9]), "model.gguf", &["tensor b", "8..17", "twice"]);
+    faults.refused("too long", writer().write(0, 31, &[0; 2]), "model.gguf", &["tensor a", "pass its end at 32"]);
+    drop(writer());
+    faults.report();
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_plan_refuses_what_other_programs_would_not_read() {
+    let path = Path::new("out.gguf");
+    let tensor = |name: &str| TensorInfo::new(name, &[8], DType::F32).unwrap();
+    let plan = |tensors: &[TensorInfo]| GgufPlan::new(path, &Metadata::default(), tensors, None);
+    let mut faults = Faults::default();
+    faults.refused("two names", plan(&[tensor("a"), tensor("a")]), "out.gguf", &["tensor a", "twice"]);
+    faults.refused("long name", plan(&[tensor(&"n".repeat(64))]), "out.gguf", &["1 to 63 bytes", "found 64"]);
+    let lie = TensorInfo { bytes: 31, ..tensor("a") };
+    faults.refused("lie", plan(&[lie]), "out.gguf", &["tensor a", "expected 32 bytes", "found 31"]);
+    let part = TensorInfo { name: "q".into(), shape: vec![33], dtype: DType::Q8_0, bytes: 34 };
+    faults.refused("half a block", plan(&[part]), "out.gguf", &["tensor q", "whole blocks of 32", "rows of 33"]);
+    faults.report();
+}

@@ -1,0 +1,253 @@
+//! Safetensors files and model folders: true ones, and ones that lie.
+
+mod support;
+
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use support::{Faults, find, golden, read, read_f32, write};
+use trueup_blocks::DType;
+use trueup_formats::{
+    Checkpoint, Description, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, open, write_safetensors,
+};
+
+/// A file with this header and that many bytes of data.
+fn file_bytes(header: &str, data: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data]].concat()
+}
+
+/// A folder with a configuration and one small file for each of `files`: name, and names of its tensors.
+fn model_folder(files: &[(&str, &[&str])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "config.json", br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2, "vocab_size": 2}"#);
+    for (name, tensors) in files {
+        let arrays: Vec<_> = tensors.iter().map(|name| SafetensorsArray::f32(*name, &[2], &[1.0, 2.0])).collect();
+        write_safetensors(folder.path().join(name), &arrays, &[], &[]).unwrap();
+    }
+    folder
+}
+
+fn write_index(folder: &Path, weight_map: serde_json::Value) -> PathBuf {
+    write(folder, "model.safetensors.index.json", json!({ "weight_map": weight_map }).to_string().as_bytes())
+}
+
+#[test]
+fn the_python_packages_file_is_read() {
+    let file = SafetensorsFile::open(golden("arrays.safetensors")).unwrap();
+    assert_eq!(file.metadata(), [("format".to_owned(), "np".to_owned())]);
+    let facts: Vec<_> = file.tensors().iter().map(|info| (info.name.as_str(), info.shape.clone(), info.dtype)).collect();
+    let expected = [("scalar", vec![1], DType::I64), ("matrix", vec![3, 2], DType::F32), ("half", vec![4], DType::F16)];
+    assert_eq!(facts, expected);
+    let mut matrix = [0; 8];
+    file.read(file.find("matrix").unwrap(), 16, &mut matrix).unwrap();
+    assert_eq!(matrix, [4.0_f32.to_le_bytes(), 5.0_f32.to_le_bytes()].concat()[..]);
+}
+
+#[test]
+fn the_python_packages_bytes_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("arrays.safetensors");
+    let scalar = SafetensorsArray { name: "scalar".into(), shape: vec![1], dtype: DType::I64, bytes: 7_i64.to_le_bytes().to_vec().into() };
+    let matrix = SafetensorsArray::f32("matrix", &[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    let half = [0x0000_u16, 0x3c00, 0x4000, 0x4200].map(u16::to_le_bytes).concat();
+    let half = SafetensorsArray { name: "half".into(), shape: vec![4], dtype: DType::F16, bytes: half.into() };
+    write_safetensors(&path, &[scalar, matrix, half], &[("format".into(), "np".into())], &[]).unwrap();
+    // A scalar is `[1]` here and `[]` there; one space less of padding.
+    let expected = String::from_utf8_lossy(&std::fs::read(golden("arrays.safetensors")).unwrap()).replace("\"shape\":[],", "\"shape\":[1],");
+    let written = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+    assert_eq!(written.split_once('{').unwrap().1.replace(' ', ""), expected.split_once('{').unwrap().1.replace(' ', ""));
+    assert_eq!(SafetensorsFile::open(&path).unwrap().tensors().len(), 3);
+}
+
+#[test]
+fn one_file_and_many_files_are_the_same_model() {
+    let many = model_folder(&[("a.safetensors", &["x", "y"]), ("b.safetensors", &["z"])]);
+    write_index(many.path(), json!({"x": "a.safetensors", "y": "a.safetensors", "z": "b.safetensors"}));
+    let one = model_folder(&[("model.safetensors", &["x", "y", "z"])]);
+    for folder in [many.path(), one.path(), &many.path().join("a.safetensors"), &one.path().join("model.safetensors")] {
+        let model = open(folder, &OpenOptions::default()).unwrap();
+        assert_eq!(model.format(), "safetensors");
+        assert_eq!(model.path(), folder);
+        assert_eq!(model.tensors().len(), 3);
+        assert_eq!(read_f32(&*model, find(&*model, "z")), [1.0, 2.0]);
+        let Description::Json(config) = model.description() else { panic!("no configuration") };
+        assert_eq!(config["hidden_size"], 2);
+        model.unchanged().unwrap();
+    }
+    let model = SafetensorsDir::open(many.path()).unwrap();
+    assert_eq!(model.file_count(), 2);
+    // Two files of tensors, the configuration and the index.
+    assert_eq!(model.sources().len(), 4);
+    write(many.path(), "config.json", b"{\"changed\": 1}");
+    assert!(model.unchanged().unwrap_err().to_string().contains("config.json"));
+}
+
+#[test]
+fn a_single_file_of_another_name_stands_for_itself() {
+    let folder = model_folder(&[("model.safetensors", &["x"]), ("other.safetensors", &["y", "z"])]);
+    let model = SafetensorsDir::open(folder.path().join("other.safetensors")).unwrap();
+    assert_eq!(model.tensors().len(), 2);
+}
+
+#[test]
+fn links_of_the_download_cache_are_followed() {
+    let blobs = model_folder(&[("model.safetensors", &["x"])]);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::os::unix::fs::symlink(blobs.path().join(name), folder.path().join(name)).unwrap();
+    }
+    assert_eq!(read(&SafetensorsDir::open(folder.path()).unwrap(), 0).len(), 8);
+}
+
+#[test]
+fn tokenizer_files_are_read_and_replaced() {
+    let folder = model_folder(&[("model.safetensors", &["x"])]);
+    let path = folder.path();
+    write(path, "tokenizer.json", b"{}");
+    write(path, "tokenizer.model", &[0xff, 0x00]);
+    write(path, "tokenizer_config.json", br#"{"add_bos_token": true}"#);
+    write(path, "special_tokens_map.json", br#"{"bos_token": "<s>"}"#);
+    write(path, "added_tokens.json", br#"{"<x>": 3}"#);
+    write(path, "generation_config.json", br#"{"eos_token_id": [1, 2]}"#);
+    write(path, "chat_template.jinja", "{{ 'grüße' }}".as_bytes());
+    let model = open(path, &OpenOptions::default()).unwrap();
+    let files = model.tokenizer();
+    assert_eq!(files.tokenizer_json.as_deref(), Some(&b"{}"[..]));
+    assert_eq!(files.tokenizer_model.as_deref(), Some(&[0xff, 0x00][..]));
+    assert_eq!(files.tokenizer_config.as_ref().unwrap()["add_bos_token"], true);
+    assert_eq!(files.special_tokens_map.as_ref().unwrap()["bos_token"], "<s>");
+    assert_eq!(files.added_tokens.as_ref().unwrap()["<x>"], 3);
+    assert_eq!(files.generation_config.as_ref().unwrap()["eos_token_id"], json!([1, 2]));
+    assert_eq!(files.chat_template.as_deref(), Some("{{ 'grüße' }}"));
+    let other = write(path, "other.model", b"other");
+    let model = open(path, &OpenOptions { tokenizer: Some(other) }).unwrap();
+    assert_eq!(model.tokenizer().tokenizer_model.as_deref(), Some(&b"other"[..]));
+    assert!(model.tokenizer().tokenizer_json.is_none() && model.tokenizer().chat_template.is_some());
+    let mut faults = Faults::default();
+    write(path, "chat_template.jinja", &[b'a', 0x80]);
+    faults.refused("template", SafetensorsDir::open(path), "chat_template.jinja", &["byte 1", "UTF-8"]);
+    write(path, "added_tokens.json", br#"{"<x>": 3, "<x>": 4}"#);
+    faults.refused("added", SafetensorsDir::open(path), "added_tokens.json", &["line 1", "\"<x>\" is there twice"]);
+    write(path, "special_tokens_map.json", b"[1]");
+    let array = SafetensorsDir::open(path).map_err(|error| error.at("x"));
+    faults.refused("map", array, "special_tokens_map.json", &["expected a JSON object, found an array"]);
+    write(path, "tokenizer_config.json", format!("{}1{}", "[".repeat(200), "]".repeat(200)).as_bytes());
+    faults.refused("depth", SafetensorsDir::open(path), "tokenizer_config.json", &["line 1", "recursion limit"]);
+    faults.report();
+}
+
+/// Header, bytes of data, and parts of the message that refuses it.
+const LIES: [(&str, &str, usize, &[&str]); 18] = [
+    ("no object", "[1]", 0, &["header, line 1", "object of tensors"]),
+    ("no JSON", "{\"a\": ", 0, &["header, line 1"]),
+    ("text after it", "{} x", 0, &["header, line 1", "trailing"]),
+    ("name twice", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 4, &["header", "twice"]),
+    ("field twice", r#"{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 4, &["header", "duplicate field"]),
+    ("text twice", r#"{"__metadata__":{"k":"1","k":"2"}}"#, 0, &["header", "\"k\" is there twice"]),
+    ("no shape", r#"{"a":{"dtype":"F32","data_offsets":[0,4]}}"#, 4, &["header", "missing field"]),
+    ("negative", r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, 4, &["header", "-1"]),
+    ("one offset", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}"#, 4, &["header"]),
+    ("reversed", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#, 8, &["tensor a", "found bytes 4 to 0"]),
+    ("wrong size", r#"{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,8]}}"#, 8, &["tensor a", "expected 6 bytes", "0 to 8"]),
+    ("past the end", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 4, &["tensor a", "cut short"]),
+    ("overflow", r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#, 0, &["tensor a", "below 2^63"]),
+    ("far offset", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#, 4, &["tensor a", "inside the file"]),
+    ("overlap", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8, &["tensor b", "overlap"]),
+    ("gap", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8, &["before tensor a", "belong to no tensor"]),
+    ("more bytes", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 8, &["after the last tensor"]),
+    ("5 dimensions", r#"{"a":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[0,4]}}"#, 4, &["tensor a", "1 to 4 dimensions, found 5"]),
+];
+
+#[test]
+fn every_lie_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut faults = Faults::default();
+    for (case, header, data, fragments) in LIES {
+        let path = write(folder.path(), "lie.safetensors", &file_bytes(header, data));
+        faults.refused(case, SafetensorsFile::open(path), "lie.safetensors", fragments);
+    }
+    let sizes: [(&str, u64, &[&str]); 4] = [
+        ("2^64 - 1", u64::MAX, &["size of the header", "18446744073709551615"]),
+        ("65 MiB", 65 << 20, &["size of the header", "at most 67108864"]),
+        ("one too many", 3, &["header at byte 8", "3 items", "2 bytes are left"]),
+        ("0", 0, &["header, line 1"]),
+    ];
+    for (case, size, fragments) in sizes {
+        let path = write(folder.path(), "lie.safetensors", &[&size.to_le_bytes()[..], b"{}"].concat());
+        faults.refused(case, SafetensorsFile::open(path), "lie.safetensors", fragments);
+    }
+    let names: Vec<String> = (0..12).map(|i| format!(r#""t{i}":{{"dtype":"F8_E4M3","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1)).collect();
+    let path = write(folder.path(), "lie.safetensors", &file_bytes(&format!("{{{}}}", names.join(",")), 12));
+    let types = SafetensorsFile::open(path).map_err(|error| error.at("x"));
+    faults.refused("types", types, "lie.safetensors", &["t0 (F8_E4M3)", "and 2 more", "bfloat16"]);
+    faults.report();
+}
+
+#[test]
+fn every_cut_is_refused_and_no_changed_byte_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(golden("arrays.safetensors")).unwrap();
+    let mut faults = Faults::default();
+    for bytes in 0..whole.len() {
+        let path = write(folder.path(), "cut.safetensors", &whole[..bytes]);
+        let result = SafetensorsFile::open(path);
+        faults.refused(&format!("{bytes} bytes"), result, "cut.safetensors", &["byte"]);
+    }
+    faults.report();
+    for place in 0..whole.len() {
+        for change in [b'0', b'9', b'"', b'{', 0xff] {
+            let mut bytes = whole.clone();
+            bytes[place] = change;
+            let path = write(folder.path(), "changed.safetensors", &bytes);
+            let Ok(file) = SafetensorsFile::open(path) else { continue };
+            for (tensor, info) in file.tensors().iter().enumerate() {
+                file.read(tensor, 0, &mut vec![0; info.bytes as usize]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_must_agree_with_its_files() {
+    let mut faults = Faults::default();
+    let index = "model.safetensors.index.json";
+    let folder = model_folder(&[("a.safetensors", &["x", "y"]), ("b.safetensors", &["z", "x"])]);
+    write_index(folder.path(), json!({"x": "a.safetensors", "y": "b.safetensors", "w": "b.safetensors"}));
+    let fragments = ["weight_map", "y is in a.safetensors, not in b.safetensors", "z of b.safetensors", "x of b.safetensors", "w is not in b.safetensors"];
+    faults.refused("all at once", SafetensorsDir::open(folder.path()), index, &fragments);
+    write_index(folder.path(), json!({"x": "c.safetensors"}));
+    faults.refused("missing file", SafetensorsDir::open(folder.path()), "c.safetensors", &[]);
+    for name in ["../x.safetensors", "/etc/passwd", "..", "", "a/b", ".hidden", "a\\b", "a\0b"] {
+        write_index(folder.path(), json!({ "x": name }));
+        let fragments = ["tensor x", "plain name of a file"];
+        faults.refused(name, SafetensorsDir::open(folder.path()), index, &fragments);
+    }
+    write(folder.path(), index, br#"{"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}}"#);
+    faults.refused("name twice", SafetensorsDir::open(folder.path()), index, &["line 1", "\"x\" is there twice"]);
+    write(folder.path(), index, br#"{"weights": {}}"#);
+    faults.refused("no map", SafetensorsDir::open(folder.path()), index, &["line 1", "weight_map"]);
+    write_index(folder.path(), json!({}));
+    faults.refused("empty map", SafetensorsDir::open(folder.path()), index, &["weight_map", "found none"]);
+    faults.report();
+}
+
+#[test]
+fn a_folder_without_a_model_says_what_to_do() {
+    let mut faults = Faults::default();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let open = || SafetensorsDir::open(path).map_err(|error| error.at("x"));
+    faults.refused("empty", open(), "config.json", &["needs config.json"]);
+    write(path, "config.json", b"{\"a\": NaN}");
+    faults.refused("NaN", SafetensorsDir::open(path), "config.json", &["line 1"]);
+    write(path, "config.json", b"{}");
+    faults.refused("no weights", open(), "", &["model.safetensors", "get the weights"]);
+    write(path, "model.gguf", b"GGUF");
+    faults.refused("GGUF", open(), "", &["name the GGUF file"]);
+    write(path, "pytorch_model.bin", b"PK\x03\x04");
+    faults.refused("pickle", open(), "", &["pickles", "convert it to safetensors"]);
+    write(path, "adapter.safetensors", b"");
+    faults.refused("other name", open(), "", &["name the safetensors file"]);
+    std::fs::create_dir(path.join("model.safetensors")).unwrap();
+    faults.refused("folder", open(), "model.safetensors", &["found a folder"]);
+    faults.report();
+}

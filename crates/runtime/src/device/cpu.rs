@@ -1,0 +1,215 @@
+//! The processor, made fast: weights packed at upload, kernels per instruction set, threads over rows, heads and tokens.
+//!
+//! ```text
+//!  Device ──▶ cpu.rs ──▶ operator.rs: what each declares, how it is cut into pieces ──▶ kernel.rs: loops over numbers
+//!                │                                                                        avx2 │ scalar
+//!                └──▶ memory.rs, panels.rs: where tensors lie
+//! ```
+//!
+//! Every element is computed by one thread, and its sums have one order, whatever else is in the batch: results depend neither on
+//! the number of threads, nor on the instruction set, nor on whether weights are packed, nor on the other tokens.
+//!
+//! ```
+//! use trueup_runtime::device::Device;
+//! use trueup_runtime::device::cpu::{Cpu, CpuOptions};
+//!
+//! let cpu = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
+//! assert_eq!(cpu.about().name, "cpu");
+//! ```
+
+mod isa;
+mod kernel;
+mod memory;
+mod operator;
+mod panels;
+mod processor;
+#[cfg(test)]
+mod tests;
+
+use super::{About, Buffer, Device, Step, Tensor, Usage};
+use crate::error::{Error, Result};
+use crate::profile::Profile;
+pub use isa::Isa;
+use isa::Instructions;
+use memory::{Cells, Memory, Split};
+use operator::{Call, Operand};
+use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use trueup_graph::{Op, TensorType};
+
+/// How the processor is used. Nothing here changes a result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CpuOptions {
+    /// Threads that compute; at least 1.
+    pub threads: usize,
+    /// The instruction set; the fastest that the machine has if `None`.
+    pub isa: Option<Isa>,
+    /// Whether weights are brought into the kernels' layout at upload; otherwise it happens at each use.
+    pub repack: bool,
+}
+
+impl Default for CpuOptions {
+    /// All of the machine.
+    fn default() -> CpuOptions {
+        CpuOptions { threads: std::thread::available_parallelism().map_or(1, usize::from), isa: None, repack: true }
+    }
+}
+
+/// The device `cpu`.
+#[derive(Debug)]
+pub struct Cpu {
+    instructions: Instructions,
+    repack: bool,
+    pool: rayon::ThreadPool,
+    /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
+    turn: Mutex<()>,
+}
+
+impl Cpu {
+    /// Starts the threads. Fails where the machine lacks the instruction set or the threads.
+    pub fn new(options: CpuOptions) -> Result<Cpu> {
+        let isa = options.isa.or(Isa::available().first().copied()).unwrap_or(Isa::Scalar);
+        let instructions = Instructions::of(isa).ok_or_else(|| {
+            let available: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+            failure(format!("this processor lacks the instruction set {isa}; use one of {}", available.join(", ")))
+        })?;
+        if options.threads == 0 {
+            return Err(failure("no threads to compute with; ask for at least 1".to_owned()));
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).thread_name(|i| format!("cpu-{i}")).build();
+        let pool = pool.map_err(|error| failure(format!("{} threads cannot be started: {error}", options.threads)))?;
+        Ok(Cpu { instructions, repack: options.repack, pool, turn: Mutex::new(()) })
+    }
+
+    /// The instruction set whose kernels run.
+    pub fn isa(&self) -> Isa {
+        self.instructions.isa()
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Runs on the threads, alone.
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pool.install(work)
+    }
+
+    fn compute(&self, step: &Step) -> std::result::Result<(), String> {
+        let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
+        operator::profile(&step.op, &types, &step.output.ty)?;
+        let inputs = match &step.op {
+            Op::Reshape(_) => return Ok(()),
+            Op::KvStore(_) => &step.inputs[1..],
+            Op::Add(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => &step.inputs[..],
+            Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => &step.inputs[..],
+        };
+        let written = memory(&step.output)?;
+        let mut cells = written.write();
+        let split = Split::new(&mut cells, &step.output.ty, step.output.offset_bytes)?;
+        let guards = lock_others(written, inputs)?;
+        let operands = inputs.iter().map(|input| operand(input, written, &split, &guards));
+        let inputs = operands.collect::<std::result::Result<Vec<Operand>, String>>()?;
+        let call = Call { instructions: self.instructions, inputs, output: split.target, output_type: step.output.ty };
+        operator::compute(&step.op, call)
+    }
+}
+
+/// The memory of a tensor of this device, in which it was found to lie.
+fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
+    let memory = tensor.buffer.0.downcast_ref::<Memory>();
+    let memory = memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+    memory.check(&tensor.ty, tensor.offset_bytes)?;
+    Ok(memory)
+}
+
+/// Memory that is read, locked once each.
+type Guards<'a> = Vec<(&'a Memory, RwLockReadGuard<'a, Cells>)>;
+
+/// Locks what the inputs lie in, but for the memory that is written.
+fn lock_others<'a>(written: &Memory, inputs: &'a [Tensor]) -> std::result::Result<Guards<'a>, String> {
+    let mut guards: Guards = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let memory = memory(input)?;
+        let known = guards.iter().any(|(locked, _)| std::ptr::eq(*locked, memory));
+        if !known && !std::ptr::eq(written, memory) {
+            guards.push((memory, memory.read()));
+        }
+    }
+    Ok(guards)
+}
+
+/// An input beside the output, or in locked memory.
+fn operand<'a>(
+    input: &Tensor,
+    written: &Memory,
+    split: &Split<'a>,
+    guards: &'a Guards,
+) -> std::result::Result<Operand<'a>, String> {
+    let memory = memory(input)?;
+    let view = match guards.iter().find(|(locked, _)| std::ptr::eq(*locked, memory)) {
+        Some((_, cells)) => cells.view(&input.ty, input.offset_bytes),
+        None => {
+            debug_assert!(std::ptr::eq(written, memory), "all other memory is locked");
+            split.beside(&input.ty, input.offset_bytes)?
+        }
+    };
+    Ok(Operand { ty: input.ty, view })
+}
+
+fn failure(problem: String) -> Error {
+    Error::Device { device: "cpu".to_owned(), problem }
+}
+
+impl Device for Cpu {
+    fn about(&self) -> About {
+        let threads = self.threads();
+        About {
+            name: "cpu".to_owned(),
+            description: format!("{}, {}, {threads} threads", processor::name(), self.isa()),
+            simulated: false,
+            memory: processor::memory(),
+        }
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        operator::profile(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        let memory = Memory::new(ty, usage, self.repack).map_err(failure)?;
+        Ok(Buffer(Arc::new(memory)))
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        let memory = memory(target).map_err(failure)?;
+        expect_bytes(source.len(), &target.ty)?;
+        self.run(|| memory.write().take(source, &target.ty, target.offset_bytes));
+        Ok(())
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        let memory = memory(source).map_err(failure)?;
+        expect_bytes(target.len(), &source.ty)?;
+        self.run(|| memory.read().give(&source.ty, source.offset_bytes, target));
+        Ok(())
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        self.run(|| steps.iter().try_for_each(|step| self.compute(step))).map_err(failure)
+    }
+
+    /// Nothing is left undone when a call returns.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn expect_bytes(found: usize, ty: &TensorType) -> Result<()> {
+    if found == ty.bytes() {
+        Ok(())
+    } else {
+        Err(failure(format!("{ty} has {} bytes, not {found}; pass the whole tensor", ty.bytes())))
+    }
+}

@@ -1,0 +1,116 @@
+//! Softmax of one row.
+
+use super::exponential::exponential;
+use super::kernel;
+use super::lanes::{LANES, sum};
+#[cfg(test)]
+use super::samples::numbers;
+#[cfg(test)]
+use crate::device::cpu::isa::Instructions;
+
+kernel! {
+    /// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`; exactly 0 where the mask is -infinity.
+    ///
+    /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding of its own.
+    /// Places behind the last unmasked one change no bit of the others.
+    fn soft_max(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
+        avx2 => recompiled,
+        scalar => share,
+    }
+    soft_max_variants_agree on samples
+}
+
+#[inline(always)]
+fn share(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
+    assert_eq!((x.len(), x.len()), (mask.len(), y.len()), "rows of one length");
+    for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
+        *y = x.mul_add(scale, *mask);
+    }
+    let largest = maximum(y);
+    // Of a row without anything to look at: all exponentials are 0 then, or NaN where an input is.
+    let largest = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
+    for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
+        *y = exponential(x.mul_add(scale, mask - largest));
+    }
+    let total = total(y);
+    let divisor = if total == 0.0 { 1.0 } else { total };
+    for y in y.iter_mut() {
+        *y /= divisor;
+    }
+}
+
+/// The largest, NaN aside; -infinity of nothing.
+#[inline(always)]
+fn maximum(y: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = y.as_chunks::<LANES>();
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (largest, y) in largest.iter_mut().zip(chunk) {
+            *largest = larger(*largest, *y);
+        }
+    }
+    largest.iter().chain(rest).fold(f32::NEG_INFINITY, |largest, y| larger(largest, *y))
+}
+
+/// The sum in eight lanes.
+#[inline(always)]
+fn total(y: &[f32]) -> f32 {
+    let (chunks, rest) = y.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        for (lane, y) in lanes.iter_mut().zip(chunk) {
+            *lane += y;
+        }
+    }
+    for (lane, y) in lanes.iter_mut().zip(rest) {
+        *lane += y;
+    }
+    sum(lanes)
+}
+
+#[cfg(test)]
+fn samples(instructions: Instructions) -> Vec<f32> {
+    let mut results = Vec::new();
+    for len in [1, 7, 8, 31, 33, 64, 257] {
+        for masked in [0, len / 2, len] {
+            let mut mask = vec![0.0; len];
+            mask[len - masked..].fill(f32::NEG_INFINITY);
+            let mut y = vec![f32::NAN; len];
+            soft_max(instructions, &numbers(len, 9), &mask, 7.3, &mut y);
+            results.extend(y);
+        }
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cpu::isa::Isa;
+
+    #[test]
+    fn masked_places_are_zero_and_change_nothing() {
+        let scalar = Instructions::of(Isa::Scalar).unwrap();
+        let x = numbers(37, 5);
+        let (mut alone, mut padded) = (vec![0.0; 21], vec![0.0; 37]);
+        soft_max(scalar, &x[..21], &[0.0; 21], 2.0, &mut alone);
+        let mut mask = [0.0; 37];
+        mask[21..].fill(f32::NEG_INFINITY);
+        soft_max(scalar, &x, &mask, 2.0, &mut padded);
+        assert_eq!(padded[..21], alone);
+        assert!(padded[21..].iter().all(|y| y.to_bits() == 0));
+    }
+
+    #[test]
+    fn a_row_without_anything_is_zero_but_a_nan_stays() {
+        let scalar = Instructions::of(Isa::Scalar).unwrap();
+        let mut y = [1.0; 9];
+        soft_max(scalar, &[2.0; 9], &[f32::NEG_INFINITY; 9], 1.0, &mut y);
+        assert_eq!(y, [0.0; 9]);
+        let mut x = [2.0; 9];
+        x[4] = f32::NAN;
+        soft_max(scalar, &x, &[0.0; 9], 1.0, &mut y);
+        assert!(y.iter().all(|y| y.is_nan()));
+    }
+}

@@ -1,0 +1,147 @@
+//! The operators of this device: one file each, with what it declares and how it computes. This file is the list.
+//!
+//! ```text
+//!  supports ──▶ profile(op, inputs, output) ◀── execute, which then computes
+//! ```
+
+mod add;
+mod get_rows;
+mod kv_mix;
+mod kv_scores;
+mod kv_store;
+mod mul_mat;
+mod reshape;
+mod rms_norm;
+mod rope;
+mod soft_max;
+mod swiglu;
+
+use super::isa::Instructions;
+use super::memory::{Target, View};
+use crate::profile::Profile;
+use std::borrow::Cow;
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+
+macro_rules! operators {
+    ($($Op:ident => $file:ident),* $(,)?) => {
+        /// How an operator is computed on tensors of these types, or why it is not.
+        pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+            match op.infer(inputs) {
+                Ok(inferred) if inferred == *output => {}
+                Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
+                Err(problem) => return Err(format!("{}: {problem}", op.name())),
+            }
+            match op {
+                $(Op::$Op(_) => $file::profile(inputs).map_err(|problem| format!("{}: {problem}", op.name())),)*
+            }
+        }
+
+        /// Computes an operator that has a profile for the types of these tensors.
+        pub fn compute(op: &Op, call: Call) -> Result<(), String> {
+            match op {
+                $(Op::$Op(op) => $file::compute(op, call),)*
+            }
+        }
+    };
+}
+
+operators! {
+    Add => add,
+    GetRows => get_rows,
+    KvMix => kv_mix,
+    KvScores => kv_scores,
+    KvStore => kv_store,
+    MulMat => mul_mat,
+    Reshape => reshape,
+    RmsNorm => rms_norm,
+    Rope => rope,
+    SoftMax => soft_max,
+    Swiglu => swiglu,
+}
+
+/// One operator's tensors.
+pub struct Call<'a> {
+    /// Which kernels to call.
+    pub instructions: Instructions,
+    /// In the operator's order; of an operator that writes into its first input, without that one.
+    pub inputs: Vec<Operand<'a>>,
+    /// Where the result goes.
+    pub output: Target<'a>,
+    /// Shape and type of the result.
+    pub output_type: TensorType,
+}
+
+/// One tensor to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    /// Shape and type.
+    pub ty: TensorType,
+    /// Its cells.
+    pub view: View<'a>,
+}
+
+impl<'a> Operand<'a> {
+    /// The cells of an f32 tensor.
+    pub fn floats(&self) -> Result<&'a [f32], String> {
+        match self.view {
+            View::F32(cells) => Ok(cells),
+            View::F16(_) | View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
+                Err(format!("{} lies in memory that is no activation's", self.ty))
+            }
+        }
+    }
+
+    /// The elements of a small tensor of any floating-point type, as f32.
+    pub fn widened(&self) -> Result<Cow<'a, [f32]>, String> {
+        match self.view {
+            View::F32(cells) => Ok(Cow::Borrowed(cells)),
+            View::F16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
+            View::Bf16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
+            View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => Err(format!("{} is no plain number", self.ty)),
+        }
+    }
+
+    /// The elements of an i32 tensor, each of which must be below `limit`; `what` names them in the message.
+    pub fn indices(&self, what: &str, limit: usize) -> Result<Vec<usize>, String> {
+        let index = |cell: &f32| {
+            let index = cell.to_bits() as i32;
+            let inside = usize::try_from(index).ok().filter(|index| *index < limit);
+            inside.ok_or_else(|| format!("{what} {index} must lie between 0 and {limit}, exclusive"))
+        };
+        self.floats()?.iter().map(index).collect()
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The cells of an f32 result.
+    fn output_floats(output: Target<'a>) -> Result<&'a mut [f32], String> {
+        match output {
+            Target::F32(cells) => Ok(cells),
+            Target::F16(_) => Err("an activation cannot be written to f16".to_owned()),
+        }
+    }
+}
+
+/// Results of f32 arithmetic without sums: what most operators declare.
+const ELEMENTWISE: Profile = Profile::F32;
+
+fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
+    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32 here, not {}", ty.dtype)) }
+}
+
+fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
+    let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
+    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+}
+
+fn expect_cache(what: &str, ty: &TensorType) -> Result<(), String> {
+    let cache = matches!(ty.dtype, DType::F32 | DType::F16);
+    if cache { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
+}
+
+/// Pieces of `work` multiplications or so each that a thread takes at least, so that small tensors wake no other thread.
+fn pieces_min(work: usize) -> usize {
+    const WORK_MIN: usize = 1 << 15;
+    (WORK_MIN / work.max(1)).max(1)
+}

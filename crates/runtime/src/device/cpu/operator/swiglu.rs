@@ -1,0 +1,24 @@
+//! The gated activation of the feed-forward.
+
+use super::{Call, expect_f32, pieces_min};
+use crate::device::cpu::kernel;
+use crate::profile::Profile;
+use rayon::prelude::*;
+use trueup_graph::TensorType;
+use trueup_graph::op::Swiglu;
+
+/// Elements that a thread takes at a time.
+const CHUNK: usize = 1 << 10;
+
+pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_f32("gate and up", &inputs[0])?;
+    Ok(Profile { function_ulp: kernel::EXPONENTIAL_ULP, ..Profile::F32 })
+}
+
+pub fn compute(_: &Swiglu, call: Call) -> Result<(), String> {
+    let (gate, up) = (call.inputs[0].floats()?, call.inputs[1].floats()?);
+    let y = Call::output_floats(call.output)?;
+    let chunks = y.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
+    chunks.with_min_len(pieces_min(4 * CHUNK)).for_each(|(y, (gate, up))| kernel::swiglu(call.instructions, gate, up, y));
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! What the operating system says about the processor and its memory.
+
+use std::fs;
+
+/// The processor's name, or its architecture where the system does not say.
+pub(super) fn name() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    field(&text, "model name").unwrap_or(std::env::consts::ARCH).to_owned()
+}
+
+/// Bytes of memory, all and free, where the system says.
+pub(super) fn memory() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |name| field(&text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024);
+    Some((bytes("MemTotal")?, bytes("MemAvailable")?))
+}
+
+/// The value behind `name` and a colon, in lines such as `MemTotal:   8056584 kB`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn fields_are_found_between_tabs_and_spaces() {
+        let text = "processor\t: 0\nmodel name\t: A Processor @ 2.50GHz\nMemTotal:        8056584 kB\n";
+        assert_eq!(field(text, "model name"), Some("A Processor @ 2.50GHz"));
+        assert_eq!(field(text, "MemTotal"), Some("8056584 kB"));
+        assert_eq!(field(text, "MemFree"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Matrix products, judged by the noise that their declared profile must cause: NUMERICS 2.2 and 2.3.
+
+use super::*;
+use crate::profile::{Accumulator, Activations, Products};
+use trueup_graph::op::MulMat;
+
+const PLAIN: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+const BLOCKS: [DType; 6] = [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
+
+/// Activations as declared: per 32 the scale in f32 and codes rounded half to even.
+fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
+    match activations {
+        Activations::Unchanged => x.iter().map(|x| f64::from(*x)).collect(),
+        Activations::Q8 { .. } => x
+            .chunks(32)
+            .flat_map(|block| {
+                let scale = block.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
+                let code = move |x: &f32| f64::from((x / scale).round_ties_even()) * f64::from(scale);
+                block.iter().map(move |x| if scale == 0.0 { 0.0 } else { code(x) })
+            })
+            .collect(),
+        Activations::F16 | Activations::Bf16 => panic!("no kernel here rounds activations to {activations:?}"),
+    }
+}
+
+/// Errors over their standard deviation, for each element of a product.
+fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64> {
+    let [len, rows, ..] = w.ty.shape.sizes();
+    let inputs = [w.clone(), activation_of(&[len, tokens], x)];
+    let profile = profile(cpu, &MulMat.into(), &inputs);
+    let found = compute(cpu, &MulMat.into(), &inputs);
+    let (weights, x) = (w.exact(), as_declared(x, profile.activations));
+    let per_product = if profile.accumulator == Accumulator::Int32ThenF32 { 32 } else { 1 };
+    let mut errors = Vec::new();
+    for (i, found) in found.into_iter().enumerate() {
+        let (row, token) = (&weights[i % rows * len..][..len], &x[i / rows * len..][..len]);
+        let products: Vec<f64> = row.iter().zip(token).map(|(w, x)| w * x).collect();
+        let products: Vec<f64> = products.chunks(per_product).map(|products| products.iter().sum()).collect();
+        let (sum, squares) = (products.iter().sum::<f64>(), products.iter().map(|p| p * p).sum::<f64>());
+        let lanes = profile.lanes as f64;
+        let terms = if profile.lanes > 1 { products.len() as f64 / lanes + lanes } else { products.len() as f64 };
+        let rounded = if profile.products == Products::Rounded { squares } else { 0.0 };
+        let variance = 0.18 * U * U * (terms / 3.0 * sum * sum + terms / 6.0 * squares + rounded);
+        errors.push((f64::from(found) - sum) / (variance.sqrt() + f64::from(f32::MIN_POSITIVE)));
+    }
+    errors
+}
+
+#[test]
+fn products_stay_within_the_declared_noise() {
+    let cpu = default_cpu();
+    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+        let lens: &[usize] = if dtype.is_quantized() { &[32, 64, 96, 288, 1024] } else { &[1, 31, 33, 257, 1024] };
+        let mut errors = Vec::new();
+        for (seed, len) in lens.iter().enumerate() {
+            for (rows, tokens) in [(1, 1), (7, 2), (31, 3), (33, 4), (100, 5), (257, 1), (9, 9)] {
+                let w = weight(dtype, &[*len, rows], 100 + seed as u64);
+                errors.extend(normalised_errors(&cpu, &w, &numbers(len * tokens, 200 + seed as u64), tokens));
+            }
+        }
+        let worst = errors.iter().fold(0f64, |worst, z| worst.max(z.abs()));
+        let rms = (errors.iter().map(|z| z * z).sum::<f64>() / errors.len() as f64).sqrt();
+        assert!(errors.iter().all(|z| z.is_finite()), "{dtype}: not finite");
+        assert!(worst <= 8.0 && rms <= 1.3, "{dtype}: worst z {worst}, rms z {rms} of {}", errors.len());
+    }
+}
+
+#[test]
+fn outliers_and_zeros_among_activations_stay_within_the_declared_noise() {
+    let cpu = default_cpu();
+    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+        let mut x = numbers(512 * 3, 5);
+        x[..512].fill(0.0);
+        x.iter_mut().skip(515).step_by(97).for_each(|x| *x *= 1e4);
+        let errors = normalised_errors(&cpu, &weight(dtype, &[512, 40], 6), &x, 3);
+        assert!(errors.iter().all(|z| z.abs() <= 8.0), "{dtype}: {errors:?}");
+    }
+}
+
+#[test]
+fn integers_within_exact_range_have_no_error() {
+    let cpu = default_cpu();
+    for dtype in PLAIN {
+        let whole = |len, seed| numbers(len, seed).iter().map(|x| (x * 8.0).round()).collect::<Vec<f32>>();
+        let ty = TensorType::new(dtype, &[257, 33]);
+        let mut bytes = vec![0; ty.bytes()];
+        (dtype.codec().unwrap().encode)(&whole(257 * 33, 1), &mut bytes);
+        let w = Given { ty, bytes, usage: Usage::Weight };
+        let errors = normalised_errors(&cpu, &w, &whole(257 * 5, 2), 5);
+        assert!(errors.iter().all(|z| *z == 0.0), "{dtype}");
+    }
+}
+
+#[test]
+fn the_extreme_codes_of_a_file_do_not_saturate() {
+    let cpu = default_cpu();
+    for (dtype, code) in [(DType::Q8_0, 0x80), (DType::Q8_0, 0x7F), (DType::Q4_0, 0x00), (DType::Q4_0, 0xFF)] {
+        let ty = TensorType::new(dtype, &[64, 9]);
+        let mut bytes = vec![code; ty.bytes()];
+        for block in bytes.chunks_mut(dtype.block_bytes()) {
+            block[..2].copy_from_slice(&half::f16::from_f32(0.5).to_le_bytes());
+        }
+        let w = Given { ty, bytes, usage: Usage::Weight };
+        for sign in [1.0, -1.0] {
+            let errors = normalised_errors(&cpu, &w, &[127.0 * sign; 64], 1);
+            assert!(errors.iter().all(|z| *z == 0.0), "{dtype} {code:#x}: {errors:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_the_result() {
+    let cpu = default_cpu();
+    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut x = numbers(64 * 2, 3);
+            x[64 + 5] = bad;
+            let inputs = [weight(dtype, &[64, 3], 4), activation_of(&[64, 2], &x)];
+            let found = compute(&cpu, &MulMat.into(), &inputs);
+            assert!(found[..3].iter().all(|y| y.is_finite()), "{dtype}: the other token is harmed");
+            assert!(found[3..].iter().all(|y| !y.is_finite()), "{dtype}: {bad} is hidden: {found:?}");
+        }
+    }
+}

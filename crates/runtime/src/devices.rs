@@ -1,0 +1,176 @@
+//! The list of devices: which names there are, what is here, and what is not and why.
+
+use crate::device::cpu::{Cpu, CpuOptions, Isa};
+use crate::device::reference::Reference;
+use crate::device::{About, Device};
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// How a device is opened. Nothing here changes what `ref` computes; `isa` may change what `cpu` does within its declared precision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceOptions {
+    /// Threads that compute; `None` takes as many as the machine has.
+    pub threads: Option<usize>,
+    /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
+    pub isa: Option<String>,
+    /// Whether `cpu` packs weights for its kernels at upload.
+    pub repack: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> DeviceOptions {
+        DeviceOptions { threads: None, isa: None, repack: true }
+    }
+}
+
+/// A kind of device, by the first part of its name.
+struct Kind {
+    name: &'static str,
+    simulated: bool,
+    open: Open,
+}
+
+enum Open {
+    By(fn(&DeviceOptions) -> Result<Arc<dyn Device>>),
+    /// Not in this version; what it would be.
+    Absent(&'static str),
+}
+
+/// All kinds. A new device is one line here.
+const KINDS: [Kind; 6] = [
+    Kind { name: "ref", simulated: false, open: Open::By(open_reference) },
+    Kind { name: "cpu", simulated: false, open: Open::By(open_cpu) },
+    Kind { name: "cuda", simulated: false, open: Open::Absent("NVIDIA cards") },
+    Kind { name: "npu", simulated: false, open: Open::Absent("Ascend cards") },
+    Kind { name: "cuda-sim", simulated: true, open: Open::Absent("the interface of NVIDIA cards, simulated on the processor") },
+    Kind { name: "npu-sim", simulated: true, open: Open::Absent("the interface of Ascend cards, simulated on the processor") },
+];
+
+/// What `trueup devices` says about one kind of device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceReport {
+    /// The name that selects it.
+    pub name: String,
+    /// Whether it can be used here and now.
+    pub available: bool,
+    /// Whether it imitates another machine.
+    pub simulated: bool,
+    /// What it is, or why it cannot be used.
+    pub description: String,
+    /// Bytes of its memory, where it can tell.
+    pub memory_bytes: Option<u64>,
+    /// How many of them are free, where it can tell.
+    pub memory_free_bytes: Option<u64>,
+}
+
+/// Opens the device of that name: `ref`, `cpu`. The error says why others cannot be had.
+pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    let kind_name = name.split([':', '@']).next().unwrap_or_default();
+    // The number of cards belongs to the simulators' names: `npu-simx2`.
+    let matches = |kind: &&Kind| match kind_name.strip_prefix(kind.name) {
+        Some("") => true,
+        Some(rest) => kind.simulated && rest.starts_with('x'),
+        None => false,
+    };
+    let Some(kind) = KINDS.iter().find(matches) else {
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        return Err(Error::Request(format!("there is no device called {}; known are {}", trueup_formats::quote(name), known.join(", "))));
+    };
+    match &kind.open {
+        Open::By(open) if name == kind.name => open(options),
+        Open::By(_) => Err(Error::Request(format!("device {}: there is only one, call it {}", trueup_formats::quote(name), kind.name))),
+        Open::Absent(what) => Err(Error::Device { device: kind.name.to_owned(), problem: absent(what) }),
+    }
+}
+
+/// Every kind of device, whether it can be used or not.
+pub fn list_devices(options: &DeviceOptions) -> Vec<DeviceReport> {
+    let report = |kind: &Kind| match &kind.open {
+        Open::By(open) => match open(options) {
+            Ok(device) => DeviceReport::of(device.about()),
+            Err(error) => DeviceReport::unavailable(kind, error.to_string()),
+        },
+        Open::Absent(what) => DeviceReport::unavailable(kind, absent(what)),
+    };
+    KINDS.iter().map(report).collect()
+}
+
+impl DeviceReport {
+    fn of(about: About) -> DeviceReport {
+        DeviceReport {
+            name: about.name,
+            available: true,
+            simulated: about.simulated,
+            description: about.description,
+            memory_bytes: about.memory.map(|(all, _)| all),
+            memory_free_bytes: about.memory.map(|(_, free)| free),
+        }
+    }
+
+    fn unavailable(kind: &Kind, description: String) -> DeviceReport {
+        DeviceReport {
+            name: kind.name.to_owned(),
+            available: false,
+            simulated: kind.simulated,
+            description,
+            memory_bytes: None,
+            memory_free_bytes: None,
+        }
+    }
+}
+
+fn absent(what: &str) -> String {
+    format!("{what} cannot be used by this version; use cpu")
+}
+
+fn open_reference(options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(Reference::new(options.threads.unwrap_or(0))?))
+}
+
+fn open_cpu(options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    let isa = options.isa.as_deref().map(|name| {
+        let known = || Isa::ALL.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+        let unknown = || Error::Request(format!("there are no kernels for {}; known are {}", trueup_formats::quote(name), known()));
+        Isa::from_name(name).ok_or_else(unknown)
+    });
+    let defaults = CpuOptions::default();
+    let threads = options.threads.unwrap_or(defaults.threads);
+    Ok(Arc::new(Cpu::new(CpuOptions { threads, isa: isa.transpose()?, repack: options.repack })?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_open_what_they_say_and_nothing_else() {
+        let cases = [
+            ("ref", None),
+            ("cpu", None),
+            ("cpu:1", Some("there is only one")),
+            ("cuda:0", Some("cannot be used by this version")),
+            ("npu-sim:910bx2@4GiB", Some("simulated")),
+            ("cuda-simx2", Some("simulated")),
+            ("cudax2", Some("no device called")),
+            ("gpu", Some("known are ref, cpu")),
+        ];
+        let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+        for (name, expected) in cases {
+            match (open_device(name, &options), expected) {
+                (Ok(device), None) => assert_eq!(device.about().name, name),
+                (Err(error), Some(part)) => assert!(error.to_string().contains(part), "{name}: {error}"),
+                (opened, expected) => panic!("{name}: expected {expected:?}, opened: {}", opened.is_ok()),
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_is_reported() {
+        let reports = list_devices(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() });
+        assert_eq!(reports.len(), KINDS.len());
+        assert!(reports.iter().all(|report| !report.simulated || report.description.contains("simulated")));
+        let available: Vec<&str> = reports.iter().filter(|r| r.available).map(|r| r.name.as_str()).collect();
+        assert_eq!(available, ["ref", "cpu"]);
+    }
+}

@@ -1,0 +1,289 @@
+//! A session: sequences of tokens that grow, their KV cache, and the logits behind each token.
+//!
+//! ```text
+//! entries ─ placed (positions, rows, masks) ─ plan of that shape, from the cache or new ─ inputs uploaded ─ executed ─ Logits
+//! ```
+//!
+//! Tokens of several sequences, of different lengths, are computed in one batch: each finds its own sequence in the KV cache by an index, so
+//! a batch gives the same bits as each of its sequences alone. Long prompts are cut into chunks, which changes no bit either.
+
+mod batch;
+mod bound;
+mod options;
+
+use crate::device::{Device, Step, Tensor};
+use crate::error::{Error, Result};
+use crate::host_tensor::HostTensor;
+use crate::model_file::ModelFile;
+use crate::observer::{Observer, Seen};
+use crate::plan::Plan;
+use crate::weights::Weights;
+use batch::PlacedBatch;
+pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
+use bound::{BoundPiece, BoundPlan, Buffers};
+pub use options::SessionOptions;
+use options::Sizes;
+use std::sync::Arc;
+
+/// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
+const PLANS_MAX: usize = 16;
+
+/// The shape of a batch.
+type PlanKey = (usize, usize, usize);
+
+/// Sequences in computation on one model.
+pub struct Session {
+    weights: Arc<Weights>,
+    sizes: Sizes,
+    /// The tokens that each sequence holds.
+    tokens: Vec<Vec<u32>>,
+    buffers: Buffers,
+    /// The most recently used last.
+    plans: Vec<(PlanKey, BoundPlan)>,
+    batches: usize,
+}
+
+/// Logits of the tokens that wanted them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Logits {
+    vocabulary: usize,
+    values: Vec<f64>,
+}
+
+impl Logits {
+    /// How many tokens wanted them.
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.vocabulary
+    }
+
+    /// The logits behind the `index`-th token that wanted them, one for each id.
+    pub fn row(&self, index: usize) -> &[f64] {
+        &self.values[self.vocabulary * index..self.vocabulary * (index + 1)]
+    }
+}
+
+impl Session {
+    /// A session on a model. The weights are uploaded and memory is taken here, so what does not fit fails here.
+    pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
+        let sizes = Sizes::new(&weights, options)?;
+        let tokens = vec![Vec::new(); sizes.sequences];
+        let mut session = Session { weights, sizes, tokens, buffers: Buffers::default(), plans: Vec::new(), batches: 0 };
+        session.bound_plan((1, 1, CAPACITY_UNIT))?;
+        session.weights.model().unchanged()?;
+        Ok(session)
+    }
+
+    /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length` tokens. Nothing is
+    /// allocated or uploaded.
+    pub fn plan(weights: &Weights, options: &SessionOptions, tokens: usize, outputs: usize, length: usize) -> Result<Plan> {
+        let sizes = Sizes::new(weights, options)?;
+        let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT).min(sizes.room);
+        sizes.plan(weights, (tokens, outputs, capacity))
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<ModelFile> {
+        self.weights.model()
+    }
+
+    /// The model on its devices.
+    pub fn weights(&self) -> &Arc<Weights> {
+        &self.weights
+    }
+
+    /// Tokens that each sequence can hold.
+    pub fn context(&self) -> usize {
+        self.sizes.context
+    }
+
+    /// How many sequences there are.
+    pub fn sequences(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Tokens that a sequence holds.
+    pub fn len(&self, sequence: usize) -> usize {
+        self.tokens[sequence].len()
+    }
+
+    /// The tokens that a sequence holds.
+    pub fn tokens(&self, sequence: usize) -> &[u32] {
+        &self.tokens[sequence]
+    }
+
+    /// Whether a sequence holds no token.
+    pub fn is_empty(&self, sequence: usize) -> bool {
+        self.len(sequence) == 0
+    }
+
+    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all.
+    pub fn truncate(&mut self, sequence: usize, len: usize) {
+        self.tokens[sequence].truncate(len);
+    }
+
+    /// Batches computed so far.
+    pub fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the entries.
+    ///
+    /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the context; nothing is
+    /// computed then.
+    pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
+        self.check(entries)?;
+        let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
+        for chunk in entries.chunks(self.sizes.prompt_chunk) {
+            let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
+            logits.values.extend(self.compute_chunk(chunk, observer)?);
+        }
+        Ok(logits)
+    }
+
+    /// Computes one token and forgets it: code, memory and clock speed are then as they will be.
+    pub fn warm_up(&mut self) -> Result<()> {
+        let Some(sequence) = (0..self.sequences()).find(|sequence| self.len(*sequence) < self.context()) else {
+            return Ok(());
+        };
+        let len = self.len(sequence);
+        self.compute(&[Entry { token: 0, sequence, wants_logits: true }], None)?;
+        self.truncate(sequence, len);
+        Ok(())
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        self.tokens.iter().map(Vec::len).collect()
+    }
+
+    fn check(&self, entries: &[Entry]) -> Result<()> {
+        let mut lengths = self.lengths();
+        for entry in entries {
+            let (token, vocabulary) = (entry.token, self.sizes.vocabulary);
+            if token as usize >= vocabulary {
+                return Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {}", vocabulary - 1)));
+            }
+            let Some(length) = lengths.get_mut(entry.sequence) else {
+                let (sequence, count) = (entry.sequence, self.sequences());
+                return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
+            };
+            *length += 1;
+        }
+        match lengths.iter().find(|length| **length > self.context()) {
+            None => Ok(()),
+            Some(length) => Err(Error::Request(format!(
+                "{length} tokens are more than the context of {}; make the context larger or the prompt shorter",
+                self.context()
+            ))),
+        }
+    }
+
+    fn compute_chunk(&mut self, entries: &[Entry], observer: Option<&mut dyn Observer>) -> Result<Vec<f64>> {
+        let batch = PlacedBatch::new(entries, &mut self.lengths());
+        let index = self.bound_plan((batch.tokens.len(), batch.outputs.len(), batch.capacity))?;
+        let bound = &self.plans[index].1;
+        let run = Run { bound, devices: self.weights.devices(), batch: &batch, batches: self.batches };
+        run.upload(self.sizes.room, self.sizes.window)?;
+        run.execute(observer)?;
+        let wanted = entries.iter().any(|entry| entry.wants_logits);
+        let logits = if wanted { run.logits()? } else { Vec::new() };
+        entries.iter().for_each(|entry| self.tokens[entry.sequence].push(entry.token));
+        self.batches += 1;
+        Ok(logits)
+    }
+
+    /// The place of the plan for a shape, which is made when it is not there.
+    fn bound_plan(&mut self, key: PlanKey) -> Result<usize> {
+        if let Some(place) = self.plans.iter().position(|(known, _)| *known == key) {
+            self.plans[place..].rotate_left(1);
+            return Ok(self.plans.len() - 1);
+        }
+        let plan = self.sizes.plan(&self.weights, key)?;
+        if !self.buffers.hold(&plan) {
+            self.plans.clear();
+            self.buffers.grow(&plan, self.weights.devices())?;
+        }
+        if self.plans.len() == PLANS_MAX {
+            self.plans.remove(0);
+        }
+        self.plans.push((key, self.buffers.bind(plan, &self.weights)?));
+        Ok(self.plans.len() - 1)
+    }
+}
+
+/// One batch on its way through a bound plan.
+struct Run<'a> {
+    bound: &'a BoundPlan,
+    devices: &'a [Arc<dyn Device>],
+    batch: &'a PlacedBatch,
+    batches: usize,
+}
+
+impl Run<'_> {
+    fn upload(&self, room: usize, window: Option<usize>) -> Result<()> {
+        for (input, device, tensor) in &self.bound.inputs {
+            self.devices[*device].upload(&self.batch.input_bytes(*input, room, window), tensor)?;
+        }
+        Ok(())
+    }
+
+    fn execute(&self, mut observer: Option<&mut dyn Observer>) -> Result<()> {
+        for piece in &self.bound.pieces {
+            let device = &self.devices[piece.device];
+            for copy in &piece.copies {
+                device.copy(&copy.source, &*self.devices[copy.from], &copy.target)?;
+            }
+            match observer.as_deref_mut() {
+                None => device.execute(&piece.steps)?,
+                Some(observer) => self.execute_observed(piece, observer)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn execute_observed(&self, piece: &BoundPiece, observer: &mut dyn Observer) -> Result<()> {
+        let device = &*self.devices[piece.device];
+        let graph = self.bound.plan.graph();
+        let mut done = 0;
+        for (index, step) in piece.steps.iter().enumerate() {
+            if !observer.wants(&graph.nodes()[step.node]) {
+                continue;
+            }
+            device.execute(&piece.steps[done..index])?;
+            if observer.poisons() && !step.op.is_alias() {
+                poison(device, &step.output)?;
+            }
+            device.execute(std::slice::from_ref(step))?;
+            device.sync()?;
+            observer.saw(&self.seen(step, device))?;
+            done = index + 1;
+        }
+        device.execute(&piece.steps[done..])
+    }
+
+    fn seen<'a>(&'a self, step: &'a Step, device: &'a dyn Device) -> Seen<'a> {
+        Seen {
+            graph: self.bound.plan.graph(),
+            node: step.node,
+            batch: self.batches,
+            planned: &self.bound.plan.nodes()[step.node],
+            device,
+            step,
+            tokens: &self.batch.tokens,
+        }
+    }
+
+    /// The last node's output.
+    fn logits(&self) -> Result<Vec<f64>> {
+        let Some((device, step)) = self.bound.pieces.last().and_then(|piece| Some((piece.device, piece.steps.last()?))) else {
+            return Err(Error::Request("the model's graph is empty".to_owned()));
+        };
+        let mut bytes = vec![0; step.output.ty.bytes()];
+        self.devices[device].download(&step.output, &mut bytes)?;
+        Ok(HostTensor::stored(step.output.ty, bytes).values().into_owned())
+    }
+}
+
+/// Fills a tensor with NaN.
+fn poison(device: &dyn Device, tensor: &Tensor) -> Result<()> {
+    device.upload(&vec![0xFF; tensor.ty.bytes()], tensor)
+}

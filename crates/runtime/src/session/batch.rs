@@ -1,0 +1,125 @@
+//! One batch: tokens with their places, and what the host fills in for them.
+//!
+//! ```text
+//! entries              1 5 9 of sequence 0, then 7 of sequence 1, which holds 3 tokens already
+//! positions            0 1 2   3
+//! rows of the cache    0 1 2   context + 3
+//! mask, token 1        0 0 -inf -inf ...          sees positions 0 and 1 of its own sequence
+//! ```
+
+use trueup_graph::Input;
+
+/// A token to be computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its id.
+    pub token: u32,
+    /// The sequence it continues.
+    pub sequence: usize,
+    /// Whether the logits behind it are wanted.
+    pub wants_logits: bool,
+}
+
+/// A token of a batch and its place in its sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TokenPlace {
+    /// Its id.
+    pub token: u32,
+    /// The sequence it belongs to.
+    pub sequence: usize,
+    /// Its position there, from 0.
+    pub position: usize,
+}
+
+/// Plans are made for multiples of this many positions.
+pub const CAPACITY_UNIT: usize = 64;
+
+/// One batch, placed.
+pub(super) struct PlacedBatch {
+    pub tokens: Vec<TokenPlace>,
+    /// Which tokens' logits are computed; at least one.
+    pub outputs: Vec<usize>,
+    /// Positions of the cache that are looked at.
+    pub capacity: usize,
+}
+
+impl PlacedBatch {
+    /// Places entries behind the tokens that each sequence holds; `lengths` grows with them.
+    pub fn new(entries: &[Entry], lengths: &mut [usize]) -> PlacedBatch {
+        let mut tokens = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let length = &mut lengths[entry.sequence];
+            tokens.push(TokenPlace { token: entry.token, sequence: entry.sequence, position: *length });
+            *length += 1;
+        }
+        let mut outputs: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].wants_logits).collect();
+        if outputs.is_empty() {
+            outputs.push(entries.len() - 1);
+        }
+        let longest = tokens.iter().map(|token| token.position + 1).max().unwrap_or(1);
+        PlacedBatch { tokens, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT) }
+    }
+
+    /// The bytes of one input. `context` is the room of each sequence in the cache, `window` the size of the sliding window.
+    pub fn input_bytes(&self, input: Input, context: usize, window: Option<usize>) -> Vec<u8> {
+        let each = |value: fn(&TokenPlace) -> usize| integers(self.tokens.iter().map(value));
+        match input {
+            Input::Tokens => each(|token| token.token as usize),
+            Input::Positions => each(|token| token.position),
+            Input::Sequences => each(|token| token.sequence),
+            Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
+            Input::OutputRows => integers(self.outputs.iter().copied()),
+            Input::Mask => self.mask(usize::MAX),
+            Input::MaskWindow => self.mask(window.unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// f32 `[capacity, tokens]`: 0 for the `window` positions up to the token's own, else -inf.
+    fn mask(&self, window: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.tokens.len() * self.capacity * size_of::<f32>());
+        for token in &self.tokens {
+            for position in 0..self.capacity {
+                let seen = position <= token.position && token.position - position < window;
+                let value: f32 = if seen { 0.0 } else { f32::NEG_INFINITY };
+                bytes.extend(value.to_le_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Numbers as i32; the session made sure that they fit.
+fn integers(values: impl Iterator<Item = usize>) -> Vec<u8> {
+    values.flat_map(|value| (value as i32).to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(bytes: &[u8]) -> Vec<f32> {
+        bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    #[test]
+    fn tokens_continue_their_sequences() {
+        let entry = |token, sequence| Entry { token, sequence, wants_logits: false };
+        let mut lengths = [0, 63];
+        let batch = PlacedBatch::new(&[entry(1, 0), entry(7, 1), entry(5, 0), entry(8, 1)], &mut lengths);
+        assert_eq!(lengths, [2, 65]);
+        assert_eq!(batch.outputs, [3], "one row is computed even when none is wanted");
+        assert_eq!(batch.capacity, 128);
+        assert_eq!(batch.input_bytes(Input::KvRows, 200, None), integers([0, 263, 1, 264].into_iter()));
+        assert_eq!(batch.input_bytes(Input::Sequences, 200, None), integers([0, 1, 0, 1].into_iter()));
+    }
+
+    #[test]
+    fn masks_show_the_past_and_the_window_less_of_it() {
+        let batch = PlacedBatch::new(&[Entry { token: 1, sequence: 0, wants_logits: true }], &mut [3]);
+        let seen = |bytes: Vec<u8>| (0..64).filter(|j| floats(&bytes)[*j] == 0.0).collect::<Vec<_>>();
+        assert_eq!(seen(batch.input_bytes(Input::Mask, 64, Some(2))), [0, 1, 2, 3]);
+        assert_eq!(seen(batch.input_bytes(Input::MaskWindow, 64, Some(2))), [2, 3]);
+        let masked = floats(&batch.input_bytes(Input::Mask, 64, None))[4];
+        assert_eq!(masked, f32::NEG_INFINITY);
+    }
+}

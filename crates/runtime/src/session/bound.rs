@@ -1,0 +1,131 @@
+//! A plan with its buffers: steps that a device can execute as they are.
+
+use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
+use crate::error::Result;
+use crate::plan::{Place, Plan};
+use crate::weights::Weights;
+use std::collections::HashMap;
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_graph::{Input, Origin, TensorType, ValueId};
+
+/// A plan whose tensors lie in buffers.
+pub(super) struct BoundPlan {
+    pub plan: Plan,
+    pub pieces: Vec<BoundPiece>,
+    /// What the host fills in: which input, on which device, where.
+    pub inputs: Vec<(Input, usize, Tensor)>,
+}
+
+/// Steps that one device executes without a break, and what it needs from others before.
+pub(super) struct BoundPiece {
+    pub device: usize,
+    pub copies: Vec<BoundCopy>,
+    pub steps: Vec<Step>,
+}
+
+/// A tensor that another device computed.
+pub(super) struct BoundCopy {
+    pub from: usize,
+    pub source: Tensor,
+    pub target: Tensor,
+}
+
+/// Buffers that outlive a plan: arenas, which grow, and states.
+#[derive(Default)]
+pub(super) struct Buffers {
+    arenas: HashMap<usize, (usize, Buffer)>,
+    states: HashMap<(usize, String), Tensor>,
+}
+
+impl Buffers {
+    /// Whether all arenas are large enough for a plan.
+    pub fn hold(&self, plan: &Plan) -> bool {
+        (0..plan.devices()).all(|device| self.arena_bytes(device) >= plan.arena_bytes(device))
+    }
+
+    /// Makes arenas large enough. Plans bound before still point to the old ones and must be dropped first.
+    pub fn grow(&mut self, plan: &Plan, devices: &[Arc<dyn Device>]) -> Result<()> {
+        for (index, device) in devices.iter().enumerate() {
+            let bytes = plan.arena_bytes(index).next_multiple_of(ARENA_ALIGN_BYTES);
+            if bytes > self.arena_bytes(index) {
+                self.arenas.remove(&index);
+                let buffer = device.alloc(&TensorType::new(DType::I8, &[bytes]), Usage::Arena)?;
+                self.arenas.insert(index, (bytes, buffer));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every tensor of a plan its place. Arenas must be large enough.
+    pub fn bind(&mut self, plan: Plan, weights: &Weights) -> Result<BoundPlan> {
+        let mut owned: HashMap<(usize, ValueId), Tensor> = HashMap::new();
+        let mut inputs = Vec::new();
+        for device in 0..plan.devices() {
+            for id in plan.held(device) {
+                let value = plan.graph().value(id);
+                let tensor = match value.origin {
+                    Origin::Weight => weights.tensor(device, &value.name, &value.ty)?,
+                    Origin::State => self.state(device, &value.name, &value.ty, weights)?,
+                    Origin::Input(input) => {
+                        let tensor = alloc(&*weights.devices()[device], &value.ty, Usage::Input)?;
+                        inputs.push((input, device, tensor.clone()));
+                        tensor
+                    }
+                    Origin::Node(_) => unreachable!("{} has its place in the arena", value.name),
+                };
+                owned.insert((device, id), tensor);
+            }
+        }
+        let pieces = plan.pieces().iter().map(|piece| self.bind_piece(&plan, piece, &owned)).collect();
+        Ok(BoundPlan { pieces, inputs, plan })
+    }
+
+    fn bind_piece(
+        &self,
+        plan: &Plan,
+        piece: &crate::plan::Piece,
+        owned: &HashMap<(usize, ValueId), Tensor>,
+    ) -> BoundPiece {
+        let tensor = |id: ValueId, device: usize| {
+            let ty = plan.graph().value(id).ty;
+            match plan.place(id, device) {
+                Place::Arena(offset_bytes) => Tensor { buffer: self.arenas[&device].1.clone(), offset_bytes, ty },
+                Place::Own(root) => Tensor { ty, ..owned[&(device, root)].clone() },
+            }
+        };
+        let copy = |(id, from): &(ValueId, usize)| BoundCopy {
+            from: *from,
+            source: tensor(*id, *from),
+            target: tensor(*id, piece.device),
+        };
+        let step = |index: usize| {
+            let node = &plan.graph().nodes()[index];
+            let inputs = node.inputs.iter().map(|input| tensor(*input, piece.device)).collect();
+            Step { node: index, op: node.op.clone(), inputs, output: tensor(node.output, piece.device) }
+        };
+        BoundPiece {
+            device: piece.device,
+            copies: piece.copies.iter().map(copy).collect(),
+            steps: piece.nodes.clone().map(step).collect(),
+        }
+    }
+
+    fn state(&mut self, device: usize, name: &str, ty: &TensorType, weights: &Weights) -> Result<Tensor> {
+        let key = (device, name.to_owned());
+        if let Some(tensor) = self.states.get(&key) {
+            return Ok(tensor.clone());
+        }
+        let tensor = alloc(&*weights.devices()[device], ty, Usage::State)?;
+        self.states.insert(key, tensor.clone());
+        Ok(tensor)
+    }
+
+    fn arena_bytes(&self, device: usize) -> usize {
+        self.arenas.get(&device).map_or(0, |(bytes, _)| *bytes)
+    }
+}
+
+fn alloc(device: &dyn Device, ty: &TensorType, usage: Usage) -> Result<Tensor> {
+    Ok(Tensor { buffer: device.alloc(ty, usage)?, offset_bytes: 0, ty: *ty })
+}

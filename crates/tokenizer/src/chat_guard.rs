@@ -1,0 +1,1 @@
+//! Bounds on what a chat template can build.

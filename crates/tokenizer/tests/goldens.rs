@@ -1,0 +1,118 @@
+//! Every fixture's tokenizer against ids that the transformers library gave.
+
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+use trueup_formats::TokenizerFiles;
+use trueup_formats::gguf::Metadata;
+use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+/// All fixture folders that have goldens.
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        fs::read_dir(fixtures().join("models")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.retain(|folder| folder.join("golden.json").exists());
+    folders.sort();
+    assert!(folders.len() >= 8, "{folders:?}");
+    folders
+}
+
+fn json(path: &Path) -> Option<Value> {
+    fs::read(path).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap())
+}
+
+fn object(path: &Path) -> Option<Map<String, Value>> {
+    json(path).map(|value| value.as_object().unwrap().clone())
+}
+
+fn files(folder: &Path) -> TokenizerFiles {
+    TokenizerFiles {
+        tokenizer_json: fs::read(folder.join("tokenizer.json")).ok(),
+        tokenizer_model: fs::read(folder.join("tokenizer.model")).ok(),
+        tokenizer_config: object(&folder.join("tokenizer_config.json")),
+        special_tokens_map: object(&folder.join("special_tokens_map.json")),
+        added_tokens: object(&folder.join("added_tokens.json")),
+        generation_config: object(&folder.join("generation_config.json")),
+        chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
+        llama2c: None,
+    }
+}
+
+fn model(folder: &Path) -> ModelTokens {
+    let config = object(&folder.join("config.json")).unwrap();
+    let id = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
+    let eos_token_ids = match config.get("eos_token_id") {
+        Some(Value::Array(ids)) => ids.iter().map(id).collect(),
+        Some(Value::Number(number)) => vec![id(&number.clone().into())],
+        _ => Vec::new(),
+    };
+    ModelTokens {
+        vocab_size: config.get("vocab_size").map(|value| usize::try_from(value.as_u64().unwrap()).unwrap()),
+        bos_token_id: config.get("bos_token_id").filter(|value| value.is_u64()).map(id),
+        eos_token_ids,
+        padding_token_id: config.get("pad_token_id").filter(|value| value.is_u64()).map(id),
+    }
+}
+
+fn vocabulary(folder: &Path) -> Vocabulary {
+    Vocabulary::from_files(&files(folder), &model(folder), folder).unwrap()
+}
+
+/// The vocabulary written as GGUF keys and read again.
+fn through_metadata(vocabulary: &Vocabulary) -> Vocabulary {
+    let mut metadata = Metadata::default();
+    vocabulary.write_metadata(&mut metadata).unwrap();
+    Vocabulary::from_metadata(&metadata, Path::new("written.gguf")).unwrap()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
+}
+
+/// What one text gives that it should not.
+fn faults(tokenizer: &Tokenizer, case: &Value) -> Vec<String> {
+    let text = case["text"].as_str().unwrap();
+    let mut faults = Vec::new();
+    for (key, add_special) in [("ids", true), ("ids_no_special", false)] {
+        let (expected, found) = (ids(&case[key]), tokenizer.encode(text, add_special).unwrap());
+        if found != expected {
+            faults.push(format!("{key} of {text:?}: expected {expected:?}, found {found:?}"));
+        }
+    }
+    for (key, skip_special) in [("decoded", false), ("decoded_skip_special", true)] {
+        let expected = case[key].as_str().unwrap();
+        let found = tokenizer.decode(&ids(&case["ids"]), skip_special);
+        if String::from_utf8_lossy(&found) != expected {
+            faults.push(format!("{key} of {text:?}: expected {expected:?}, found {:?}", String::from_utf8_lossy(&found)));
+        }
+        let mut stream = tokenizer.stream(skip_special, true);
+        let mut streamed: String = ids(&case["ids"]).into_iter().map(|id| stream.push(id)).collect();
+        streamed.push_str(&stream.finish());
+        if streamed != expected {
+            faults.push(format!("streamed {key} of {text:?}: expected {expected:?}, found {streamed:?}"));
+        }
+    }
+    faults
+}
+
+#[test]
+fn ids_and_texts_of_every_fixture() {
+    let mut all = Vec::new();
+    for folder in folders() {
+        let golden = json(&folder.join("golden.json")).unwrap();
+        let from_files = vocabulary(&folder);
+        let from_keys = through_metadata(&from_files);
+        for (way, vocabulary) in [("files", from_files), ("GGUF keys", from_keys)] {
+            let tokenizer = Tokenizer::new(vocabulary).unwrap();
+            let cases = golden["texts"].as_array().unwrap();
+            assert!(cases.len() >= 20, "{folder:?} has {} texts", cases.len());
+            let prefix = format!("{}, {way}", folder.file_name().unwrap().display());
+            all.extend(cases.iter().flat_map(|case| faults(&tokenizer, case)).map(|fault| format!("{prefix}: {fault}")));
+        }
+    }
+    assert!(all.is_empty(), "{} faults\n{}", all.len(), all.join("\n"));
+}

@@ -1,0 +1,174 @@
+//! What each operator's result should be, element by element, and how far off rounding may put it. One file per operator.
+//!
+//! ```text
+//!   inputs as the device had them ──f64──▶ R0 exact ─┐
+//!                profile ──as declared──▶ R1, sigma, B ├─▶ Tally of the device's result ──▶ Statistics
+//! ```
+//!
+//! Nothing here shares code with a device or with the oracle but the decode rule of a block. Work is cut into pieces that do not depend on
+//! the number of threads, and their statistics are merged in order: a report is the same for any number.
+
+mod add;
+mod angles;
+mod dot;
+mod get_rows;
+mod kv_mix;
+mod kv_scores;
+mod kv_store;
+mod mul_mat;
+mod reshape;
+mod rms_norm;
+mod rope;
+mod soft_max;
+mod swiglu;
+
+use crate::operand::Operand;
+use crate::precision::Precision;
+use crate::statistics::{Expected, Statistics, Tally};
+use crate::verdict::Gate;
+use rayon::prelude::*;
+use trueup_graph::{Op, TensorType};
+use trueup_runtime::profile::{Accumulator, Activations, Profile};
+
+/// One node's computation in one step, as it is to be judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// What was computed.
+    pub op: &'a Op,
+    /// The inputs as the device had them, in the operator's order. For `kv_store` the first is the cache before.
+    pub inputs: &'a [Operand<'a>],
+    /// What the device declares about it.
+    pub profile: &'a Profile,
+    /// The device's result.
+    pub output: Operand<'a>,
+    /// The free-running reference's result, element for element; for `kv_store` that of its input rows.
+    pub reference: Option<&'a [f64]>,
+    /// The step of the run; 0 is the prompt.
+    pub step: usize,
+}
+
+/// Compares the result with both references, element by element.
+pub fn judge(case: &Case) -> Statistics {
+    match case.op {
+        Op::Add(_) => add::judge(case),
+        Op::GetRows(_) => get_rows::judge(case),
+        Op::KvMix(mix) => kv_mix::judge(mix, case),
+        Op::KvScores(_) => kv_scores::judge(case),
+        Op::KvStore(_) => kv_store::judge(case),
+        Op::MulMat(_) => mul_mat::judge(case),
+        Op::Reshape(_) => reshape::judge(case),
+        Op::RmsNorm(norm) => rms_norm::judge(norm, case),
+        Op::Rope(rope) => rope::judge(rope, case),
+        Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
+        Op::Swiglu(_) => swiglu::judge(case),
+    }
+}
+
+/// How results of the operator are judged.
+pub fn gate(op: &Op) -> Gate {
+    match op {
+        Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
+        Op::Add(_) | Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => Gate::Bound,
+        Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
+    }
+}
+
+/// Whether the profile declares a rounding beyond f32 that shows in results of this operator.
+pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
+    let sums = match op {
+        Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
+            profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
+        }
+        Op::Add(_) | Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
+        Op::SoftMax(_) | Op::Swiglu(_) => false,
+    };
+    sums || Precision::of(output.dtype).unit > Precision::F32.unit
+}
+
+/// Pieces that one thread takes at a time.
+const PIECE: usize = 16;
+
+/// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
+fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
+    let device = case.output.all();
+    let tally = Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference);
+    let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
+        .into_par_iter()
+        .map(|piece| {
+            let mut tally = tally.beside();
+            for strip in piece * PIECE..((piece + 1) * PIECE).min(strips) {
+                judge(strip, &mut tally);
+            }
+            tally.finish()
+        })
+        .collect();
+    let mut all = Statistics::default();
+    for piece in &pieces {
+        all.merge(piece);
+    }
+    all
+}
+
+/// What elementwise arithmetic and norms are computed in.
+fn arithmetic(profile: &Profile) -> Precision {
+    match profile.accumulator {
+        Accumulator::F64 => Precision::F64,
+        Accumulator::F32 | Accumulator::Int32ThenF32 => Precision::F32,
+        Accumulator::F16 => Precision::F16,
+    }
+}
+
+/// A result of few roundings: `error` is what arithmetic in f32 or better may cause, to which storing the result adds half a unit in its
+/// last place; one whole unit is allowed. The verifier's own f64 arithmetic counts as much as an f64 device's.
+fn within(case: &Case, exact: f64, error: f64) -> Expected {
+    let output = Precision::of(case.output.ty.dtype);
+    let own = 16.0 * Precision::F64.unit * exact.abs();
+    let stored = if output.unit > arithmetic(case.profile).unit { output.ulp(exact) } else { 0.0 };
+    let coarse = error.max(stored) + 2.0 * Precision::BF16.unit * exact.abs();
+    Expected::within(exact, error + stored + own, coarse)
+}
+
+/// The sequence of the KV cache that a token belongs to; an index below zero is no sequence and counts as the first.
+fn sequence(sequences: &Operand, token: usize) -> usize {
+    usize::try_from(sequences.indices()[token]).unwrap_or(0)
+}
+
+/// Half of what functions are declared to be off, relative, in units of `u`: an error of one unit in the last place is up to `2 u`.
+fn function_error(profile: &Profile) -> f64 {
+    2.0 * f64::from(profile.function_ulp)
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use trueup_blocks::DType;
+
+    /// Numbers of both signs, f32, the same for one seed.
+    pub fn numbers(len: usize, seed: u64) -> Vec<f64> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        (0..len).map(|_| f64::from(((next() + next() + next()) * 2.0 - 3.0) as f32)).collect()
+    }
+
+    /// `f32` with these sizes.
+    pub fn f32_type(sizes: &[usize]) -> TensorType {
+        TensorType::new(DType::F32, sizes)
+    }
+
+    /// Judges a result of type f32.
+    pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
+        let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
+        let output = Operand::numbers(op.infer(&types).unwrap(), result);
+        judge(&Case { op, inputs, profile, output, reference: None, step: 0 })
+    }
+
+    /// Whether the result passes.
+    pub fn passes(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> bool {
+        gate(op).verdict(&judged(op, inputs, profile, result), false).passes()
+    }
+}

@@ -1,0 +1,96 @@
+//! A dot product as declared: its exact value, the noise of its accumulation, what bounds it.
+
+use crate::precision::{Precision, ROUNDING_VARIANCE};
+use crate::statistics::Expected;
+use crate::sum::Sum;
+use trueup_runtime::profile::{Accumulator, Activations, Products, Profile};
+
+/// How a device sums products.
+#[derive(Clone, Copy, Debug)]
+pub struct Accumulation {
+    precision: Precision,
+    output: Precision,
+    lanes: usize,
+    /// Blocks are summed in integers; each block's product is rounded once or twice more.
+    blocks: bool,
+    products_rounded: bool,
+    /// Variance of the declared rounding of an activation, relative to its square.
+    activation_variance: f64,
+    /// Decoding a weight rounds it to f32.
+    weights_rounded: bool,
+}
+
+impl Accumulation {
+    /// The declared accumulation with results stored as `output`.
+    pub fn new(profile: &Profile, output: Precision, weights_rounded: bool) -> Accumulation {
+        let unit = match profile.activations {
+            Activations::Unchanged | Activations::Q8 { .. } => 0.0,
+            Activations::F16 => Precision::F16.unit,
+            Activations::Bf16 => Precision::BF16.unit,
+        };
+        let precision = super::arithmetic(profile);
+        Accumulation {
+            precision,
+            output,
+            lanes: profile.lanes.max(1),
+            blocks: profile.accumulator == Accumulator::Int32ThenF32,
+            products_rounded: profile.products == Products::Rounded,
+            activation_variance: ROUNDING_VARIANCE * unit * unit,
+            weights_rounded: weights_rounded && precision != Precision::F64,
+        }
+    }
+
+    /// Whether products are those of blocks, exact inside.
+    pub fn blocks(&self) -> bool {
+        self.blocks
+    }
+
+    /// Partial sums side by side.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// What a result should be whose products as declared sum up to `sum` and whose exact value is `exact`. `absolute` is the sum of
+    /// the absolute element products, at least that of `sum`.
+    pub fn expected(&self, sum: &Sum, exact: f64, absolute: f64, loss: &Loss) -> Expected {
+        let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
+        let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
+        let products = usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
+        variance += products as f64 * sum.product_variance(self.precision);
+        let (own, own_bound) = self.own_error(sum);
+        variance += own;
+        let mut bound = Sum { absolute, ..*sum }.hard_bound(self.precision, products + self.lanes) + own_bound;
+        if self.output.unit > self.precision.unit {
+            variance += self.output.variance(sum.value);
+            bound += self.output.ulp(sum.value);
+        }
+        let loss_variance = loss.variance + self.activation_variance * sum.squares;
+        Expected {
+            exact,
+            declared: sum.value,
+            sigma: variance.sqrt(),
+            sigma_exact: (variance + loss_variance).sqrt(),
+            bound: bound + loss.ties,
+            ties: loss.ties,
+            coarse: 2.0 * Precision::BF16.unit * absolute + loss.coarse,
+        }
+    }
+
+    /// Variance and bound of the verifier's own f64 sum, and of results below the smallest normal number.
+    fn own_error(&self, sum: &Sum) -> (f64, f64) {
+        let tiny = if sum.absolute > 0.0 { self.precision.normal_min * self.precision.unit } else { 0.0 };
+        let variance = sum.chain_variance(Precision::F64, 1, sum.terms) + 2.0 * sum.product_variance(Precision::F64);
+        (variance + tiny * tiny, sum.hard_bound(Precision::F64, 2) + tiny)
+    }
+}
+
+/// What the declared rounding of activations costs one result.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loss {
+    /// Variance around the exact value.
+    pub variance: f64,
+    /// How far ties may move the result as declared.
+    pub ties: f64,
+    /// How far activations of one bit less may move it.
+    pub coarse: f64,
+}

@@ -1,0 +1,111 @@
+//! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + mask`: relative `u (|s - max| + 4 + lambda sqrt(0.18 n / 3))`
+//! (NUMERICS 2.4). A masked element is exactly 0.
+
+use super::{Case, arithmetic, function_error, in_strips, within};
+use crate::precision::{LAMBDA, ROUNDING_VARIANCE};
+use crate::statistics::{Expected, Statistics};
+use trueup_graph::op::SoftMax;
+
+pub(super) fn judge(soft_max: &SoftMax, case: &Case) -> Statistics {
+    let [x, mask] = case.inputs else { return Statistics::default() };
+    let [len, tokens, ..] = x.ty.shape.sizes();
+    in_strips(case, x.ty.shape.rows(), |row, tally| {
+        let (mut scores, mut masks) = (Vec::new(), Vec::new());
+        let scores = x.row(row, &mut scores);
+        let masks = mask.row(row % tokens, &mut masks);
+        // What a masked score is does not matter, not even whether it was computed.
+        let arguments: Vec<f64> = scores
+            .iter()
+            .zip(masks)
+            .map(|(x, mask)| if *mask == f64::NEG_INFINITY { *mask } else { f64::from(soft_max.scale) * x + mask })
+            .collect();
+        for (column, expected) in row_expected(case, soft_max.scale, &arguments).iter().enumerate() {
+            tally.add(row * len + column, expected);
+        }
+    })
+}
+
+/// What one row of results should be.
+fn row_expected(case: &Case, scale: f32, arguments: &[f64]) -> Vec<Expected> {
+    let precision = arithmetic(case.profile);
+    let largest = arguments.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let masked = |argument: &f64| *argument == f64::NEG_INFINITY;
+    let exponentials: Vec<f64> =
+        arguments.iter().map(|argument| if masked(argument) { 0.0 } else { (argument - largest).exp() }).collect();
+    let sum = exponentials.iter().fold(0.0, |sum, exponential| sum + exponential);
+    let terms = arguments.iter().filter(|argument| !masked(argument)).count();
+    let lanes = case.profile.lanes.max(1);
+    let walk = LAMBDA * (ROUNDING_VARIANCE * (terms.div_ceil(lanes) + lanes.min(terms)) as f64 / 3.0).sqrt();
+    // Numerator and sum each hold the function's error; the rest is the division or a product with a reciprocal.
+    let functions = (2.0 * function_error(case.profile) + 2.0).max(4.0);
+    let scaling = if is_power_of_two(scale) { 0.0 } else { 1.0 };
+    let products = exponentials.iter().zip(arguments).filter(|(exponential, _)| **exponential > 0.0);
+    let scaled = products.map(|(exponential, argument)| exponential * argument.abs()).sum::<f64>() / sum;
+    arguments
+        .iter()
+        .zip(&exponentials)
+        .map(|(argument, exponential)| {
+            if masked(argument) {
+                return Expected::same(0.0, 0.0);
+            }
+            let exact = exponential / sum;
+            let units = (argument - largest).abs() + scaling * (argument.abs() + scaled) + functions + walk;
+            within(case, exact, precision.unit * units * exact + precision.normal_min)
+        })
+        .collect()
+}
+
+/// Whether multiplying by it rounds nothing.
+fn is_power_of_two(scale: f32) -> bool {
+    scale.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bound::testing::{f32_type, numbers, passes};
+    use crate::operand::Operand;
+    use trueup_graph::{Op, op::SoftMax};
+    use trueup_runtime::profile::Profile;
+
+    const LEN: usize = 70;
+
+    fn softened(x: &[f64], mask: &[f64]) -> Vec<f64> {
+        let mut all = Vec::new();
+        for (row, x) in x.chunks(LEN).enumerate() {
+            let mask = &mask[row % 2 * LEN..][..LEN];
+            let scores: Vec<f32> = x.iter().zip(mask).map(|(x, mask)| 0.3f32 * *x as f32 + *mask as f32).collect();
+            let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let exponentials: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
+            let sum: f32 = exponentials.iter().sum();
+            all.extend(exponentials.iter().map(|exponential| f64::from(exponential / sum)));
+        }
+        all
+    }
+
+    #[test]
+    fn f32_soft_max_passes_and_one_without_its_mask_does_not() {
+        let x: Vec<f64> = numbers(LEN * 2 * 3, 11).into_iter().map(|x| f64::from((x * 9.0) as f32)).collect();
+        let mut mask = vec![0.0; LEN * 2];
+        mask[50..LEN].fill(f64::NEG_INFINITY);
+        mask[LEN + 51..].fill(f64::NEG_INFINITY);
+        let inputs = [Operand::numbers(f32_type(&[LEN, 2, 3]), &x), Operand::numbers(f32_type(&[LEN, 2]), &mask)];
+        let op = Op::SoftMax(SoftMax { scale: 0.3 });
+        let profile = Profile { function_ulp: 1.0, ..Profile::F32 };
+        let right = softened(&x, &mask);
+        assert!(passes(&op, &inputs, &profile, &right));
+        assert!(!passes(&op, &inputs, &profile, &softened(&x, &[0.0; LEN * 2])));
+        let mut leak = right;
+        leak[60] = 1e-30;
+        assert!(!passes(&op, &inputs, &profile, &leak), "a masked position is exactly 0");
+    }
+
+    #[test]
+    fn a_row_that_is_all_masked_is_all_zero() {
+        let mask = vec![f64::NEG_INFINITY; LEN];
+        let x = numbers(LEN, 12);
+        let inputs = [Operand::numbers(f32_type(&[LEN, 1, 1]), &x), Operand::numbers(f32_type(&[LEN, 1]), &mask)];
+        let op = Op::SoftMax(SoftMax { scale: 0.5 });
+        assert!(passes(&op, &inputs, &Profile::F32, &[0.0; LEN]));
+        assert!(!passes(&op, &inputs, &Profile::F32, &[f64::NAN; LEN]));
+    }
+}

@@ -1,0 +1,226 @@
+//! From statistics to one of eight verdicts (NUMERICS 4 and 5).
+//!
+//! ```text
+//!   never written ──▶ structural bug      NaN, Inf ──▶ NaN/Inf          first what is no number,
+//!   worst element beyond its gate? rms beyond its gate?                 then the worst element, then averages
+//!     ├─ no:  equal ▶ exact    lossless ▶ rounding    declared rounding of inputs ▶ declared loss
+//!     └─ yes: spread like rounding, and small enough for some precision ▶ undeclared precision, else structural bug
+//! ```
+
+use crate::precision::LAMBDA;
+use crate::statistics::Statistics;
+use serde::Serialize;
+use std::fmt;
+
+/// What is said about a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Bit for bit what it should be.
+    Exact,
+    /// Different by rounding as declared.
+    Rounding,
+    /// Different from the exact result by the loss that the device declares, and by nothing else.
+    DeclaredLoss,
+    /// Not looked at.
+    Unchecked,
+    /// Looked at without an answer: the inputs were not numbers already.
+    Inconclusive,
+    /// Less exact than declared, in the way that rounding is.
+    UndeclaredPrecision,
+    /// Wrong in a way that no rounding is.
+    StructuralBug,
+    /// NaN or infinite where the reference is a number.
+    NotFinite,
+}
+
+impl Verdict {
+    /// All verdicts, from good to bad.
+    pub const ALL: [Verdict; 8] = [
+        Verdict::Exact,
+        Verdict::Rounding,
+        Verdict::DeclaredLoss,
+        Verdict::Unchecked,
+        Verdict::Inconclusive,
+        Verdict::UndeclaredPrecision,
+        Verdict::StructuralBug,
+        Verdict::NotFinite,
+    ];
+
+    /// Whether the node is as it should be.
+    pub fn passes(self) -> bool {
+        match self {
+            Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => true,
+            Verdict::Unchecked | Verdict::Inconclusive => false,
+            Verdict::UndeclaredPrecision | Verdict::StructuralBug | Verdict::NotFinite => false,
+        }
+    }
+
+    /// Whether the node is proved not to be what it should be.
+    pub fn fails(self) -> bool {
+        match self {
+            Verdict::UndeclaredPrecision | Verdict::StructuralBug | Verdict::NotFinite => true,
+            Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => false,
+            Verdict::Unchecked | Verdict::Inconclusive => false,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Exact => "exact",
+            Verdict::Rounding => "rounding",
+            Verdict::DeclaredLoss => "declared loss",
+            Verdict::Unchecked => "unchecked",
+            Verdict::Inconclusive => "inconclusive",
+            Verdict::UndeclaredPrecision => "undeclared precision",
+            Verdict::StructuralBug => "structural bug",
+            Verdict::NotFinite => "NaN/Inf",
+        })
+    }
+}
+
+/// How an operator's results are judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    /// Bit for bit: nothing is computed.
+    Bits,
+    /// Each element within its bound: few roundings, each bounded.
+    Bound,
+    /// `|z| <= 8` for each element, and the rms of z as noise has it: sums of many roundings.
+    Noise,
+}
+
+/// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
+const RMS_MAX: f64 = 1.3;
+
+impl Gate {
+    /// The verdict on what was seen. `loss` says whether the declared profile rounds inputs or results beyond f32.
+    pub fn verdict(self, statistics: &Statistics, loss: bool) -> Verdict {
+        let broken = &statistics.broken;
+        if statistics.elements == 0 {
+            Verdict::Unchecked
+        } else if broken.nan + broken.infinite > 0 {
+            Verdict::NotFinite
+        } else if broken.unwritten > 0 {
+            Verdict::StructuralBug
+        } else if !self.holds(statistics) {
+            failure(self, statistics)
+        } else if broken.undefined > 0 {
+            Verdict::Inconclusive
+        } else if loss || broken.range_exceeded > 0 {
+            Verdict::DeclaredLoss
+        } else if statistics.equal == statistics.elements {
+            Verdict::Exact
+        } else {
+            Verdict::Rounding
+        }
+    }
+
+    /// Whether the worst element and the averages are within the gate.
+    fn holds(self, statistics: &Statistics) -> bool {
+        match self {
+            Gate::Bits | Gate::Bound => worst_z(statistics) <= LAMBDA,
+            Gate::Noise => {
+                worst_z(statistics) <= LAMBDA
+                    && statistics.rms_z() <= rms_max(statistics)
+                    && statistics.rms_z_exact() <= rms_max(statistics) * statistics.rms_loss().max(1.0)
+            }
+        }
+    }
+}
+
+fn worst_z(statistics: &Statistics) -> f64 {
+    statistics.worst_z.map_or(0.0, |worst| worst.ratio)
+}
+
+/// The largest rms of z that noise can have: in `n` elements the mean square of pure noise spreads by `sqrt(2 / n)` around 1.
+fn rms_max(statistics: &Statistics) -> f64 {
+    let spread = (2.0 / statistics.noisy().max(1) as f64).sqrt();
+    (1.0 + LAMBDA * spread).max(RMS_MAX * RMS_MAX).sqrt()
+}
+
+/// Rounding is spread over all elements and is bounded by the coarsest precision; anything else is another kind of error.
+fn failure(gate: Gate, statistics: &Statistics) -> Verdict {
+    let spread = worst_z(statistics) <= LAMBDA * statistics.rms_z();
+    let rounding = gate != Gate::Bits && statistics.worst_coarse <= 1.0 && spread;
+    if rounding { Verdict::UndeclaredPrecision } else { Verdict::StructuralBug }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::precision::Precision;
+    use crate::statistics::{Expected, Tally};
+
+    fn judged(gate: Gate, loss: bool, results: &[f64], expected: &[Expected]) -> Verdict {
+        let mut tally = Tally::new(0, Precision::F32, results, None);
+        for (index, expected) in expected.iter().enumerate() {
+            tally.add(index, expected);
+        }
+        gate.verdict(&tally.finish(), loss)
+    }
+
+    fn noise(exact: f64) -> Expected {
+        Expected {
+            exact,
+            declared: 0.0,
+            sigma: 1.0,
+            sigma_exact: 100.0,
+            bound: 50.0,
+            ties: 0.0,
+            coarse: 1000.0,
+        }
+    }
+
+    #[test]
+    fn one_table_of_cases() {
+        let same = Expected::same(1.0, 1.0);
+        let near = Expected::within(1.0, 0.5, 2.0);
+        let mut lost_row = vec![0.0; 500];
+        lost_row[7] = 900.0;
+        let undefined = Expected::same(f64::NAN, f64::NAN);
+        let cases = [
+            ("nothing looked at", Gate::Bits, false, vec![], vec![], Verdict::Unchecked),
+            ("equal", Gate::Bits, false, vec![1.0], vec![same], Verdict::Exact),
+            ("equal to a rounded input", Gate::Bits, true, vec![1.0], vec![same], Verdict::DeclaredLoss),
+            ("one bit off a copy", Gate::Bits, false, vec![1.0 + f64::EPSILON], vec![same], Verdict::StructuralBug),
+            ("inside the bound", Gate::Bound, false, vec![1.5], vec![near], Verdict::Rounding),
+            ("outside the bound", Gate::Bound, false, vec![1.6], vec![near], Verdict::UndeclaredPrecision),
+            ("far outside the bound", Gate::Bound, false, vec![4.0], vec![near], Verdict::StructuralBug),
+            ("noise", Gate::Noise, false, vec![0.9; 500], vec![noise(0.0); 500], Verdict::Rounding),
+            ("too much noise", Gate::Noise, false, vec![1.4; 500], vec![noise(0.0); 500], Verdict::UndeclaredPrecision),
+            ("one row lost", Gate::Noise, false, lost_row, vec![noise(0.0); 500], Verdict::StructuralBug),
+            ("NaN", Gate::Noise, false, vec![f64::NAN], vec![noise(0.0)], Verdict::NotFinite),
+            ("unwritten", Gate::Bound, false, vec![crate::operand::UNWRITTEN], vec![near], Verdict::StructuralBug),
+            ("inputs no numbers", Gate::Bound, false, vec![f64::NAN], vec![undefined], Verdict::Inconclusive),
+        ];
+        for (name, gate, loss, results, expected, verdict) in cases {
+            assert_eq!(judged(gate, loss, &results, &expected), verdict, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_exact_reference_gates_the_loss_that_was_not_declared() {
+        // R1 agrees by chance of a wrong emulation; R0 is 1.5 sigma away everywhere.
+        let far = Expected { declared: 0.0, ..noise(150.0) };
+        assert!(judged(Gate::Noise, true, &[0.0; 500], &[far; 500]).passes(), "the declared loss is as far from R0");
+        let near = Expected { declared: 0.0, sigma: 50.0, ..noise(0.0) };
+        assert!(!judged(Gate::Noise, true, &[140.0; 500], &[near; 500]).passes());
+    }
+
+    #[test]
+    fn few_elements_may_spread_more() {
+        assert!(judged(Gate::Noise, false, &[1.5; 9], &[noise(0.0); 9]).passes());
+        assert!(!judged(Gate::Noise, false, &[1.5; 900], &[noise(0.0); 900]).passes());
+    }
+
+    #[test]
+    fn verdicts_are_ordered_from_good_to_bad() {
+        assert!(Verdict::ALL.is_sorted());
+        assert_eq!(Verdict::ALL.iter().filter(|verdict| verdict.passes()).count(), 3);
+        assert_eq!(Verdict::ALL.iter().filter(|verdict| verdict.fails()).count(), 3);
+    }
+}
