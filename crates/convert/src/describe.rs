@@ -36,8 +36,7 @@ pub(crate) fn describe(
         notes
             .push("llama.attention.sliding_window is written; programs that ignore it attend to everything".to_owned());
     }
-    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary());
-    let vocabulary = Vocabulary::from_files(source.tokenizer(), &tokens, source.path())?;
+    let vocabulary = vocabulary_of(source, mapping)?;
     notes.extend_from_slice(vocabulary.notes());
     notes.extend(vocabulary.write_metadata(&mut metadata)?);
     for change in overrides {
@@ -47,6 +46,19 @@ pub(crate) fn describe(
     Model::from_gguf(&metadata, tensors, source.path())?;
     Vocabulary::from_metadata(&metadata, source.path())?;
     Ok((metadata, notes))
+}
+
+/// The vocabulary of a checkpoint that is to be converted.
+///
+/// # Errors
+/// What [`Mapping::new`] refuses, and a tokenizer that cannot be read.
+pub fn vocabulary(source: &dyn Checkpoint) -> Result<Vocabulary> {
+    vocabulary_of(source, &Mapping::new(source)?)
+}
+
+fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
+    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary());
+    Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }
 
 /// The name of the folder or file, without its extension.

@@ -19,6 +19,7 @@ mod report;
 mod stream;
 
 pub use check::{Agreement, TensorCheck, check};
+pub use describe::vocabulary;
 pub use mapping::{MappedTensor, Mapping};
 pub use overrides::{Override, OverrideError};
 pub use permute::{restore_rope_rows, sort_rope_rows};

@@ -5,8 +5,8 @@
 //!             sync ── inputs unchanged? ── rename over NAME ── sync the folder
 //! ```
 //!
-//! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process left behind
-//! has no lock any more and is removed by the next writer of the same name.
+//! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process
+//! left behind has no lock any more and is removed by the next writer of the same name.
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;
@@ -31,7 +31,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ use tempfile::NamedTempFile;
 /// Random characters in the name of a partial file.
 const RANDOM_CHARS: usize = 8;
 
-/// Longest part of the output's name that its partial file repeats, so that both are valid names (255 bytes on most systems).
+/// Longest part of the output's name that its partial file repeats, so that both are valid names (255 bytes on most
+/// systems).
 const NAME_BYTES_MAX: usize = 200;
 
 /// Attempts to get a partial file that no other process has just taken for a stale one.
@@ -85,7 +86,9 @@ impl AtomicFile {
         }
         match rustix::fs::fallocate(self.file(), FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file().set_len(bytes).map_err(|error| self.fault(error, bytes)),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.file().set_len(bytes).map_err(|error| self.fault(error, bytes))
+            }
             Err(errno) => Err(self.fault(errno.into(), bytes)),
         }
     }
@@ -107,8 +110,8 @@ impl AtomicFile {
         AtomicFile::commit_all(vec![self])
     }
 
-    /// Makes several files appear: all are complete on the disk before the first gets its name, and the first of the list gets
-    /// its name last, since it is the one that leads to the others.
+    /// Makes several files appear: all are complete on the disk before the first gets its name, and the first of the
+    /// list gets its name last, since it is the one that leads to the others.
     pub fn commit_all(files: Vec<AtomicFile>) -> Result<()> {
         for file in &files {
             file.file().sync_all().map_err(|error| file.fault(error, 0))?;
@@ -122,7 +125,8 @@ impl AtomicFile {
             partial.persist(&path).map_err(|error| write_error(&path, &folder, error.error, 0))?;
             let synced = File::open(&folder).and_then(|folder| folder.sync_all());
             // Some file systems cannot sync a folder; the rename is done all the same.
-            synced.or_else(|error| if error.kind() == io::ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
+            synced
+                .or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
                 .map_err(|error| write_error(&path, &folder, error, 0))?;
         }
         Ok(())
@@ -150,23 +154,29 @@ fn len(bytes: &[u8]) -> u64 {
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     let Ok(facts) = std::fs::metadata(path) else { return Ok(()) };
     if !facts.is_file() {
-        return Err(Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("name a file"));
+        return Err(
+            Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("name a file")
+        );
     }
     if inputs.iter().any(|input| input.is_same_file(&facts)) {
-        return Err(Error::new(path, "the output is the same file as an input").help("choose another name for the output"));
+        return Err(
+            Error::new(path, "the output is the same file as an input").help("choose another name for the output")
+        );
     }
     Ok(())
 }
 
 /// `.NAME.`, from the last part of the path.
 fn partial_prefix(path: &Path) -> Result<OsString> {
-    let name = path.file_name().ok_or_else(|| Error::new(path, "expected the name of a file, found none").help("name a file"))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| Error::new(path, "expected the name of a file, found none").help("name a file"))?;
     let kept = name.as_bytes().get(..NAME_BYTES_MAX).unwrap_or(name.as_bytes());
     Ok(OsString::from_vec([b".", kept, b"."].concat()))
 }
 
-/// A new locked file. A file without its lock may be taken for a stale one and removed between its creation and its locking:
-/// it then has no name any more and another is made.
+/// A new locked file. A file without its lock may be taken for a stale one and removed between its creation and its
+/// locking: it then has no name any more and another is made.
 fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(NamedTempFile, LivePartial)> {
     for _ in 0..CREATE_ATTEMPTS {
         let create = || {
@@ -179,8 +189,8 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
                 .tempfile_in(folder)
         };
         let (partial, live) = live::create(create).map_err(|error| write_error(path, folder, error, 0))?;
-        // Held for a moment by a process that looks for stale files. On a file system without locks, writers of the same name are
-        // told apart by their random parts alone.
+        // Held for a moment by a process that looks for stale files. On a file system without locks, writers of the
+        // same name are told apart by their random parts alone.
         if rustix::fs::flock(partial.as_file(), FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             continue;
         }
@@ -189,15 +199,15 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
             return Ok((partial, live));
         }
     }
-    Err(Error::new(path, "its partial file was removed by another process again and again").help("stop the other process"))
+    Err(Error::new(path, "its partial file was removed by another process again and again")
+        .help("stop the other process"))
 }
 
 /// What a failed write means, with the numbers that help; `bytes` is what it needed, or 0.
 fn write_error(path: &Path, folder: &Path, error: io::Error, bytes: u64) -> Error {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let needed = if bytes > 0 { format!("{bytes} bytes needed, ") } else { String::new() };
-    match errno {
-        Some(Errno::NOSPC | Errno::DQUOT) => {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             let available = rustix::fs::statvfs(folder).map_or_else(
                 |_| "an unknown number".to_owned(),
                 |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
@@ -205,13 +215,18 @@ fn write_error(path: &Path, folder: &Path, error: io::Error, bytes: u64) -> Erro
             Error::new(path, format!("no space left on the disk: {needed}{available} bytes available"))
                 .help("make room or write to another disk; the old file, if any, is as it was")
         }
-        Some(Errno::ROFS) => {
+        ErrorKind::ReadOnlyFilesystem => {
             Error::new(path, "cannot be written: the file system is read-only").help("write to another folder")
         }
-        Some(Errno::FBIG) => Error::new(path, format!("cannot be written: {needed}more than a file may have here"))
-            .help("raise the limit (ulimit -f), use another file system, or split the file"),
-        Some(Errno::IO) => Error::new(path, "cannot be written: the disk reported an input/output error")
-            .help("check the disk; the old file, if any, is as it was"),
+        ErrorKind::FileTooLarge => {
+            Error::new(path, format!("cannot be written: {needed}more than a file may have here"))
+                .help("raise the limit (ulimit -f), use another file system, or split the file")
+        }
+        // No kind of its own.
+        _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+            Error::new(path, "cannot be written: the disk reported an input/output error")
+                .help("check the disk; the old file, if any, is as it was")
+        }
         _ => Error::new(path, format!("cannot be written: {error}")),
     }
 }

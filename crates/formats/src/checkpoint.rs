@@ -28,14 +28,16 @@ pub trait Checkpoint: Send + Sync {
     /// All tensors, in the order of the file.
     fn tensors(&self) -> &[TensorInfo];
 
-    /// Fills `out` with the bytes of tensor number `tensor` from byte `offset` on, as its `dtype` says. The range must lie
-    /// inside the tensor and both ends on element boundaries; anything else panics, since the caller knows the size.
+    /// Fills `out` with the bytes of tensor number `tensor` from byte `offset` on, as its `dtype` says. The range must
+    /// lie inside the tensor and both ends on element boundaries; anything else panics, since the caller knows the
+    /// size.
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// Fails when an input file changed since it was opened, by size, time or inode: its bytes are then a mixture.
     fn unchanged(&self) -> Result<()>;
 
-    /// The files that were opened, for [`AtomicFile::create`](crate::AtomicFile::create): an output may be none of them.
+    /// The files that were opened, for [`AtomicFile::create`](crate::AtomicFile::create): an output may be none of
+    /// them.
     fn sources(&self) -> Vec<&SourceFile> {
         Vec::new()
     }
@@ -55,8 +57,8 @@ pub enum Description<'a> {
 pub struct TensorInfo {
     /// Its name in the checkpoint.
     pub name: String,
-    /// Sizes, innermost first: a matrix with `rows` outputs of `columns` inputs is `[columns, rows]`. One to four of them; a
-    /// scalar is `[1]`.
+    /// Sizes, innermost first: a matrix with `rows` outputs of `columns` inputs is `[columns, rows]`. One to four of
+    /// them; a scalar is `[1]`.
     pub shape: Vec<u64>,
     /// What `read` delivers.
     pub dtype: DType,
@@ -89,7 +91,8 @@ pub(crate) fn range_to_read(range: &Range<u64>, offset: u64, len: usize) -> u64 
     start.unwrap_or(range.end)
 }
 
-/// The files beside the weights that say how text becomes tokens. Contents are bounded and parsed by the tokenizer crate.
+/// The files beside the weights that say how text becomes tokens. Contents are bounded and parsed by the tokenizer
+/// crate.
 #[derive(Clone, Default, Debug)]
 pub struct TokenizerFiles {
     /// `tokenizer.json` of the tokenizers library.
@@ -114,9 +117,9 @@ pub struct TokenizerFiles {
 pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 
 impl TokenizerFiles {
-    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, else llama2.c's structure, which needs to
-    /// know the number of tokens. The other vocabularies are dropped, the rest stays.
-    pub(crate) fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
+    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, else llama2.c's structure, which
+    /// needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
+    pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.llama2c) = (None, None, None);
         match path.extension().and_then(|extension| extension.to_str()) {

@@ -1,14 +1,15 @@
 //! GGUF files: one header that is validated once, and tensors after it.
 //!
 //! ```text
-//! "GGUF" | version u32 | tensors u64 | keys u64 | (key, type u32, value) ... | (name, dims, type, offset) ... | pad | data
+//! "GGUF" | version u32 | tensors u64 | keys u64
+//!   | (key, type u32, value) ... | (name, dimensions, type, offset) ... | pad | data
 //!
 //! text:  length u64, bytes                 array: type u32, count u64, items
 //! data:  starts at the next multiple of the alignment; offsets of tensors count from there
 //! ```
 //!
-//! Versions 2 and 3, little-endian, in one file or split (`NAME-00001-of-00003.gguf`). There are two faces on an open file:
-//! [`Gguf`] reads by place, [`MappedGguf`] maps. [`GgufWriter`] writes version 3.
+//! Versions 2 and 3, little-endian, in one file or split (`NAME-00001-of-00003.gguf`). There are two faces on an open
+//! file: [`Gguf`] reads by place, [`MappedGguf`] maps. [`GgufWriter`] writes version 3.
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;

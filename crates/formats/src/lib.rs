@@ -9,9 +9,9 @@
 //! named arrays ── write_safetensors() ────┴── AtomicFile ── path
 //! ```
 //!
-//! Everything is checked once, when a file is opened: sizes against the file's length, names against each other, every byte
-//! against a second owner. Afterwards only input and output can fail. No size from a file is trusted before the file is known
-//! to hold it, and no thread is started here.
+//! Everything is checked once, when a file is opened: sizes against the file's length, names against each other, every
+//! byte against a second owner. Afterwards only input and output can fail. No size from a file is trusted before the
+//! file is known to hold it, and no thread is started here.
 
 #![cfg_attr(
     not(test),

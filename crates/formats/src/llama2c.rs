@@ -1,14 +1,14 @@
 //! The `.bin` files of llama2.c, versions 0, 1 and 2, with their `tokenizer.bin`.
 //!
 //! ```text
-//! v0  7 x i32 | f32 tensors in the order of v0, with two tables of rope angles        a negative vocabulary: own output matrix
+//! v0  7 x i32 | f32 tensors in the order of v0, with two tables of rope angles; negative vocabulary: own output matrix
 //! v1  "24ka" 1 7 x i32 shared u8 0.. | f32 tensors                                    header of 256 bytes
 //! v2  "24ka" 2 7 x i32 shared u8 group i32 0.. | f32 norms | per matrix: i8 values, f32 scales
 //! ```
 //!
-//! Every tensor is read as f32: in version 2 element `i` of a matrix is `values[i] * scales[i / group]`, with groups running over
-//! the flattened matrix. Names are those of the original Llama checkpoints; queries and keys are in that layout too (rope on
-//! neighbouring pairs), so they need no permutation for GGUF.
+//! Every tensor is read as f32: in version 2 element `i` of a matrix is `values[i] * scales[i / group]`, with groups
+//! running over the flattened matrix. Names are those of the original Llama checkpoints; queries and keys are in that
+//! layout too (rope on neighbouring pairs), so they need no permutation for GGUF.
 
 mod header;
 mod layout;
@@ -51,8 +51,8 @@ pub struct Llama2c {
 }
 
 impl Llama2c {
-    /// Opens a model with its tokenizer: `tokenizer` names a `tokenizer.bin`, `tokenizer.model` or `tokenizer.json`; without it
-    /// the `tokenizer.bin` beside the model is taken when there is one.
+    /// Opens a model with its tokenizer: `tokenizer` names a `tokenizer.bin`, `tokenizer.model` or `tokenizer.json`;
+    /// without it the `tokenizer.bin` beside the model is taken when there is one.
     pub fn open(path: impl AsRef<Path>, tokenizer: Option<&Path>) -> Result<Llama2c> {
         let path = path.as_ref();
         let source = SourceFile::open(path)?;
@@ -104,7 +104,9 @@ impl Checkpoint for Llama2c {
     }
 
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
-        let Some(place) = self.places.get(tensor) else { unreachable!("tensor number {tensor} of {}", self.places.len()) };
+        let Some(place) = self.places.get(tensor) else {
+            unreachable!("tensor number {tensor} of {}", self.places.len())
+        };
         match place {
             Place::Plain { bytes } => self.source.read_at(range_to_read(bytes, offset, out.len()), out),
             Place::Grouped { values, scales, group } => {

@@ -5,8 +5,8 @@
 //!                    ^position            ^end
 //! ```
 //!
-//! A reader never passes its end. Every count that a file claims goes through [`Reader::count`] before memory is asked for: the
-//! items must fit between the position and the end at their smallest size.
+//! A reader never passes its end. Every count that a file claims goes through [`Reader::count`] before memory is asked
+//! for: the items must fit between the position and the end at their smallest size.
 
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
@@ -19,6 +19,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(crate) struct Reader<'a> {
     source: &'a SourceFile,
     position: u64,
+    /// Where the item that was read last starts; errors about its value name it.
+    item: u64,
     end: u64,
     buffer: Vec<u8>,
     /// Next unread byte of `buffer`.
@@ -28,7 +30,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// A reader over the first `bytes_max` bytes of a file, or all of it when it is shorter.
     pub fn new(source: &'a SourceFile, bytes_max: u64) -> Reader<'a> {
-        Reader { source, position: 0, end: source.bytes().min(bytes_max), buffer: Vec::new(), buffer_next: 0 }
+        Reader { source, position: 0, item: 0, end: source.bytes().min(bytes_max), buffer: Vec::new(), buffer_next: 0 }
     }
 
     /// Where the next byte stands in the file.
@@ -41,18 +43,22 @@ impl<'a> Reader<'a> {
         self.end.saturating_sub(self.position)
     }
 
-    /// An error at the current position.
+    /// An error about the item that was read last.
     pub fn error(&self, what: &dyn Display, problem: impl Into<String>) -> Error {
-        Error::new(self.source.path(), problem).at(format!("{what} at byte {}", self.position))
+        Error::new(self.source.path(), problem).at(format!("{what} at byte {}", self.item))
     }
 
-    /// A number of items that the file claims, once it is known that they can be there: `count * bytes_min <= remaining`.
+    /// A number of items that the file claims, once it is known that they can be there: `count * bytes_min <=
+    /// remaining`.
     pub fn count(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Result<usize> {
         let remaining = self.remaining();
         let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= remaining);
         usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| {
-            self.error(what, format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left"))
-                .help("the file is damaged or cut short")
+            self.error(
+                what,
+                format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left"),
+            )
+            .help("the file is damaged or cut short")
         })
     }
 
@@ -92,17 +98,16 @@ impl<'a> Reader<'a> {
 
     /// `count` bytes of UTF-8.
     pub fn text(&mut self, count: u64, what: &dyn Display) -> Result<String> {
-        let start = self.position;
         String::from_utf8(self.bytes(count, what)?).map_err(|error| {
             let shown = quote(&String::from_utf8_lossy(error.as_bytes()));
-            Error::new(self.source.path(), format!("expected UTF-8 text, found other bytes: \"{shown}\""))
-                .at(format!("{what} at byte {start}"))
+            self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
         })
     }
 
     /// Copies the next bytes into `out`, through the buffer when they are few.
     fn fill(&mut self, out: &mut [u8], what: &dyn Display) -> Result<()> {
         let count = u64::try_from(out.len()).unwrap_or(u64::MAX);
+        self.item = self.position;
         if count > self.remaining() {
             let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
             return Err(self.error(what, problem).help("the file is damaged or cut short"));

@@ -3,11 +3,12 @@
 //! ```text
 //! config.json                      hyper-parameters
 //! model.safetensors                all tensors, or
-//! model.safetensors.index.json     {"weight_map": {"NAME": "model-00001-of-00002.safetensors", ..}} and the files it names
+//! model.safetensors.index.json     {"weight_map": {"NAME": "FILE.safetensors", ..}} and the files it names
 //! tokenizer.json, tokenizer.model, tokenizer_config.json, ...
 //! ```
 //!
-//! The index and the files must agree on every tensor. Links to regular files are followed: the download cache is made of them.
+//! The index and the files must agree on every tensor. Links to regular files are followed: the download cache is made
+//! of them.
 
 mod file;
 mod index;
@@ -41,8 +42,8 @@ pub struct SafetensorsDir {
 }
 
 impl SafetensorsDir {
-    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. A file that the folder's
-    /// index names stands for the folder.
+    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. A file that the
+    /// folder's index names stands for the folder.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsDir> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -50,7 +51,8 @@ impl SafetensorsDir {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
+        let name = name
+            .ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
         SafetensorsDir::open_files(path, folder, Some(name))
     }
 
@@ -91,8 +93,8 @@ impl SafetensorsDir {
         &self.config
     }
 
-    /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c with as many
-    /// tokens as the configuration says.
+    /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c
+    /// with as many tokens as the configuration says.
     pub fn replace_tokenizer(&mut self, path: &Path) -> Result<()> {
         let vocabulary = self.config.get("vocab_size").and_then(serde_json::Value::as_u64);
         let source = self.tokenizer.replace(path, vocabulary)?;

@@ -8,7 +8,7 @@
 //! let logits = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 //! write_safetensors(&path, &[SafetensorsArray::f32("p0_logits", &[3, 2], &logits)], &[], &[])?;
 //! assert_eq!(SafetensorsFile::open(&path)?.tensors()[0].shape, [3, 2]);
-//! # Ok::<(), trueup_formats::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use crate::atomic_file::AtomicFile;
@@ -62,7 +62,8 @@ pub fn write_safetensors(
     check_unique(path, arrays.iter().map(|array| array.name.as_str()))?;
     let header = header(path, arrays, metadata)?;
     let header_bytes = u64::try_from(header.len()).unwrap_or(u64::MAX);
-    let bytes = arrays.iter().try_fold(header_bytes, |sum, array| sum.checked_add(u64::try_from(array.bytes.len()).ok()?));
+    let bytes =
+        arrays.iter().try_fold(header_bytes, |sum, array| sum.checked_add(u64::try_from(array.bytes.len()).ok()?));
     let bytes = bytes.ok_or_else(|| Error::new(path, "the file would pass 2^64 bytes"))?;
     let mut file = AtomicFile::create(path, inputs)?;
     file.preallocate(bytes)?;
@@ -77,13 +78,15 @@ pub fn write_safetensors(
 fn header(path: &Path, arrays: &[SafetensorsArray<'_>], metadata: &[(String, String)]) -> Result<Vec<u8>> {
     let mut header = Map::new();
     if !metadata.is_empty() {
-        let texts: Map<String, Value> = metadata.iter().map(|(key, text)| (key.clone(), text.as_str().into())).collect();
+        let texts: Map<String, Value> =
+            metadata.iter().map(|(key, text)| (key.clone(), text.as_str().into())).collect();
         header.insert("__metadata__".to_owned(), texts.into());
     }
     let mut start = 0_usize;
     for array in arrays {
         let end = start.saturating_add(array.bytes.len());
-        let entry = info(array, (start, end)).and_then(|info| serde_json::to_value(info).map_err(|error| error.to_string()));
+        let entry =
+            info(array, (start, end)).and_then(|info| serde_json::to_value(info).map_err(|error| error.to_string()));
         let entry = entry.map_err(|problem| Error::new(path, problem).at(format!("tensor {}", quote(&array.name))))?;
         header.insert(array.name.clone(), entry);
         start = end;

@@ -31,11 +31,13 @@ pub struct FileStamp {
 }
 
 impl SourceFile {
-    /// Opens a regular file, through links. Directories, pipes, sockets and devices are refused without waiting for them.
+    /// Opens a regular file, through links. Directories, pipes, sockets and devices are refused without waiting for
+    /// them.
     pub fn open(path: impl AsRef<Path>) -> Result<SourceFile> {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let descriptor = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno.into()))?;
+        let descriptor =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno.into()))?;
         let file = File::from(descriptor);
         let facts = file.metadata().map_err(|error| open_error(path, error))?;
         if !facts.is_file() {
@@ -70,9 +72,12 @@ impl SourceFile {
         self.file.read_exact_at(out, offset).map_err(|error| {
             let place = format!("{} bytes from byte {offset}", out.len());
             if error.kind() == std::io::ErrorKind::UnexpectedEof {
-                Error::new(self.path(), format!("the file had {} bytes when it was opened and is shorter now", self.bytes()))
-                    .at(place)
-                    .help("do not change a model while it is read")
+                Error::new(
+                    self.path(),
+                    format!("the file had {} bytes when it was opened and is shorter now", self.bytes()),
+                )
+                .at(place)
+                .help("do not change a model while it is read")
             } else {
                 Error::new(self.path(), format!("cannot be read: {error}")).at(place)
             }
@@ -82,7 +87,10 @@ impl SourceFile {
     /// The whole file, when it has at most `bytes_max` bytes.
     pub fn read_all(&self, bytes_max: u64) -> Result<Vec<u8>> {
         let size = usize::try_from(self.bytes()).ok().filter(|_| self.bytes() <= bytes_max).ok_or_else(|| {
-            Error::new(self.path(), format!("expected at most {bytes_max} bytes for this kind of file, found {}", self.bytes()))
+            Error::new(
+                self.path(),
+                format!("expected at most {bytes_max} bytes for this kind of file, found {}", self.bytes()),
+            )
         })?;
         let mut bytes = vec![0; size];
         self.read_at(0, &mut bytes)?;

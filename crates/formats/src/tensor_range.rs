@@ -1,4 +1,5 @@
-//! Where a tensor's bytes stand in a file: one function for every format, and the check that no byte belongs to two tensors.
+//! Where a tensor's bytes stand in a file: one function for every format, and the check that no byte belongs to two
+//! tensors.
 
 use crate::error::{Error, Result, quote};
 use std::collections::HashSet;
@@ -9,7 +10,8 @@ use trueup_blocks::DType;
 /// Dimensions that a tensor can have.
 pub const DIMENSIONS_MAX: usize = 4;
 
-/// Bytes of a tensor; `shape` innermost first, a size may be 0. `Err` says why there is no such tensor, as the end of a sentence about it.
+/// Bytes of a tensor; `shape` innermost first, a size may be 0. `Err` says why there is no such tensor, as the end of a
+/// sentence about it.
 ///
 /// `bytes = shape[0] / block length * block bytes * shape[1] * ...`
 pub fn tensor_bytes(shape: &[u64], dtype: DType) -> std::result::Result<u64, String> {

@@ -56,7 +56,8 @@ fn two_writers_of_one_name_do_not_mix() {
 fn stale_partial_files_of_the_same_name_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let stale = [".out.aB3dE6gH.partial", ".out.abcdefgh.partial"];
-    let others = [".out.bin.abcdefgh.partial", ".out.abcdefg.partial", ".out.abcdef-h.partial", ".tuo.abcdefgh.partial"];
+    let others =
+        [".out.bin.abcdefgh.partial", ".out.abcdefg.partial", ".out.abcdef-h.partial", ".tuo.abcdefgh.partial"];
     stale.iter().chain(&others).for_each(|name| drop(write(folder.path(), name, b"")));
     std::os::unix::fs::symlink("nowhere", folder.path().join(".out.linklink.partial")).unwrap();
     drop(AtomicFile::create(folder.path().join("out"), &[]).unwrap());
@@ -95,7 +96,7 @@ fn an_input_that_changed_stops_the_commit() {
     let output = write(folder.path(), "out", b"old");
     let mut file = AtomicFile::create(&output, &[&input]).unwrap();
     file.write_all(b"new").unwrap();
-    write(folder.path(), "in", b"inputs");
+    std::fs::write(folder.path().join("in"), b"inputs").unwrap();
     let error = file.commit().unwrap_err().to_string();
     assert!(error.contains("/in: ") && error.contains("had 5 bytes and has 6"), "{error}");
     assert_eq!(std::fs::read(&output).unwrap(), b"old");

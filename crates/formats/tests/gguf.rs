@@ -40,7 +40,12 @@ fn golden_metadata() -> Metadata {
 }
 
 /// Writes a model whole, tensor after tensor.
-fn write_model(path: &Path, metadata: &Metadata, tensors: &[(TensorInfo, Vec<u8>)], split: Option<u64>) -> Vec<std::path::PathBuf> {
+fn write_model(
+    path: &Path,
+    metadata: &Metadata,
+    tensors: &[(TensorInfo, Vec<u8>)],
+    split: Option<u64>,
+) -> Vec<std::path::PathBuf> {
     let infos: Vec<TensorInfo> = tensors.iter().map(|(info, _)| info.clone()).collect();
     let writer = GgufWriter::create(GgufPlan::new(path, metadata, &infos, split).unwrap(), &[]).unwrap();
     for (number, (_, bytes)) in tensors.iter().enumerate() {
@@ -212,8 +217,7 @@ fn tensors_are_written_in_any_order_from_several_threads() {
     }
     let model = Gguf::open(&paths[0]).unwrap();
     for (number, info) in infos.iter().enumerate() {
-        let expected: Vec<u8> =
-            (0..info.bytes / 100).flat_map(|chunk| [number as u8 + chunk as u8; 100]).collect();
+        let expected: Vec<u8> = (0..info.bytes / 100).flat_map(|chunk| [number as u8 + chunk as u8; 100]).collect();
         assert!(read(&model, number) == expected, "{}", info.name);
     }
 }

@@ -18,7 +18,11 @@ fn file_bytes(header: &str, data: usize) -> Vec<u8> {
 /// A folder with a configuration and one small file for each of `files`: name, and names of its tensors.
 fn model_folder(files: &[(&str, &[&str])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "config.json", br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2, "vocab_size": 2}"#);
+    write(
+        folder.path(),
+        "config.json",
+        br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2, "vocab_size": 2}"#,
+    );
     for (name, tensors) in files {
         let arrays: Vec<_> = tensors.iter().map(|name| SafetensorsArray::f32(*name, &[2], &[1.0, 2.0])).collect();
         write_safetensors(folder.path().join(name), &arrays, &[], &[]).unwrap();
@@ -34,7 +38,8 @@ fn write_index(folder: &Path, weight_map: serde_json::Value) -> PathBuf {
 fn the_python_packages_file_is_read() {
     let file = SafetensorsFile::open(golden("arrays.safetensors")).unwrap();
     assert_eq!(file.metadata(), [("format".to_owned(), "np".to_owned())]);
-    let facts: Vec<_> = file.tensors().iter().map(|info| (info.name.as_str(), info.shape.clone(), info.dtype)).collect();
+    let facts: Vec<_> =
+        file.tensors().iter().map(|info| (info.name.as_str(), info.shape.clone(), info.dtype)).collect();
     let expected = [("scalar", vec![1], DType::I64), ("matrix", vec![3, 2], DType::F32), ("half", vec![4], DType::F16)];
     assert_eq!(facts, expected);
     let mut matrix = [0; 8];
@@ -46,15 +51,24 @@ fn the_python_packages_file_is_read() {
 fn the_python_packages_bytes_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("arrays.safetensors");
-    let scalar = SafetensorsArray { name: "scalar".into(), shape: vec![1], dtype: DType::I64, bytes: 7_i64.to_le_bytes().to_vec().into() };
+    let scalar = SafetensorsArray {
+        name: "scalar".into(),
+        shape: vec![1],
+        dtype: DType::I64,
+        bytes: 7_i64.to_le_bytes().to_vec().into(),
+    };
     let matrix = SafetensorsArray::f32("matrix", &[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     let half = [0x0000_u16, 0x3c00, 0x4000, 0x4200].map(u16::to_le_bytes).concat();
     let half = SafetensorsArray { name: "half".into(), shape: vec![4], dtype: DType::F16, bytes: half.into() };
     write_safetensors(&path, &[scalar, matrix, half], &[("format".into(), "np".into())], &[]).unwrap();
     // A scalar is `[1]` here and `[]` there; one space less of padding.
-    let expected = String::from_utf8_lossy(&std::fs::read(golden("arrays.safetensors")).unwrap()).replace("\"shape\":[],", "\"shape\":[1],");
+    let expected = String::from_utf8_lossy(&std::fs::read(golden("arrays.safetensors")).unwrap())
+        .replace("\"shape\":[],", "\"shape\":[1],");
     let written = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
-    assert_eq!(written.split_once('{').unwrap().1.replace(' ', ""), expected.split_once('{').unwrap().1.replace(' ', ""));
+    assert_eq!(
+        written.split_once('{').unwrap().1.replace(' ', ""),
+        expected.split_once('{').unwrap().1.replace(' ', "")
+    );
     assert_eq!(SafetensorsFile::open(&path).unwrap().tensors().len(), 3);
 }
 
@@ -140,21 +154,61 @@ const LIES: [(&str, &str, usize, &[&str]); 18] = [
     ("no object", "[1]", 0, &["header, line 1", "object of tensors"]),
     ("no JSON", "{\"a\": ", 0, &["header, line 1"]),
     ("text after it", "{} x", 0, &["header, line 1", "trailing"]),
-    ("name twice", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 4, &["header", "twice"]),
-    ("field twice", r#"{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 4, &["header", "duplicate field"]),
+    (
+        "name twice",
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#,
+        4,
+        &["header", "twice"],
+    ),
+    (
+        "field twice",
+        r#"{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#,
+        4,
+        &["header", "duplicate field"],
+    ),
     ("text twice", r#"{"__metadata__":{"k":"1","k":"2"}}"#, 0, &["header", "\"k\" is there twice"]),
     ("no shape", r#"{"a":{"dtype":"F32","data_offsets":[0,4]}}"#, 4, &["header", "missing field"]),
     ("negative", r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, 4, &["header", "-1"]),
     ("one offset", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}"#, 4, &["header"]),
     ("reversed", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#, 8, &["tensor a", "found bytes 4 to 0"]),
-    ("wrong size", r#"{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,8]}}"#, 8, &["tensor a", "expected 6 bytes", "0 to 8"]),
+    (
+        "wrong size",
+        r#"{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,8]}}"#,
+        8,
+        &["tensor a", "expected 6 bytes", "0 to 8"],
+    ),
     ("past the end", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 4, &["tensor a", "cut short"]),
-    ("overflow", r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#, 0, &["tensor a", "below 2^63"]),
-    ("far offset", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#, 4, &["tensor a", "inside the file"]),
-    ("overlap", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8, &["tensor b", "overlap"]),
-    ("gap", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8, &["before tensor a", "belong to no tensor"]),
+    (
+        "overflow",
+        r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#,
+        0,
+        &["tensor a", "below 2^63"],
+    ),
+    (
+        "far offset",
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#,
+        4,
+        &["tensor a", "inside the file"],
+    ),
+    (
+        "overlap",
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#,
+        8,
+        &["tensor b", "overlap"],
+    ),
+    (
+        "gap",
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#,
+        8,
+        &["before tensor a", "belong to no tensor"],
+    ),
     ("more bytes", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 8, &["after the last tensor"]),
-    ("5 dimensions", r#"{"a":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[0,4]}}"#, 4, &["tensor a", "1 to 4 dimensions, found 5"]),
+    (
+        "5 dimensions",
+        r#"{"a":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[0,4]}}"#,
+        4,
+        &["tensor a", "1 to 4 dimensions, found 5"],
+    ),
 ];
 
 #[test]
@@ -168,14 +222,16 @@ fn every_lie_is_refused_with_its_place() {
     let sizes: [(&str, u64, &[&str]); 4] = [
         ("2^64 - 1", u64::MAX, &["size of the header", "18446744073709551615"]),
         ("65 MiB", 65 << 20, &["size of the header", "at most 67108864"]),
-        ("one too many", 3, &["header at byte 8", "3 items", "2 bytes are left"]),
+        ("one too many", 3, &["header at byte 0", "3 items", "2 bytes are left"]),
         ("0", 0, &["header, line 1"]),
     ];
     for (case, size, fragments) in sizes {
         let path = write(folder.path(), "lie.safetensors", &[&size.to_le_bytes()[..], b"{}"].concat());
         faults.refused(case, SafetensorsFile::open(path), "lie.safetensors", fragments);
     }
-    let names: Vec<String> = (0..12).map(|i| format!(r#""t{i}":{{"dtype":"F8_E4M3","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1)).collect();
+    let names: Vec<String> = (0..12)
+        .map(|i| format!(r#""t{i}":{{"dtype":"F8_E4M3","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1))
+        .collect();
     let path = write(folder.path(), "lie.safetensors", &file_bytes(&format!("{{{}}}", names.join(",")), 12));
     let types = SafetensorsFile::open(path).map_err(|error| error.at("x"));
     faults.refused("types", types, "lie.safetensors", &["t0 (F8_E4M3)", "and 2 more", "bfloat16"]);
@@ -212,7 +268,13 @@ fn an_index_must_agree_with_its_files() {
     let index = "model.safetensors.index.json";
     let folder = model_folder(&[("a.safetensors", &["x", "y"]), ("b.safetensors", &["z", "x"])]);
     write_index(folder.path(), json!({"x": "a.safetensors", "y": "b.safetensors", "w": "b.safetensors"}));
-    let fragments = ["weight_map", "y is in a.safetensors, not in b.safetensors", "z of b.safetensors", "x of b.safetensors", "w is not in b.safetensors"];
+    let fragments = [
+        "weight_map",
+        "y is in a.safetensors, not in b.safetensors",
+        "z of b.safetensors",
+        "x of b.safetensors",
+        "w is not in b.safetensors",
+    ];
     faults.refused("all at once", SafetensorsDir::open(folder.path()), index, &fragments);
     write_index(folder.path(), json!({"x": "c.safetensors"}));
     faults.refused("missing file", SafetensorsDir::open(folder.path()), "c.safetensors", &[]);

@@ -7,24 +7,28 @@
 //! Templates come with the model, so they are hostile until proven otherwise: they run without any input or output, with
 //! bounded steps, depth, text and output. What is refused is refused with a sentence.
 
-use crate::chat_guard;
+use crate::chat_guard::{self, Budget};
 use crate::vocabulary::Vocabulary;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
-use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value};
-use serde::Serialize;
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
 use std::path::{Path, PathBuf};
 use trueup_formats::{Error, Result, quote};
 
 /// Steps that one rendering may take.
-const FUEL: u64 = 2_000_000;
+const FUEL: u64 = 500_000;
+/// Bytes and values that one rendering may build, and so many more for each byte of the conversation.
+const BUDGET: u64 = 1 << 20;
+const BUDGET_PER_BYTE: u64 = 64;
 /// Depth of loops, macros and blocks within each other.
 const DEPTH_MAX: usize = 128;
+/// Widest indentation of JSON, in spaces.
+const INDENT_MAX: usize = 16;
 /// Longest template, in bytes.
 const SOURCE_BYTES_MAX: usize = 256 * 1024;
 
 /// One turn of a conversation.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
@@ -35,6 +39,7 @@ pub struct Message {
 /// A compiled chat template.
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    budget: Budget,
     path: PathBuf,
     bos: String,
     eos: String,
@@ -60,18 +65,24 @@ impl ChatTemplate {
             return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are read", source.len())));
         }
         let guarded = chat_guard::guard(source).map_err(fail)?;
-        let mut environment = environment().map_err(|problem| fail(one_sentence(&problem)))?;
+        let budget = Budget::default();
+        let mut environment = environment(&budget).map_err(|problem| fail(one_sentence(&problem)))?;
         environment.add_template_owned(NAME, guarded).map_err(|problem| fail(one_sentence(&problem)))?;
-        Ok(ChatTemplate { environment, path: path.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
+        Ok(ChatTemplate { environment, budget, path: path.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
     /// The text of a conversation; with `add_generation_prompt` it ends where the answer begins. Special tokens stand in it as
     /// text, so it is encoded without adding any.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         let fail = |problem: JinjaError| Error::new(&self.path, one_sentence(&problem)).at(NAME);
-        chat_guard::begin();
+        let bytes = messages.iter().map(|message| message.content.len().saturating_add(message.role.len()));
+        let bytes = u64::try_from(bytes.sum::<usize>()).unwrap_or(u64::MAX);
+        self.budget.fill(BUDGET.saturating_add(bytes.saturating_mul(BUDGET_PER_BYTE)));
+        let turns = messages.iter().map(|turn| {
+            Value::from_iter([("role", Value::from(turn.role.as_str())), ("content", Value::from(turn.content.as_str()))])
+        });
         let context = minijinja::context! {
-            messages,
+            messages => turns.collect::<Value>(),
             add_generation_prompt,
             bos_token => self.bos,
             eos_token => self.eos,
@@ -89,17 +100,17 @@ impl std::fmt::Debug for ChatTemplate {
 }
 
 /// Jinja as the transformers library sets it up, within bounds.
-fn environment() -> std::result::Result<Environment<'static>, JinjaError> {
+fn environment(budget: &Budget) -> std::result::Result<Environment<'static>, JinjaError> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(DEPTH_MAX);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
-    chat_guard::install(&mut environment);
-    environment.add_filter("tojson", to_json);
+    chat_guard::install(&mut environment, budget);
+    let counted = budget.clone();
+    environment.add_filter("tojson", move |value: Value, options: Kwargs| to_json(&counted, &value, &options));
     Ok(environment)
 }
 
@@ -114,38 +125,60 @@ fn strftime_now(_format: String) -> std::result::Result<Value, JinjaError> {
 }
 
 /// JSON as Python's `json.dumps(ensure_ascii=False)` writes it: a space after commas and colons.
-fn to_json(state: &State<'_, '_>, value: Value, options: Kwargs) -> std::result::Result<String, JinjaError> {
+fn to_json(budget: &Budget, value: &Value, options: &Kwargs) -> std::result::Result<String, JinjaError> {
     let indent: Option<usize> = options.get("indent").ok().flatten();
     let _: Option<bool> = options.get("ensure_ascii").ok().flatten();
     options.assert_all_used()?;
-    chat_guard::count(state, &value)?;
-    let bad = |problem: serde_json::Error| JinjaError::new(ErrorKind::BadSerialization, problem.to_string());
-    let mut out = Vec::new();
-    match indent {
-        Some(width) => {
-            let indent = " ".repeat(width.min(16));
-            let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter)).map_err(bad)?;
-        }
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, PythonSpaces)).map_err(bad)?,
-    }
-    String::from_utf8(out).map_err(|problem| JinjaError::new(ErrorKind::BadSerialization, problem.to_string()))
+    budget.count(value)?;
+    let mut out = String::new();
+    write_json(value, indent.map(|width| width.min(INDENT_MAX)), 0, &mut out)?;
+    Ok(out)
 }
 
-/// Python's separators.
-struct PythonSpaces;
-
-impl serde_json::ser::Formatter for PythonSpaces {
-    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+/// Writes a value whose depth has been checked.
+fn write_json(
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+    out: &mut String,
+) -> std::result::Result<(), JinjaError> {
+    let map = value.kind() == ValueKind::Map;
+    match value.kind() {
+        ValueKind::None => out.push_str("null"),
+        ValueKind::Bool | ValueKind::Number => out.push_str(&value.to_string()),
+        ValueKind::String => out.push_str(&serde_json::Value::from(value.as_str().unwrap_or_default()).to_string()),
+        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
+            let inside = depth.saturating_add(1);
+            out.push(if map { '{' } else { '[' });
+            let mut empty = true;
+            for item in value.try_iter()? {
+                if !empty {
+                    out.push_str(if indent.is_some() { "," } else { ", " });
+                }
+                empty = false;
+                new_line(indent, inside, out);
+                if map {
+                    write_json(&Value::from(item.to_string()), indent, inside, out)?;
+                    out.push_str(": ");
+                    write_json(&value.get_item(&item)?, indent, inside, out)?;
+                } else {
+                    write_json(&item, indent, inside, out)?;
+                }
+            }
+            if !empty {
+                new_line(indent, depth, out);
+            }
+            out.push(if map { '}' } else { ']' });
+        }
+        other => return Err(JinjaError::new(ErrorKind::BadSerialization, format!("{other} has no JSON"))),
     }
+    Ok(())
+}
 
-    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W) -> std::io::Result<()> {
-        writer.write_all(b": ")
+fn new_line(indent: Option<usize>, depth: usize, out: &mut String) {
+    if let Some(width) = indent {
+        out.push('\n');
+        out.push_str(&" ".repeat(width.saturating_mul(depth)));
     }
 }
 
@@ -154,4 +187,71 @@ fn one_sentence(problem: &JinjaError) -> String {
     let place = problem.line().map(|line| format!("line {line}: ")).unwrap_or_default();
     let what = problem.detail().map_or_else(|| problem.kind().to_string(), str::to_owned);
     quote(&format!("{place}{what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(source: &str) -> Result<String> {
+        let messages = [
+            Message { role: "user".into(), content: " Hi ".into() },
+            Message { role: "assistant".into(), content: "Yes".into() },
+        ];
+        ChatTemplate::new(source, "<s>", "</s>", Path::new("model"))?.render(&messages, true)
+    }
+
+    /// Expected values by the rules of Jinja2 with `trim_blocks` and `lstrip_blocks`.
+    #[test]
+    fn renders_what_jinja_does() {
+        let cases = [
+            ("{{ bos_token }}{% for m in messages %}\n{{ m.role + ':' + m['content']|trim }}\n{% endfor %}\nend", "<s>user:Hi\nassistant:Yes\nend"),
+            ("{% set x = [1, 2] + [3] %}{{ x|length ~ '/' ~ x[0] }}", "3/1"),
+            ("{{ 'ab' * 2 }}{{ '-' if not add_generation_prompt else '+' }}", "abab+"),
+            ("{{ {'a': [1, 'b'], 'c': none}|tojson }}", r#"{"a": [1, "b"], "c": null}"#),
+            ("{% macro f(a, b=1) %}{{ a ~ b }}{% endmacro %}{{ f('x', b=2) }}{{ f('y') }}", "x2y1"),
+            ("{{ messages[0].content.strip() }}|{{ 'a-b'.split('-')[1] }}|{{ 'aa'.replace('a', 'b') }}", "Hi|b|bb"),
+            ("{{ ['a', 'b']|join(', ') }}{# comment + ~ * #}{{- ' x' }}", "a, b x"),
+            ("{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.role %}{% endfor %}{{ ns.t }}", "userassistant"),
+            ("{{ messages[1:]|length }}{{ (1, 2)|length }}{{ 1 + 2 }}{{ -1 }}", "123-1"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(render(source).unwrap_or_else(|error| error.to_string()), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn hostile_templates_are_refused() {
+        let nested = format!("{}x{}", "{{ (".repeat(1), "(".repeat(100_000));
+        let deep_loops = format!("{}x{}", "{% for a in [1] %}".repeat(5000), "{% endfor %}".repeat(5000));
+        let text = "y".repeat(5000);
+        let raw = format!("{{% set a %}}{{% for i in range(100000) %}}{text}{{% endfor %}}{{% endset %}}");
+        let cases = [
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x.replace('a', 'aaaaaaaa') %}{% endfor %}",
+            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|join('') %}{% endfor %}",
+            "{{ 'x' * 999999999 }}",
+            "{% set n = 100000 %}{{ 'x' * n }}",
+            "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f('a') }}",
+            "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('aaaaaaaaaaaaaaaa') }}",
+            "{{ raise_exception('no') }}",
+            "{{ strftime_now('%d') }}",
+            "{% include 'other' %}",
+            "{{ unclosed",
+            "{% if %}",
+            "{{ 'a'|indent(999999999) }}",
+            &nested,
+            &deep_loops,
+            &raw,
+        ];
+        for source in cases {
+            let shown = &source[..source.len().min(90)];
+            let error = render(source).err().unwrap_or_else(|| panic!("{shown} was not refused")).to_string();
+            assert!(error.starts_with("model: chat template: "), "{shown}: {error}");
+        }
+    }
 }

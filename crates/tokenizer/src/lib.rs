@@ -28,6 +28,8 @@
 
 mod added_tokens;
 mod byte_alphabet;
+mod chat;
+mod chat_guard;
 mod chat_source;
 mod decoder;
 mod gguf_keys;
@@ -46,6 +48,7 @@ mod tokenizer_json;
 mod vocabulary;
 
 
+pub use chat::{ChatTemplate, Message};
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;
 pub use pattern::{Behavior, Pattern};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use trueup_formats::TokenizerFiles;
 use trueup_formats::gguf::Metadata;
-use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
+use trueup_tokenizer::{ChatTemplate, Message, ModelTokens, Tokenizer, Vocabulary};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
@@ -115,4 +115,73 @@ fn ids_and_texts_of_every_fixture() {
         }
     }
     assert!(all.is_empty(), "{} faults\n{}", all.len(), all.join("\n"));
+}
+
+/// Conversations of a golden's `chat`.
+fn messages(chat: &Value) -> Vec<Message> {
+    let text = |message: &Value, key: &str| message[key].as_str().unwrap().to_owned();
+    let turn = |message: &Value| Message { role: text(message, "role"), content: text(message, "content") };
+    chat["messages"].as_array().unwrap().iter().map(turn).collect()
+}
+
+#[test]
+fn conversations_of_every_fixture() {
+    let mut checked = 0;
+    for folder in folders() {
+        let golden = json(&folder.join("golden.json")).unwrap();
+        let from_files = vocabulary(&folder);
+        let from_keys = through_metadata(&from_files);
+        for vocabulary in [from_files, from_keys] {
+            let template = ChatTemplate::of(&vocabulary).unwrap();
+            let chat = &golden["chat"];
+            assert_eq!(template.is_none(), chat.is_null(), "{folder:?}");
+            let Some(template) = template else { continue };
+            let text = template.render(&messages(chat), true).unwrap();
+            assert_eq!(text, chat["text"].as_str().unwrap(), "{folder:?}");
+            let tokenizer = Tokenizer::new(vocabulary).unwrap();
+            assert_eq!(tokenizer.encode(&text, false).unwrap(), ids(&chat["ids"]), "{folder:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 8, "only {checked} conversations");
+}
+
+#[test]
+fn stories_in_three_forms() {
+    let folder = fixtures().join("stories-1M");
+    let golden = json(&folder.join("golden.json")).unwrap();
+    let all = files(&folder);
+    let source = trueup_formats::SourceFile::open(&folder.join("tokenizer.bin")).unwrap();
+    let bin = trueup_formats::llama2c::TokenizerBin::read(&source, 1024).unwrap();
+    let small = TokenizerFiles { tokenizer_config: all.tokenizer_config.clone(), ..TokenizerFiles::default() };
+    let forms = [
+        ("json", TokenizerFiles { tokenizer_model: None, ..all.clone() }),
+        ("model", TokenizerFiles { tokenizer_model: all.tokenizer_model.clone(), ..small }),
+        ("bin", TokenizerFiles { llama2c: Some(bin.clone()), ..TokenizerFiles::default() }),
+        ("all", all),
+    ];
+    for (form, files) in forms {
+        let from_files = Vocabulary::from_files(&files, &model(&folder), &folder).unwrap();
+        let from_keys = through_metadata(&from_files);
+        for vocabulary in [from_files, from_keys] {
+            let tokenizer = Tokenizer::new(vocabulary).unwrap();
+            for prompt in golden["prompts"].as_array().unwrap() {
+                let text = prompt["prompt"].as_str().unwrap();
+                assert_eq!(tokenizer.encode(text, true).unwrap(), ids(&prompt["ids"]), "{form}: {text}");
+                let story = prompt["text"].as_str().unwrap();
+                let mut expected = ids(&prompt["ids"]);
+                let before_eos = usize::try_from(prompt["tokens_before_eos"].as_u64().unwrap()).unwrap();
+                expected.extend(&ids(&prompt["greedy_ids"])[..before_eos]);
+                assert_eq!(String::from_utf8(tokenizer.decode(&expected, true)).unwrap(), story, "{form}");
+            }
+        }
+    }
+    let older = trueup_formats::llama2c::TokenizerBin { scores: None, max_token_length: None, ..bin };
+    let files = TokenizerFiles { llama2c: Some(older), ..TokenizerFiles::default() };
+    let vocabulary = Vocabulary::from_files(&files, &model(&folder), &folder).unwrap();
+    for vocabulary in [vocabulary.clone(), through_metadata(&vocabulary)] {
+        let tokenizer = Tokenizer::new(vocabulary).unwrap();
+        assert_eq!(tokenizer.decode(&[1, 439, 440, 259, 404], true), b"Once upon a time");
+        assert!(tokenizer.encode("Once", true).unwrap_err().to_string().contains("no scores"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Convert, quantize, run and verify language models.
 
 pub mod manifest;
+pub mod text;
 
 pub use trueup_blocks as blocks;
 pub use trueup_convert as convert;

@@ -15,8 +15,24 @@ mod activation;
 mod bound;
 mod operand;
 mod precision;
+mod record;
+mod repeat;
+mod report;
+mod running;
+mod sentence;
+mod shadow;
 mod statistics;
 mod sum;
+mod terminal;
+mod tokens;
 mod verdict;
+mod verify;
 
+pub use record::{Phase, Place};
+pub use repeat::RepeatReport;
+pub use report::{
+    BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION,
+};
+pub use tokens::{Flip, TokenReport};
 pub use verdict::{Gate, Verdict};
+pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -29,3 +29,18 @@ pub struct SamplingArguments {
     #[arg(short, long, default_value_t = 0)]
     seed: u64,
 }
+
+impl SamplingArguments {
+    /// As the sampler takes it.
+    pub fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last: self.repeat_last_n,
+            seed: self.seed,
+        }
+    }
+}

@@ -18,9 +18,7 @@ struct Live {
 pub(super) struct LivePartial(PathBuf);
 
 /// Creates a file and lists it, in one step as seen by [`remove_all`].
-pub(super) fn create(
-    create: impl FnOnce() -> io::Result<NamedTempFile>,
-) -> io::Result<(NamedTempFile, LivePartial)> {
+pub(super) fn create(create: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(NamedTempFile, LivePartial)> {
     let mut live = lock();
     if live.ended {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the program is ending"));

@@ -10,7 +10,8 @@ use std::path::Path;
 /// The end of every partial file's name.
 pub(super) const SUFFIX: &str = ".partial";
 
-/// Removes the files `PREFIX XXXXXXXX .partial` of a folder that nobody has locked. What cannot be removed stays: it harms nobody.
+/// Removes the files `PREFIX XXXXXXXX .partial` of a folder that nobody has locked. What cannot be removed stays: it
+/// harms nobody.
 pub(super) fn remove(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten().filter(|entry| is_partial_name(&entry.file_name(), prefix)) {

@@ -62,8 +62,11 @@ impl Header {
 fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
     let magic: [u8; 4] = reader.array(&"magic")?;
     if magic != MAGIC {
-        return Err(Error::new(source.path(), format!("expected a file that starts with GGUF, found bytes {magic:02x?}"))
-            .at("magic at byte 0"));
+        return Err(Error::new(
+            source.path(),
+            format!("expected a file that starts with GGUF, found bytes {magic:02x?}"),
+        )
+        .at("magic at byte 0"));
     }
     let version = reader.u32(&"version")?;
     let problem = match version {
@@ -72,7 +75,9 @@ fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
         other if other & 0xffff == 0 => "the file is big-endian, which is not read".to_owned(),
         other => format!("expected version 2 or {VERSION} of GGUF, found {other}"),
     };
-    Err(Error::new(source.path(), problem).at("version at byte 4").help("convert the model again with a current program"))
+    Err(Error::new(source.path(), problem)
+        .at("version at byte 4")
+        .help("convert the model again with a current program"))
 }
 
 fn read_metadata(reader: &mut Reader<'_>, count: u64) -> Result<Metadata> {
@@ -82,7 +87,9 @@ fn read_metadata(reader: &mut Reader<'_>, count: u64) -> Result<Metadata> {
         let place = format!("key {}", quote(&key));
         let value = Value::read(reader, &place)?;
         if metadata.contains(&key) {
-            return Err(reader.error(&place, "the key is there twice").help("the file is damaged; convert the model again"));
+            return Err(reader
+                .error(&place, "the key is there twice")
+                .help("the file is damaged; convert the model again"));
         }
         metadata.insert(key, value);
     }
@@ -125,7 +132,9 @@ fn read_entries(reader: &mut Reader<'_>, count: u64) -> Result<Vec<Entry>> {
         let entry = read_entry(reader, index)?;
         if !names.insert(entry.info.name.clone()) {
             let place = format!("tensor {}", quote(&entry.info.name));
-            return Err(reader.error(&place, "the name is there twice").help("the file is damaged; convert the model again"));
+            return Err(reader
+                .error(&place, "the name is there twice")
+                .help("the file is damaged; convert the model again"));
         }
         entries.push(entry);
     }

@@ -1,7 +1,7 @@
 //! A GGUF model mapped into memory: the runtime's face, where weights are read while they compute.
 //!
-//! A mapped file that another process cuts short ends the process by SIGBUS when its lost bytes are read; the command line turns
-//! that into a message. Converting and quantizing therefore read by place instead ([`Gguf`]).
+//! A mapped file that another process cuts short ends the process by SIGBUS when its lost bytes are read; the command
+//! line turns that into a message. Converting and quantizing therefore read by place instead ([`Gguf`]).
 
 #![allow(unsafe_code)]
 
@@ -49,9 +49,9 @@ fn map(source: &SourceFile) -> Result<Mmap> {
     source.unchanged()?;
     let size = usize::try_from(source.bytes())
         .map_err(|_| Error::new(source.path(), "the file is larger than the memory that can be addressed"))?;
-    // SAFETY: the map is read-only and private to this process, and `size` is the length of the file, checked on the line before
-    // last. Another process may still write to the file: the bytes are only ever read as plain numbers, for which every bit
-    // pattern is valid, and `unchanged` tells afterwards.
+    // SAFETY: the map is read-only and private to this process, and `size` is the length of the file, checked on the
+    // line before last. Another process may still write to the file: the bytes are only ever read as plain numbers, for
+    // which every bit pattern is valid, and `unchanged` tells afterwards.
     unsafe { MmapOptions::new().len(size).map(source.file()) }
         .map_err(|error| Error::new(source.path(), format!("cannot be mapped into memory: {error}")))
 }

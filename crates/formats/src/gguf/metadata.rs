@@ -101,7 +101,11 @@ impl Metadata {
 
     /// An array of texts.
     pub fn strings(&self, key: &str) -> Found<&[String]> {
-        self.items(key, "an array of strings", |array| if let Array::String(items) = array { Some(items) } else { None })
+        self.items(
+            key,
+            "an array of strings",
+            |array| if let Array::String(items) = array { Some(items) } else { None },
+        )
     }
 
     /// An array of f32.
@@ -133,7 +137,8 @@ impl Metadata {
         expected: &'static str,
         items: impl FnOnce(&'a Array) -> Option<&'a Vec<T>>,
     ) -> Found<&'a [T]> {
-        let slice = |value: &'a Value| if let Value::Array(array) = value { items(array).map(Vec::as_slice) } else { None };
+        let slice =
+            |value: &'a Value| if let Value::Array(array) = value { items(array).map(Vec::as_slice) } else { None };
         self.typed(key, expected, slice)
     }
 

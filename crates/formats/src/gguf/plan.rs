@@ -9,7 +9,9 @@
 use super::header::KEY_BYTES_MAX;
 use super::split_name::SplitName;
 use super::value::write_string;
-use super::{ALIGNMENT, FILE_KEYS, KEY_SPLIT_COUNT, KEY_SPLIT_NUMBER, KEY_SPLIT_TENSORS, MAGIC, Metadata, VERSION, Value};
+use super::{
+    ALIGNMENT, FILE_KEYS, KEY_SPLIT_COUNT, KEY_SPLIT_NUMBER, KEY_SPLIT_TENSORS, MAGIC, Metadata, VERSION, Value,
+};
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
 use crate::tensor_range::{check_unique, tensor_bytes};
@@ -42,9 +44,9 @@ pub struct PlannedFile {
 }
 
 impl GgufPlan {
-    /// Lays out tensors in the given order. With `split_bytes_max`, files have at most that size as far as single tensors allow,
-    /// and a model that needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file (`general.alignment`,
-    /// `split.*`) are not taken over from `metadata`.
+    /// Lays out tensors in the given order. With `split_bytes_max`, files have at most that size as far as single
+    /// tensors allow, and a model that needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file
+    /// (`general.alignment`, `split.*`) are not taken over from `metadata`.
     pub fn new(
         path: impl AsRef<Path>,
         metadata: &Metadata,
@@ -57,8 +59,9 @@ impl GgufPlan {
         check(path, &keys, tensors)?;
         let parts = parts(tensors, header_bytes(&keys, &[]), split_bytes_max)
             .ok_or_else(|| Error::new(path, "all tensors together pass 2^64 bytes"))?;
-        let count = u16::try_from(parts.len())
-            .map_err(|_| Error::new(path, format!("the model would need {} files", parts.len())).help("allow larger files"))?;
+        let count = u16::try_from(parts.len()).map_err(|_| {
+            Error::new(path, format!("the model would need {} files", parts.len())).help("allow larger files")
+        })?;
         let tensor_count = i32::try_from(tensors.len()).map_err(|_| Error::new(path, "too many tensors to split"))?;
         let mut files = Vec::with_capacity(parts.len());
         for (number, part) in (0..count).zip(parts) {

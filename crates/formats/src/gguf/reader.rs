@@ -49,7 +49,8 @@ impl Gguf {
         };
         model.add(source, header);
         for (number, path) in (1..).zip(&others) {
-            let source = SourceFile::open(path).map_err(|error| error.help("all files of a split model must be in one folder"))?;
+            let source = SourceFile::open(path)
+                .map_err(|error| error.help("all files of a split model must be in one folder"))?;
             let header = Header::read(&source)?;
             check_part(path, &header.metadata, number, model.metadata.u64(KEY_SPLIT_COUNT).unwrap_or_default())?;
             model.add(source, header);
@@ -155,9 +156,12 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
     let Some(name) = SplitName::parse(path).filter(|name| (name.number, name.count) == (number, count)) else {
         let expected = SplitName::new(path, number, count).path(number);
         let expected = expected.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Err(Error::new(path, format!("the file says it is part {number} (from 0) of {count}, its name does not"))
-            .at(format!("key {KEY_SPLIT_NUMBER}"))
-            .help(format!("give it the name it was made with, like {}", crate::quote(&expected))));
+        return Err(Error::new(
+            path,
+            format!("the file says it is part {number} (from 0) of {count}, its name does not"),
+        )
+        .at(format!("key {KEY_SPLIT_NUMBER}"))
+        .help(format!("give it the name it was made with, like {}", crate::quote(&expected))));
     };
     if number != 0 {
         return Err(Error::new(path, format!("this is not the first file of a model in {count} files"))

@@ -1,7 +1,8 @@
 //! The thirteen types of a metadata value, and their bytes.
 //!
 //! ```text
-//! u8 i8 bool 1 byte | u16 i16 2 | u32 i32 f32 4 | u64 i64 f64 8 | string: u64 n, n bytes | array: u32 type, u64 n, n items
+//! u8 i8 bool 1 byte | u16 i16 2 | u32 i32 f32 4 | u64 i64 f64 8
+//! string: u64 n, n bytes | array: u32 type, u64 n, n items
 //! ```
 
 use crate::error::{Result, quote};
@@ -264,7 +265,9 @@ impl Array {
 
     fn read(reader: &mut Reader<'_>, what: &dyn Display, depth: usize) -> Result<Array> {
         if depth > DEPTH_MAX {
-            return Err(reader.error(what, format!("expected at most {DEPTH_MAX} arrays within each other, found more")));
+            return Err(
+                reader.error(what, format!("expected at most {DEPTH_MAX} arrays within each other, found more"))
+            );
         }
         let item_type = read_type(reader, what)?;
         let count = reader.u64(what)?;
@@ -319,7 +322,8 @@ fn read_items<T>(count: usize, mut read: impl FnMut(usize) -> Result<T>) -> Resu
 fn read_type(reader: &mut Reader<'_>, what: &dyn Display) -> Result<ValueType> {
     let id = reader.u32(what)?;
     ValueType::from_id(id).ok_or_else(|| {
-        reader.error(what, format!("expected a value type from 0 to 12, found {id}"))
+        reader
+            .error(what, format!("expected a value type from 0 to 12, found {id}"))
             .help("the file is damaged or newer than this program")
     })
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves nothing behind and the old files as they were.
+/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves nothing behind and the old files as
+/// they were.
 #[derive(Debug)]
 pub struct GgufWriter {
     tensors: Vec<TensorInfo>,
@@ -20,8 +21,8 @@ pub struct GgufWriter {
 }
 
 impl GgufWriter {
-    /// Claims the disk space of all files and writes their headers. `inputs` are the files the model is made from, as in
-    /// [`AtomicFile::create`].
+    /// Claims the disk space of all files and writes their headers. `inputs` are the files the model is made from, as
+    /// in [`AtomicFile::create`].
     pub fn create(plan: GgufPlan, inputs: &[&SourceFile]) -> Result<GgufWriter> {
         let mut files = Vec::with_capacity(plan.files.len());
         let mut places = Vec::with_capacity(plan.tensors.len());
@@ -41,8 +42,8 @@ impl GgufWriter {
         &self.tensors
     }
 
-    /// Writes bytes of tensor number `tensor` from byte `offset` of it on. Bytes outside the tensor, or that were written
-    /// before, are an error.
+    /// Writes bytes of tensor number `tensor` from byte `offset` of it on. Bytes outside the tensor, or that were
+    /// written before, are an error.
     pub fn write(&self, tensor: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let (Some(info), Some((file, start))) = (self.tensors.get(tensor), self.places.get(tensor)) else {
             unreachable!("tensor number {tensor} of {}", self.tensors.len());

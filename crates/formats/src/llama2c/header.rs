@@ -121,7 +121,13 @@ impl Header {
         Header::new(source, version, &numbers, shared, group)
     }
 
-    fn new(source: &SourceFile, version: Version, numbers: &Numbers, shared: bool, group: Option<u64>) -> Result<Header> {
+    fn new(
+        source: &SourceFile,
+        version: Version,
+        numbers: &Numbers,
+        shared: bool,
+        group: Option<u64>,
+    ) -> Result<Header> {
         let header = Header {
             version,
             dim: numbers.dim,
@@ -143,7 +149,10 @@ impl Header {
             ));
         }
         if !header.heads.is_multiple_of(header.kv_heads) {
-            return fault(format!("expected n_kv_heads to divide n_heads, found {} and {}", header.kv_heads, header.heads));
+            return fault(format!(
+                "expected n_kv_heads to divide n_heads, found {} and {}",
+                header.kv_heads, header.heads
+            ));
         }
         Ok(header)
     }
@@ -177,7 +186,8 @@ fn read_numbers(reader: &mut Reader<'_>) -> Result<Numbers> {
 fn read_size(reader: &mut Reader<'_>, name: &str, max: i32) -> Result<u64> {
     let number = reader.i32(&name)?;
     u64::try_from(number).ok().filter(|_| (1..=max).contains(&number)).ok_or_else(|| {
-        reader.error(&name, format!("expected a number from 1 to {max}, found {number}"))
+        reader
+            .error(&name, format!("expected a number from 1 to {max}, found {number}"))
             .help("the file is damaged or no llama2.c model")
     })
 }

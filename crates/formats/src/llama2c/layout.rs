@@ -140,7 +140,9 @@ pub(super) fn lay_out(source: &SourceFile, header: &Header) -> Result<Layout> {
     })?;
     if expected != source.bytes() {
         let problem = format!("expected {expected} bytes for its sizes, found {}", source.bytes());
-        return Err(Error::new(source.path(), problem).at("header").help("the file is damaged, cut short or of another format"));
+        return Err(Error::new(source.path(), problem)
+            .at("header")
+            .help("the file is damaged, cut short or of another format"));
     }
     let mut layout = Layout { tensors: Vec::new(), places: Vec::new(), angles: None };
     let mut position = header.version.header_bytes();
@@ -148,7 +150,8 @@ pub(super) fn lay_out(source: &SourceFile, header: &Header) -> Result<Layout> {
         let (name, shape, each_layer) = part.facts(header);
         for layer in 0..if each_layer { header.layers } else { 1 } {
             let name = if each_layer { format!("layers.{layer}.{name}") } else { name.to_owned() };
-            let info = TensorInfo::new(name, &shape, DType::F32).map_err(|error| Error { path: source.path().into(), ..error })?;
+            let info = TensorInfo::new(name, &shape, DType::F32)
+                .map_err(|error| Error { path: source.path().into(), ..error })?;
             let start = position;
             let group = header.group.filter(|_| part.is_quantized(header));
             let (place, end) = place(&info, start, group);
@@ -164,7 +167,8 @@ pub(super) fn lay_out(source: &SourceFile, header: &Header) -> Result<Layout> {
     Ok(layout)
 }
 
-/// The place of a tensor that starts at `start`, and where the next one starts. The sum of all is known to be the file's size.
+/// The place of a tensor that starts at `start`, and where the next one starts. The sum of all is known to be the
+/// file's size.
 fn place(info: &TensorInfo, start: u64, group: Option<u64>) -> (Place, u64) {
     let Some(group) = group else {
         let end = start.saturating_add(info.bytes);
@@ -183,14 +187,16 @@ fn check_groups(source: &SourceFile, header: &Header) -> Result<()> {
         let (name, shape, _) = part.facts(header);
         let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
         if !elements.is_some_and(|elements| elements.is_multiple_of(group)) {
-            let problem = format!("expected groups that divide the {shape:?} numbers of {name}, found groups of {group}");
+            let problem =
+                format!("expected groups that divide the {shape:?} numbers of {name}, found groups of {group}");
             return Err(Error::new(source.path(), problem).at("group_size at byte 37").help("export the model again"));
         }
     }
     Ok(())
 }
 
-/// f32 numbers from i8 values and scales. `start` is where `out` begins in the matrix, in bytes of f32; both on whole numbers.
+/// f32 numbers from i8 values and scales. `start` is where `out` begins in the matrix, in bytes of f32; both on whole
+/// numbers.
 pub(super) fn read_grouped(
     source: &SourceFile,
     values: u64,

@@ -4,13 +4,13 @@
 //! cosines [context, head / 2] | sines [context, head / 2]        angle(p, i) = p * theta^(-2 i / head)
 //! ```
 //!
-//! Today's programs ignore the tables and compute with theta 10000; a model that was trained with another theta says so only here.
-//! The table is compared with 10000 first, then with the theta that its smallest angle gives. A table that fits neither is made by
-//! a rule of its own (scaled positions, for example) and refused.
+//! Today's programs ignore the tables and compute with theta 10000; a model that was trained with another theta says so
+//! only here. The table is compared with 10000 first, then with the theta that its smallest angle gives. A table that
+//! fits neither is made by a rule of its own (scaled positions, for example) and refused.
 
+use super::THETA;
 use super::header::Header;
 use super::layout::F32_BYTES;
-use super::THETA;
 use crate::error::{Error, Result};
 use crate::source_file::SourceFile;
 
@@ -72,9 +72,10 @@ impl<'a> Table<'a> {
 
     /// Whether every number agrees with a theta; else the first that does not.
     ///
-    /// The writer computes in f32: the exponent is rounded (an error of `ln theta` half units in the power), and the power, its
-    /// inverse and the product with the position by a few half units each. A relative error of the angle moves cosine and sine by
-    /// at most that part of the angle, and each is rounded once more. All doubled, since libraries differ in the last place.
+    /// The writer computes in f32: the exponent is rounded (an error of `ln theta` half units in the power), and the
+    /// power, its inverse and the product with the position by a few half units each. A relative error of the angle
+    /// moves cosine and sine by at most that part of the angle, and each is rounded once more. All doubled, since
+    /// libraries differ in the last place.
     fn compare(&self, theta: f64) -> Result<std::result::Result<(), String>> {
         let relative = 2.0 * (theta.ln() + 8.0) * HALF_ULP;
         for position in 0..self.positions {
@@ -94,14 +95,16 @@ impl<'a> Table<'a> {
         Ok(Ok(()))
     }
 
-    /// The theta that the smallest angle of position 1 stands for: `angle = theta^(-i / pairs)`. A base that was meant as a whole
-    /// number is given back as one.
+    /// The theta that the smallest angle of position 1 stands for: `angle = theta^(-i / pairs)`. A base that was meant
+    /// as a whole number is given back as one.
     fn solve(&self) -> Result<Option<f64>> {
         if self.positions < 2 {
             return Ok(None);
         }
         let row = self.row(1)?;
-        let Some((last, (cosine, sine))) = (0_u32..).zip(row).last().filter(|(last, _)| *last > 0) else { return Ok(None) };
+        let Some((last, (cosine, sine))) = (0_u32..).zip(row).last().filter(|(last, _)| *last > 0) else {
+            return Ok(None);
+        };
         let angle = f64::from(sine).atan2(f64::from(cosine));
         let pairs = f64::from(last) + 1.0;
         let theta = angle.powf(-pairs / f64::from(last));

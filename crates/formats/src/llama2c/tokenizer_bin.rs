@@ -5,7 +5,8 @@
 //! first                       (length i32, bytes) for each token
 //! ```
 //!
-//! The number of tokens is not in the file: it comes from the model. The structure is the one that ends where the file ends.
+//! The number of tokens is not in the file: it comes from the model. The structure is the one that ends where the file
+//! ends.
 
 use crate::error::{Error, Result};
 use crate::reader::Reader;
@@ -14,8 +15,8 @@ use crate::source_file::SourceFile;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// A vocabulary as llama2.c stores it: spaces are spaces, byte tokens are the text `<0xNN>`, token 0 is `<unk>`, 1 and 2 hold
-/// `\n<s>\n` and `\n</s>\n`.
+/// A vocabulary as llama2.c stores it: spaces are spaces, byte tokens are the text `<0xNN>`, token 0 is `<unk>`, 1 and
+/// 2 hold `\n<s>\n` and `\n</s>\n`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TokenizerBin {
     /// Bytes of each token, by id.
@@ -84,7 +85,9 @@ fn read_token(reader: &mut Reader<'_>, id: usize, bytes_max: Option<u32>) -> Res
     let what = format_args!("length of token {id}");
     let length = reader.i32(&what)?;
     match u32::try_from(length) {
-        Ok(length) if bytes_max.is_none_or(|max| length <= max) => reader.bytes(length.into(), &format_args!("token {id}")),
+        Ok(length) if bytes_max.is_none_or(|max| length <= max) => {
+            reader.bytes(length.into(), &format_args!("token {id}"))
+        }
         _ => {
             let bound = bytes_max.map_or_else(String::new, |max| format!(" of at most {max}"));
             Err(reader.error(&what, format!("expected a length{bound}, found {length}")))
@@ -95,6 +98,8 @@ fn read_token(reader: &mut Reader<'_>, id: usize, bytes_max: Option<u32>) -> Res
 fn check_end(reader: &Reader<'_>) -> Result<()> {
     match reader.remaining() {
         0 => Ok(()),
-        more => Err(reader.error(&"end of the tokens", format!("expected the end of the file, found {more} more bytes"))),
+        more => {
+            Err(reader.error(&"end of the tokens", format!("expected the end of the file, found {more} more bytes")))
+        }
     }
 }

@@ -95,7 +95,9 @@ impl SafetensorsFile {
 
     /// Fills `out` from byte `offset` of an array on; a range that is not inside it panics.
     pub fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
-        let Some(range) = self.ranges.get(tensor) else { unreachable!("tensor number {tensor} of {}", self.ranges.len()) };
+        let Some(range) = self.ranges.get(tensor) else {
+            unreachable!("tensor number {tensor} of {}", self.ranges.len())
+        };
         self.source.read_at(range_to_read(range, offset, out.len()), out)
     }
 
@@ -110,12 +112,15 @@ fn read_header(source: &SourceFile) -> Result<(RawHeader, u64)> {
     let mut reader = Reader::new(source, SIZE_BYTES.saturating_add(HEADER_BYTES_MAX));
     let bytes = reader.u64(&"size of the header")?;
     if bytes > HEADER_BYTES_MAX {
-        return Err(reader.error(&"size of the header", format!("expected at most {HEADER_BYTES_MAX} bytes, found {bytes}"))
+        return Err(reader
+            .error(&"size of the header", format!("expected at most {HEADER_BYTES_MAX} bytes, found {bytes}"))
             .help("the file is damaged or not safetensors"));
     }
     let json = reader.bytes(bytes, &"header")?;
-    let header = json::parse(source.path(), &json)
-        .map_err(|error| { let place = format!("header, {}", error.place); error.at(place) })?;
+    let header = json::parse(source.path(), &json).map_err(|error| {
+        let place = format!("header, {}", error.place);
+        error.at(place)
+    })?;
     Ok((header, reader.position()))
 }
 
@@ -150,13 +155,22 @@ fn inner_first(shape: &[u64]) -> Vec<u64> {
     if shape.is_empty() { vec![1] } else { shape.iter().rev().copied().collect() }
 }
 
-fn range(tensor: &RawTensor, dtype: DType, data_start: u64, file_bytes: u64) -> std::result::Result<Range<u64>, String> {
+fn range(
+    tensor: &RawTensor,
+    dtype: DType,
+    data_start: u64,
+    file_bytes: u64,
+) -> std::result::Result<Range<u64>, String> {
     let (start, end) = tensor.data_offsets;
-    let place = data_start.checked_add(start).ok_or_else(|| format!("expected a start inside the file, found byte {start}"))?;
+    let place =
+        data_start.checked_add(start).ok_or_else(|| format!("expected a start inside the file, found byte {start}"))?;
     let range = tensor_range(&inner_first(&tensor.shape), dtype, place, 1, file_bytes)?;
     let bytes = range.end.saturating_sub(range.start);
     if end.checked_sub(start) != Some(bytes) {
-        return Err(format!("expected {bytes} bytes for shape {:?} of {dtype}, found bytes {start} to {end}", tensor.shape));
+        return Err(format!(
+            "expected {bytes} bytes for shape {:?} of {dtype}, found bytes {start} to {end}",
+            tensor.shape
+        ));
     }
     Ok(range)
 }
@@ -172,8 +186,11 @@ fn check_no_gap(source: &SourceFile, described: &[(TensorInfo, Range<u64>)], dat
         next = range.end;
     }
     if next != source.bytes() {
-        return Err(Error::new(source.path(), format!("expected the file to end at byte {next}, found {} bytes", source.bytes()))
-            .at("after the last tensor"));
+        return Err(Error::new(
+            source.path(),
+            format!("expected the file to end at byte {next}, found {} bytes", source.bytes()),
+        )
+        .at("after the last tensor"));
     }
     Ok(())
 }

@@ -28,9 +28,12 @@ impl WeightMap {
         let raw: RawIndex = json::parse(source.path(), &source.read_all(INDEX_BYTES_MAX)?)?;
         let files = raw.weight_map.0;
         if let Some((tensor, file)) = files.iter().find(|(_, file)| !is_plain_name(file)) {
-            return Err(Error::new(source.path(), format!("expected the plain name of a file, found \"{}\"", quote(file)))
-                .at(format!("tensor {}", quote(tensor)))
-                .help("files of a model stand in its own folder"));
+            return Err(Error::new(
+                source.path(),
+                format!("expected the plain name of a file, found \"{}\"", quote(file)),
+            )
+            .at(format!("tensor {}", quote(tensor)))
+            .help("files of a model stand in its own folder"));
         }
         if files.is_empty() {
             return Err(Error::new(source.path(), "expected tensors, found none").at("weight_map"));
@@ -45,16 +48,20 @@ impl WeightMap {
 
     /// Opens all files and compares them with the index, tensor by tensor.
     pub fn open_files(&self, folder: &Path) -> Result<Vec<SafetensorsFile>> {
-        let mut missing: HashMap<&str, &str> = self.files.iter().map(|(name, file)| (name.as_str(), file.as_str())).collect();
+        let mut missing: HashMap<&str, &str> =
+            self.files.iter().map(|(name, file)| (name.as_str(), file.as_str())).collect();
         let mut files = Vec::new();
         let mut faults = Vec::new();
         for name in self.file_names() {
-            let file = SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
+            let file =
+                SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
             for tensor in file.tensors() {
                 match missing.remove(tensor.name.as_str()) {
                     Some(expected) if expected == name => (),
                     Some(expected) => faults.push(format!("{} is in {name}, not in {expected}", quote(&tensor.name))),
-                    None => faults.push(format!("{} of {name} is not in the index or in two files", quote(&tensor.name))),
+                    None => {
+                        faults.push(format!("{} of {name} is not in the index or in two files", quote(&tensor.name)))
+                    }
                 }
             }
             files.push(file);

@@ -10,9 +10,11 @@ pub fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Writes a file into a folder.
+/// Writes a new file into a folder.
 pub fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.join(name);
+    // Some file systems wait for the disk when an old file is cut short and written again.
+    let _ = std::fs::remove_file(&path);
     std::fs::write(&path, bytes).unwrap();
     path
 }

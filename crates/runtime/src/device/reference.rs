@@ -145,3 +145,6 @@ impl Device for Reference {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

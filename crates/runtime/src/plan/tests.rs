@@ -1,0 +1,154 @@
+use super::*;
+use crate::device::{About, Buffer, Step, Tensor, Usage};
+use crate::error::Error;
+use crate::profile::Profile;
+use proptest::prelude::*;
+use trueup_blocks::DType;
+use trueup_graph::op::{Add, KvStore, Swiglu};
+use trueup_graph::{Input, Op};
+
+/// A device that says what it computes, and computes nothing.
+struct Paper {
+    name: &'static str,
+    lacks: &'static [&'static str],
+}
+
+impl Paper {
+    fn refuses<T>(&self) -> Result<T> {
+        Err(Error::Device { device: self.name.to_owned(), problem: "is made of paper".to_owned() })
+    }
+}
+
+impl Device for Paper {
+    fn about(&self) -> About {
+        About { name: self.name.to_owned(), description: "paper".to_owned(), simulated: true, memory: None }
+    }
+
+    fn supports(&self, op: &Op, _: &[TensorType], _: &TensorType) -> std::result::Result<Profile, String> {
+        if self.lacks.contains(&op.name()) { Err(format!("has no {}", op.name())) } else { Ok(Profile::EXACT) }
+    }
+
+    fn alloc(&self, _: &TensorType, _: Usage) -> Result<Buffer> {
+        self.refuses()
+    }
+
+    fn upload(&self, _: &[u8], _: &Tensor) -> Result<()> {
+        self.refuses()
+    }
+
+    fn download(&self, _: &Tensor, _: &mut [u8]) -> Result<()> {
+        self.refuses()
+    }
+
+    fn execute(&self, _: &[Step]) -> Result<()> {
+        self.refuses()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.refuses()
+    }
+}
+
+const ALL: Paper = Paper { name: "all", lacks: &[] };
+const NO_ADD: Paper = Paper { name: "no-add", lacks: &["add"] };
+
+/// A graph of `steps`: each takes two earlier values, by number, and an operator: 0 add, 1 swiglu, 2 reshape.
+fn graph(steps: &[(usize, usize, u8)]) -> Graph {
+    let mut graph = Graph::default();
+    let tokens = graph.input(Input::Tokens, TensorType::new(DType::I32, &[3]));
+    let table = graph.weight("table", TensorType::new(DType::F32, &[100, 8]));
+    let mut values = vec![graph.node("rows", None, Op::get_rows(DType::F32), &[table, tokens]).unwrap()];
+    for (index, (first, second, kind)) in steps.iter().enumerate() {
+        let (a, b) = (values[first % values.len()], values[second % values.len()]);
+        let name = format!("node-{index}");
+        let made = match kind % 3 {
+            0 => graph.node(name, None, Add.into(), &[a, b]),
+            1 => graph.node(name, None, Swiglu.into(), &[a, b]),
+            _ => graph.node(name, None, Op::reshape(&[100, 3]), &[a]),
+        };
+        values.push(made.unwrap());
+    }
+    graph
+}
+
+/// Goes through a plan as execution does, and remembers which value each part of each arena holds.
+fn walk(plan: &Plan) -> std::result::Result<(), String> {
+    let mut arenas: Vec<Vec<(usize, usize, ValueId)>> = vec![Vec::new(); plan.devices()];
+    let graph = plan.graph();
+    let write = |arenas: &mut Vec<Vec<_>>, device: usize, place: ValueId, content: ValueId| {
+        let Place::Arena(start) = plan.place(place, device) else { return };
+        let end = start + graph.value(place).ty.bytes();
+        arenas[device].retain(|(from, to, _)| end <= *from || *to <= start);
+        arenas[device].push((start, end, content));
+    };
+    let read = |arenas: &[Vec<(usize, usize, ValueId)>], device: usize, value: ValueId| {
+        let Place::Arena(start) = plan.place(value, device) else { return Ok(()) };
+        let held = arenas[device].iter().find(|(from, _, _)| *from == start).map(|(_, _, content)| *content);
+        let expected = root(graph, value);
+        if held == Some(expected) { Ok(()) } else { Err(format!("{} was overwritten by {held:?}", graph.value(value).name)) }
+    };
+    for piece in plan.pieces() {
+        for (value, from) in &piece.copies {
+            read(&arenas, *from, *value)?;
+            write(&mut arenas, piece.device, *value, root(graph, *value));
+        }
+        for node in &graph.nodes()[piece.nodes.clone()] {
+            node.inputs.iter().try_for_each(|input| read(&arenas, piece.device, *input))?;
+            if !node.op.is_alias() {
+                write(&mut arenas, piece.device, node.output, node.output);
+                node.inputs.iter().try_for_each(|input| read(&arenas, piece.device, *input))?;
+            }
+        }
+    }
+    let last = graph.nodes().last().map(|node| node.output);
+    let device = plan.nodes().last().map_or(0, |node| node.device);
+    last.map_or(Ok(()), |last| read(&arenas, device, last))
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_overwritten_while_it_is_needed(steps in proptest::collection::vec((0usize..20, 0usize..20, 0u8..3), 0..40)) {
+        for devices in [vec![&ALL as &dyn Device], vec![&NO_ADD as &dyn Device, &ALL]] {
+            let plan = Plan::new(graph(&steps), &devices).unwrap();
+            let walked = walk(&plan);
+            prop_assert!(walked.is_ok(), "{}\n{}", walked.unwrap_err(), plan.report());
+        }
+    }
+}
+
+#[test]
+fn an_operator_that_the_main_device_lacks_falls_back_visibly() {
+    let plan = Plan::new(graph(&[(0, 0, 1), (1, 1, 0), (2, 1, 1)]), &[&NO_ADD, &ALL]).unwrap();
+    let devices: Vec<usize> = plan.nodes().iter().map(|node| node.device).collect();
+    assert_eq!(devices, [0, 0, 1, 0]);
+    assert_eq!(plan.nodes()[2].fell_back.as_deref(), Some("has no add"));
+    let report = plan.report();
+    assert_eq!((report.pieces, report.copies), (3, 2));
+    let text = report.to_string();
+    assert!(text.contains("copy node-0 f32[100, 3] to all") && text.contains("fell back: has no add"), "{text}");
+}
+
+#[test]
+fn all_operators_that_no_device_has_are_named() {
+    let error = Plan::new(graph(&[(0, 0, 0), (1, 1, 0)]), &[&NO_ADD]).unwrap_err().to_string();
+    assert!(error.contains("node-0 (add): no-add: has no add"), "{error}");
+    assert!(error.contains("node-1 (add)"), "{error}");
+}
+
+#[test]
+fn the_cache_stays_on_one_device() {
+    let mut graph = Graph::default();
+    let state = graph.state("kv_k-0", TensorType::new(DType::F32, &[4, 64, 1]));
+    let table = graph.weight("table", TensorType::new(DType::F32, &[4, 8]));
+    let rows = graph.input(Input::KvRows, TensorType::new(DType::I32, &[2]));
+    let x = graph.node("x", None, Op::get_rows(DType::F32), &[table, rows]).unwrap();
+    let sum = graph.node("sum", None, Add.into(), &[x, x]).unwrap();
+    let cache = graph.node("cache_k-0", None, KvStore.into(), &[state, sum, rows]).unwrap();
+    graph.node("kq-0", None, Op::reshape(&[256]), &[cache]).unwrap();
+    let no_store = Paper { name: "no-store", lacks: &["kv_store"] };
+    let plan = Plan::new(graph, &[&no_store, &ALL]).unwrap();
+    let devices: Vec<usize> = plan.nodes().iter().map(|node| node.device).collect();
+    assert_eq!(devices, [0, 0, 1, 1]);
+    assert_eq!(plan.place(cache, 1), Place::Own(state));
+    assert_eq!(plan.report().devices[1].kv_bytes, 1024);
+}

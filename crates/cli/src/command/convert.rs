@@ -1,0 +1,119 @@
+//! `trueup convert`: a checkpoint to GGUF.
+
+use crate::failure::{Code, Result};
+use crate::output;
+use crate::progress::Bar;
+use crate::value;
+use clap::Args;
+use comfy_table::{Table, presets};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use trueup::blocks::DType;
+use trueup::convert::{Agreement, Options, Override, Report, TensorCheck, check, convert};
+use trueup::formats::{self, Gguf, OpenOptions, quote};
+use trueup::quantize::Recipe;
+
+/// What `trueup convert` takes.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trueup convert path/to/hf-model model.gguf --check\n  \
+    trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
+    trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run")]
+pub struct Arguments {
+    /// A Hugging Face directory, or a llama2.c .bin file
+    source: PathBuf,
+    /// The GGUF file to write
+    output: PathBuf,
+    /// The type of matrices: auto keeps the source's; f32, f16, bf16, or a quantized type as in quantize
+    #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
+    dtype: TypeOrAuto,
+    /// Read the result back, invert every transform and compare each tensor with its source; exit code 1 when one is wrong
+    #[arg(long, conflicts_with = "dry_run")]
+    check: bool,
+    /// Show what would be written, write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The largest size of a file, like 2G; more becomes several files, NAME-00001-of-0000N.gguf
+    #[arg(long, value_name = "SIZE", value_parser = value::size)]
+    split_max_size: Option<u64>,
+    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Set a key of the file
+    #[arg(long, value_name = "KEY=VALUE")]
+    metadata: Vec<Override>,
+    /// Threads; one per core by default
+    #[arg(short, long)]
+    threads: Option<usize>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// A type of tensors, or the source's.
+#[derive(Clone, Copy)]
+struct TypeOrAuto(Option<DType>);
+
+fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
+    if text == "auto" { Ok(TypeOrAuto(None)) } else { value::tensor_type(text).map(|dtype| TypeOrAuto(Some(dtype))) }
+}
+
+/// Converts.
+pub fn run(arguments: Arguments) -> Result {
+    let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer })?;
+    let options = Options {
+        recipe: Recipe::new(arguments.dtype.0),
+        split_bytes_max: arguments.split_max_size,
+        overrides: arguments.metadata,
+        threads: arguments.threads,
+        dry_run: arguments.dry_run,
+    };
+    let report = convert(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
+    report.notes.iter().for_each(|note| output::note(note));
+    let checks = match report.files.first() {
+        Some(first) if arguments.check => check(source.as_ref(), &Gguf::open(first)?, arguments.threads)?,
+        _ => Vec::new(),
+    };
+    let wrong = checks.iter().any(|check| matches!(check.agreement, Agreement::Wrong { .. }));
+    if arguments.json {
+        let checks = arguments.check.then_some(&checks);
+        output::json(&json!({"report": report, "checks": checks, "equal": arguments.check.then_some(!wrong)}))?;
+    } else {
+        print(&report, &checks, arguments.dry_run)?;
+    }
+    Ok(if wrong { Code::Mismatch } else { Code::Done })
+}
+
+fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["tensor", "from", "source type", "type", "", if checks.is_empty() { "" } else { "check" }]);
+    for (number, tensor) in report.tensors.iter().enumerate() {
+        let from = tensor.source.as_deref().map_or_else(|| "(computed)".to_owned(), quote);
+        let sorted = if tensor.sorted { "rows sorted for rope" } else { "" };
+        let checked = checks.get(number).map_or_else(String::new, agreement);
+        let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
+        table.add_row([quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), remark, checked]);
+    }
+    output::line(&table.to_string())?;
+    if !checks.is_empty() {
+        let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
+        let wrong = checks.iter().filter(|check| matches!(check.agreement, Agreement::Wrong { .. })).count();
+        let rounded = checks.len() - exact - wrong;
+        output::line(&format!("checked {} tensors: {exact} exact, {rounded} rounded, {wrong} wrong", checks.len()))?;
+    }
+    let files: Vec<String> = report.files.iter().map(|file| shown(file)).collect();
+    let verb = if dry_run { "would write" } else { "wrote" };
+    output::line(&format!("{verb} {} ({}, {} tensors, {} bytes)", files.join(", "), report.architecture, report.tensors.len(), report.bytes))
+}
+
+fn shown(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+fn agreement(check: &TensorCheck) -> String {
+    match check.agreement {
+        Agreement::Exact => "exact".to_owned(),
+        Agreement::Rounded { rmse, max_abs, .. } => format!("rounded: RMSE {rmse:.3e}, max {max_abs:.3e}"),
+        Agreement::Wrong { elements } => format!("WRONG: {elements} elements"),
+    }
+}

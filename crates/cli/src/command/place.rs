@@ -1,0 +1,93 @@
+//! Flags that say where and with how much memory to compute; `run`, `chat`, `plan` and `verify` share them.
+
+use crate::failure::Result;
+use clap::{Args, ValueEnum};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::runtime::device::Device;
+use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+
+/// Where to compute.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Device")]
+pub struct Place {
+    /// The device that computes: ref, cpu
+    #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// How devices use this machine.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Device")]
+pub struct Machine {
+    /// Threads; one per core by default. Results do not depend on it
+    #[arg(short, long)]
+    threads: Option<usize>,
+    /// Tokens that each sequence can hold; the model's context by default, or 4096 where that is less
+    #[arg(short, long = "ctx-size", value_name = "TOKENS")]
+    context: Option<usize>,
+    /// The type of the KV cache; f16 by default, f64 on ref
+    #[arg(long, value_enum)]
+    kv: Option<KvType>,
+    /// Instruction set of the cpu device; the best that is here by default
+    #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
+    isa: Option<String>,
+    /// Whether the cpu device packs weights into its kernels' layout when they are loaded
+    #[arg(long, value_enum, default_value = "on")]
+    repack: Switch,
+}
+
+/// Types of the KV cache.
+#[derive(Clone, Copy, ValueEnum)]
+enum KvType {
+    F16,
+    F32,
+}
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Place {
+    /// The device.
+    pub fn open(&self) -> Result<Arc<dyn Device>> {
+        self.machine.open(&self.device)
+    }
+
+    /// A model on the device.
+    pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
+        Ok(Arc::new(Weights::new(model, self.open()?, None)))
+    }
+
+    /// A session with room for so many sequences.
+    pub fn session(&self, sequences: usize) -> SessionOptions {
+        self.machine.session(sequences)
+    }
+}
+
+impl Machine {
+    /// The device of that name.
+    pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
+        let options =
+            DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On };
+        Ok(open_device(name, &options)?)
+    }
+
+    /// A session with room for so many sequences.
+    pub fn session(&self, sequences: usize) -> SessionOptions {
+        SessionOptions { context: self.context, sequences, kv: self.kv(), ..SessionOptions::default() }
+    }
+
+    /// The type of the KV cache, where one was asked for.
+    pub fn kv(&self) -> Option<DType> {
+        self.kv.map(|kv| match kv {
+            KvType::F16 => DType::F16,
+            KvType::F32 => DType::F32,
+        })
+    }
+}

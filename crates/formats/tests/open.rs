@@ -1,0 +1,51 @@
+//! Formats are told apart by content.
+
+mod support;
+
+use support::{Faults, golden, write};
+use trueup_formats::{Checkpoint, Error, OpenOptions, open};
+
+fn open_bytes(name: &str, bytes: &[u8]) -> Result<Box<dyn Checkpoint>, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    open(write(folder.path(), name, bytes), &OpenOptions::default())
+}
+
+#[test]
+fn the_name_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str, from: &str| {
+        std::fs::copy(golden(from), folder.path().join(name)).unwrap();
+        open(folder.path().join(name), &OpenOptions::default()).unwrap().format().to_owned()
+    };
+    assert_eq!(named("a.bin", "values.gguf"), "GGUF v3");
+    assert_eq!(named("b.gguf", "theta-10000.bin"), "llama2.c v0");
+    std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+    assert_eq!(named("c.bin", "arrays.safetensors"), "safetensors");
+    assert_eq!(named("model.safetensors", "arrays.safetensors"), "safetensors");
+    assert_eq!(open(folder.path(), &OpenOptions::default()).unwrap().tensors().len(), 3);
+}
+
+#[test]
+fn what_is_no_model_is_named() {
+    let mut faults = Faults::default();
+    let cases: [(&str, &[u8], &[&str]); 8] = [
+        ("m.pt", b"PK\x03\x04rest of it", &["PyTorch pickle in a zip", "convert it to safetensors"]),
+        ("pytorch_model.bin", b"\x80\x02\x8a\x0al\xfc", &["PyTorch pickle", "safetensors"]),
+        ("old.bin", b"tjgg\x03\0\0\0\0\0\0\0", &["GGJT", "older than GGUF"]),
+        ("empty.bin", b"", &["not GGUF, not safetensors", "llama2.c v0", "4 bytes are needed"]),
+        ("text.txt", b"Once upon a time there was a model that was none.", &["not GGUF", "llama2.c v0", "dim"]),
+        ("zeros.bin", &[0; 1000], &["not GGUF", "dim", "found 0"]),
+        ("short.gguf", b"GGUF", &["version"]),
+        ("size.safetensors", b"\xff\0\0\0\0\0\0\0{}", &["not GGUF"]),
+    ];
+    for (name, bytes, fragments) in cases {
+        faults.refused(name, open_bytes(name, bytes), name, fragments);
+    }
+    let flm = open_bytes("m.flm", &2_i32.to_le_bytes()).map_err(|error| error.at("x"));
+    faults.refused("flm", flm, "m.flm", &["not yet read by this version"]);
+    let missing = open("no/such/model.gguf", &OpenOptions::default());
+    faults.refused("missing", missing.map_err(|error| error.at("x")), "no/such/model.gguf", &["cannot be opened"]);
+    let options = OpenOptions { tokenizer: Some("t.json".into()) };
+    faults.refused("tokenizer", open(golden("values.gguf"), &options), "t.json", &[]);
+    faults.report();
+}

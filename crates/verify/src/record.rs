@@ -1,0 +1,221 @@
+//! What is known about one node of the model after all steps, and its verdict.
+
+use crate::bound::{declares_loss, gate};
+use crate::statistics::{Statistics, Worst};
+use crate::verdict::{Gate, Verdict};
+use serde::Serialize;
+use std::collections::HashMap;
+use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
+use trueup_runtime::profile::Profile;
+
+/// Whether many tokens are computed at once or one: kernels and profiles may differ.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The tokens of a prompt.
+    Prompt,
+    /// One token behind the others.
+    Decode,
+}
+
+/// Where an element lies in a result.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Place {
+    /// The prompt, counted from 0.
+    pub prompt: usize,
+    /// The step: 0 computes the prompt, each further one a token.
+    pub step: usize,
+    /// What each index counts, innermost first: `row 5, token 2`.
+    pub element: String,
+    /// What the device has; null where that is no number.
+    pub device: Option<f64>,
+    /// What it should be, as declared.
+    pub expected: Option<f64>,
+}
+
+/// One node in one phase.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PhaseRecord {
+    pub phase: Phase,
+    pub profile: Profile,
+    pub statistics: Statistics,
+    pub gate: Gate,
+    pub loss: bool,
+    /// The worst element and how bad it is.
+    pub worst: Option<(f64, Place)>,
+}
+
+impl PhaseRecord {
+    pub fn verdict(&self) -> Verdict {
+        self.gate.verdict(&self.statistics, self.loss)
+    }
+}
+
+/// One node in all steps.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Record {
+    pub node: String,
+    pub layer: Option<usize>,
+    pub op: &'static str,
+    /// The weight it reads, if any.
+    pub weight: Option<String>,
+    /// Names of the nodes that its activations come from.
+    pub sources: Vec<String>,
+    /// The device that computed it; empty until it was seen.
+    pub device: String,
+    /// Why the main device did not.
+    pub fell_back: Option<String>,
+    pub phases: Vec<PhaseRecord>,
+}
+
+impl Record {
+    fn new(graph: &Graph, node: &Node) -> Record {
+        let values = node.inputs.iter().map(|input| graph.value(*input));
+        let weight = values.clone().find(|value| value.origin == Origin::Weight).map(|value| value.name.clone());
+        let sources = values.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.clone());
+        Record {
+            node: node.name.clone(),
+            layer: node.layer,
+            op: node.op.name(),
+            weight,
+            sources: sources.collect(),
+            device: String::new(),
+            fell_back: None,
+            phases: Vec::new(),
+        }
+    }
+
+    /// The worst of the phases' verdicts.
+    pub fn verdict(&self) -> Verdict {
+        self.phases.iter().map(PhaseRecord::verdict).max().unwrap_or(Verdict::Unchecked)
+    }
+
+    /// The phase with the worst verdict, of several the one with the worst element.
+    pub fn worst_phase(&self) -> Option<&PhaseRecord> {
+        let badness = |phase: &&PhaseRecord| phase.worst.as_ref().map_or(0.0, |(ratio, _)| *ratio);
+        self.phases.iter().max_by(|a, b| a.verdict().cmp(&b.verdict()).then(badness(a).total_cmp(&badness(b))))
+    }
+
+    /// All phases together.
+    pub fn statistics(&self) -> Statistics {
+        let mut all = Statistics::default();
+        self.phases.iter().for_each(|phase| all.merge(&phase.statistics));
+        all
+    }
+}
+
+/// What one step says about one node.
+pub(crate) struct Judged<'a> {
+    pub node: &'a Node,
+    pub phase: Phase,
+    pub prompt: usize,
+    pub profile: Profile,
+    pub output: TensorType,
+    pub statistics: Statistics,
+}
+
+/// All nodes of the model, in the order of the graph.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Records {
+    all: Vec<Record>,
+    places: HashMap<String, usize>,
+}
+
+impl Records {
+    /// Takes note of all nodes, so that those which are never looked at are known.
+    pub fn expect(&mut self, graph: &Graph) {
+        for node in graph.nodes() {
+            if !self.places.contains_key(&node.name) {
+                self.places.insert(node.name.clone(), self.all.len());
+                self.all.push(Record::new(graph, node));
+            }
+        }
+    }
+
+    pub fn all(&self) -> &[Record] {
+        &self.all
+    }
+
+    pub fn find(&self, node: &str) -> Option<&Record> {
+        self.places.get(node).map(|place| &self.all[*place])
+    }
+
+    /// Says where a node was computed.
+    pub fn located(&mut self, node: &str, device: &str, fell_back: Option<&str>) {
+        if let Some(place) = self.places.get(node) {
+            let record = &mut self.all[*place];
+            record.device = device.to_owned();
+            record.fell_back = fell_back.map(str::to_owned);
+        }
+    }
+
+    pub fn add(&mut self, judged: &Judged) {
+        let Some(place) = self.places.get(&judged.node.name) else { return };
+        let phases = &mut self.all[*place].phases;
+        let known = phases.iter().position(|phase| phase.phase == judged.phase && phase.profile == judged.profile);
+        let index = known.unwrap_or_else(|| {
+            phases.push(PhaseRecord {
+                phase: judged.phase,
+                profile: judged.profile,
+                statistics: Statistics::default(),
+                gate: gate(&judged.node.op),
+                loss: declares_loss(&judged.node.op, &judged.profile, &judged.output),
+                worst: None,
+            });
+            phases.len() - 1
+        });
+        let phase = &mut phases[index];
+        phase.statistics.merge(&judged.statistics);
+        let worst = judged.statistics.first_broken.or(judged.statistics.worst_z);
+        if let Some(worst) = worst.filter(|found| phase.worst.as_ref().is_none_or(|(ratio, _)| found.ratio > *ratio)) {
+            phase.worst = Some((worst.ratio, place_of(judged, &worst)));
+        }
+    }
+}
+
+fn place_of(judged: &Judged, worst: &Worst) -> Place {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    Place {
+        prompt: judged.prompt,
+        step: worst.step,
+        element: element(&judged.node.op, &judged.output.shape, worst.index),
+        device: finite(worst.device),
+        expected: finite(worst.expected),
+    }
+}
+
+/// What the indices of an operator's result count, innermost first.
+fn axes(op: &Op) -> &'static [&'static str] {
+    match op {
+        Op::MulMat(_) | Op::Add(_) | Op::Swiglu(_) | Op::GetRows(_) => &["row", "token"],
+        Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
+        Op::KvMix(_) => &["row", "token"],
+        Op::Rope(_) => &["element", "head", "token"],
+        Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],
+        Op::KvStore(_) => &["row", "cached position", "sequence"],
+    }
+}
+
+/// `row 5, token 2` of element `index`.
+fn element(op: &Op, shape: &Shape, index: usize) -> String {
+    let mut rest = index;
+    let mut parts = Vec::new();
+    for (axis, size) in axes(op).iter().zip(shape.sizes()) {
+        parts.push(format!("{axis} {}", rest % size.max(1)));
+        rest /= size.max(1);
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::op::{KvScores, MulMat};
+
+    #[test]
+    fn elements_are_named_by_what_their_indices_count() {
+        assert_eq!(element(&Op::MulMat(MulMat), &Shape::new(&[10, 4]), 25), "row 5, token 2");
+        let scores = Op::KvScores(KvScores { capacity: 64 });
+        assert_eq!(element(&scores, &Shape::new(&[64, 3, 2]), 64 * 4 + 7), "position 7, token 1, head 1");
+    }
+}

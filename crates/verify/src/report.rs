@@ -1,0 +1,381 @@
+//! The result of a verification, as it is written to JSON.
+//!
+//! ```text
+//!   {"version":1, "result":"pass", "sentence":"...", "first_bad":null, "coverage":{...}, "nodes":[...], "tokens":{...}, ...}
+//! ```
+//!
+//! No number here is NaN or infinite: what has no finite value is null.
+
+use crate::record::{Phase, PhaseRecord, Place, Record, Records};
+use crate::repeat::RepeatReport;
+use crate::statistics::Statistics;
+use crate::tokens::TokenReport;
+use crate::verdict::{Gate, Verdict};
+use serde::Serialize;
+use trueup_runtime::device::About;
+
+/// The version of the JSON document.
+pub const VERSION: u32 = 1;
+
+/// What a verification comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every node is as it should be.
+    Pass,
+    /// Something is not.
+    Fail,
+    /// Not enough was checked to say.
+    Inconclusive,
+}
+
+impl Outcome {
+    /// The exit code of programs: 0, 1 and 3. 2 stands for errors, which are no outcome.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Pass => 0,
+            Outcome::Fail => 1,
+            Outcome::Inconclusive => 3,
+        }
+    }
+}
+
+/// The whole result.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// What it comes to.
+    pub result: Outcome,
+    /// The result in one sentence: where, what, and what to do next.
+    pub sentence: String,
+    /// The first node, in the order of computation, that is not what it should be.
+    pub first_bad: Option<BadNode>,
+    /// How much was looked at.
+    pub coverage: Coverage,
+    /// The model's file.
+    pub model: String,
+    /// The device that was judged.
+    pub device: DeviceFacts,
+    /// The free-running reference.
+    pub reference: DeviceFacts,
+    /// The ids of each prompt.
+    pub prompts: Vec<Vec<u32>>,
+    /// The ids that followed each prompt: the reference's choices.
+    pub continuations: Vec<Vec<u32>>,
+    /// Tokens computed behind each prompt.
+    pub steps: usize,
+    /// Each numeric profile that was judged by, with what it was declared for.
+    pub profiles: Vec<UsedProfile>,
+    /// All nodes, in the order of computation.
+    pub nodes: Vec<NodeReport>,
+    /// The comparison of logits.
+    pub tokens: TokenReport,
+    /// Whether the device repeats itself.
+    pub repeat: RepeatReport,
+}
+
+/// A node that is not what it should be.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct BadNode {
+    /// Its name.
+    pub node: String,
+    /// Its layer; null outside of the layers.
+    pub layer: Option<usize>,
+    /// Its operator.
+    pub op: String,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// The weight it reads.
+    pub tensor: Option<String>,
+    /// The worst element.
+    pub worst: Option<Place>,
+}
+
+/// How much was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Coverage {
+    /// Nodes of the model's graph.
+    pub nodes: usize,
+    /// Nodes with a verdict that says something.
+    pub checked: usize,
+    /// Nodes computed on the device that was asked for.
+    pub on_device: usize,
+    /// Nodes computed elsewhere, because the device cannot.
+    pub fell_back: usize,
+    /// Nodes whose failure was accepted beforehand.
+    pub waived: usize,
+}
+
+/// A device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceFacts {
+    /// The name that selects it.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Whether another machine is imitated.
+    pub simulated: bool,
+}
+
+impl From<About> for DeviceFacts {
+    fn from(about: About) -> DeviceFacts {
+        DeviceFacts { name: about.name, description: about.description, simulated: about.simulated }
+    }
+}
+
+/// A numeric profile and where it was used.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct UsedProfile {
+    /// In words.
+    pub profile: String,
+    /// The operators it was declared for.
+    pub ops: Vec<String>,
+    /// How many nodes used it.
+    pub nodes: usize,
+}
+
+/// One node.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub node: String,
+    /// Its layer; null outside of the layers.
+    pub layer: Option<usize>,
+    /// Its operator.
+    pub op: String,
+    /// The weight it reads.
+    pub tensor: Option<String>,
+    /// The worst verdict of its phases.
+    pub verdict: Verdict,
+    /// The device that computed it.
+    pub device: String,
+    /// Why the main device did not.
+    pub fell_back: Option<String>,
+    /// Root mean square of its own error, relative to its result.
+    pub local: Option<f64>,
+    /// Root mean square of what its inputs' errors cause, relative to the reference's result.
+    pub inherited: Option<f64>,
+    /// Root mean square of the whole error, relative to the reference's result.
+    pub total: Option<f64>,
+    /// Inherited error by the inputs' error: how much the node enlarges what it is given.
+    pub amplification: Option<f64>,
+    /// What was seen in each phase.
+    pub phases: Vec<PhaseReport>,
+}
+
+/// One node in one phase.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PhaseReport {
+    /// Prompt or decode.
+    pub phase: Phase,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// How it was reached.
+    pub gate: Gate,
+    /// The profile it was judged by, in words.
+    pub profile: String,
+    /// Elements looked at.
+    pub elements: u64,
+    /// Elements equal to the reference as declared.
+    pub equal: u64,
+    /// The largest error in its standard deviations, against the reference as declared.
+    pub worst_z: Option<f64>,
+    /// Root mean square of the same.
+    pub rms_z: Option<f64>,
+    /// The largest error by its hard bound; above 1 is a proof.
+    pub worst_bound: Option<f64>,
+    /// `worst_z` against the exact reference.
+    pub worst_z_exact: Option<f64>,
+    /// `rms_z` against the exact reference.
+    pub rms_z_exact: Option<f64>,
+    /// Mean square error against the exact reference, by the reference's mean square.
+    pub nmse: Option<f64>,
+    /// Cosine of the angle to the exact reference.
+    pub cosine: Option<f64>,
+    /// The largest difference to the exact reference.
+    pub max_abs: Option<f64>,
+    /// Elements that are NaN without reason.
+    pub nan: u64,
+    /// Elements that are infinite without reason.
+    pub infinite: u64,
+    /// Elements that nothing was written to.
+    pub unwritten: u64,
+    /// Elements beyond the range of the declared type.
+    pub range_exceeded: u64,
+    /// The worst element.
+    pub worst: Option<Place>,
+}
+
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+impl PhaseReport {
+    fn new(record: &PhaseRecord) -> PhaseReport {
+        let statistics = &record.statistics;
+        let ratio = |worst: Option<crate::statistics::Worst>| worst.and_then(|worst| finite(worst.ratio));
+        PhaseReport {
+            phase: record.phase,
+            verdict: record.verdict(),
+            gate: record.gate,
+            profile: record.profile.to_string(),
+            elements: statistics.elements,
+            equal: statistics.equal,
+            worst_z: ratio(statistics.worst_z),
+            rms_z: finite(statistics.rms_z()),
+            worst_bound: ratio(statistics.worst_bound),
+            worst_z_exact: finite(statistics.worst_z_exact),
+            rms_z_exact: finite(statistics.rms_z_exact()),
+            nmse: finite(statistics.nmse()),
+            cosine: finite(statistics.cosine()),
+            max_abs: finite(statistics.max_abs),
+            nan: statistics.broken.nan,
+            infinite: statistics.broken.infinite,
+            unwritten: statistics.broken.unwritten,
+            range_exceeded: statistics.broken.range_exceeded,
+            worst: record.worst.as_ref().map(|(_, place)| place.clone()),
+        }
+    }
+}
+
+impl NodeReport {
+    fn new(record: &Record, records: &Records) -> NodeReport {
+        let statistics = record.statistics();
+        let compared = statistics.compared();
+        NodeReport {
+            node: record.node.clone(),
+            layer: record.layer,
+            op: record.op.to_owned(),
+            tensor: record.weight.clone(),
+            verdict: record.verdict(),
+            device: record.device.clone(),
+            fell_back: record.fell_back.clone(),
+            local: finite(statistics.local()),
+            inherited: finite(statistics.inherited()).filter(|_| compared),
+            total: finite(statistics.total()).filter(|_| compared),
+            amplification: amplification(record, &statistics, records),
+            phases: record.phases.iter().map(PhaseReport::new).collect(),
+        }
+    }
+}
+
+/// How much a node enlarges its inputs' error: inherited relative error by the root of the sum of squares of theirs.
+fn amplification(record: &Record, statistics: &Statistics, records: &Records) -> Option<f64> {
+    let sources = record.sources.iter().filter_map(|source| records.find(source));
+    let inputs: f64 = sources.map(|source| source.statistics().total().powi(2)).sum::<f64>().sqrt();
+    let known = statistics.compared() && inputs > 0.0;
+    finite(statistics.inherited() / inputs).filter(|_| known)
+}
+
+/// What a report is made of.
+pub(crate) struct Findings {
+    pub records: Records,
+    pub tokens: TokenReport,
+    pub repeat: RepeatReport,
+    pub model: String,
+    pub device: DeviceFacts,
+    pub reference: DeviceFacts,
+    pub prompts: Vec<Vec<u32>>,
+    pub continuations: Vec<Vec<u32>>,
+    pub steps: usize,
+    pub require_device: bool,
+}
+
+impl Report {
+    pub(crate) fn new(findings: Findings) -> Report {
+        let records = &findings.records;
+        let coverage = coverage(records);
+        let first_bad = records.all().iter().find(|record| record.verdict().fails()).map(bad_node);
+        let failed = first_bad.is_some() || !findings.tokens.passes || !findings.repeat.passes();
+        let enough = coverage.nodes > 0
+            && coverage.checked == coverage.nodes
+            && (coverage.fell_back == 0 || !findings.require_device);
+        let result = match (failed, enough) {
+            (true, _) => Outcome::Fail,
+            (false, true) => Outcome::Pass,
+            (false, false) => Outcome::Inconclusive,
+        };
+        let mut report = Report {
+            version: VERSION,
+            result,
+            sentence: String::new(),
+            first_bad,
+            coverage,
+            profiles: profiles(records),
+            nodes: records.all().iter().map(|record| NodeReport::new(record, records)).collect(),
+            model: findings.model,
+            device: findings.device,
+            reference: findings.reference,
+            prompts: findings.prompts,
+            continuations: findings.continuations,
+            steps: findings.steps,
+            tokens: findings.tokens,
+            repeat: findings.repeat,
+        };
+        report.sentence = crate::sentence::sentence(&report);
+        report
+    }
+
+    /// The document of [`VERSION`], indented.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_else(|error| format!("{{\"version\":{VERSION},\"error\":\"{error}\"}}"))
+    }
+}
+
+fn coverage(records: &Records) -> Coverage {
+    let all = records.all();
+    let checked = |record: &&Record| record.verdict().passes() || record.verdict().fails();
+    let seen = all.iter().filter(|record| !record.device.is_empty());
+    Coverage {
+        nodes: all.len(),
+        checked: all.iter().filter(checked).count(),
+        on_device: seen.filter(|record| record.fell_back.is_none()).count(),
+        fell_back: all.iter().filter(|record| record.fell_back.is_some()).count(),
+        waived: 0,
+    }
+}
+
+fn bad_node(record: &Record) -> BadNode {
+    let worst = record.worst_phase().and_then(|phase| phase.worst.as_ref().map(|(_, place)| place.clone()));
+    BadNode {
+        node: record.node.clone(),
+        layer: record.layer,
+        op: record.op.to_owned(),
+        verdict: record.verdict(),
+        tensor: record.weight.clone(),
+        worst,
+    }
+}
+
+/// The profiles in use, in the order of their first use.
+fn profiles(records: &Records) -> Vec<UsedProfile> {
+    let mut used: Vec<UsedProfile> = Vec::new();
+    for record in records.all() {
+        let mut names: Vec<String> = record.phases.iter().map(|phase| phase.profile.to_string()).collect();
+        names.dedup();
+        for name in names {
+            let index = used.iter().position(|known| known.profile == name).unwrap_or_else(|| {
+                used.push(UsedProfile { profile: name, ops: Vec::new(), nodes: 0 });
+                used.len() - 1
+            });
+            let known = &mut used[index];
+            known.nodes += 1;
+            if !known.ops.iter().any(|op| op == record.op) {
+                known.ops.push(record.op.to_owned());
+            }
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_the_command_line() {
+        let outcomes = [Outcome::Pass, Outcome::Fail, Outcome::Inconclusive];
+        assert_eq!(outcomes.map(Outcome::exit_code), [0, 1, 3]);
+    }
+}

@@ -1,0 +1,132 @@
+//! A report on one screen of text: the sentence first, then what it rests on.
+
+use crate::report::{DeviceFacts, NodeReport, Outcome, PhaseReport, Report};
+use std::fmt::Write;
+
+/// Nodes that are shown; the rest are in the JSON.
+const NODES_SHOWN: usize = 8;
+
+impl Report {
+    /// The report for a terminal, without colour, lines ended by `\n`.
+    pub fn to_terminal(&self) -> String {
+        let mut text = String::new();
+        let word = match self.result {
+            Outcome::Pass => "PASS",
+            Outcome::Fail => "FAIL",
+            Outcome::Inconclusive => "INCONCLUSIVE",
+        };
+        line(&mut text, &format!("{word}: {}", self.sentence));
+        line(&mut text, "");
+        line(&mut text, &format!("model      {}", trueup_formats::quote(&self.model)));
+        line(&mut text, &format!("device     {}", facts(&self.device)));
+        line(&mut text, &format!("reference  {}", facts(&self.reference)));
+        self.coverage_lines(&mut text);
+        self.profile_lines(&mut text);
+        self.node_lines(&mut text);
+        self.token_lines(&mut text);
+        text
+    }
+
+    fn coverage_lines(&self, text: &mut String) {
+        let coverage = &self.coverage;
+        line(
+            text,
+            &format!(
+                "coverage   {} nodes, {} checked, {} on {}, {} fell back, {} waived",
+                coverage.nodes, coverage.checked, coverage.on_device, self.device.name, coverage.fell_back, coverage.waived
+            ),
+        );
+        let fell_back = self.nodes.iter().filter_map(|node| node.fell_back.as_ref().map(|reason| (node, reason)));
+        for (node, reason) in fell_back.take(NODES_SHOWN) {
+            line(text, &format!("           {} fell back to {}: {reason}", node.node, node.device));
+        }
+    }
+
+    fn profile_lines(&self, text: &mut String) {
+        line(text, "\njudged by");
+        for used in &self.profiles {
+            line(text, &format!("  {:4} nodes  {}  ({})", used.nodes, used.profile, used.ops.join(", ")));
+        }
+    }
+
+    fn node_lines(&self, text: &mut String) {
+        let mut nodes: Vec<(&NodeReport, &PhaseReport)> =
+            self.nodes.iter().filter_map(|node| Some((node, worst_phase(node)?))).collect();
+        nodes.sort_by(|(a, worst_a), (b, worst_b)| {
+            b.verdict.cmp(&a.verdict).then(severity(worst_b).total_cmp(&severity(worst_a)))
+        });
+        line(text, "\nworst nodes           operator   verdict               max |z|   rms z    local     inherited");
+        for (node, phase) in nodes.iter().take(NODES_SHOWN) {
+            line(
+                text,
+                &format!(
+                    "  {:19} {:10} {:20} {:>8} {:>7} {:>9} {:>9}",
+                    node.node,
+                    node.op,
+                    phase.verdict.to_string(),
+                    number(phase.worst_z, 2),
+                    number(phase.rms_z, 2),
+                    scientific(node.local),
+                    scientific(node.inherited),
+                ),
+            );
+        }
+    }
+
+    fn token_lines(&self, text: &mut String) {
+        let tokens = &self.tokens;
+        line(
+            text,
+            &format!(
+                "\ntokens     {} of {} most likely tokens equal, {:.2} flips expected; divergence mean {:.2e}, max {:.2e} nats",
+                tokens.top1_equal, tokens.positions, tokens.flips_expected, tokens.kl_mean, tokens.kl_max
+            ),
+        );
+        if let Some(flip) = tokens.first_flip {
+            line(
+                text,
+                &format!(
+                    "           first difference behind position {} of prompt {}: {} for {}, margin {:.3e}",
+                    flip.position, flip.prompt, flip.device, flip.reference, flip.margin
+                ),
+            );
+        }
+        let repeat = &self.repeat;
+        let deterministic = if repeat.deterministic { "the same bits" } else { "different bits" };
+        let taps = if repeat.taps_neutral { "changes nothing" } else { "changes the logits" };
+        line(text, &format!("repeat     {} plain runs give {deterministic}; observing {taps}", repeat.runs));
+    }
+}
+
+fn facts(device: &DeviceFacts) -> String {
+    let simulated = if device.simulated { ", simulated" } else { "" };
+    format!("{} ({}{simulated})", device.name, device.description)
+}
+
+fn worst_phase(node: &NodeReport) -> Option<&PhaseReport> {
+    node.phases
+        .iter()
+        .max_by(|a, b| a.verdict.cmp(&b.verdict).then(severity(a).total_cmp(&severity(b))))
+}
+
+/// How bad the worst element is; what has no finite measure is worst.
+fn severity(phase: &PhaseReport) -> f64 {
+    phase.worst_z.unwrap_or(f64::INFINITY)
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    match value {
+        Some(value) if value < 1e4 => format!("{value:.digits$}"),
+        Some(value) => format!("{value:.1e}"),
+        None => "-".to_owned(),
+    }
+}
+
+fn scientific(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.1e}"))
+}
+
+fn line(text: &mut String, content: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{content}");
+}

@@ -1,0 +1,232 @@
+//! What errors mean at the end: divergence of the next token's probabilities, and which tokens change (NUMERICS 2.6).
+//!
+//! ```text
+//!   error of logits, mean shift removed ──rms──▶ sigma
+//!   margin m between the reference's best two ──▶ chance of a flip erfc(m / (2 sigma)) / 2
+//!   observed flips <= expected + 4 sqrt(expected) + 1;   a flip at m > 8 sqrt(2) sigma is a bug
+//! ```
+
+use crate::precision::LAMBDA;
+use serde::Serialize;
+
+/// A position whose most likely token differs.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Flip {
+    /// The prompt, counted from 0.
+    pub prompt: usize,
+    /// The position of the token whose successor differs.
+    pub position: usize,
+    /// The reference's most likely token.
+    pub reference: u32,
+    /// The device's.
+    pub device: u32,
+    /// How far the reference's best logit is above its second.
+    pub margin: f64,
+}
+
+/// The comparison of logits over all positions.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TokenReport {
+    /// Positions compared.
+    pub positions: usize,
+    /// Positions with the same most likely token.
+    pub top1_equal: usize,
+    /// Root mean square error of logits, the mean of each position removed.
+    pub logit_sigma: f64,
+    /// Mean of the Kullback-Leibler divergence, reference to device, in nats.
+    pub kl_mean: f64,
+    /// Its largest value.
+    pub kl_max: f64,
+    /// The mean that `logit_sigma` predicts.
+    pub kl_expected: f64,
+    /// Flips that `logit_sigma` and the margins predict.
+    pub flips_expected: f64,
+    /// Flips seen.
+    pub flips: usize,
+    /// The smallest margin of the reference.
+    pub margin_min: Option<f64>,
+    /// The first differing token.
+    pub first_flip: Option<Flip>,
+    /// The first flip that no noise of this size explains.
+    pub bad_flip: Option<Flip>,
+    /// Positions with logits that are no numbers.
+    pub not_finite: usize,
+    /// Whether flips are within what the noise explains.
+    pub passes: bool,
+}
+
+/// One position's share.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    margin: f64,
+    flip: Option<Flip>,
+    /// `1 - sum p^2` of the reference.
+    uncertainty: f64,
+}
+
+/// Collects positions.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Tokens {
+    positions: Vec<Position>,
+    squares: f64,
+    logits: f64,
+    kl_sum: f64,
+    kl_max: f64,
+    not_finite: usize,
+}
+
+impl Tokens {
+    /// Adds the logits behind one token.
+    pub fn add(&mut self, prompt: usize, position: usize, reference: &[f64], device: &[f64]) {
+        if reference.len() != device.len() || reference.iter().chain(device).any(|logit| !logit.is_finite()) {
+            self.not_finite += 1;
+            return;
+        }
+        let shift = reference.iter().zip(device).map(|(r, d)| d - r).sum::<f64>() / reference.len() as f64;
+        self.squares += reference.iter().zip(device).map(|(r, d)| (d - r - shift).powi(2)).sum::<f64>();
+        self.logits += reference.len() as f64;
+        let (p, q) = (log_probabilities(reference), log_probabilities(device));
+        let kl: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>().max(0.0);
+        self.kl_sum += kl;
+        self.kl_max = self.kl_max.max(kl);
+        let (best, found) = (top(reference), top(device));
+        let second = reference.iter().enumerate().filter(|(id, _)| *id != best).map(|(_, logit)| *logit);
+        let margin = reference[best] - second.fold(f64::NEG_INFINITY, f64::max);
+        let flip = (best != found).then_some(Flip {
+            prompt,
+            position,
+            reference: best as u32,
+            device: found as u32,
+            // A flip between other tokens than the best two crosses the distance to the one that was taken.
+            margin: reference[best] - reference[found],
+        });
+        let uncertainty = 1.0 - p.iter().map(|p| (2.0 * p).exp()).sum::<f64>();
+        self.positions.push(Position { margin, flip, uncertainty });
+    }
+
+    /// The comparison of all positions.
+    pub fn report(&self) -> TokenReport {
+        let count = self.positions.len();
+        let mean = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
+        let sigma = if self.logits > 0.0 { (self.squares / self.logits).sqrt() } else { 0.0 };
+        let expected: f64 = self.positions.iter().map(|position| flip_chance(position.margin, sigma)).sum();
+        let flips: Vec<Flip> = self.positions.iter().filter_map(|position| position.flip).collect();
+        let bad_flip = flips.iter().find(|flip| flip.margin > LAMBDA * sigma * std::f64::consts::SQRT_2).copied();
+        let smallest = self.positions.iter().map(|position| position.margin).fold(f64::INFINITY, f64::min);
+        let within = flips.len() as f64 <= expected + 4.0 * expected.sqrt() + 1.0;
+        TokenReport {
+            positions: count + self.not_finite,
+            top1_equal: count - flips.len(),
+            logit_sigma: sigma,
+            kl_mean: mean(self.kl_sum),
+            kl_max: self.kl_max,
+            kl_expected: mean(self.positions.iter().map(|position| sigma * sigma / 2.0 * position.uncertainty).sum()),
+            flips_expected: expected,
+            flips: flips.len(),
+            margin_min: smallest.is_finite().then_some(smallest),
+            first_flip: flips.first().copied(),
+            bad_flip,
+            not_finite: self.not_finite,
+            passes: within && bad_flip.is_none() && self.not_finite == 0,
+        }
+    }
+}
+
+/// The lowest id of the largest logit.
+pub(crate) fn top(logits: &[f64]) -> usize {
+    let mut best = 0;
+    for (id, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = id;
+        }
+    }
+    best
+}
+
+fn log_probabilities(logits: &[f64]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+    logits.iter().map(|logit| logit - largest - sum.ln()).collect()
+}
+
+/// Chance that noise of standard deviation `sigma` on each logit turns a margin around.
+fn flip_chance(margin: f64, sigma: f64) -> f64 {
+    if sigma > 0.0 { 0.5 * erfc(margin / (2.0 * sigma)) } else { 0.0 }
+}
+
+/// The complementary error function for arguments from 0 on: its power series, and from 2 on its continued fraction
+/// (Abramowitz and Stegun 7.1.5 and 7.1.14).
+fn erfc(x: f64) -> f64 {
+    let root_pi = std::f64::consts::PI.sqrt();
+    if x < 2.0 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..60 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        1.0 - 2.0 / root_pi * sum
+    } else {
+        let tail = (1..80).rev().fold(x, |tail, n| x + f64::from(n) / 2.0 / tail);
+        (-x * x).exp() / (root_pi * tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erfc_agrees_with_the_published_table() {
+        // Abramowitz and Stegun, table 7.1 (erf) and 7.3.
+        for (x, value) in [(0.0, 1.0), (0.5, 0.479_500_122_2), (1.0, 0.157_299_207_1), (2.0, 0.004_677_734_98)] {
+            assert!((erfc(x) - value).abs() < 1e-10, "erfc({x}) = {}", erfc(x));
+        }
+        assert!((erfc(1.999_999) - erfc(2.0)).abs() < 1e-7);
+    }
+
+    #[test]
+    fn equal_logits_and_a_mean_shift_are_no_error() {
+        let mut tokens = Tokens::default();
+        tokens.add(0, 0, &[1.0, 3.0, 2.0], &[2.0, 4.0, 3.0]);
+        let report = tokens.report();
+        assert!(report.passes && report.logit_sigma == 0.0 && report.kl_max < 1e-15);
+        assert_eq!((report.top1_equal, report.margin_min), (1, Some(1.0)));
+    }
+
+    #[test]
+    fn divergence_of_two_known_distributions() {
+        // p = (1/2, 1/2), q = (3/4, 1/4): ln 2 / 2 ... = 1/2 ln(2/3) + 1/2 ln 2.
+        let mut tokens = Tokens::default();
+        tokens.add(0, 0, &[0.0, 0.0], &[3f64.ln(), 0.0]);
+        let expected = 0.5 * (2.0f64 / 3.0).ln() + 0.5 * 2f64.ln();
+        assert!((tokens.report().kl_mean - expected).abs() < 1e-15);
+    }
+
+    #[test]
+    fn a_flip_beyond_the_noise_fails_and_a_near_tie_passes() {
+        let mut near = Tokens::default();
+        let logits: Vec<f64> = (0..100).map(|i| f64::from(i) * 0.01).collect();
+        let mut swapped = logits.clone();
+        swapped.swap(98, 99);
+        near.add(0, 5, &logits, &swapped);
+        let report = near.report();
+        assert!(report.passes, "{report:?}");
+        assert_eq!(report.first_flip.map(|flip| (flip.position, flip.reference, flip.device)), Some((5, 99, 98)));
+        let mut far = Tokens::default();
+        let mut moved = logits.clone();
+        moved[0] = 2.0;
+        for _ in 0..50 {
+            far.add(0, 0, &logits, &logits);
+        }
+        far.add(0, 7, &logits, &moved);
+        assert_eq!(far.report().bad_flip.map(|flip| flip.position), Some(7));
+        assert!(!far.report().passes);
+    }
+
+    #[test]
+    fn logits_that_are_no_numbers_fail() {
+        let mut tokens = Tokens::default();
+        tokens.add(0, 0, &[0.0, 1.0], &[0.0, f64::NAN]);
+        assert!(!tokens.report().passes);
+    }
+}
