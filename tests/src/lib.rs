@@ -3,10 +3,12 @@
 mod fixture;
 mod llama2c;
 mod storage;
+mod way;
 
 pub use fixture::{Fixture, Prompt, Text, fixture, fixtures, root, stories};
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{Storage, write_variant};
+pub use way::{Said, convert, quantize, say};
 
 /// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN anywhere
 /// gives infinity.

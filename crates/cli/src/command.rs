@@ -3,7 +3,7 @@
 mod chat;
 mod completions;
 mod convert;
-//mod demo;
+mod demo;
 mod devices;
 mod inspect;
 mod man;
@@ -13,7 +13,7 @@ mod quantize;
 mod run;
 mod sampling;
 mod tokenize;
-//mod verify;
+mod verify;
 
 use crate::failure::Result;
 use clap::Subcommand;
@@ -32,7 +32,7 @@ pub enum Command {
     /// Text to token ids, and back
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
-    //Verify(verify::Arguments),
+    Verify(verify::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -40,7 +40,7 @@ pub enum Command {
     /// Show what is here to compute on, and what is not and why
     Devices(devices::Arguments),
     /// Convert, quantize, run and verify the model inside this program
-    //Demo(demo::Arguments),
+    Demo(demo::Arguments),
     /// Print shell completions
     Completions(completions::Arguments),
     /// Print the manual page
@@ -55,11 +55,11 @@ pub fn run(command: Command) -> Result {
         Command::Run(arguments) => run::run(arguments),
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),
-        //Command::Verify(arguments) => verify::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),
-        //Command::Demo(arguments) => demo::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
     }

@@ -12,7 +12,6 @@ mod progress;
 mod value;
 
 use clap::Parser;
-use failure::Failure;
 use std::panic;
 use std::process::ExitCode;
 

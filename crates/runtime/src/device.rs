@@ -15,7 +15,7 @@ pub trait Device: Send + Sync {
     /// What it is.
     fn about(&self) -> About;
 
-    /// How the device would compute this operator on these types, or why it does not.
+    /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`, which is no work.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
 
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.

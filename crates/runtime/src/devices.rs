@@ -43,8 +43,16 @@ const KINDS: [Kind; 6] = [
     Kind { name: "cpu", simulated: false, open: Open::By(open_cpu) },
     Kind { name: "cuda", simulated: false, open: Open::Absent("NVIDIA cards") },
     Kind { name: "npu", simulated: false, open: Open::Absent("Ascend cards") },
-    Kind { name: "cuda-sim", simulated: true, open: Open::Absent("the interface of NVIDIA cards, simulated on the processor") },
-    Kind { name: "npu-sim", simulated: true, open: Open::Absent("the interface of Ascend cards, simulated on the processor") },
+    Kind {
+        name: "cuda-sim",
+        simulated: true,
+        open: Open::Absent("the interface of NVIDIA cards, simulated on the processor"),
+    },
+    Kind {
+        name: "npu-sim",
+        simulated: true,
+        open: Open::Absent("the interface of Ascend cards, simulated on the processor"),
+    },
 ];
 
 /// What `trueup devices` says about one kind of device.
@@ -75,11 +83,19 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     };
     let Some(kind) = KINDS.iter().find(matches) else {
         let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-        return Err(Error::Request(format!("there is no device called {}; known are {}", trueup_formats::quote(name), known.join(", "))));
+        return Err(Error::Request(format!(
+            "there is no device called {}; known are {}",
+            trueup_formats::quote(name),
+            known.join(", ")
+        )));
     };
     match &kind.open {
         Open::By(open) if name == kind.name => open(options),
-        Open::By(_) => Err(Error::Request(format!("device {}: there is only one, call it {}", trueup_formats::quote(name), kind.name))),
+        Open::By(_) => Err(Error::Request(format!(
+            "device {}: there is only one, call it {}",
+            trueup_formats::quote(name),
+            kind.name
+        ))),
         Open::Absent(what) => Err(Error::Device { device: kind.name.to_owned(), problem: absent(what) }),
     }
 }
@@ -131,7 +147,9 @@ fn open_reference(options: &DeviceOptions) -> Result<Arc<dyn Device>> {
 fn open_cpu(options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let isa = options.isa.as_deref().map(|name| {
         let known = || Isa::ALL.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
-        let unknown = || Error::Request(format!("there are no kernels for {}; known are {}", trueup_formats::quote(name), known()));
+        let unknown = || {
+            Error::Request(format!("there are no kernels for {}; known are {}", trueup_formats::quote(name), known()))
+        };
         Isa::from_name(name).ok_or_else(unknown)
     });
     let defaults = CpuOptions::default();

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// How texts are generated.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct GenerateOptions {
     /// At most so many tokens for each prompt; `None` goes on to the end of generation or of the context. 0 computes the prompts alone.
     pub tokens_max: Option<usize>,
@@ -30,18 +30,6 @@ pub struct GenerateOptions {
     /// Whether the beginning of a prompt that its sequence holds already is not computed again. Changes no bit. Without effect
     /// where logits are kept.
     pub reuse: bool,
-}
-
-impl Default for GenerateOptions {
-    fn default() -> GenerateOptions {
-        GenerateOptions {
-            tokens_max: None,
-            ignore_eos: false,
-            sampling: Sampling::default(),
-            keep_logits: false,
-            reuse: false,
-        }
-    }
 }
 
 /// What came behind one prompt.

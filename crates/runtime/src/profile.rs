@@ -107,11 +107,7 @@ impl Profile {
     };
 
     /// Bytes moved, or f32 arithmetic element by element without functions or sums.
-    pub const F32: Profile = Profile {
-        accumulator: Accumulator::F32,
-        output: DType::F32,
-        ..Profile::EXACT
-    };
+    pub const F32: Profile = Profile { accumulator: Accumulator::F32, output: DType::F32, ..Profile::EXACT };
 }
 
 impl fmt::Display for Profile {

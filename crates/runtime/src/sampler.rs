@@ -44,15 +44,8 @@ pub struct Sampling {
 
 impl Sampling {
     /// The largest logit, nothing drawn.
-    pub const GREEDY: Sampling = Sampling {
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        repeat_penalty: 1.0,
-        repeat_last: 64,
-        seed: 0,
-    };
+    pub const GREEDY: Sampling =
+        Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repeat_penalty: 1.0, repeat_last: 64, seed: 0 };
 }
 
 impl Default for Sampling {

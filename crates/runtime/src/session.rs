@@ -67,7 +67,8 @@ impl Session {
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let tokens = vec![Vec::new(); sizes.sequences];
-        let mut session = Session { weights, sizes, tokens, buffers: Buffers::default(), plans: Vec::new(), batches: 0 };
+        let mut session =
+            Session { weights, sizes, tokens, buffers: Buffers::default(), plans: Vec::new(), batches: 0 };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.weights.model().unchanged()?;
         Ok(session)
@@ -75,7 +76,13 @@ impl Session {
 
     /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length` tokens. Nothing is
     /// allocated or uploaded.
-    pub fn plan(weights: &Weights, options: &SessionOptions, tokens: usize, outputs: usize, length: usize) -> Result<Plan> {
+    pub fn plan(
+        weights: &Weights,
+        options: &SessionOptions,
+        tokens: usize,
+        outputs: usize,
+        length: usize,
+    ) -> Result<Plan> {
         let sizes = Sizes::new(weights, options)?;
         let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT).min(sizes.room);
         sizes.plan(weights, (tokens, outputs, capacity))
@@ -160,7 +167,10 @@ impl Session {
         for entry in entries {
             let (token, vocabulary) = (entry.token, self.sizes.vocabulary);
             if token as usize >= vocabulary {
-                return Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {}", vocabulary - 1)));
+                return Err(Error::Request(format!(
+                    "token {token} is not in the vocabulary, whose ids end at {}",
+                    vocabulary - 1
+                )));
             }
             let Some(length) = lengths.get_mut(entry.sequence) else {
                 let (sequence, count) = (entry.sequence, self.sequences());
@@ -274,7 +284,8 @@ impl Run<'_> {
 
     /// The last node's output.
     fn logits(&self) -> Result<Vec<f64>> {
-        let Some((device, step)) = self.bound.pieces.last().and_then(|piece| Some((piece.device, piece.steps.last()?))) else {
+        let Some((device, step)) = self.bound.pieces.last().and_then(|piece| Some((piece.device, piece.steps.last()?)))
+        else {
             return Err(Error::Request("the model's graph is empty".to_owned()));
         };
         let mut bytes = vec![0; step.output.ty.bytes()];

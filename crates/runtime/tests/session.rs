@@ -63,9 +63,11 @@ fn a_batch_equals_each_sequence_alone_bit_for_bit() {
         for prompt in prompts() {
             let mut session = session(&model, device(name), SessionOptions::default());
             // Token by token, as in decoding.
-            alone.extend(prompt.iter().flat_map(|token| {
-                bits(&mut session, &[Entry { token: *token, sequence: 0, wants_logits: true }])
-            }));
+            alone.extend(
+                prompt
+                    .iter()
+                    .flat_map(|token| bits(&mut session, &[Entry { token: *token, sequence: 0, wants_logits: true }])),
+            );
         }
         assert_eq!(together, alone, "{name}, {dtype}");
         assert!(together.iter().flatten().all(|bits| f64::from_bits(*bits).is_finite()), "{name}, {dtype}");
@@ -89,7 +91,8 @@ fn threads_change_no_bit() {
     let (_folder, model) = model(DType::Q4_0, false);
     for name in ["ref", "cpu"] {
         let of = |threads| {
-            let device = open_device(name, &DeviceOptions { threads: Some(threads), ..DeviceOptions::default() }).unwrap();
+            let device =
+                open_device(name, &DeviceOptions { threads: Some(threads), ..DeviceOptions::default() }).unwrap();
             bits(&mut session(&model, device, SessionOptions::default()), &entries(&prompts()[1..2]))
         };
         assert_eq!(of(1), of(3), "{name}");
@@ -108,8 +111,9 @@ fn cpu_is_near_the_oracle() {
         let (oracle, cpu) = (of("ref"), of("cpu"));
         let power: f64 = oracle.iter().map(|y| y * y).sum();
         let noise: f64 = oracle.iter().zip(&cpu).map(|(y, x)| (x - y) * (x - y)).sum();
-        // Quantized weights meet activations of 8 bits, which cost about 3e-5 a product (section 2.3 of the numerics).
-        let most = if dtype.is_quantized() { 2e-3 } else { 1e-9 };
+        // Only that it is the same model; the verifier judges node by node. Quantized weights meet activations of 8 bits, about 3e-5 a
+        // product, and scores of random weights, of standard deviation 5, amplify that in soft_max.
+        let most = if dtype.is_quantized() { 1e-2 } else { 1e-9 };
         assert!(noise / power < most, "{dtype}: {:e}", noise / power);
     }
 }
@@ -248,7 +252,8 @@ fn a_lacking_operator_falls_back_without_changing_a_bit() {
     let (_folder, model) = model(DType::F16, false);
     let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
     let expected = bits(&mut session(&model, device("cpu"), options), &entries(&prompts()));
-    for op in Op::NAMES {
+    // A reshape does no work: it is a view of memory and lies where that lies, so every device takes it.
+    for op in Op::NAMES.iter().filter(|op| **op != "reshape") {
         let partial = Arc::new(Without { inner: device("cpu"), op });
         let weights = Arc::new(Weights::new(model.clone(), partial, Some(device("cpu"))));
         let plan = Session::plan(&weights, &options, 1, 1, 1).unwrap();
@@ -257,6 +262,68 @@ fn a_lacking_operator_falls_back_without_changing_a_bit() {
         let mut session = Session::new(weights, &options).unwrap();
         assert_eq!(bits(&mut session, &entries(&prompts())), expected, "{op}");
     }
+}
+
+/// The processor, which forgets to compute one operator.
+struct Forgetful(Without);
+
+impl Device for Forgetful {
+    fn about(&self) -> About {
+        self.0.inner.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        self.0.inner.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.0.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        self.0.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        self.0.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        let kept: Vec<Step> = steps.iter().filter(|step| step.op.name() != self.0.op).cloned().collect();
+        self.0.execute(&kept)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+}
+
+/// Which nodes have elements that were not written.
+#[derive(Default)]
+struct Unwritten(Vec<String>);
+
+impl Observer for Unwritten {
+    fn wants(&self, node: &Node) -> bool {
+        node.layer == Some(0)
+    }
+
+    fn saw(&mut self, seen: &Seen<'_>) -> Result<()> {
+        if seen.output()?.to_bytes().iter().all(|byte| *byte == 0xFF) {
+            self.0.push(seen.node().name.clone());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn outputs_that_are_not_written_show() {
+    let (_folder, model) = model(DType::F32, false);
+    let forgetful = Arc::new(Forgetful(Without { inner: device("cpu"), op: "swiglu" }));
+    let mut session = session(&model, forgetful, SessionOptions::default());
+    let mut observer = Unwritten::default();
+    session.compute(&entries(&prompts()[..1]), Some(&mut observer)).unwrap();
+    // What follows carries the NaN on.
+    assert_eq!(observer.0.first().map(String::as_str), Some("ffn_swiglu-0"), "{:?}", observer.0);
 }
 
 fn texts(session: &mut Session, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
@@ -280,7 +347,8 @@ fn what_a_prompt_gives_does_not_depend_on_the_others() {
 #[test]
 fn a_known_beginning_is_not_computed_again() {
     let (_folder, model) = model(DType::F32, false);
-    let options = GenerateOptions { tokens_max: Some(4), sampling: Sampling::GREEDY, reuse: true, ..Default::default() };
+    let options =
+        GenerateOptions { tokens_max: Some(4), sampling: Sampling::GREEDY, reuse: true, ..Default::default() };
     let mut session = session(&model, device("cpu"), SessionOptions { prompt_chunk: 10, ..Default::default() });
     let mut prompt = prompts()[1].clone();
     let first = texts(&mut session, &[prompt.clone()], &options);
@@ -308,7 +376,11 @@ fn generation_ends_where_it_should() {
         generate(&mut session, &prompt, &options, &mut on_token).unwrap().remove(0)
     };
     let full = run(greedy.clone(), 0);
-    assert_eq!((full.finish, full.ids.len()), (Finish::ContextFull, 18), "20 tokens are computed, and one more is chosen");
+    assert_eq!(
+        (full.finish, full.ids.len()),
+        (Finish::ContextFull, 18),
+        "20 tokens are computed, and one more is chosen"
+    );
     let stopped = run(greedy.clone(), 2);
     assert_eq!((stopped.finish, stopped.ids.len()), (Finish::Stopped, 2));
     let kept = run(GenerateOptions { tokens_max: Some(5), keep_logits: true, ..greedy.clone() }, 0);
@@ -324,7 +396,8 @@ fn generation_ends_where_it_should() {
 fn empty_and_long_prompts_are_refused() {
     let (_folder, model) = model(DType::F32, false);
     let mut session = session(&model, device("cpu"), SessionOptions { context: Some(20), ..Default::default() });
-    for (prompt, part) in [(vec![], "prompt 0 has no tokens"), (vec![1; 21], "21 tokens, more than the context of 20")] {
+    for (prompt, part) in [(vec![], "prompt 0 has no tokens"), (vec![1; 21], "21 tokens, more than the context of 20")]
+    {
         let options = GenerateOptions::default();
         let error = generate(&mut session, &[prompt], &options, &mut |_, _| ControlFlow::Continue(())).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");

@@ -12,6 +12,7 @@ use crate::vocabulary::Vocabulary;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use trueup_formats::{Error, Result, quote};
 
@@ -51,7 +52,8 @@ const NAME: &str = "chat template";
 impl ChatTemplate {
     /// Compiles the template of a vocabulary, if it has one. Fails when it is not valid Jinja or does what is refused.
     pub fn of(vocabulary: &Vocabulary) -> Result<Option<ChatTemplate>> {
-        let text = |id: Option<u32>| id.and_then(|id| vocabulary.token(id)).map_or(String::new(), |token| token.text.clone());
+        let text =
+            |id: Option<u32>| id.and_then(|id| vocabulary.token(id)).map_or(String::new(), |token| token.text.clone());
         let (bos, eos) = (text(vocabulary.special().bos), text(vocabulary.special().eos));
         let source = vocabulary.chat_template();
         source.map(|source| ChatTemplate::new(source, &bos, &eos, vocabulary.path())).transpose()
@@ -60,7 +62,9 @@ impl ChatTemplate {
     /// Compiles a template; `bos` and `eos` are the texts it knows as `bos_token` and `eos_token`, `path` is the file that
     /// errors name.
     pub fn new(source: &str, bos: &str, eos: &str, path: &Path) -> Result<ChatTemplate> {
-        let fail = |problem: String| Error::new(path, problem).at(NAME).help("give another template, or use the model without one");
+        let fail = |problem: String| {
+            Error::new(path, problem).at(NAME).help("give another template, or use the model without one")
+        };
         if source.len() > SOURCE_BYTES_MAX {
             return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are read", source.len())));
         }
@@ -78,14 +82,14 @@ impl ChatTemplate {
         let bytes = messages.iter().map(|message| message.content.len().saturating_add(message.role.len()));
         let bytes = u64::try_from(bytes.sum::<usize>()).unwrap_or(u64::MAX);
         self.budget.fill(BUDGET.saturating_add(bytes.saturating_mul(BUDGET_PER_BYTE)));
-        let turns = messages.iter().map(|turn| {
-            Value::from_iter([("role", Value::from(turn.role.as_str())), ("content", Value::from(turn.content.as_str()))])
-        });
+        let turns = messages
+            .iter()
+            .map(|turn| Value::from(BTreeMap::from([("role", turn.role.clone()), ("content", turn.content.clone())])));
         let context = minijinja::context! {
             messages => turns.collect::<Value>(),
             add_generation_prompt,
-            bos_token => self.bos,
-            eos_token => self.eos,
+            bos_token => self.bos.as_str(),
+            eos_token => self.eos.as_str(),
             tools => Value::from(()),
         };
         let template = self.environment.get_template(NAME).map_err(fail)?;
@@ -205,14 +209,20 @@ mod tests {
     #[test]
     fn renders_what_jinja_does() {
         let cases = [
-            ("{{ bos_token }}{% for m in messages %}\n{{ m.role + ':' + m['content']|trim }}\n{% endfor %}\nend", "<s>user:Hi\nassistant:Yes\nend"),
+            (
+                "{{ bos_token }}{% for m in messages %}\n{{ m.role + ':' + m['content']|trim }}\n{% endfor %}\nend",
+                "<s>user:Hi\nassistant:Yes\nend",
+            ),
             ("{% set x = [1, 2] + [3] %}{{ x|length ~ '/' ~ x[0] }}", "3/1"),
             ("{{ 'ab' * 2 }}{{ '-' if not add_generation_prompt else '+' }}", "abab+"),
             ("{{ {'a': [1, 'b'], 'c': none}|tojson }}", r#"{"a": [1, "b"], "c": null}"#),
             ("{% macro f(a, b=1) %}{{ a ~ b }}{% endmacro %}{{ f('x', b=2) }}{{ f('y') }}", "x2y1"),
             ("{{ messages[0].content.strip() }}|{{ 'a-b'.split('-')[1] }}|{{ 'aa'.replace('a', 'b') }}", "Hi|b|bb"),
             ("{{ ['a', 'b']|join(', ') }}{# comment + ~ * #}{{- ' x' }}", "a, b x"),
-            ("{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.role %}{% endfor %}{{ ns.t }}", "userassistant"),
+            (
+                "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.role %}{% endfor %}{{ ns.t }}",
+                "userassistant",
+            ),
             ("{{ messages[1:]|length }}{{ (1, 2)|length }}{{ 1 + 2 }}{{ -1 }}", "123-1"),
         ];
         for (source, expected) in cases {
@@ -222,7 +232,7 @@ mod tests {
 
     #[test]
     fn hostile_templates_are_refused() {
-        let nested = format!("{}x{}", "{{ (".repeat(1), "(".repeat(100_000));
+        let nested = format!("{{{{ {}x", "(".repeat(100_000));
         let deep_loops = format!("{}x{}", "{% for a in [1] %}".repeat(5000), "{% endfor %}".repeat(5000));
         let text = "y".repeat(5000);
         let raw = format!("{{% set a %}}{{% for i in range(100000) %}}{text}{{% endfor %}}{{% endset %}}");

@@ -80,7 +80,9 @@ pub(crate) fn install(environment: &mut Environment<'static>, budget: &Budget) {
     let counted = budget.clone();
     environment.add_function("__text", move |bytes: usize| counted.take(bytes).map(|()| String::new()));
     let counted = budget.clone();
-    environment.add_filter("replace", move |text: String, from: String, to: String| counted_replace(&counted, &text, &from, &to));
+    environment.add_filter("replace", move |text: String, from: String, to: String| {
+        counted_replace(&counted, &text, &from, &to)
+    });
     let counted = budget.clone();
     environment.add_filter("join", move |list: Value, between: Option<String>| counted_join(&counted, &list, between));
     let counted = budget.clone();
@@ -242,8 +244,31 @@ struct Rewriter<'s> {
 
 /// Words that are no operands.
 const KEYWORDS: [&str; 25] = [
-    "and", "or", "not", "if", "elif", "else", "in", "is", "for", "set", "recursive", "with", "endset", "endfor", "endif", "macro",
-    "endmacro", "call", "endcall", "filter", "endfilter", "block", "endblock", "do", "break",
+    "and",
+    "or",
+    "not",
+    "if",
+    "elif",
+    "else",
+    "in",
+    "is",
+    "for",
+    "set",
+    "recursive",
+    "with",
+    "endset",
+    "endfor",
+    "endif",
+    "macro",
+    "endmacro",
+    "call",
+    "endcall",
+    "filter",
+    "endfilter",
+    "block",
+    "endblock",
+    "do",
+    "break",
 ];
 
 impl<'s> Rewriter<'s> {
@@ -251,7 +276,15 @@ impl<'s> Rewriter<'s> {
         let name = tag.trim_start_matches(['{', '%', '-', '+']).trim_start();
         let declares = name.starts_with("macro") || name.starts_with("call");
         let expression = tag.starts_with("{{");
-        Rewriter { rest: tag, open: Vec::new(), operand: false, after_dot: false, small_number: false, declares, expression }
+        Rewriter {
+            rest: tag,
+            open: Vec::new(),
+            operand: false,
+            after_dot: false,
+            small_number: false,
+            declares,
+            expression,
+        }
     }
 
     /// Writes the rewritten tag and returns what stands after it.

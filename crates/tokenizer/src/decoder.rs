@@ -82,13 +82,26 @@ impl Decoder {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type")]
 pub(crate) enum DecoderJson {
-    Sequence { decoders: Vec<DecoderJson> },
+    Sequence {
+        decoders: Vec<DecoderJson>,
+    },
     ByteLevel,
     ByteFallback,
     Fuse,
-    Replace { pattern: Pattern, content: String },
-    Strip { content: char, start: usize, stop: usize },
-    Metaspace { replacement: char, #[serde(default)] prepend_scheme: PrependScheme },
+    Replace {
+        pattern: Pattern,
+        content: String,
+    },
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+    },
+    Metaspace {
+        replacement: char,
+        #[serde(default)]
+        prepend_scheme: PrependScheme,
+    },
 }
 
 impl DecoderJson {

@@ -116,7 +116,8 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
     }
     metadata.insert(TOKEN_TYPE, parts.tokens.iter().map(|token| token.kind.number()).collect::<Vec<_>>());
     if let Algorithm::Merges { merges, .. } = &parts.algorithm {
-        let text = |id: u32| usize::try_from(id).ok().and_then(|id| parts.tokens.get(id)).map_or("", |token| &token.text);
+        let text =
+            |id: u32| usize::try_from(id).ok().and_then(|id| parts.tokens.get(id)).map_or("", |token| &token.text);
         let line = |merge: &Merge| format!("{} {}", text(merge.left), text(merge.right));
         metadata.insert(MERGES, merges.iter().map(line).collect::<Vec<_>>());
     }
@@ -212,7 +213,8 @@ fn read_plain(metadata: &Metadata, path: &Path) -> Result<Parts> {
         SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
         BYTE_LEVEL => read_byte_level(tokens, metadata, path)?,
         other => {
-            let problem = format!("the tokenizer {} is not supported, only {SENTENCEPIECE} and {BYTE_LEVEL}", quote(other));
+            let problem =
+                format!("the tokenizer {} is not supported, only {SENTENCEPIECE} and {BYTE_LEVEL}", quote(other));
             return Err(Error::new(path, problem).at(MODEL));
         }
     };
@@ -249,7 +251,8 @@ fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
     let lengths = [(SCORES, scores.map(<[f32]>::len)), (TOKEN_TYPE, kinds.map(<[i32]>::len))];
     for (key, length) in lengths {
         if length.is_some_and(|length| length != texts.len()) {
-            let problem = format!("{} entries, expected one for each of the {} tokens", length.unwrap_or(0), texts.len());
+            let problem =
+                format!("{} entries, expected one for each of the {} tokens", length.unwrap_or(0), texts.len());
             return Err(Error::new(path, problem).at(key));
         }
     }

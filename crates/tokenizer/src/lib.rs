@@ -47,7 +47,6 @@ mod tokenizer;
 mod tokenizer_json;
 mod vocabulary;
 
-
 pub use chat::{ChatTemplate, Message};
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;

@@ -128,7 +128,10 @@ mod tests {
     use super::*;
 
     /// The slow readable twin: look at every pair, merge the best, begin again.
-    fn merge_slowly(mut symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>) -> Vec<Symbol> {
+    fn merge_slowly(
+        mut symbols: Vec<Symbol>,
+        candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>,
+    ) -> Vec<Symbol> {
         loop {
             let mut best: Option<(usize, Candidate)> = None;
             for (place, pair) in symbols.windows(2).enumerate() {
@@ -162,7 +165,7 @@ mod tests {
                 let merged = &text[a.range.start..b.range.end];
                 let hash = merged.iter().fold(salt, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
                 (hash % 3 != 0 && merged.len() < 9)
-                    .then(|| Candidate { rank: (hash % 5) as f64, result: (hash % 1000) as u32 })
+                    .then_some(Candidate { rank: (hash % 5) as f64, result: (hash % 1000) as u32 })
             };
             assert_eq!(merge(symbols.clone(), candidate), merge_slowly(symbols, candidate), "case {case}");
         }

@@ -26,7 +26,7 @@ pub(crate) fn scores_say_the_same(tokens: &[Token], added: &[AddedToken], merges
     bytes.len() == 256
         && ranks.len() == merges.len()
         && is_in_order(tokens, merges)
-        && pieces.keys().flat_map(|piece| piece.chars()).all(|c| pieces.contains_key(c.encode_utf8(&mut [0; 4]) as &str))
+        && pieces.keys().flat_map(|piece| piece.chars()).all(|c| pieces.contains_key(&*c.encode_utf8(&mut [0; 4])))
         && has_every_cut(&pieces, &ranks)
 }
 
@@ -60,9 +60,8 @@ fn has_every_cut(pieces: &HashMap<&str, u32>, ranks: &HashMap<(u32, u32), usize>
         }
         seen = seen.saturating_add(cuts.len());
         // Symbols x y z with x+y and y+z both this piece: scores take x+y.
-        let overlap_prefers_right = |first: &((u32, u32), usize), second: &((u32, u32), usize)| {
-            first.0.1 == second.0.0 && first.1 > second.1
-        };
+        let overlap_prefers_right =
+            |first: &((u32, u32), usize), second: &((u32, u32), usize)| first.0.1 == second.0.0 && first.1 > second.1;
         if cuts.iter().any(|first| cuts.iter().any(|second| overlap_prefers_right(first, second))) {
             return false;
         }

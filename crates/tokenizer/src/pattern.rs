@@ -78,9 +78,10 @@ impl Searcher {
     /// All matches from left to right, without overlap.
     pub(crate) fn matches(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
         match self {
-            Searcher::Text(needle) => {
-                Ok(text.match_indices(needle.as_str()).map(|(start, found)| start..start.saturating_add(found.len())).collect())
-            }
+            Searcher::Text(needle) => Ok(text
+                .match_indices(needle.as_str())
+                .map(|(start, found)| start..start.saturating_add(found.len()))
+                .collect()),
             Searcher::Regex(regex) => regex
                 .find_iter(text)
                 .map(|found| found.map(|found| found.start()..found.end()))
@@ -175,7 +176,11 @@ mod tests {
         let deep = format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000));
         let huge = "a".repeat(PATTERN_BYTES_MAX + 1);
         for pattern in ["(", "[z-a]", "a{1000}{1000}{1000}", &deep, &huge] {
-            assert!(Searcher::new(&Pattern::Regex(pattern.to_owned())).is_err(), "{}", &pattern[..pattern.len().min(40)]);
+            assert!(
+                Searcher::new(&Pattern::Regex(pattern.to_owned())).is_err(),
+                "{}",
+                &pattern[..pattern.len().min(40)]
+            );
         }
         assert!(Searcher::new(&Pattern::String(String::new())).is_err());
         // Every way to cut the a's is tried before this one fails.

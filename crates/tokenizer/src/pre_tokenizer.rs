@@ -11,8 +11,7 @@ use crate::pattern::{Behavior, Pattern, Searcher};
 use serde::{Deserialize, Serialize};
 
 /// The pattern that `ByteLevel` applies unless told otherwise (published GPT-2 encoder).
-pub(crate) const GPT2_PATTERN: &str =
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(crate) const GPT2_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// One pre-tokenizer, in the words of `tokenizer.json`. A kind that is not here is refused by name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -172,9 +171,11 @@ pub(crate) fn words(steps: &[Step], text: &str, at_start: bool) -> Result<Vec<St
                 cut
             }
             Step::PrefixSpace => words.into_iter().map(|word| prefixed(word, ' ')).collect(),
-            Step::Mark { mark, scheme } => {
-                words.into_iter().enumerate().map(|(i, word)| marked(word, *mark, *scheme, at_start && i == 0)).collect()
-            }
+            Step::Mark { mark, scheme } => words
+                .into_iter()
+                .enumerate()
+                .map(|(i, word)| marked(word, *mark, *scheme, at_start && i == 0))
+                .collect(),
             Step::Bytes => words.iter().map(|word| byte_alphabet::encode(word)).collect(),
         };
     }

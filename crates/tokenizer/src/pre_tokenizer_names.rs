@@ -36,7 +36,8 @@ enum Cut {
 /// The pattern of Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The pattern of Qwen 2.
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The pattern of Mistral's Tekken.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The pattern of GPT-4o.
@@ -60,7 +61,11 @@ pub const DEFAULT: Known = known(
 
 /// All descriptions.
 pub const ALL: [Known; 14] = [
-    Known { ignore_merges: true, adds_bos: true, ..known(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"], &[Cut::Isolated(LLAMA3)], false) },
+    Known {
+        ignore_merges: true,
+        adds_bos: true,
+        ..known(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"], &[Cut::Isolated(LLAMA3)], false)
+    },
     known(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[Cut::Isolated(LLAMA3)], false),
     known(&["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez"], &[Cut::Isolated(QWEN2)], false),
     known(&["gpt-2", "phi-2", "mpt", "olmo", "jais", "roberta-bpe", "gigachat", "jina-v2-code", "trillion"], &[], true),

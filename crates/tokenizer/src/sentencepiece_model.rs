@@ -104,11 +104,12 @@ struct Settings {
 /// Reads the file; `path` is the model that errors name.
 pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
     let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
-        Error::new(path, problem).at(format!("{FILE}, byte {offset}")).help("the file is damaged or not a sentencepiece model")
+        Error::new(path, problem)
+            .at(format!("{FILE}, byte {offset}"))
+            .help("the file is damaged or not a sentencepiece model")
     })?;
-    refuse_unsupported(&settings).map_err(|problem| {
-        Error::new(path, problem).at(FILE).help("put the tokenizer.json of the model beside it")
-    })?;
+    refuse_unsupported(&settings)
+        .map_err(|problem| Error::new(path, problem).at(FILE).help("put the tokenizer.json of the model beside it"))?;
     let decoder = Decoder::sentencepiece(settings.add_dummy_prefix);
     Ok(sentencepiece_parts(tokens, settings.add_dummy_prefix, settings.remove_extra_whitespaces, decoder))
 }
@@ -172,8 +173,10 @@ pub(crate) fn added_by_kind(tokens: &[Token]) -> Vec<AddedToken> {
 pub(crate) fn space_normalizer(add_space_prefix: bool, remove_extra_spaces: bool) -> Normalizer {
     let mut normalizers = Vec::new();
     if remove_extra_spaces {
-        let replace =
-            |pattern: &str, content: &str| Normalizer::Replace { pattern: Pattern::Regex(pattern.into()), content: content.into() };
+        let replace = |pattern: &str, content: &str| Normalizer::Replace {
+            pattern: Pattern::Regex(pattern.into()),
+            content: content.into(),
+        };
         normalizers.extend([replace(r"\A +| +\z", ""), replace(" {2,}", " ")]);
     }
     if add_space_prefix {

@@ -45,11 +45,13 @@ impl Vocabulary {
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else {
-            return Err(Error::new(path, "there is no tokenizer: looked for tokenizer.json, tokenizer.model and tokenizer.bin")
-                .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
+            return Err(Error::new(
+                path,
+                "there is no tokenizer: looked for tokenizer.json, tokenizer.model and tokenizer.bin",
+            )
+            .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
-        let inside = ModelTokens { vocab_size: None, ..model.clone() };
-        assign(&mut parts, files, &inside);
+        assign(&mut parts, files, model);
         parts.chat_template = chat_template(files);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))

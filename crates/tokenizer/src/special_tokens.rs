@@ -32,7 +32,9 @@ pub(crate) fn assign(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTok
     let ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let named = |key: &str| {
-        let of = |file: &Option<Map<String, Value>>| token_text(file.as_ref()?.get(key)?).and_then(|text| ids.get(text)).copied();
+        let of = |file: &Option<Map<String, Value>>| {
+            token_text(file.as_ref()?.get(key)?).and_then(|text| ids.get(text)).copied()
+        };
         of(&files.tokenizer_config).or_else(|| of(&files.special_tokens_map))
     };
     let special = &mut parts.special;

@@ -42,8 +42,7 @@ impl Tokenizer {
     /// Prepares a vocabulary. Fails when a pattern of its file does not compile.
     pub fn new(vocabulary: Vocabulary) -> Result<Tokenizer> {
         let fail = |place: &str, problem: String| Error::new(vocabulary.path(), problem).at(place);
-        let normalizer =
-            normalizer::compile(vocabulary.normalizer()).map_err(|problem| fail("normalizer", problem))?;
+        let normalizer = normalizer::compile(vocabulary.normalizer()).map_err(|problem| fail("normalizer", problem))?;
         let pre_tokenizer =
             pre_tokenizer::compile(vocabulary.pre_tokenizer()).map_err(|problem| fail("pre_tokenizer", problem))?;
         let mut found_in_normalized = Vec::new();
@@ -120,7 +119,9 @@ impl Tokenizer {
                 Part::Token(id) => ids.push(id),
                 Part::Text(range) => {
                     let at_start = at_start && range.start == 0;
-                    for word in pre_tokenizer::words(&self.pre_tokenizer, text.get(range).unwrap_or_default(), at_start)? {
+                    for word in
+                        pre_tokenizer::words(&self.pre_tokenizer, text.get(range).unwrap_or_default(), at_start)?
+                    {
                         self.encode_word(&word, ids)?;
                     }
                 }
@@ -163,10 +164,11 @@ impl Tokenizer {
             let bytes: Option<Vec<u32>> = text.bytes().map(|byte| self.byte(byte)).collect();
             if let (true, Some(bytes)) = (byte_fallback, bytes) {
                 symbols.extend(unknown.take());
-                symbols.extend((start..).zip(bytes).map(|(start, id)| Symbol {
-                    id: Some(id),
-                    range: start..start.saturating_add(1),
-                }));
+                symbols.extend(
+                    (start..)
+                        .zip(bytes)
+                        .map(|(start, id)| Symbol { id: Some(id), range: start..start.saturating_add(1) }),
+                );
                 continue;
             }
             let Some(id) = self.vocabulary.special().unknown else { continue };

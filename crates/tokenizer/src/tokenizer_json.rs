@@ -151,7 +151,8 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
         .map_err(|(place, problem)| error(&format!("model.merges[{place}]"), problem))?;
-    let unknown = unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?;
+    let unknown =
+        unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?;
     if !byte_level {
         score_by_rank(&mut tokens, &merges);
         if let Some(token) = unknown.and_then(|id| tokens.get_mut(usize::try_from(id).ok()?)) {
@@ -177,7 +178,8 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
 
 /// Everything but merging is refused with its name.
 fn refuse_other_models(model: &ModelJson) -> std::result::Result<(), String> {
-    let kind = model.kind.as_deref().unwrap_or(if matches!(model.vocab, Some(VocabJson::List)) { "Unigram" } else { "BPE" });
+    let kind =
+        model.kind.as_deref().unwrap_or(if matches!(model.vocab, Some(VocabJson::List)) { "Unigram" } else { "BPE" });
     if kind != "BPE" {
         return Err(format!("the type {} is not supported, only BPE", quote(kind)));
     }

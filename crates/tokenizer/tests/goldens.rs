@@ -87,7 +87,8 @@ fn faults(tokenizer: &Tokenizer, case: &Value) -> Vec<String> {
         let expected = case[key].as_str().unwrap();
         let found = tokenizer.decode(&ids(&case["ids"]), skip_special);
         if String::from_utf8_lossy(&found) != expected {
-            faults.push(format!("{key} of {text:?}: expected {expected:?}, found {:?}", String::from_utf8_lossy(&found)));
+            faults
+                .push(format!("{key} of {text:?}: expected {expected:?}, found {:?}", String::from_utf8_lossy(&found)));
         }
         let mut stream = tokenizer.stream(skip_special, true);
         let mut streamed: String = ids(&case["ids"]).into_iter().map(|id| stream.push(id)).collect();
@@ -111,7 +112,9 @@ fn ids_and_texts_of_every_fixture() {
             let cases = golden["texts"].as_array().unwrap();
             assert!(cases.len() >= 20, "{folder:?} has {} texts", cases.len());
             let prefix = format!("{}, {way}", folder.file_name().unwrap().display());
-            all.extend(cases.iter().flat_map(|case| faults(&tokenizer, case)).map(|fault| format!("{prefix}: {fault}")));
+            all.extend(
+                cases.iter().flat_map(|case| faults(&tokenizer, case)).map(|fault| format!("{prefix}: {fault}")),
+            );
         }
     }
     assert!(all.is_empty(), "{} faults\n{}", all.len(), all.join("\n"));
@@ -151,7 +154,7 @@ fn stories_in_three_forms() {
     let folder = fixtures().join("stories-1M");
     let golden = json(&folder.join("golden.json")).unwrap();
     let all = files(&folder);
-    let source = trueup_formats::SourceFile::open(&folder.join("tokenizer.bin")).unwrap();
+    let source = trueup_formats::SourceFile::open(folder.join("tokenizer.bin")).unwrap();
     let bin = trueup_formats::llama2c::TokenizerBin::read(&source, 1024).unwrap();
     let small = TokenizerFiles { tokenizer_config: all.tokenizer_config.clone(), ..TokenizerFiles::default() };
     let forms = [

@@ -1,8 +1,18 @@
 //! Convert, quantize, run and verify language models.
+//!
+//! ```text
+//! formats::open -> convert::convert -> quantize::quantize -> Model::open -> generate, logits
+//!                                                        \-> verify::verify -> Report
+//! ```
+//!
+//! The rooms are re-exported under their own names; [`Model`] is the short way to run one.
+#![forbid(unsafe_code)]
 
 pub mod manifest;
+mod model;
 pub mod text;
 
+pub use model::Model;
 pub use trueup_blocks as blocks;
 pub use trueup_convert as convert;
 pub use trueup_formats as formats;

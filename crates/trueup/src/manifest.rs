@@ -54,7 +54,8 @@ fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash>
 pub fn compare_manifest(hashes: &[TensorHash], manifest: &str, place: &std::path::Path) -> Result<Vec<String>> {
     let mut listed = HashMap::new();
     for (number, line) in manifest.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let entry = line.split_once("  ").filter(|(hash, _)| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        let entry =
+            line.split_once("  ").filter(|(hash, _)| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some((hash, name)) = entry else {
             let problem = format!("expected 64 hexadecimal digits, two spaces and a name, found {:?}", quote(line));
             return Err(Error::new(place, problem).at(format!("line {}", number + 1)));

@@ -41,7 +41,7 @@ pub struct Case<'a> {
     pub profile: &'a Profile,
     /// The device's result.
     pub output: Operand<'a>,
-    /// The free-running reference's result, element for element; for `kv_store` that of its input rows.
+    /// The free-running reference's result, element for element; for `kv_store` that of the rows as they are stored.
     pub reference: Option<&'a [f64]>,
     /// The step of the run; 0 is the prompt.
     pub step: usize,

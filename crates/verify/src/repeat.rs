@@ -56,7 +56,9 @@ impl Run {
     /// Largest difference of a logit.
     fn distance(&self, other: &Run) -> f64 {
         let pairs = self.rows.iter().flatten().zip(other.rows.iter().flatten());
-        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, |largest, distance| if distance <= largest { largest } else { distance })
+        pairs
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, |largest, distance| if distance <= largest { largest } else { distance })
     }
 
     /// The most likely token behind the last id.
@@ -76,7 +78,12 @@ pub(crate) struct Repeats {
 }
 
 /// Runs `prompt` and `steps` more tokens several times without looking; the later runs are given the first one's choices.
-pub(crate) fn repeat(weights: &Arc<Weights>, options: &SessionOptions, prompt: &[u32], steps: usize) -> Result<Repeats> {
+pub(crate) fn repeat(
+    weights: &Arc<Weights>,
+    options: &SessionOptions,
+    prompt: &[u32],
+    steps: usize,
+) -> Result<Repeats> {
     let (first, chosen) = plain(weights, options, prompt, steps, None)?;
     let mut repeats = Repeats { deterministic: true, spread: 0.0, first, chosen };
     for _ in 1..RUNS {
@@ -109,7 +116,8 @@ pub(crate) fn plain(
 
 /// Computes ids of the one sequence, with logits behind each.
 pub(crate) fn compute(session: &mut Session, ids: &[u32], observer: Option<&mut dyn Observer>) -> Result<Logits> {
-    let entries: Vec<Entry> = ids.iter().map(|token| Entry { token: *token, sequence: 0, wants_logits: true }).collect();
+    let entries: Vec<Entry> =
+        ids.iter().map(|token| Entry { token: *token, sequence: 0, wants_logits: true }).collect();
     session.compute(&entries, observer)
 }
 

@@ -319,7 +319,8 @@ impl Report {
 
     /// The document of [`VERSION`], indented.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_else(|error| format!("{{\"version\":{VERSION},\"error\":\"{error}\"}}"))
+        serde_json::to_string_pretty(self)
+            .unwrap_or_else(|error| format!("{{\"version\":{VERSION},\"error\":\"{error}\"}}"))
     }
 }
 

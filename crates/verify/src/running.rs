@@ -6,6 +6,7 @@
 //! ```
 
 use crate::operand;
+use crate::precision::Precision;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,17 +88,17 @@ impl Running {
         }
     }
 
-    /// Computes the node, if that was not done, and gives its result; for `kv_store` that of the node whose rows are stored.
+    /// Computes the node, if that was not done, and gives its result; for `kv_store` the rows as the reference stores them.
     pub fn advance(&mut self, graph: &Graph, index: usize) -> Result<Option<Cow<'_, [f64]>>> {
         let node = &graph.nodes()[index];
         match self {
             Running::Oracle(oracle) => oracle.advance(index),
             Running::Device { results, .. } => {
-                let name = match stored_rows(node) {
-                    Some(rows) => &graph.value(rows).name,
-                    None => &node.name,
+                let Some(rows) = stored_rows(node) else {
+                    return Ok(results.get(&node.name).map(|result| Cow::Borrowed(result.as_slice())));
                 };
-                Ok(results.get(name).map(|result| Cow::Borrowed(result.as_slice())))
+                let cache = Precision::of(graph.value(node.output).ty.dtype);
+                Ok(results.get(&graph.value(rows).name).map(|rows| Cow::Owned(cached(cache, rows))))
             }
         }
     }
@@ -106,6 +107,11 @@ impl Running {
 /// The rows that a `kv_store` writes.
 fn stored_rows(node: &Node) -> Option<ValueId> {
     matches!(node.op, trueup_graph::Op::KvStore(_)).then(|| node.inputs[1])
+}
+
+/// Rows as a cache of that precision keeps them.
+fn cached(cache: Precision, rows: &[f64]) -> Vec<f64> {
+    rows.iter().map(|value| cache.round(*value)).collect()
 }
 
 /// Keeps every result of a batch.
@@ -181,7 +187,8 @@ impl Oracle {
             }
         }
         if stored {
-            return Ok(borrowed.into_iter().nth(1).map(|rows| Cow::Owned(rows.values().into_owned())));
+            let cache = Precision::of(self.kv);
+            return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(cache, &rows.values()))));
         }
         Ok(self.values[node.output.index()].as_ref().map(HostTensor::values))
     }
@@ -215,7 +222,8 @@ mod tests {
     fn masks_show_the_past_and_the_window_less_of_it() {
         let inputs = Inputs { tokens: vec![7, 8], start: 2, window: Some(2) };
         let ty = TensorType::new(DType::F32, &[5, 2]);
-        let seen = |input| -> Vec<bool> { inputs.tensor(input, &ty).values().iter().map(|value| *value == 0.0).collect() };
+        let seen =
+            |input| -> Vec<bool> { inputs.tensor(input, &ty).values().iter().map(|value| *value == 0.0).collect() };
         let (yes, no) = (true, false);
         assert_eq!(seen(Input::Mask), [yes, yes, yes, no, no, yes, yes, yes, yes, no]);
         assert_eq!(seen(Input::MaskWindow), [no, yes, yes, no, no, no, no, yes, yes, no]);

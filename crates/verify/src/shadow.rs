@@ -46,7 +46,12 @@ pub(crate) struct Shadow<'a> {
 
 impl<'a> Shadow<'a> {
     /// A watcher of prompt number `prompt`, before its first token.
-    pub fn new(model: Arc<ModelFile>, reference: &'a mut Running, records: &'a mut Records, prompt: usize) -> Shadow<'a> {
+    pub fn new(
+        model: Arc<ModelFile>,
+        reference: &'a mut Running,
+        records: &'a mut Records,
+        prompt: usize,
+    ) -> Shadow<'a> {
         Shadow {
             model,
             reference,
@@ -96,17 +101,18 @@ impl<'a> Shadow<'a> {
         let (graph, node) = (seen.graph, seen.node());
         let output = seen.output()?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
-        let own = self.own_inputs(graph, node)?;
-        let inputs: Vec<Operand> =
-            node.inputs.iter().zip(&own).map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
-        let reference = self.reference.advance(graph, seen.node)?;
+        let reference = self.reference.advance(graph, seen.node)?.map(Cow::into_owned);
+        let reference = reference.as_deref();
         let stored = matches!(node.op, Op::KvStore(_));
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
-        let result = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
         let profile = seen.planned.profile;
-        let reference = reference.as_deref();
-        let case = Case { op: &node.op, inputs: &inputs, profile: &profile, output: result, reference, step: self.step };
-        let statistics = judge(&case);
+        let statistics = {
+            let own = self.own_inputs(graph, node)?;
+            let pairs = node.inputs.iter().zip(&own);
+            let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
+            let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
+            judge(&Case { op: &node.op, inputs: &inputs, profile: &profile, output, reference, step: self.step })
+        };
         if seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
         }

@@ -36,6 +36,9 @@ impl Sum {
     /// The sum of `products` in `lanes` side by side.
     pub fn of(products: &[f64], lanes: usize) -> Sum {
         let lanes = lanes.clamp(1, LANES_MAX);
+        if lanes == 1 {
+            return Sum::chain(products);
+        }
         let mut sum = Sum { terms: products.len(), ..Sum::default() };
         let mut partials = [0.0; LANES_MAX];
         for chunk in products.chunks(lanes) {
@@ -48,9 +51,19 @@ impl Sum {
         }
         for partial in &partials[..lanes] {
             sum.value += partial;
-            if lanes > 1 {
-                sum.path += sum.value * sum.value;
-            }
+            sum.path += sum.value * sum.value;
+        }
+        sum
+    }
+
+    /// The sum of `products` one after the other.
+    fn chain(products: &[f64]) -> Sum {
+        let mut sum = Sum { terms: products.len(), ..Sum::default() };
+        for product in products {
+            sum.value += product;
+            sum.path += sum.value * sum.value;
+            sum.absolute += product.abs();
+            sum.squares += product * product;
         }
         sum
     }
@@ -153,10 +166,16 @@ mod tests {
                 let z = if error == 0.0 { 0.0 } else { error / sigma };
                 squares += z * z;
                 worst = worst.max(z.abs());
-                assert!(error.abs() <= sum.hard_bound(Precision::F32, lanes), "{len} terms, {lanes} lanes, seed {seed}");
+                assert!(
+                    error.abs() <= sum.hard_bound(Precision::F32, lanes),
+                    "{len} terms, {lanes} lanes, seed {seed}"
+                );
             }
             let rms = (squares / runs as f64).sqrt();
-            assert!(rms <= 1.15 && worst <= 6.2, "{len} terms, {lanes} lanes, outlier {outlier}: rms {rms}, max {worst}");
+            assert!(
+                rms <= 1.15 && worst <= 6.2,
+                "{len} terms, {lanes} lanes, outlier {outlier}: rms {rms}, max {worst}"
+            );
             assert!(rms >= 0.5 || len <= 2 || lanes > 8, "{len} terms, {lanes} lanes: too wide, rms {rms}");
         }
     }

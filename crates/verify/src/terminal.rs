@@ -33,7 +33,12 @@ impl Report {
             text,
             &format!(
                 "coverage   {} nodes, {} checked, {} on {}, {} fell back, {} waived",
-                coverage.nodes, coverage.checked, coverage.on_device, self.device.name, coverage.fell_back, coverage.waived
+                coverage.nodes,
+                coverage.checked,
+                coverage.on_device,
+                self.device.name,
+                coverage.fell_back,
+                coverage.waived
             ),
         );
         let fell_back = self.nodes.iter().filter_map(|node| node.fell_back.as_ref().map(|reason| (node, reason)));
@@ -104,9 +109,7 @@ fn facts(device: &DeviceFacts) -> String {
 }
 
 fn worst_phase(node: &NodeReport) -> Option<&PhaseReport> {
-    node.phases
-        .iter()
-        .max_by(|a, b| a.verdict.cmp(&b.verdict).then(severity(a).total_cmp(&severity(b))))
+    node.phases.iter().max_by(|a, b| a.verdict.cmp(&b.verdict).then(severity(a).total_cmp(&severity(b))))
 }
 
 /// How bad the worst element is; what has no finite measure is worst.

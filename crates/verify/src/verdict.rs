@@ -164,15 +164,7 @@ mod tests {
     }
 
     fn noise(exact: f64) -> Expected {
-        Expected {
-            exact,
-            declared: 0.0,
-            sigma: 1.0,
-            sigma_exact: 100.0,
-            bound: 50.0,
-            ties: 0.0,
-            coarse: 1000.0,
-        }
+        Expected { exact, declared: 0.0, sigma: 1.0, sigma_exact: 100.0, bound: 50.0, ties: 0.0, coarse: 1000.0 }
     }
 
     #[test]

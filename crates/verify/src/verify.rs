@@ -172,10 +172,9 @@ impl Verification<'_> {
     fn running(&self, options: &SessionOptions) -> Result<Running> {
         Ok(match &self.reference_weights {
             None => Running::Oracle(Box::new(Oracle::new(self.model.clone(), self.options.kv))),
-            Some(weights) => Running::Device {
-                session: Box::new(Session::new(weights.clone(), options)?),
-                results: HashMap::new(),
-            },
+            Some(weights) => {
+                Running::Device { session: Box::new(Session::new(weights.clone(), options)?), results: HashMap::new() }
+            }
         })
     }
 

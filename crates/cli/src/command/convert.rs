@@ -85,14 +85,21 @@ pub fn run(arguments: Arguments) -> Result {
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["tensor", "from", "source type", "type", "", if checks.is_empty() { "" } else { "check" }]);
     for (number, tensor) in report.tensors.iter().enumerate() {
         let from = tensor.source.as_deref().map_or_else(|| "(computed)".to_owned(), quote);
         let sorted = if tensor.sorted { "rows sorted for rope" } else { "" };
         let checked = checks.get(number).map_or_else(String::new, agreement);
         let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
-        table.add_row([quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), remark, checked]);
+        table.add_row([
+            quote(&tensor.name),
+            from,
+            tensor.source_type.to_owned(),
+            tensor.dtype.to_owned(),
+            remark,
+            checked,
+        ]);
     }
     output::line(&table.to_string())?;
     if !checks.is_empty() {
@@ -103,7 +110,13 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
     }
     let files: Vec<String> = report.files.iter().map(|file| shown(file)).collect();
     let verb = if dry_run { "would write" } else { "wrote" };
-    output::line(&format!("{verb} {} ({}, {} tensors, {} bytes)", files.join(", "), report.architecture, report.tensors.len(), report.bytes))
+    output::line(&format!(
+        "{verb} {} ({}, {} tensors, {} bytes)",
+        files.join(", "),
+        report.architecture,
+        report.tensors.len(),
+        report.bytes
+    ))
 }
 
 fn shown(path: &Path) -> String {

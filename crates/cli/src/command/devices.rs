@@ -23,7 +23,7 @@ pub fn run(arguments: Arguments) -> Result {
         return Ok(Code::Done);
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["device", "", "memory", "what"]);
     for device in &devices {
         let here = match (device.available, device.simulated) {
@@ -32,7 +32,9 @@ pub fn run(arguments: Arguments) -> Result {
             (false, true) => "not here (would be simulated)",
             (false, false) => "not here",
         };
-        let memory = device.memory_bytes.map_or_else(String::new, |bytes| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64));
+        let memory = device
+            .memory_bytes
+            .map_or_else(String::new, |bytes| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64));
         table.add_row([device.name.as_str(), here, &memory, &device.description]);
     }
     output::line(&table.to_string())?;

@@ -129,10 +129,11 @@ fn json_of_array(array: &gguf::Array) -> Value {
 
 /// Everything for people: long lists and texts are cut.
 fn page(checkpoint: &dyn Checkpoint) -> String {
-    let mut lines = vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format()), String::new()];
+    let mut lines =
+        vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format()), String::new()];
     lines.extend(metadata(checkpoint).iter().map(|(key, value)| format!("{} = {}", quote(key), shortened(value))));
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["tensor", "type", "shape (innermost first)", "bytes"]);
     if let Some(column) = table.column_mut(3) {
         column.set_cell_alignment(CellAlignment::Right);

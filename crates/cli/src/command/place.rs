@@ -73,8 +73,7 @@ impl Place {
 impl Machine {
     /// The device of that name.
     pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        let options =
-            DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On };
+        let options = DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On };
         Ok(open_device(name, &options)?)
     }
 

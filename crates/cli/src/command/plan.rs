@@ -34,6 +34,10 @@ pub fn run(arguments: Arguments) -> Result {
     let length = arguments.length.unwrap_or(arguments.tokens);
     let plan = Session::plan(&weights, &arguments.place.session(1), arguments.tokens, 1, length)?;
     let report = plan.report();
-    if arguments.json { output::json(&report)? } else { output::line(&report.to_string())? }
+    if arguments.json {
+        output::json(&report)?
+    } else {
+        output::line(&report.to_string())?
+    }
     Ok(Code::Done)
 }

@@ -100,7 +100,7 @@ pub fn run(arguments: Arguments) -> Result {
 /// One line per tensor, and the sum.
 fn table(report: &Report) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["tensor", "from", "to", "bits", "RMSE", "cosine", "max error", ""]);
     for column in table.column_iter_mut().skip(3).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -118,7 +118,8 @@ fn table(report: &Report) -> String {
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {
-    let number = |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
+    let number =
+        |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
     let short = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3e}"));
     [
         formats::quote(&tensor.name),

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::formats::{SafetensorsArray, write_safetensors};
-use trueup::runtime::{Generated, GenerateOptions, ModelFile, Session, generate};
+use trueup::runtime::{GenerateOptions, Generated, ModelFile, Session, generate};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 

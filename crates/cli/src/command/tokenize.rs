@@ -45,7 +45,11 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(Ids(ids)) = &arguments.decode {
         text::check_ids(&tokenizer, ids)?;
         let decoded = String::from_utf8_lossy(&tokenizer.decode(ids, false)).into_owned();
-        if arguments.json { output::json(&json!({"text": decoded}))? } else { output::line(&decoded)? }
+        if arguments.json {
+            output::json(&json!({"text": decoded}))?
+        } else {
+            output::line(&decoded)?
+        }
         return Ok(Code::Done);
     }
     let prompt = match (&arguments.prompt, &arguments.file) {

@@ -29,8 +29,8 @@ mod tests;
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-pub use isa::Isa;
 use isa::Instructions;
+pub use isa::Isa;
 use memory::{Cells, Memory, Split};
 use operator::{Call, Operand};
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
@@ -75,7 +75,8 @@ impl Cpu {
         if options.threads == 0 {
             return Err(failure("no threads to compute with; ask for at least 1".to_owned()));
         }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).thread_name(|i| format!("cpu-{i}")).build();
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(options.threads).thread_name(|i| format!("cpu-{i}")).build();
         let pool = pool.map_err(|error| failure(format!("{} threads cannot be started: {error}", options.threads)))?;
         Ok(Cpu { instructions, repack: options.repack, pool, turn: Mutex::new(()) })
     }

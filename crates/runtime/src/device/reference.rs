@@ -57,7 +57,9 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
 /// Whether every input is an index or has a codec.
 fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
     let unknown = inputs.iter().find(|ty| ty.dtype != DType::I32 && ty.dtype.codec().is_none());
-    unknown.map_or(Ok(()), |ty| Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name())))
+    unknown.map_or(Ok(()), |ty| {
+        Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name()))
+    })
 }
 
 fn fault(op: &Op, problem: String) -> Error {
@@ -104,7 +106,8 @@ impl Reference {
             return Err(fault(&step.op, format!("takes 3 inputs, got {}", step.inputs.len())));
         };
         let (x, rows) = (Memory::of(x)?.read(x)?, Memory::of(rows)?.read(rows)?);
-        Memory::of(cache)?.change(cache, |cache| kv_store::store(cache, &x, &rows).map_err(|problem| fault(&step.op, problem)))
+        Memory::of(cache)?
+            .change(cache, |cache| kv_store::store(cache, &x, &rows).map_err(|problem| fault(&step.op, problem)))
     }
 }
 

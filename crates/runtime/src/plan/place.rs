@@ -1,6 +1,7 @@
 //! Which device computes each node: the main one, or the one to fall back on where the main one says why not.
 //!
-//! The KV cache stays where it is: all nodes on one state go to the first device that can compute all of them.
+//! The KV cache stays where it is: all nodes on one state go to the first device that can compute all of them. A view of memory, which is
+//! no work, lies where that memory lies; every device therefore takes `reshape`.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -43,7 +44,11 @@ pub(super) fn place(graph: &Graph, devices: &[&dyn Device]) -> Result<Vec<Planne
         match device.and_then(|device| Some((device, answers[device][index].as_ref().ok()?))) {
             Some((device, profile)) => {
                 homes[node.output.index()] = Some(device);
-                placed.push(PlannedNode { device, profile: *profile, fell_back: why_not_main(device, &answers, index) });
+                placed.push(PlannedNode {
+                    device,
+                    profile: *profile,
+                    fell_back: why_not_main(device, &answers, index),
+                });
             }
             None => faults.push(refusal(node, devices, answers.iter().map(|answers| &answers[index]))),
         }
@@ -90,7 +95,7 @@ fn why_not_main(device: usize, answers: &[Vec<Answer>], node: usize) -> Option<S
 
 fn refusal<'a>(node: &Node, devices: &[&dyn Device], answers: impl Iterator<Item = &'a Answer>) -> String {
     let reasons = devices.iter().zip(answers).map(|(device, answer)| {
-        let reason = answer.as_ref().err().map_or("the node's KV cache lies elsewhere", String::as_str);
+        let reason = answer.as_ref().err().map_or("its KV cache or its input lies elsewhere", String::as_str);
         format!("{}: {reason}", device.about().name)
     });
     format!("no device computes {} ({}): {}", node.name, node.op.name(), reasons.collect::<Vec<_>>().join(", "))

@@ -85,7 +85,11 @@ fn walk(plan: &Plan) -> std::result::Result<(), String> {
         let Place::Arena(start) = plan.place(value, device) else { return Ok(()) };
         let held = arenas[device].iter().find(|(from, _, _)| *from == start).map(|(_, _, content)| *content);
         let expected = root(graph, value);
-        if held == Some(expected) { Ok(()) } else { Err(format!("{} was overwritten by {held:?}", graph.value(value).name)) }
+        if held == Some(expected) {
+            Ok(())
+        } else {
+            Err(format!("{} was overwritten by {held:?}", graph.value(value).name))
+        }
     };
     for piece in plan.pieces() {
         for (value, from) in &piece.copies {

@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn units_lie_below_one() {
         let mut random = Random::new(0, 0);
-        let mean = (0..10_000).map(|_| random.unit()).inspect(|unit| assert!((0.0..1.0).contains(unit))).sum::<f64>() / 1e4;
+        let mean =
+            (0..10_000).map(|_| random.unit()).inspect(|unit| assert!((0.0..1.0).contains(unit))).sum::<f64>() / 1e4;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
     }
 }

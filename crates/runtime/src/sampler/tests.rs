@@ -54,7 +54,10 @@ fn draws_follow_the_probabilities() {
     for (count, expected) in counts.iter().zip([0.25, 0.1, 0.5, 0.15]) {
         let share = f64::from(*count) / 20_000.0;
         // Four standard deviations of a share of 20,000 draws.
-        assert!((share - expected).abs() < 4.0 * (expected * (1.0 - expected) / 20_000f64).sqrt(), "{share} for {expected}");
+        assert!(
+            (share - expected).abs() < 4.0 * (expected * (1.0 - expected) / 20_000f64).sqrt(),
+            "{share} for {expected}"
+        );
     }
 }
 

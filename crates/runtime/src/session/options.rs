@@ -56,16 +56,22 @@ impl Sizes {
         let context = options.context.unwrap_or(hyper.context().min(CONTEXT_DEFAULT));
         if context == 0 || context > hyper.context() {
             let most = hyper.context();
-            return Err(Error::Request(format!("a context of {context} tokens must lie between 1 and the model's {most}")));
+            return Err(Error::Request(format!(
+                "a context of {context} tokens must lie between 1 and the model's {most}"
+            )));
         }
         if options.sequences == 0 || options.prompt_chunk == 0 {
-            return Err(Error::Request("a session needs room for at least one sequence and one token at once".to_owned()));
+            return Err(Error::Request(
+                "a session needs room for at least one sequence and one token at once".to_owned(),
+            ));
         }
         let room = context.next_multiple_of(CAPACITY_UNIT);
         let rows = room.checked_mul(options.sequences).filter(|rows| i32::try_from(*rows).is_ok());
         if rows.is_none() {
             let (sequences, most) = (options.sequences, i32::MAX);
-            return Err(Error::Request(format!("{sequences} sequences of {context} tokens are more than {most} tokens in all")));
+            return Err(Error::Request(format!(
+                "{sequences} sequences of {context} tokens are more than {most} tokens in all"
+            )));
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });

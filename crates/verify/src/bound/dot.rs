@@ -55,7 +55,8 @@ impl Accumulation {
     pub fn expected(&self, sum: &Sum, exact: f64, absolute: f64, loss: &Loss) -> Expected {
         let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
         let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
-        let products = usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
+        let products =
+            usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
         variance += products as f64 * sum.product_variance(self.precision);
         let (own, own_bound) = self.own_error(sum);
         variance += own;

@@ -67,10 +67,8 @@ mod tests {
     #[test]
     fn an_index_outside_the_table_cannot_be_judged() {
         let table = numbers(8, 1);
-        let inputs = [
-            Operand::numbers(f32_type(&[4, 2]), &table),
-            Operand::integers(TensorType::new(DType::I32, &[1]), &[-1]),
-        ];
+        let inputs =
+            [Operand::numbers(f32_type(&[4, 2]), &table), Operand::integers(TensorType::new(DType::I32, &[1]), &[-1])];
         let found = judged(&Op::get_rows(DType::F32), &inputs, &Profile::F32, &[0.0; 4]);
         assert_eq!(found.broken.undefined, 4);
     }

@@ -28,7 +28,8 @@ pub(super) fn judge(mix: &KvMix, case: &Case) -> Statistics {
                 let column = head / group * head_size + element;
                 products.clear();
                 products.extend(looked_at.iter().map(|position| cached[*position][column] * declared[*position]));
-                let exact = looked_at.iter().fold(0.0, |sum, position| sum + cached[*position][column] * exact[*position]);
+                let exact =
+                    looked_at.iter().fold(0.0, |sum, position| sum + cached[*position][column] * exact[*position]);
                 let sum = Sum::of(&products, accumulation.lanes());
                 let expected = accumulation.expected(&sum, exact, sum.absolute, &Loss::default());
                 tally.add(token * head_size * heads + head * head_size + element, &expected);

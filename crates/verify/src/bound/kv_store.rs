@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn a_wrong_row_a_lost_row_and_a_changed_neighbour_are_seen() {
-        for after in [[0.1, -7.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 0.1, -7.0, 5.0, 6.5]] {
+        for after in [[0.1, -7.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 0.1, -7.0, 5.0, 6.5]]
+        {
             assert_eq!(verdict(&after), Verdict::StructuralBug, "{after:?}");
         }
     }

@@ -74,19 +74,20 @@ fn product(
     let exact = weights.row.iter().zip(&token.exact).fold(0.0, |sum, (w, x)| sum + w * x);
     products.clear();
     products.extend(weights.row.iter().zip(&token.declared.values).map(|(w, x)| w * x));
-    let absolute = products.iter().fold(0.0, |sum, product| sum + product.abs());
     let mut loss = quantization_loss(profile, weights, token, products);
     for (element, step) in &token.declared.ties {
         loss.ties += step * weights.row[*element].abs();
     }
+    let mut absolute = None;
     if accumulation.blocks() {
+        absolute = Some(products.iter().fold(0.0, |sum, product: &f64| sum + product.abs()));
         for block in 0..products.len().div_ceil(BLOCK_LEN) {
             products[block] = products[block * BLOCK_LEN..].iter().take(BLOCK_LEN).sum();
         }
         products.truncate(products.len().div_ceil(BLOCK_LEN));
     }
     let sum = Sum::of(products, accumulation.lanes());
-    accumulation.expected(&sum, exact, absolute, &loss)
+    accumulation.expected(&sum, exact, absolute.unwrap_or(sum.absolute), &loss)
 }
 
 /// What 8-bit activations cost: each is off by up to half a step, evenly, and the scale by its f16 rounding.

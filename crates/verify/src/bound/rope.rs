@@ -34,8 +34,8 @@ pub(super) fn judge(rope: &Rope, case: &Case) -> Statistics {
                     tally.add(row * head_size + place, &expected);
                 }
             }
-            for place in rope.dimensions..head_size {
-                tally.add(row * head_size + place, &Expected::same(x[place], x[place]));
+            for (place, x) in x.iter().enumerate().skip(rope.dimensions) {
+                tally.add(row * head_size + place, &Expected::same(*x, *x));
             }
         }
     })
@@ -68,8 +68,7 @@ mod tests {
     use trueup_graph::{Op, TensorType};
     use trueup_runtime::profile::{Angles, Profile};
 
-    const ROPE: Rope =
-        Rope { pairs: RopePairs::Neighbours, dimensions: 16, base: 10000.0, scaling: RopeScaling::None };
+    const ROPE: Rope = Rope { pairs: RopePairs::Neighbours, dimensions: 16, base: 10000.0, scaling: RopeScaling::None };
 
     /// Heads of 20, of which 16 are rotated, by frequencies that f32 multiplies up.
     fn rotated(x: &[f64], positions: &[i32], halves: bool) -> Vec<f64> {

@@ -14,9 +14,8 @@
 //! operations, so that it gives the same bits. `SAMPLES` runs the kernel on many inputs and gives the bits of all results; the test
 //! holds every variant that this machine can run against the scalar one.
 //!
-//! Sums of floating-point products are kept in eight lanes: element `k` enters lane `k % 8` by a fused multiply-add, in ascending
-//! order, behind the end zeros, and [`lanes::sum`] adds the lanes. How many rows and tokens a variant works on at a time is
-//! its own business and changes nothing.
+//! The order of every sum is fixed by its rule (see [`lanes`]). How many rows and tokens a variant works on at a time is its own business
+//! and changes nothing.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
@@ -43,8 +42,7 @@ pub use rows::Rows;
 pub use soft_max::soft_max;
 pub use swiglu::swiglu;
 
-/// Lanes of sums of floating-point products.
-pub const LANES: usize = lanes::LANES;
+pub use lanes::{DOT_LANES, LANES};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {

@@ -227,7 +227,8 @@ impl<'a> Split<'a> {
         if end <= self.before.len() {
             return Ok(View::F32(&self.before[start..end]));
         }
-        let behind = start.checked_sub(self.after_start).and_then(|start| self.after.get(start..)?.get(..ty.shape.elements()));
+        let behind =
+            start.checked_sub(self.after_start).and_then(|start| self.after.get(start..)?.get(..ty.shape.elements()));
         behind.map(View::F32).ok_or_else(|| format!("{ty} at byte {offset_bytes} overlaps the output"))
     }
 }

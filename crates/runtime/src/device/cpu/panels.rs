@@ -38,8 +38,7 @@ impl<const GROUPS: usize> PanelBlock<GROUPS> {
     const SOURCE_BYTES: usize = 2 + 4 * GROUPS;
 
     /// Scale 0, codes 0.
-    pub const ZERO: PanelBlock<GROUPS> =
-        PanelBlock { scales: [0; PANEL_ROWS], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
+    pub const ZERO: PanelBlock<GROUPS> = PanelBlock { scales: [0; PANEL_ROWS], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
 }
 
 /// Packs up to eight rows, `bytes` of the file, each of `panel.len()` blocks.

@@ -93,7 +93,10 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Given]) -> Result<Vec<u8>> {
     let arena_type = TensorType::new(DType::I8, &[arena_bytes]);
     let arena = cpu.alloc(&arena_type, Usage::Arena)?;
     let poison = TensorType::new(DType::F32, &[arena_bytes / 4]);
-    cpu.upload(&bytes_of(&vec![f32::NAN; arena_bytes / 4]), &Tensor { buffer: arena.clone(), offset_bytes: 0, ty: poison })?;
+    cpu.upload(
+        &bytes_of(&vec![f32::NAN; arena_bytes / 4]),
+        &Tensor { buffer: arena.clone(), offset_bytes: 0, ty: poison },
+    )?;
     let mut end = 0;
     let mut place = |ty: TensorType, buffer: Option<Buffer>| {
         let offset_bytes = if buffer.is_none() { end } else { 0 };
@@ -133,7 +136,11 @@ fn expect_close(what: &str, found: &[f32], expected: &[f64], tolerance: impl Fn(
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         let error = (f64::from(*found) - expected).abs();
-        assert!(error <= tolerance(i), "{what}, element {i}: {found} for {expected}, {error:e} beyond {:e}", tolerance(i));
+        assert!(
+            error <= tolerance(i),
+            "{what}, element {i}: {found} for {expected}, {error:e} beyond {:e}",
+            tolerance(i)
+        );
     }
 }
 

@@ -65,7 +65,12 @@ impl Memory {
 
     pub(super) fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<()> {
         if bytes.len() != tensor.ty.bytes() {
-            return Err(fault(format!("was given {} bytes for {}, which has {}", bytes.len(), tensor.ty, tensor.ty.bytes())));
+            return Err(fault(format!(
+                "was given {} bytes for {}, which has {}",
+                bytes.len(),
+                tensor.ty,
+                tensor.ty.bytes()
+            )));
         }
         match self {
             Memory::Single(memory) => {

@@ -10,9 +10,8 @@ pub(super) fn evaluate(rope: &Rope, inputs: &[&HostTensor]) -> Vec<f64> {
     let positions = inputs[1].to_indices();
     let half = rope.dimensions / 2;
     let factors = inputs.get(2).map(|factors| factors.values());
-    let frequencies: Vec<f64> = (0..half)
-        .map(|i| frequency(rope, i) / factors.as_ref().map_or(1.0, |factors| factors[i]))
-        .collect();
+    let frequencies: Vec<f64> =
+        (0..half).map(|i| frequency(rope, i) / factors.as_ref().map_or(1.0, |factors| factors[i])).collect();
     let magnitude = magnitude(&rope.scaling);
     for (token, position) in y.chunks_exact_mut((head_size * heads).max(1)).zip(positions) {
         for head in token.chunks_exact_mut(head_size) {

@@ -1,8 +1,12 @@
 //! Dot products of some rows with some vectors.
+//!
+//! ```text
+//!  element k ─▶ lane k % 32, one after the other for 8 steps ─▶ added to the lane's total ─▶ ... ─▶ totals added in f64
+//! ```
 
 use super::element::Element;
 use super::kernel;
-use super::lanes::{LANES, padded, sum};
+use super::lanes::{DOT_LANES, STEPS, padded, sum_of_dot};
 use super::rows::Rows;
 #[cfg(test)]
 use super::samples::numbers;
@@ -11,7 +15,7 @@ use crate::device::cpu::isa::Instructions;
 use half::{bf16, f16};
 
 kernel! {
-    /// `sums[r + rows * t] = rows[r] . xs[t]`, kept in eight lanes.
+    /// `sums[r + rows * t] = rows[r] . xs[t]`.
     fn dots_f32(rows: Rows<f32>, xs: Rows<f32>, sums: &mut [f32]) {
         avx2 => super::avx2::dots::dots_f32,
         scalar => dots,
@@ -48,20 +52,17 @@ fn dots<E: Element>(rows: Rows<E>, xs: Rows<f32>, sums: &mut [f32]) {
 
 fn dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
     assert_eq!(row.len(), x.len(), "rows and vectors of one length");
-    let (row_chunks, row_rest) = row.as_chunks::<LANES>();
-    let (x_chunks, x_rest) = x.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
-    for (w, x) in row_chunks.iter().zip(x_chunks) {
-        lanes = multiply_add(w, x, lanes);
+    let mut totals = [0.0; DOT_LANES];
+    let blocks = row.chunks(STEPS * DOT_LANES).zip(x.chunks(STEPS * DOT_LANES));
+    for (row, x) in blocks {
+        let mut sums = [0.0; DOT_LANES];
+        for (w, x) in row.chunks(DOT_LANES).zip(x.chunks(DOT_LANES)) {
+            let (w, x) = (padded::<E, DOT_LANES>(w), padded::<f32, DOT_LANES>(x));
+            sums = std::array::from_fn(|lane| w[lane].widen().mul_add(x[lane], sums[lane]));
+        }
+        totals = std::array::from_fn(|lane| totals[lane] + sums[lane]);
     }
-    if !x_rest.is_empty() {
-        lanes = multiply_add(&padded(row_rest), &padded(x_rest), lanes);
-    }
-    sum(lanes)
-}
-
-fn multiply_add<E: Element>(w: &[E; LANES], x: &[f32; LANES], lanes: [f32; LANES]) -> [f32; LANES] {
-    std::array::from_fn(|lane| w[lane].widen().mul_add(x[lane], lanes[lane]))
+    sum_of_dot(totals)
 }
 
 /// Rows 1 to 9 and vectors 1 to 7 of odd lengths; the cells of rows that are not looked at are NaN.
@@ -72,7 +73,7 @@ fn samples<E: Element>(
     dots: fn(Instructions, Rows<E>, Rows<f32>, &mut [f32]),
 ) -> Vec<f32> {
     let mut results = Vec::new();
-    for len in [0, 1, 7, 8, 9, 31, 33, 64, 257] {
+    for len in [0, 1, 7, 31, 32, 33, 64, 255, 256, 257, 600] {
         for (rows, tokens) in [(1, 1), (4, 3), (9, 1), (5, 4), (8, 2), (3, 7)] {
             let stride = len + 3;
             let mut cells: Vec<E> = numbers(rows * stride, 7 + len as u32).into_iter().map(narrow).collect();

@@ -54,12 +54,12 @@ fn power_of_two(exponent: i32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Every 31st number of the range in which results are neither 0 nor infinite.
+    /// Every 211th number of the range in which results are neither 0 nor infinite.
     #[test]
     fn the_declared_error_holds() {
         let (mut worst, mut place) = (0.0, 0.0);
-        let negative = (0x8000_0000..=(-104f32).to_bits()).step_by(31);
-        for x in (0..=88.7f32.to_bits()).step_by(31).chain(negative).map(f32::from_bits) {
+        let negative = (0x8000_0000..=(-104f32).to_bits()).step_by(211);
+        for x in (0..=88.7f32.to_bits()).step_by(211).chain(negative).map(f32::from_bits) {
             let expected = f64::from(x).exp();
             let exponent = expected.log2().floor().max(-126.0) as i32;
             let error = (f64::from(exponential(x)) - expected).abs() / 2f64.powi(exponent - 23);
@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_ends() {
-        let cases = [(0.0, 1.0), (-0.0, 1.0), (f32::NEG_INFINITY, 0.0), (-1e30, 0.0), (-105.0, 0.0), (89.0, f32::INFINITY)];
+        let cases =
+            [(0.0, 1.0), (-0.0, 1.0), (f32::NEG_INFINITY, 0.0), (-1e30, 0.0), (-105.0, 0.0), (89.0, f32::INFINITY)];
         for (x, expected) in cases {
             assert_eq!(exponential(x).to_bits(), f32::to_bits(expected), "exp {x}");
         }

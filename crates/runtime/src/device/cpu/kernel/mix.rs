@@ -2,6 +2,7 @@
 
 use super::element::Element;
 use super::kernel;
+use super::lanes::STEPS;
 use super::rows::Rows;
 #[cfg(test)]
 use super::samples::numbers;
@@ -10,7 +11,7 @@ use crate::device::cpu::isa::Instructions;
 use half::f16;
 
 kernel! {
-    /// `sums[d] = sum over j of weights[j] * rows[j][d]`, one row after the other.
+    /// `sums[d] = sum over j of weights[j] * rows[j][d]`, one row after the other for eight rows, whose sum is added to the total.
     fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
         avx2 => super::avx2::mix::mix_f32,
         scalar => mix,
@@ -30,10 +31,15 @@ kernel! {
 fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
     assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
     sums.fill(0.0);
-    for (j, weight) in weights.iter().enumerate() {
-        for (sum, value) in sums.iter_mut().zip(rows.row(j)) {
-            *sum = weight.mul_add(value.widen(), *sum);
+    let mut short = vec![0.0; sums.len()];
+    for (block, weights) in weights.chunks(STEPS).enumerate() {
+        short.fill(0.0);
+        for (j, weight) in weights.iter().enumerate() {
+            for (sum, value) in short.iter_mut().zip(rows.row(block * STEPS + j)) {
+                *sum = weight.mul_add(value.widen(), *sum);
+            }
         }
+        sums.iter_mut().zip(&short).for_each(|(sum, short)| *sum += short);
     }
 }
 
@@ -45,7 +51,7 @@ fn samples<E: Element>(
 ) -> Vec<f32> {
     let mut results = Vec::new();
     for len in [1, 7, 8, 33, 64, 80, 129, 257] {
-        for count in [0, 1, 2, 65] {
+        for count in [0, 1, 2, 8, 65] {
             let cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
             let mut sums = vec![f32::NAN; len];
             let rows = Rows::strided(&cells, count, len, len + 5);

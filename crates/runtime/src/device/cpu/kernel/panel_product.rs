@@ -1,7 +1,8 @@
 //! Products of a panel of eight quantized rows with quantized activations.
 //!
-//! A block's codes are multiplied and summed in integers, exactly; the result enters the row's f32 sum by one fused multiply-add with
-//! `d of the row * d of the activations`, block after block.
+//! A block's codes are multiplied and summed in integers, exactly; the result enters the row's f64 sum by one fused multiply-add with
+//! `d of the row * d of the activations`, which is exact in f64, block after block. The row's sum is rounded to f32 at the end, and that is
+//! the only rounding that counts.
 
 use super::kernel;
 use super::quantize::ActivationBlock;
@@ -48,32 +49,39 @@ fn product<const GROUPS: usize>(
     codes: impl Fn(&PanelBlock<GROUPS>, usize) -> [i8; BLOCK_LEN],
 ) {
     assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
-    sums.fill([0.0; PANEL_ROWS]);
+    let mut totals = vec![[0.0f64; PANEL_ROWS]; sums.len()];
     for (b, block) in panel.iter().enumerate() {
         for row in 0..PANEL_ROWS {
             let (codes, scale) = (codes(block, row), f16::from_bits(block.scales[row]).to_f32());
-            for (t, sums) in sums.iter_mut().enumerate() {
+            for (t, totals) in totals.iter_mut().enumerate() {
                 let x = &xs.row(t)[b];
                 let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| i32::from(*w) * i32::from(x)).sum();
-                sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
+                totals[row] = f64::from(dot).mul_add(f64::from(scale) * f64::from(x.scale), totals[row]);
             }
         }
     }
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        *sums = totals.map(|total| total as f32);
+    }
 }
+
+/// The form of this file's kernels.
+#[cfg(test)]
+type PanelProduct<const GROUPS: usize> =
+    fn(Instructions, &[PanelBlock<GROUPS>], Rows<ActivationBlock>, &mut [[f32; PANEL_ROWS]]);
 
 /// Panels of 0 to 33 blocks of all codes with 1 to 9 tokens, the extreme codes among them.
 #[cfg(test)]
-fn samples<const GROUPS: usize>(
-    instructions: Instructions,
-    product: fn(Instructions, &[PanelBlock<GROUPS>], Rows<ActivationBlock>, &mut [[f32; PANEL_ROWS]]),
-) -> Vec<f32> {
+fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduct<GROUPS>) -> Vec<f32> {
     let mut results = Vec::new();
     for (blocks, tokens) in [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 9)] {
         let mut panel = vec![PanelBlock::<GROUPS>::ZERO; blocks];
         for (b, block) in panel.iter_mut().enumerate() {
-            block.scales = std::array::from_fn(|row| f16::from_f32((row as f32 - 2.7) * 0.013 + b as f32 * 1e-3).to_bits());
+            block.scales =
+                std::array::from_fn(|row| f16::from_f32((row as f32 - 2.7) * 0.013 + b as f32 * 1e-3).to_bits());
             for (g, group) in block.codes.iter_mut().enumerate() {
-                *group = std::array::from_fn(|row| std::array::from_fn(|k| (b * 89 + g * 37 + row * 101 + k * 53) as u8));
+                *group =
+                    std::array::from_fn(|row| std::array::from_fn(|k| (b * 89 + g * 37 + row * 101 + k * 53) as u8));
             }
         }
         if let Some(block) = panel.first_mut() {

@@ -78,7 +78,8 @@ fn samples(instructions: Instructions) -> Vec<f32> {
     xs[128] = 127.0;
     let mut blocks = vec![ActivationBlock::default(); 64];
     quantize(instructions, &xs, &mut blocks);
-    let numbers = blocks.iter().flat_map(|block| block.codes.map(f32::from).into_iter().chain([block.scale, block.sum as f32]));
+    let numbers =
+        blocks.iter().flat_map(|block| block.codes.map(f32::from).into_iter().chain([block.scale, block.sum as f32]));
     numbers.collect()
 }
 

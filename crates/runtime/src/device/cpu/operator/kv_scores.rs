@@ -11,7 +11,7 @@ use trueup_graph::op::KvScores;
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
     expect_cache("keys", &inputs[1])?;
-    Ok(Profile { lanes: kernel::LANES, ..Profile::F32 })
+    Ok(Profile { lanes: kernel::DOT_LANES, ..Profile::F32 })
 }
 
 pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  q4_0, q8_0             activations to 8 bits ─▶ panels of eight rows, integers within blocks        (panel_product.rs)
-//!  f32, f16, bf16         eight lanes over K                                                            (dots.rs)
+//!  f32, f16, bf16         32 lanes over K                                                               (dots.rs)
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
@@ -21,14 +21,12 @@ use trueup_graph::TensorType;
 use trueup_graph::op::MulMat;
 
 /// Sums in f32 of plain products.
-const FLOATS: Profile = Profile { lanes: kernel::LANES, ..Profile::F32 };
+const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
 
-/// Sums of integers per block; the product of the two scales is rounded.
+/// Sums of integers per block and of blocks in f64: behind the rounding of activations only the result is rounded.
 const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
-    products: Products::Rounded,
-    accumulator: Accumulator::Int32ThenF32,
-    lanes: 1,
+    accumulator: Accumulator::F64,
     ..Profile::F32
 };
 
@@ -41,7 +39,9 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
         DType::Q5_0 | DType::Q8_1 => Ok(FLOATS),
         // `d * q + m` is rounded once, which is as much as a rounded product.
         DType::Q4_1 | DType::Q5_1 => Ok(Profile { products: Products::Rounded, ..FLOATS }),
-        dtype => Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block")),
+        dtype => {
+            Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
+        }
     }
 }
 
@@ -59,12 +59,20 @@ pub fn compute(_: &MulMat, call: Call) -> Result<(), String> {
         View::F16(cells) => product.plain(cells, x, y, kernel::dots_f16),
         View::Bf16(cells) => product.plain(cells, x, y, kernel::dots_bf16),
         View::Blocks(bytes) => match w.ty.dtype {
-            DType::Q4_0 => product.quantized(|panel| unpacked_panel(bytes, len, panel), x, y, kernel::panel_product_q4_0),
-            DType::Q8_0 => product.quantized(|panel| unpacked_panel(bytes, len, panel), x, y, kernel::panel_product_q8_0),
+            DType::Q4_0 => {
+                product.quantized(|panel| unpacked_panel(bytes, len, panel), x, y, kernel::panel_product_q4_0)
+            }
+            DType::Q8_0 => {
+                product.quantized(|panel| unpacked_panel(bytes, len, panel), x, y, kernel::panel_product_q8_0)
+            }
             _ => product.decoded(&w, bytes, x, y)?,
         },
-        View::Q4Panels(panels) => product.quantized(|panel| packed_panel(panels, panel), x, y, kernel::panel_product_q4_0),
-        View::Q8Panels(panels) => product.quantized(|panel| packed_panel(panels, panel), x, y, kernel::panel_product_q8_0),
+        View::Q4Panels(panels) => {
+            product.quantized(|panel| packed_panel(panels, panel), x, y, kernel::panel_product_q4_0)
+        }
+        View::Q8Panels(panels) => {
+            product.quantized(|panel| packed_panel(panels, panel), x, y, kernel::panel_product_q8_0)
+        }
     }
     Ok(())
 }
@@ -176,7 +184,7 @@ impl Product {
     /// Enough rows to be worth a thread's while, at most as many as keep their weights in a core's cache over all tokens.
     fn rows_per_piece(self) -> usize {
         const WORK_MIN: usize = 1 << 16;
-        const ROWS_MAX: usize = 64;
+        const ROWS_MAX: usize = 16;
         let rows = (WORK_MIN / (self.len * self.tokens).max(1)).next_multiple_of(PANEL_ROWS);
         rows.clamp(PANEL_ROWS, if self.tokens == 1 { usize::MAX / 2 } else { ROWS_MAX })
     }

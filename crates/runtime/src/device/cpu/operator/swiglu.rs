@@ -19,6 +19,8 @@ pub fn compute(_: &Swiglu, call: Call) -> Result<(), String> {
     let (gate, up) = (call.inputs[0].floats()?, call.inputs[1].floats()?);
     let y = Call::output_floats(call.output)?;
     let chunks = y.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
-    chunks.with_min_len(pieces_min(4 * CHUNK)).for_each(|(y, (gate, up))| kernel::swiglu(call.instructions, gate, up, y));
+    chunks
+        .with_min_len(pieces_min(4 * CHUNK))
+        .for_each(|(y, (gate, up))| kernel::swiglu(call.instructions, gate, up, y));
     Ok(())
 }

@@ -3,10 +3,6 @@
 use super::*;
 use trueup_graph::op::{Add, KvMix, KvScores, KvStore, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
 
-fn floats(given: &Given) -> Vec<f64> {
-    given.exact()
-}
-
 #[test]
 fn rows_are_decoded_exactly() {
     let cpu = default_cpu();
@@ -17,7 +13,8 @@ fn rows_are_decoded_exactly() {
             let mut decoded = vec![0.0; width * rows];
             (dtype.codec().unwrap().decode)(&table.bytes, &mut decoded);
             let found = compute(&cpu, &Op::get_rows(DType::F32), &[table, integers(&indices)]);
-            let expected: Vec<f32> = indices.iter().flat_map(|row| &decoded[*row as usize * width..][..width]).copied().collect();
+            let expected: Vec<f32> =
+                indices.iter().flat_map(|row| &decoded[*row as usize * width..][..width]).copied().collect();
             assert_eq!(found, expected, "{dtype} [{width}, {rows}]");
         }
     }
@@ -34,13 +31,18 @@ fn activations_are_chosen_exactly() {
 #[test]
 fn sums_are_rounded_once() {
     let cpu = default_cpu();
-    let cases: [(&[usize], &[usize]); 5] =
-        [(&[33, 5], &[33]), (&[31, 4], &[31, 4]), (&[6, 4, 3, 2], &[3, 2, 1, 2]), (&[1], &[1]), (&[257, 2, 3], &[1, 1, 3])];
+    let cases: [(&[usize], &[usize]); 5] = [
+        (&[33, 5], &[33]),
+        (&[31, 4], &[31, 4]),
+        (&[6, 4, 3, 2], &[3, 2, 1, 2]),
+        (&[1], &[1]),
+        (&[257, 2, 3], &[1, 1, 3]),
+    ];
     for (a_sizes, b_sizes) in cases {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             let (a, b) = (activation(a_sizes, 1), weight(dtype, b_sizes, 2));
             let found = compute(&cpu, &Add.into(), &[a.clone(), b.clone()]);
-            let (exact_a, exact_b, [n0, n1, n2, _]) = (floats(&a), floats(&b), a.ty.shape.sizes());
+            let (exact_a, exact_b, [n0, n1, n2, _]) = (a.exact(), b.exact(), a.ty.shape.sizes());
             let [b0, b1, b2, b3] = b.ty.shape.sizes();
             let element = |i: usize| {
                 let (i0, i1, i2, i3) = (i % n0, i / n0 % n1, i / (n0 * n1) % n2, i / (n0 * n1 * n2));
@@ -66,7 +68,7 @@ fn rms_norm_is_the_formula() {
     for sizes in [&[1][..], &[31, 3], &[33, 2, 4], &[257, 9], &[4096, 2]] {
         let (x, w) = (activation(sizes, 3), weight(DType::F32, &sizes[..1], 4));
         let found = compute(&cpu, &RmsNorm { epsilon: 1e-5 }.into(), &[x.clone(), w.clone()]);
-        let (x, w, len) = (floats(&x), floats(&w), sizes[0]);
+        let (x, w, len) = (x.exact(), w.exact(), sizes[0]);
         let row = |row: &[f64]| {
             let mean = row.iter().map(|x| x * x).sum::<f64>() / len as f64;
             row.iter().zip(&w).map(|(x, w)| x / (mean + f64::from(1e-5f32)).sqrt() * w).collect::<Vec<f64>>()
@@ -84,7 +86,7 @@ fn swiglu_is_the_formula() {
     let gate = activation_of(&[31, 77], &gate);
     let found = compute(&default_cpu(), &Swiglu.into(), &[gate.clone(), up.clone()]);
     let expected: Vec<f64> =
-        floats(&gate).iter().zip(floats(&up)).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect();
+        gate.exact().iter().zip(up.exact()).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect();
     expect_close("swiglu", &found, &expected, |i| 5.0 * U * expected[i].abs());
 }
 
@@ -97,10 +99,11 @@ fn soft_max_is_the_formula() {
         for (t, mask) in mask.chunks_mut(capacity).enumerate() {
             mask[(capacity * t / tokens)..].fill(f32::NEG_INFINITY);
         }
-        let mask = Given { ty: TensorType::new(DType::F32, &[capacity, tokens]), bytes: bytes_of(&mask), usage: Usage::Input };
+        let mask =
+            Given { ty: TensorType::new(DType::F32, &[capacity, tokens]), bytes: bytes_of(&mask), usage: Usage::Input };
         let x = activation_of(&[capacity, tokens, heads], &x);
         let found = compute(&cpu, &SoftMax { scale: 0.3 }.into(), &[x.clone(), mask.clone()]);
-        let (x, mask) = (floats(&x), floats(&mask));
+        let (x, mask) = (x.exact(), mask.exact());
         for (row, x) in x.chunks(capacity).enumerate() {
             let mask = &mask[row % tokens * capacity..][..capacity];
             let s: Vec<f64> = x.iter().zip(mask).map(|(x, mask)| f64::from(0.3f32) * x + mask).collect();
@@ -122,16 +125,16 @@ fn soft_max_is_the_formula() {
 
 /// `y[first], y[second]` of each pair by the formulas of the graph's documentation.
 fn rotated(op: &Rope, x: &[f64], sizes: [usize; 3], positions: &[i32], factors: Option<&[f64]>) -> Vec<f64> {
-    let [head_size, heads, tokens] = sizes;
+    let [head_size, heads, _] = sizes;
     let (n, base) = (op.dimensions as f64, f64::from(op.base));
     let corner = |context: u32, beta: f32| {
         n * (f64::from(context) / (2.0 * std::f64::consts::PI * f64::from(beta))).ln() / (2.0 * base.ln())
     };
     let mut y = x.to_vec();
-    for t in 0..tokens {
+    for (t, position) in positions.iter().enumerate() {
         for h in 0..heads {
             for i in 0..op.dimensions / 2 {
-                let turn = f64::from(positions[t]) * base.powf(-2.0 * i as f64 / n) / factors.map_or(1.0, |f| f[i]);
+                let turn = f64::from(*position) * base.powf(-2.0 * i as f64 / n) / factors.map_or(1.0, |f| f[i]);
                 let (angle, s) = match op.scaling {
                     RopeScaling::None => (turn, 1.0),
                     RopeScaling::Linear { factor } => (turn / f64::from(factor), 1.0),
@@ -159,7 +162,8 @@ fn rotated(op: &Rope, x: &[f64], sizes: [usize; 3], positions: &[i32], factors: 
 #[test]
 fn rope_is_the_formula_at_any_position() {
     let cpu = default_cpu();
-    let yarn = RopeScaling::Yarn { factor: 4.0, original_context: 4096, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.1386 };
+    let yarn =
+        RopeScaling::Yarn { factor: 4.0, original_context: 4096, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.1386 };
     let positions = [0, 1, 77, 4095, 131071];
     for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 8.0 }, yarn] {
         for (pairs, dimensions) in [(RopePairs::Neighbours, 64), (RopePairs::Halves, 64), (RopePairs::Halves, 6)] {
@@ -171,9 +175,9 @@ fn rope_is_the_formula_at_any_position() {
                 let factors = Given { ty: factor_type, bytes: bytes_of(&factors), usage: Usage::Weight };
                 let mut inputs = vec![x.clone(), integers(&positions)];
                 inputs.extend(with_factors.then(|| factors.clone()));
-                let found = compute(&cpu, &op.clone().into(), &inputs);
-                let factors = with_factors.then(|| floats(&factors));
-                let expected = rotated(&op, &floats(&x), [67, 3, 5], &positions, factors.as_deref());
+                let found = compute(&cpu, &op.into(), &inputs);
+                let factors = with_factors.then(|| factors.exact());
+                let expected = rotated(&op, &x.exact(), [67, 3, 5], &positions, factors.as_deref());
                 expect_close(&format!("{op:?}"), &found, &expected, |i| U * expected[i].abs() + 1e-10);
             }
         }
@@ -198,7 +202,9 @@ fn the_cache_takes_rows_rounded_to_its_type() {
 #[test]
 fn scores_and_mixtures_are_the_formulas() {
     let cpu = default_cpu();
-    for (head_size, heads, kv_heads, tokens, capacity) in [(8, 1, 1, 1, 1), (31, 4, 2, 3, 33), (64, 6, 2, 2, 40), (80, 3, 3, 5, 7)] {
+    for (head_size, heads, kv_heads, tokens, capacity) in
+        [(8, 1, 1, 1, 1), (31, 4, 2, 3, 33), (64, 6, 2, 2, 40), (80, 3, 3, 5, 7)]
+    {
         for dtype in [DType::F16, DType::F32] {
             let cache = stored(dtype, &[head_size * kv_heads, 40, 3], 13, Usage::State);
             let sequence_of: Vec<usize> = (0..tokens).map(|t| (t * 2 + 1) % 3).collect();
@@ -209,7 +215,7 @@ fn scores_and_mixtures_are_the_formulas() {
             let q = activation(&[head_size, heads, tokens], 14);
             let inputs = [q.clone(), cache.clone(), sequences.clone()];
             let found = compute(&cpu, &KvScores { capacity }.into(), &inputs);
-            let (q, exact) = (floats(&q), floats(&cache));
+            let (q, exact) = (q.exact(), cache.exact());
             for (i, found) in found.iter().enumerate() {
                 let (j, t, h) = (i % capacity, i / capacity % tokens, i / (capacity * tokens));
                 let product = |d: usize| exact[cached(j, h, t, d)] * q[d + head_size * (h + heads * t)];
@@ -217,7 +223,7 @@ fn scores_and_mixtures_are_the_formulas() {
             }
             let p = activation(&[capacity, tokens, heads], 15);
             let found = compute(&cpu, &KvMix { kv_heads }.into(), &[p.clone(), cache.clone(), sequences]);
-            let p = floats(&p);
+            let p = p.exact();
             for (i, found) in found.iter().enumerate() {
                 let (d, h, t) = (i % head_size, i / head_size % heads, i / (head_size * heads));
                 let product = |j: usize| exact[cached(j, h, t, d)] * p[j + capacity * (t + tokens * h)];

@@ -3,17 +3,8 @@
 use super::*;
 use trueup_graph::op::{KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
 
-const MATRICES: [DType; 9] = [
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q8_1,
-];
+const MATRICES: [DType; 9] =
+    [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
 
 /// One case of each operator and stored type, large enough for several pieces.
 fn cases() -> Vec<(Op, Vec<Given>)> {
@@ -44,7 +35,8 @@ fn cases() -> Vec<(Op, Vec<Given>)> {
 #[test]
 fn neither_threads_nor_instruction_sets_nor_packing_change_a_bit() {
     let cases = cases();
-    let results = |cpu: Cpu| -> Vec<Vec<u8>> { cases.iter().map(|(op, inputs)| run(&cpu, op, inputs).unwrap()).collect() };
+    let results =
+        |cpu: Cpu| -> Vec<Vec<u8>> { cases.iter().map(|(op, inputs)| run(&cpu, op, inputs).unwrap()).collect() };
     let expected = results(cpu(1, Isa::Scalar));
     let unpacked = |isa| Cpu::new(CpuOptions { threads: 2, isa: Some(isa), repack: false }).unwrap();
     for isa in Isa::available() {

@@ -52,7 +52,10 @@ fn what_cannot_be_kept_or_computed_says_why() {
     let output = TensorType::new(DType::F32, &[2, 1]);
     assert!(cpu.supports(&MulMat.into(), &[w, x], &output).unwrap_err().contains("q4_k weights"));
     let wrong = TensorType::new(DType::F32, &[3, 1]);
-    assert!(cpu.supports(&MulMat.into(), &[x, x], &wrong).unwrap_err().contains("gives f32[1]"), "the output's type is checked");
+    assert!(
+        cpu.supports(&MulMat.into(), &[x, x], &wrong).unwrap_err().contains("gives f32[1]"),
+        "the output's type is checked"
+    );
 }
 
 #[test]

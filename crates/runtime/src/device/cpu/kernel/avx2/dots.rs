@@ -1,11 +1,14 @@
-//! Dot products: tiles of up to four rows by three vectors, each pair with a register of eight lanes.
+//! Dot products: tiles of one row by three vectors or three rows by one, each pair with its 32 lanes in four registers.
 
 use super::super::element::Element;
-use super::super::lanes::{LANES, padded, sum};
+use super::super::lanes::{DOT_LANES, LANES, STEPS, padded};
 use super::super::rows::Rows;
-use super::{load_bf16, load_f16, load_f32, store};
+use super::{load_bf16, load_f16, load_f32};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
+
+/// Registers of a pair's lanes.
+const REGISTERS: usize = DOT_LANES / LANES;
 
 /// Of f32.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -33,17 +36,17 @@ fn dots<E: Element>(rows: Rows<E>, xs: Rows<f32>, sums: &mut [f32], load: impl F
     let mut t = 0;
     while t < xs.count() {
         match xs.count() - t {
-            1 => t += strip::<E, 1>(rows, xs, t, sums, load),
-            2 => t += strip::<E, 2>(rows, xs, t, sums, load),
-            _ => t += strip::<E, 3>(rows, xs, t, sums, load),
+            1 => t += strip::<E, 3, 1>(rows, xs, t, sums, load),
+            2 => t += strip::<E, 1, 2>(rows, xs, t, sums, load),
+            _ => t += strip::<E, 1, 3>(rows, xs, t, sums, load),
         }
     }
 }
 
-/// All rows with vectors `t ... t + T`.
+/// All rows, `R` at a time, with vectors `t ... t + T`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn strip<E: Element, const T: usize>(
+fn strip<E: Element, const R: usize, const T: usize>(
     rows: Rows<E>,
     xs: Rows<f32>,
     t: usize,
@@ -52,14 +55,17 @@ fn strip<E: Element, const T: usize>(
 ) -> usize {
     let mut r = 0;
     while r < rows.count() {
-        if r + 4 <= rows.count() {
-            r += tile::<E, 4, T>(rows, r, xs, t, sums, load);
+        if r + R <= rows.count() {
+            r += tile::<E, R, T>(rows, r, xs, t, sums, load);
         } else {
             r += tile::<E, 1, T>(rows, r, xs, t, sums, load);
         }
     }
     T
 }
+
+/// The lanes of each pair of a tile.
+type Lanes<const R: usize, const T: usize> = [[[__m256; REGISTERS]; T]; R];
 
 /// Rows `r ... r + R` with vectors `t ... t + T`.
 #[inline]
@@ -72,31 +78,67 @@ fn tile<E: Element, const R: usize, const T: usize>(
     sums: &mut [f32],
     load: impl Fn(&[E; LANES]) -> __m256 + Copy,
 ) -> usize {
-    let weights: [(&[[E; LANES]], &[E]); R] = std::array::from_fn(|i| rows.row(r + i).as_chunks());
-    let vectors: [(&[[f32; LANES]], &[f32]); T] = std::array::from_fn(|i| xs.row(t + i).as_chunks());
-    let chunks = rows.len() / LANES;
-    let mut lanes = [[_mm256_setzero_ps(); T]; R];
-    for c in 0..chunks {
-        let mut x = [_mm256_setzero_ps(); T];
-        for i in 0..T {
+    let weights: [(&[[E; DOT_LANES]], &[E]); R] = std::array::from_fn(|i| rows.row(r + i).as_chunks());
+    let vectors: [(&[[f32; DOT_LANES]], &[f32]); T] = std::array::from_fn(|i| xs.row(t + i).as_chunks());
+    let zeros: Lanes<R, T> = [[[_mm256_setzero_ps(); REGISTERS]; T]; R];
+    let (chunks, rest) = (rows.len() / DOT_LANES, !rows.len().is_multiple_of(DOT_LANES));
+    let mut totals = zeros;
+    for first in (0..chunks + usize::from(rest)).step_by(STEPS) {
+        let mut lanes = zeros;
+        for c in first..chunks.min(first + STEPS) {
             // SAFETY: rows and vectors have one length, as `dots` asserts, and therefore `chunks` whole chunks each.
-            x[i] = load_f32(unsafe { vectors[i].0.get_unchecked(c) });
+            let (w, x) = unsafe { (weights.map(|w| w.0.get_unchecked(c)), vectors.map(|x| x.0.get_unchecked(c))) };
+            multiply_add(&w, &x, &mut lanes, load);
         }
-        for (lanes, weights) in lanes.iter_mut().zip(&weights) {
-            // SAFETY: as above.
-            let w = load(unsafe { weights.0.get_unchecked(c) });
-            for i in 0..T {
-                lanes[i] = _mm256_fmadd_ps(w, x[i], lanes[i]);
-            }
+        if rest && chunks < first + STEPS {
+            let (w, x) = (weights.map(|w| padded(w.1)), vectors.map(|x| padded(x.1)));
+            multiply_add(&w.each_ref(), &x.each_ref(), &mut lanes, load);
+        }
+        for (totals, lanes) in
+            totals.as_flattened_mut().as_flattened_mut().iter_mut().zip(lanes.as_flattened().as_flattened())
+        {
+            *totals = _mm256_add_ps(*totals, *lanes);
         }
     }
-    for (i, (lanes, weights)) in lanes.iter_mut().zip(&weights).enumerate() {
-        for (j, (lanes, vector)) in lanes.iter_mut().zip(&vectors).enumerate() {
-            if !weights.1.is_empty() {
-                *lanes = _mm256_fmadd_ps(load(&padded(weights.1)), load_f32(&padded(vector.1)), *lanes);
-            }
-            sums[(t + j) * rows.count() + r + i] = sum(store(*lanes));
+    for (i, totals) in totals.iter().enumerate() {
+        for (j, totals) in totals.iter().enumerate() {
+            sums[(t + j) * rows.count() + r + i] = sum(totals);
         }
     }
     R
+}
+
+/// One chunk of each row and vector.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply_add<E: Element, const R: usize, const T: usize>(
+    weights: &[&[E; DOT_LANES]; R],
+    vectors: &[&[f32; DOT_LANES]; T],
+    lanes: &mut Lanes<R, T>,
+    load: impl Fn(&[E; LANES]) -> __m256 + Copy,
+) {
+    for (lanes, weights) in lanes.iter_mut().zip(weights) {
+        for (register, weights) in weights.as_chunks().0.iter().enumerate() {
+            let w = load(weights);
+            for (lanes, vector) in lanes.iter_mut().zip(vectors) {
+                let x = load_f32(&vector.as_chunks().0[register]);
+                lanes[register] = _mm256_fmadd_ps(w, x, lanes[register]);
+            }
+        }
+    }
+}
+
+/// Adds the 32 lanes in f64, each with the one 16, 8, 4, 2, 1 further, and rounds once.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum(lanes: &[__m256; REGISTERS]) -> f32 {
+    let low = |lanes| _mm256_cvtps_pd(_mm256_castps256_ps128(lanes));
+    let high = |lanes| _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(lanes));
+    let first = _mm256_add_pd(_mm256_add_pd(low(lanes[0]), low(lanes[2])), _mm256_add_pd(low(lanes[1]), low(lanes[3])));
+    let second =
+        _mm256_add_pd(_mm256_add_pd(high(lanes[0]), high(lanes[2])), _mm256_add_pd(high(lanes[1]), high(lanes[3])));
+    let fours = _mm256_add_pd(first, second);
+    let twos = _mm_add_pd(_mm256_castpd256_pd128(fours), _mm256_extractf128_pd::<1>(fours));
+    let one = _mm_add_sd(twos, _mm_unpackhi_pd(twos, twos));
+    _mm_cvtsd_f64(one) as f32
 }

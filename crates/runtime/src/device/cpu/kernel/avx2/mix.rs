@@ -1,7 +1,7 @@
 //! Sums of weighed rows: eight registers of eight places at a time, row after row.
 
 use super::super::element::Element;
-use super::super::lanes::LANES;
+use super::super::lanes::{LANES, STEPS};
 use super::super::rows::Rows;
 use super::{load_f16, load_f32, store};
 use half::f16;
@@ -21,12 +21,7 @@ pub fn mix_f16(rows: Rows<f16>, weights: &[f32], sums: &mut [f32]) {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn mix<E: Element>(
-    rows: Rows<E>,
-    weights: &[f32],
-    sums: &mut [f32],
-    load: impl Fn(&[E; LANES]) -> __m256 + Copy,
-) {
+fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32], load: impl Fn(&[E; LANES]) -> __m256 + Copy) {
     assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
     let mut first = 0;
     while first < sums.len() {
@@ -48,16 +43,22 @@ fn strip<E: Element, const V: usize>(
     sums: &mut [f32],
     load: impl Fn(&[E; LANES]) -> __m256 + Copy,
 ) -> usize {
-    let mut lanes = [_mm256_setzero_ps(); V];
-    for (j, weight) in weights.iter().enumerate() {
-        let (chunks, _) = rows.row(j)[first..first + V * LANES].as_chunks::<LANES>();
-        let weight = _mm256_set1_ps(*weight);
+    let mut totals = [_mm256_setzero_ps(); V];
+    for (block, weights) in weights.chunks(STEPS).enumerate() {
+        let mut lanes = [_mm256_setzero_ps(); V];
+        for (j, weight) in weights.iter().enumerate() {
+            let (chunks, _) = rows.row(block * STEPS + j)[first..first + V * LANES].as_chunks::<LANES>();
+            let weight = _mm256_set1_ps(*weight);
+            for i in 0..V {
+                lanes[i] = _mm256_fmadd_ps(weight, load(&chunks[i]), lanes[i]);
+            }
+        }
         for i in 0..V {
-            lanes[i] = _mm256_fmadd_ps(weight, load(&chunks[i]), lanes[i]);
+            totals[i] = _mm256_add_ps(totals[i], lanes[i]);
         }
     }
-    for (lanes, sums) in lanes.into_iter().zip(sums[first..].as_chunks_mut::<LANES>().0) {
-        *sums = store(lanes);
+    for (totals, sums) in totals.into_iter().zip(sums[first..].as_chunks_mut::<LANES>().0) {
+        *sums = store(totals);
     }
     V * LANES
 }
@@ -68,10 +69,14 @@ fn strip<E: Element, const V: usize>(
 fn rest<E: Element>(rows: Rows<E>, weights: &[f32], first: usize, sums: &mut [f32]) -> usize {
     let sums = &mut sums[first..];
     sums.fill(0.0);
-    for (j, weight) in weights.iter().enumerate() {
-        for (sum, value) in sums.iter_mut().zip(&rows.row(j)[first..]) {
-            *sum = weight.mul_add(value.widen(), *sum);
+    for (block, weights) in weights.chunks(STEPS).enumerate() {
+        let mut short = [0.0; LANES];
+        for (j, weight) in weights.iter().enumerate() {
+            for (sum, value) in short.iter_mut().zip(&rows.row(block * STEPS + j)[first..]) {
+                *sum = weight.mul_add(value.widen(), *sum);
+            }
         }
+        sums.iter_mut().zip(&short).for_each(|(sum, short)| *sum += short);
     }
     sums.len()
 }

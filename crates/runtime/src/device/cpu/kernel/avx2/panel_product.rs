@@ -57,7 +57,7 @@ fn tile_q8_0<const T: usize>(
 ) {
     let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
     let ones = _mm256_set1_epi16(1);
-    let mut lanes = [_mm256_setzero_ps(); T];
+    let mut totals = [[_mm256_setzero_pd(); 2]; T];
     for (b, block) in panel.iter().enumerate() {
         let mut dots = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
@@ -71,12 +71,11 @@ fn tile_q8_0<const T: usize>(
         }
         let scales = load_scales(&block.scales);
         for i in 0..T {
-            let scales = _mm256_mul_ps(scales, _mm256_set1_ps(xs[i][b].scale));
-            lanes[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), scales, lanes[i]);
+            totals[i] = multiply_add(dots[i], scales, xs[i][b].scale, totals[i]);
         }
     }
-    for (sums, lanes) in sums.iter_mut().zip(lanes) {
-        *sums = store(lanes);
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        *sums = store(_mm256_set_m128(_mm256_cvtpd_ps(totals[1]), _mm256_cvtpd_ps(totals[0])));
     }
 }
 
@@ -91,7 +90,7 @@ fn tile_q4_0<const T: usize>(
 ) {
     let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
     let (ones, nibbles) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
-    let mut lanes = [_mm256_setzero_ps(); T];
+    let mut totals = [[_mm256_setzero_pd(); 2]; T];
     for (b, block) in panel.iter().enumerate() {
         let mut pairs = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
@@ -108,12 +107,11 @@ fn tile_q4_0<const T: usize>(
         for i in 0..T {
             let offset = _mm256_set1_epi32(8 * xs[i][b].sum);
             let dots = _mm256_sub_epi32(_mm256_madd_epi16(pairs[i], ones), offset);
-            let scales = _mm256_mul_ps(scales, _mm256_set1_ps(xs[i][b].scale));
-            lanes[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, lanes[i]);
+            totals[i] = multiply_add(dots, scales, xs[i][b].scale, totals[i]);
         }
     }
-    for (sums, lanes) in sums.iter_mut().zip(lanes) {
-        *sums = store(lanes);
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        *sums = store(_mm256_set_m128(_mm256_cvtpd_ps(totals[1]), _mm256_cvtpd_ps(totals[0])));
     }
 }
 
@@ -125,12 +123,26 @@ fn load_codes(codes: &[[u8; 4]; PANEL_ROWS]) -> __m256i {
     unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
 }
 
-/// Each row's scale.
+/// Each row's scale in f64, rows 0 to 3 and 4 to 7.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_scales(scales: &[u16; PANEL_ROWS]) -> __m256 {
+fn load_scales(scales: &[u16; PANEL_ROWS]) -> [__m256d; 2] {
     // SAFETY: the array holds 16 bytes; the load needs no alignment.
-    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) })
+    let scales = _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) });
+    [_mm256_cvtps_pd(_mm256_castps256_ps128(scales)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(scales))]
+}
+
+/// `totals + dots * (scales * scale)`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply_add(dots: __m256i, scales: [__m256d; 2], scale: f32, totals: [__m256d; 2]) -> [__m256d; 2] {
+    let scale = _mm256_set1_pd(scale.into());
+    let low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(dots));
+    let high = _mm256_cvtepi32_pd(_mm256_extracti128_si256::<1>(dots));
+    [
+        _mm256_fmadd_pd(low, _mm256_mul_pd(scales[0], scale), totals[0]),
+        _mm256_fmadd_pd(high, _mm256_mul_pd(scales[1], scale), totals[1]),
+    ]
 }
 
 /// Four codes of the activations in each lane: elements `4 group ...` of the block.

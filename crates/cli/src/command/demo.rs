@@ -1,0 +1,149 @@
+//! `trueup demo`: the whole way on the small model that lies inside the program.
+
+use crate::command::verify::{code, verify_with_bar};
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::progress::Bar;
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::Model;
+use trueup::blocks::DType;
+use trueup::convert::{self, Agreement, check, convert};
+use trueup::formats::{self, AtomicFile, Gguf, OpenOptions};
+use trueup::quantize::{Layout, Options, Recipe, quantize};
+use trueup::runtime::{DeviceOptions, GenerateOptions, ModelFile, Sampling, open_device};
+use trueup::verify::{Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
+
+/// What `trueup demo` takes.
+#[derive(Args)]
+#[command(
+    after_help = "Needs no network and no files: the model, 1.2 million weights that tell children's stories, lies inside the \
+    program."
+)]
+pub struct Arguments {
+    /// Where the files go; a folder for temporary files by default
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// A file of the checkpoint, and its name.
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M/", $name)).as_slice())),*]
+    };
+}
+
+/// The checkpoint, as transformers keeps it.
+const CHECKPOINT: [(&str, &[u8]); 7] = embedded![
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+];
+
+const PROMPT: &str = "Once upon a time";
+
+/// Goes the whole way.
+pub fn run(arguments: Arguments) -> Result {
+    let folder = arguments.dir.unwrap_or_else(|| std::env::temp_dir().join("trueup-demo"));
+    let checkpoint = folder.join("stories-1M");
+    unpack(&checkpoint)?;
+    say(&format!("1. A checkpoint, as training left it: {}", checkpoint.display()))?;
+
+    let model = folder.join("stories-1M.gguf");
+    convert_and_check(&checkpoint, &model)?;
+    let mut files = vec![model.clone()];
+    for dtype in [DType::Q8_0, DType::Q4_0] {
+        let target = folder.join(format!("stories-1M-{dtype}.gguf"));
+        quantize_to(&model, &target, dtype)?;
+        files.push(target);
+    }
+    say(&format!("\n4. What each file says behind \"{PROMPT}\":"))?;
+    for file in &files {
+        tell(file)?;
+    }
+    say("\n5. Every operator of each file on cpu, against the f64 oracle:")?;
+    let mut worst = Code::Done;
+    for file in &files {
+        let found = verify_file(file)?;
+        if found != Code::Done && worst != Code::Mismatch {
+            worst = found;
+        }
+    }
+    say(&format!("\nThe files and the reports are in {}", folder.display()))?;
+    say(&format!("Look closer:  trueup verify {}", files[2].display()))?;
+    Ok(worst)
+}
+
+fn say(line: &str) -> Result<()> {
+    output::line(line)
+}
+
+fn unpack(folder: &Path) -> Result<()> {
+    let fail =
+        |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", folder.display()));
+    fs::create_dir_all(folder).map_err(fail)?;
+    for (name, bytes) in CHECKPOINT {
+        let mut file = AtomicFile::create(folder.join(name), &[])?;
+        file.write_all(bytes)?;
+        file.commit()?;
+    }
+    Ok(())
+}
+
+fn convert_and_check(checkpoint: &Path, model: &Path) -> Result<()> {
+    let source = formats::open(checkpoint, &OpenOptions::default())?;
+    let report = convert(source.as_ref(), model, &convert::Options::default(), &Bar::new("convert"))?;
+    say(&format!(
+        "2. Converted to GGUF: {} ({} tensors, {} bytes)",
+        model.display(),
+        report.tensors.len(),
+        report.bytes
+    ))?;
+    let checks = check(source.as_ref(), &Gguf::open(model)?, None)?;
+    let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
+    if exact < checks.len() {
+        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", model.display(), checks.len())));
+    }
+    say(&format!("   Read back and every transform undone: all {exact} tensors are exactly the checkpoint's"))
+}
+
+fn quantize_to(model: &Path, target: &Path, dtype: DType) -> Result<()> {
+    let source = formats::open(model, &OpenOptions::default())?;
+    let options = Options { recipe: Recipe::new(Some(dtype)), layout: Layout::Block, threads: None, dry_run: false };
+    let report = quantize(source.as_ref(), target, &options, &Bar::new("quantize"))?;
+    let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
+    say(&format!(
+        "3. Quantized to {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
+        target.display(),
+        report.bits_per_weight()
+    ))
+}
+
+fn tell(file: &Path) -> Result<()> {
+    let model = Model::open(file, "cpu", &DeviceOptions::default())?;
+    let options = GenerateOptions { sampling: Sampling::GREEDY, ..GenerateOptions::default() };
+    let text = model.generate(PROMPT, &options, &mut |_| {})?;
+    say(&format!("   {}:\n     {PROMPT}{}", name(file), text.trim_end().replace('\n', "\n     ")))
+}
+
+fn verify_file(file: &Path) -> Result {
+    let model = Arc::new(ModelFile::open(file)?);
+    let prompts = vec![model.tokenizer()?.encode(TEXT_DEFAULT, true)?];
+    let options = VerifyOptions { prompts, steps: STEPS_DEFAULT, ..VerifyOptions::default() };
+    let device = open_device("cpu", &DeviceOptions::default())?;
+    let report = verify_with_bar(model, device, Reference::Oracle, &options)?;
+    let json = file.with_extension("verify.json");
+    output::document(&json, &serde_json::to_string_pretty(&report)?)?;
+    say(&format!("   {}: {}\n     report: {}", name(file), report.sentence, json.display()))?;
+    Ok(code(&report))
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,130 @@
+//! `trueup verify`: every intermediate tensor of a device against a reference.
+
+use crate::command::place::Machine;
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::value::{self, Ids};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::runtime::ModelFile;
+use trueup::text;
+use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
+
+/// What `trueup verify` takes.
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
+    3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
+    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json"
+)]
+pub struct Arguments {
+    /// The GGUF file
+    model: PathBuf,
+    /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64
+    #[arg(long = "ref", value_name = "DEVICE", default_value = "ref")]
+    reference: String,
+    /// The device that is judged: cpu, ref
+    #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// A prompt; may be given several times. Without any input, a built-in text of about 32 tokens
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT")]
+    prompts: Vec<String>,
+    /// A file that holds a prompt
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// A prompt as token ids
+    #[arg(long, value_name = "IDS", value_parser = value::ids)]
+    ids: Vec<Ids>,
+    /// Tokens to compute behind each prompt, on the reference's choices
+    #[arg(long, value_name = "N", default_value_t = verify::STEPS_DEFAULT)]
+    steps: usize,
+    /// Exit with 3 when the device cannot compute every node itself
+    #[arg(long)]
+    require_device: bool,
+    /// Write the report as JSON to a file ("-" is stdout, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// Verifies.
+pub fn run(arguments: Arguments) -> Result {
+    let model = Arc::new(ModelFile::open(&arguments.model)?);
+    let device = arguments.machine.open(&arguments.device)?;
+    let reference = match arguments.reference.as_str() {
+        "ref" => Reference::Oracle,
+        other => Reference::Device(arguments.machine.open(other)?),
+    };
+    let session = arguments.machine.session(1);
+    let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+    let options = VerifyOptions {
+        prompts: prompts(&model, &arguments)?,
+        steps: arguments.steps,
+        kv: arguments.machine.kv(),
+        context: session.context,
+        require_device: arguments.require_device,
+        fallback,
+    };
+    let report = verify_with_bar(model, device, reference, &options)?;
+    let as_json = arguments.json.as_deref() == Some(Path::new("-"));
+    if let Some(file) = &arguments.json {
+        output::document(file, &serde_json::to_string(&report)?)?;
+    }
+    if !as_json {
+        output::text(&report.to_terminal())?;
+    }
+    Ok(code(&report))
+}
+
+/// Verifies, with a bar on stderr.
+pub fn verify_with_bar(
+    model: Arc<ModelFile>,
+    device: Arc<dyn trueup::runtime::device::Device>,
+    reference: Reference,
+    options: &VerifyOptions,
+) -> Result<Report> {
+    let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    bar.set_style(
+        ProgressStyle::with_template("verify [{bar:30}] {pos}/{len} passes {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let report = verify::verify(model, device, reference, options, &mut |progress| {
+        bar.set_length((progress.prompts * progress.all) as u64);
+        bar.set_position((progress.prompt * progress.all + progress.done) as u64);
+    });
+    bar.finish_and_clear();
+    Ok(report?)
+}
+
+/// The exit code of a report.
+pub fn code(report: &Report) -> Code {
+    match report.result {
+        Outcome::Pass => Code::Done,
+        Outcome::Fail => Code::Mismatch,
+        Outcome::Inconclusive => Code::Inconclusive,
+    }
+}
+
+/// All inputs as ids; the built-in text when there are none.
+fn prompts(model: &ModelFile, arguments: &Arguments) -> Result<Vec<Vec<u32>>> {
+    let mut texts = arguments.prompts.clone();
+    for file in &arguments.files {
+        texts.push(text::read_text(file)?);
+    }
+    if texts.is_empty() && arguments.ids.is_empty() {
+        if model.tokenizer().is_err() {
+            return Err(Failure::new(format!("{}: there is no tokenizer; give --ids", arguments.model.display())));
+        }
+        texts.push(verify::TEXT_DEFAULT.to_owned());
+    }
+    let mut prompts = Vec::new();
+    for text in &texts {
+        prompts.push(model.tokenizer()?.encode(text, true)?);
+    }
+    prompts.extend(arguments.ids.iter().map(|Ids(ids)| ids.clone()));
+    Ok(prompts)
+}

@@ -1,0 +1,159 @@
+//! Tokenizer files that lie or end early: always an error with the file and the place, never a panic.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use trueup_formats::TokenizerFiles;
+use trueup_formats::gguf::Metadata;
+use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+/// Reads a `tokenizer.json` and prepares it, as a model of 1000 tokens would.
+fn open_json(bytes: Vec<u8>) -> Result<Tokenizer, String> {
+    let files = TokenizerFiles { tokenizer_json: Some(bytes), ..TokenizerFiles::default() };
+    let model = ModelTokens { vocab_size: Some(1000), ..ModelTokens::default() };
+    let vocabulary = Vocabulary::from_files(&files, &model, Path::new("model")).map_err(|error| error.to_string())?;
+    Tokenizer::new(vocabulary).map_err(|error| error.to_string())
+}
+
+fn small() -> Value {
+    json!({
+        "added_tokens": [{"id": 3, "content": "<s>", "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    })
+}
+
+#[test]
+fn lies_in_tokenizer_json() {
+    let tokenizer = open_json(small().to_string().into_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("aba<s>b", false).unwrap(), [2, 0, 3, 1]);
+    let deep = (0..300).fold(json!({"type": "NFC"}), |inner, _| json!({"type": "Sequence", "normalizers": [inner]}));
+    let lies: &[(&str, Value, &str)] = &[
+        ("/model/type", json!("Unigram"), "type Unigram is not supported"),
+        ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
+        ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
+        ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is given to"),
+        ("/model/vocab", json!({"a": 4_000_000_000u32}), "at most"),
+        ("/model/vocab", json!({"a": -1}), "JSON"),
+        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "only 1000"),
+        ("/model/merges", json!(["a c"]), "model.merges[0]"),
+        ("/model/merges", json!(["a b", "b a"]), "model.merges[1]"),
+        ("/model/merges", json!(["ab"]), "two tokens"),
+        ("/model/merges", json!([["a"]]), "two tokens"),
+        ("/model/merges", json!([["a", "b", "c"]]), "two tokens"),
+        ("/model/unk_token", json!("<unk>"), "model.unk_token"),
+        ("/model/end_of_word_suffix", json!("</w>"), "end_of_word_suffix"),
+        ("/added_tokens/0/content", json!(""), "no text"),
+        ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
+        ("/added_tokens/0/id", json!(1), "id 1 is given to"),
+        ("/added_tokens/0/id", json!(4_000_000_000u32), "at most"),
+        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "Precompiled"),
+        ("/normalizer", deep, "recursion limit"),
+        ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
+        ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "UnicodeScripts"),
+        (
+            "/pre_tokenizer",
+            json!({"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated"}),
+            "pre_tokenizer",
+        ),
+        ("/pre_tokenizer", json!({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"}), "empty"),
+        ("/decoder", json!({"type": "CTC"}), "CTC"),
+        ("/decoder", json!({"type": "Strip", "content": "x", "start": 3, "stop": 1}), "decoder"),
+        (
+            "/post_processor",
+            json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "q", "type_id": 0}}], "special_tokens": {}}),
+            "post_processor",
+        ),
+        (
+            "/post_processor",
+            json!({"type": "BertProcessing", "sep": ["a", 70000], "cls": ["b", 1]}),
+            "id 70000 is outside",
+        ),
+    ];
+    for (place, lie, expected) in lies {
+        let mut file = small();
+        match file.pointer_mut(place) {
+            Some(value) => *value = lie.clone(),
+            None => file["model"][place.trim_start_matches("/model/")] = lie.clone(),
+        }
+        let error = open_json(file.to_string().into_bytes()).err().unwrap_or_else(|| panic!("{place} was accepted"));
+        assert!(error.starts_with("model: ") && error.contains(expected), "{place}: {error}");
+    }
+    let twice = small().to_string().replace("\"a\":0", "\"a\":0,\"a\":1");
+    assert!(open_json(twice.into_bytes()).unwrap_err().contains("stands there twice"));
+}
+
+#[test]
+fn truncated_files() {
+    let whole = fs::read(fixture("stories-1M/tokenizer.json")).unwrap();
+    for end in (0..whole.len() - 2).step_by(997) {
+        let error = open_json(whole[..end].to_vec()).err().unwrap_or_else(|| panic!("cut at {end} was accepted"));
+        assert!(error.starts_with("model: tokenizer.json, "), "{end}: {error}");
+    }
+    let whole = fs::read(fixture("stories-1M/tokenizer.model")).unwrap();
+    for end in (0..whole.len()).step_by(61) {
+        let files = TokenizerFiles { tokenizer_model: Some(whole[..end].to_vec()), ..TokenizerFiles::default() };
+        let error = Vocabulary::from_files(&files, &ModelTokens::default(), Path::new("model")).map(|_| ());
+        let error = error.expect_err("a cut file has no settings").to_string();
+        assert!(error.starts_with("model: tokenizer.model"), "{end}: {error}");
+    }
+    let none = Vocabulary::from_files(&TokenizerFiles::default(), &ModelTokens::default(), Path::new("model"));
+    assert!(none.unwrap_err().to_string().contains("there is no tokenizer"));
+}
+
+#[test]
+fn lies_in_gguf_keys() {
+    let folder = fixture("models/qwen2");
+    let files =
+        TokenizerFiles { tokenizer_json: fs::read(folder.join("tokenizer.json")).ok(), ..TokenizerFiles::default() };
+    let vocabulary = Vocabulary::from_files(&files, &ModelTokens::default(), &folder).unwrap();
+    let mut good = Metadata::default();
+    vocabulary.write_metadata(&mut good).unwrap();
+    let count = vocabulary.tokens().len();
+    type Lie = Box<dyn Fn(&mut Metadata)>;
+    let lies: Vec<(&str, Lie)> = vec![
+        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.remove("tokenizer.ggml.model")))),
+        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", "bert")))),
+        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", 3u32)))),
+        ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.remove("tokenizer.ggml.tokens")))),
+        ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.insert("tokenizer.ggml.tokens", vec![1u32])))),
+        ("tokenizer.ggml.token_type", Box::new(|keys| drop(keys.insert("tokenizer.ggml.token_type", vec![1i32])))),
+        (
+            "tokenizer.ggml.token_type",
+            Box::new(move |keys| drop(keys.insert("tokenizer.ggml.token_type", vec![9i32; count]))),
+        ),
+        ("tokenizer.ggml.merges", Box::new(|keys| drop(keys.remove("tokenizer.ggml.merges")))),
+        (
+            "tokenizer.ggml.merges[0]",
+            Box::new(|keys| drop(keys.insert("tokenizer.ggml.merges", vec!["ab".to_owned()]))),
+        ),
+        (
+            "tokenizer.ggml.merges[0]",
+            Box::new(|keys| drop(keys.insert("tokenizer.ggml.merges", vec!["日 本".to_owned()]))),
+        ),
+        ("tokenizer.ggml.pre", Box::new(|keys| drop(keys.insert("tokenizer.ggml.pre", "no-such-name")))),
+        ("special tokens", Box::new(|keys| drop(keys.insert("tokenizer.ggml.bos_token_id", 1u32 << 30)))),
+        ("tokenizer.ggml.eos_token_id", Box::new(|keys| drop(keys.insert("tokenizer.ggml.eos_token_id", 1u64 << 40)))),
+        ("trueup.tokenizer.normalizer", Box::new(|keys| drop(keys.insert("trueup.tokenizer.normalizer", "{")))),
+        (
+            "added token",
+            Box::new(|keys| drop(keys.insert("trueup.tokenizer.added_tokens", r#"[{"id": 999999, "content": "x"}]"#))),
+        ),
+        ("scores", Box::new(move |keys| drop(keys.insert("tokenizer.ggml.scores", vec![0f32; count + 1])))),
+        ("token 0", Box::new(move |keys| drop(keys.insert("tokenizer.ggml.scores", vec![f32::NAN; count])))),
+    ];
+    for (place, lie) in lies {
+        let mut keys = good.clone();
+        lie(&mut keys);
+        let error = Vocabulary::from_metadata(&keys, Path::new("model.gguf")).map(|_| ());
+        let error = error.expect_err(place).to_string();
+        assert!(error.starts_with("model.gguf: ") && error.contains(place), "{place}: {error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! A model on a device, for programs that embed us.
+
+use ndarray::Array2;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use trueup_runtime::{
+    DeviceOptions, Error, GenerateOptions, KeptLogits, ModelFile, Result, Session, SessionOptions, Weights, generate,
+    open_device,
+};
+
+/// An open model whose weights a device holds. Cheap to clone; calls on clones run side by side.
+///
+/// ```
+/// use trueup::Model;
+/// use trueup::convert::{Options, convert};
+/// use trueup::formats::{self, OpenOptions};
+/// use trueup::quantize::NoProgress;
+/// use trueup::runtime::{DeviceOptions, GenerateOptions, Sampling};
+///
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M");
+/// # let scratch = tempfile::tempdir()?;
+/// # let file = scratch.path().join("stories.gguf");
+/// let source = formats::open(folder, &OpenOptions::default())?;
+/// convert(source.as_ref(), &file, &Options::default(), &NoProgress)?;
+///
+/// let model = Model::open(&file, "cpu", &DeviceOptions::default())?;
+/// let options = GenerateOptions { tokens_max: Some(6), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
+/// let text = model.generate("Once upon a time", &options, &mut |_piece| {})?;
+/// assert_eq!(text, ", there was a little fox");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Model {
+    weights: Arc<Weights>,
+}
+
+impl Model {
+    /// Opens a GGUF file on the device of that name (`ref`, `cpu`).
+    pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
+        let file = Arc::new(ModelFile::open(path)?);
+        Ok(Model { weights: Arc::new(Weights::new(file, open_device(device, options)?, None)) })
+    }
+
+    /// The file: metadata, tensors, tokenizer.
+    pub fn file(&self) -> &Arc<ModelFile> {
+        self.weights.model()
+    }
+
+    /// The text behind a prompt. `on_text` sees each piece as soon as its characters are whole.
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions, on_text: &mut dyn FnMut(&str)) -> Result<String> {
+        let tokenizer = self.file().tokenizer()?;
+        let ids = tokenizer.encode(prompt, true)?;
+        let mut stream = tokenizer.stream(true, false);
+        let mut text = String::new();
+        let mut push = |piece: String| {
+            on_text(&piece);
+            text.push_str(&piece);
+        };
+        generate(&mut self.session()?, &[ids], options, &mut |_, id| {
+            push(stream.push(id));
+            ControlFlow::Continue(())
+        })?;
+        push(stream.finish());
+        Ok(text)
+    }
+
+    /// The logits behind each token: tokens x vocabulary.
+    pub fn logits(&self, ids: &[u32]) -> Result<Array2<f32>> {
+        let options = GenerateOptions { tokens_max: Some(0), keep_logits: true, ..GenerateOptions::default() };
+        let generated =
+            generate(&mut self.session()?, &[ids.to_vec()], &options, &mut |_, _| ControlFlow::Continue(()))?;
+        let kept: Option<KeptLogits> = generated.into_iter().next().and_then(|generated| generated.logits);
+        let kept = kept.ok_or_else(|| Error::Request("no logits were computed".to_owned()))?;
+        let shape = (ids.len(), kept.vocabulary);
+        Array2::from_shape_vec(shape, kept.prompt).map_err(|error| Error::Request(format!("logits: {error}")))
+    }
+
+    fn session(&self) -> Result<Session> {
+        Session::new(self.weights.clone(), &SessionOptions::default())
+    }
+}
