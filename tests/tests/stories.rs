@@ -1,5 +1,6 @@
 //! The trained model: both directory forms and all three llama2.c versions tell the recorded stories.
 
+use approx::assert_relative_eq;
 use std::fs;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
@@ -83,7 +84,7 @@ fn the_frequency_table_of_version_0_is_believed_or_refused() {
     convert(&source, &model, None, Some(tokenizer_bin()));
     let theta =
         Gguf::open(&model).expect("it was just written").metadata().f64("llama.rope.freq_base").expect("a base");
-    assert!((theta / 500_000.0 - 1.0).abs() < 1e-4, "theta of the table is the model's: {theta}");
+    assert_relative_eq!(theta, 500_000.0, max_relative = 1e-4);
 
     let mut bytes = fs::read(&source).expect("it was just written");
     let angle = bytes.len() - 4 * (256 * 16 / 2) + 40;

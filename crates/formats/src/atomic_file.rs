@@ -1,7 +1,7 @@
 //! Output files that are either the old one or the complete new one, whatever happens in between.
 //!
 //! ```text
-//! create ── .NAME.XXXXXXXX.partial beside NAME: exclusive, locked ── preallocate ── write ── commit:
+//! create ── .NAME.RANDOM.partial beside NAME: exclusive, locked ── preallocate ── write ── commit:
 //!             sync ── inputs unchanged? ── rename over NAME ── sync the folder
 //! ```
 //!

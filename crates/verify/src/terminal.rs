@@ -57,8 +57,9 @@ impl Report {
     fn node_lines(&self, text: &mut String) {
         let mut nodes: Vec<(&NodeReport, &PhaseReport)> =
             self.nodes.iter().filter_map(|node| Some((node, worst_phase(node)?))).collect();
+        let rank = |node: &NodeReport| (node.verdict.fails(), !node.verdict.passes());
         nodes.sort_by(|(a, worst_a), (b, worst_b)| {
-            b.verdict.cmp(&a.verdict).then(severity(worst_b).total_cmp(&severity(worst_a)))
+            rank(b).cmp(&rank(a)).then(severity(worst_b).total_cmp(&severity(worst_a)))
         });
         line(text, "\nworst nodes           operator   verdict               max |z|   rms z    local     inherited");
         for (node, phase) in nodes.iter().take(NODES_SHOWN) {

@@ -127,6 +127,22 @@ fn each_fault_is_found_at_its_node() {
 }
 
 #[test]
+fn nodes_that_fell_back_are_counted_and_not_enough_where_the_device_is_required() {
+    let (_directory, model) = model(DType::Q8_0);
+    for (require_device, outcome) in [(false, Outcome::Pass), (true, Outcome::Inconclusive)] {
+        let fault = Fault::Lacks("swiglu");
+        let partial = Arc::new(Faulty { device: device("cpu"), model: model.clone(), fault, node: usize::MAX });
+        let options = VerifyOptions { require_device, fallback: Some(device("cpu")), ..options() };
+        let report = verified(&model, partial, &options);
+        assert_eq!(report.result, outcome, "{}", report.to_terminal());
+        assert_eq!((report.coverage.fell_back, report.coverage.on_device), (2, report.coverage.nodes - 2));
+        assert_eq!(report.coverage.checked, report.coverage.nodes);
+        assert!(report.to_terminal().contains("ffn_swiglu-0 fell back to cpu: there is no swiglu here"));
+        assert_eq!(report.result.exit_code(), if require_device { 3 } else { 0 });
+    }
+}
+
+#[test]
 fn another_device_as_the_reference_changes_no_verdict() {
     let (_directory, model) = model(DType::Q8_0);
     let run = |reference| verify(model.clone(), device("cpu"), reference, &options(), &mut |_| {}).unwrap();

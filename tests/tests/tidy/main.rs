@@ -45,7 +45,7 @@ fn tracked_files() -> Vec<String> {
             let is_output = ["target", ".git", "__pycache__"]
                 .iter()
                 .any(|output| name == *output || name.ends_with(&format!("/{output}")));
-            if is_output {
+            if is_output || name.ends_with(".partial") || name.ends_with(".proptest-regressions") {
                 continue;
             }
             if path.is_dir() { folders.push(path) } else { files.push(name) }

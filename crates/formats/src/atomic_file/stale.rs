@@ -10,7 +10,7 @@ use std::path::Path;
 /// The end of every partial file's name.
 pub(super) const SUFFIX: &str = ".partial";
 
-/// Removes the files `PREFIX XXXXXXXX .partial` of a folder that nobody has locked. What cannot be removed stays: it
+/// Removes the files `PREFIX RANDOM .partial` of a folder that nobody has locked. What cannot be removed stays: it
 /// harms nobody.
 pub(super) fn remove(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };

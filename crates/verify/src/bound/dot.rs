@@ -61,9 +61,13 @@ impl Accumulation {
         let (own, own_bound) = self.own_error(sum);
         variance += own;
         let mut bound = Sum { absolute, ..*sum }.hard_bound(self.precision, products + self.lanes) + own_bound;
+        // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be larger.
+        let tied = sum.value.abs() + loss.ties;
+        let unit = self.precision.unit * loss.ties;
+        variance += ROUNDING_VARIANCE * unit * unit * sum.terms as f64;
         if self.output.unit > self.precision.unit {
-            variance += self.output.variance(sum.value);
-            bound += self.output.ulp(sum.value);
+            variance += self.output.variance(tied);
+            bound += self.output.ulp(tied);
         }
         let loss_variance = loss.variance + self.activation_variance * sum.squares;
         Expected {

@@ -107,3 +107,57 @@ fn quantization_loss(profile: &Profile, weights: &Weights, token: &Token, produc
     }
     loss
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::bound::testing::{f32_type, numbers, passes};
+    use crate::operand::Operand;
+    use trueup_graph::{Op, op::MulMat};
+    use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
+
+    const Q8: Profile = Profile {
+        activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
+        accumulator: Accumulator::F64,
+        ..Profile::F32
+    };
+
+    fn judged(w: &[f64], x: &[f64], result: &[f64]) -> bool {
+        let rows = w.len() / x.len();
+        let inputs = [Operand::numbers(f32_type(&[x.len(), rows]), w), Operand::numbers(f32_type(&[x.len(), 1]), x)];
+        passes(&Op::MulMat(MulMat), &inputs, &Q8, result)
+    }
+
+    #[test]
+    fn a_tie_may_go_either_way_and_no_further() {
+        // Scale 1, and 2.5 between two codes; the other products cancel but for little.
+        let mut x = vec![0.0; 32];
+        (x[0], x[1], x[2]) = (127.0, 127.0, 2.5);
+        let mut w = vec![0.0; 32];
+        (w[0], w[1], w[2]) = (1.0, f64::from(-1.0f32 + 1e-6), 0.7);
+        let sum = |w: &[f64], code: f64| f64::from((w[0] * 127.0 + w[1] * 127.0 + w[2] * code) as f32);
+        assert!(judged(&w, &x, &[sum(&w, 2.0)]) && judged(&w, &x, &[sum(&w, 3.0)]));
+        assert!(!judged(&w, &x, &[sum(&w, 0.0)]) && !judged(&w, &x, &[sum(&w, 4.0)]));
+        // Where the sum is small on one side of the tie, roundings are those of the larger other side.
+        w[2] = -(w[0] + w[1]) * 127.0 / 2.0 * 1.000_001;
+        assert!(judged(&w, &x, &[sum(&w, 2.0)]) && judged(&w, &x, &[sum(&w, 3.0)]));
+    }
+
+    #[test]
+    fn quantized_products_pass_and_a_dropped_element_does_not() {
+        let (w, x) = (numbers(64 * 40, 17), numbers(64, 18));
+        let scale = |block: &[f64]| block.iter().fold(0.0f32, |largest, x| largest.max(x.abs() as f32)) / 127.0;
+        let quantized: Vec<f64> = x
+            .chunks(32)
+            .flat_map(|block| {
+                let scale = scale(block);
+                block.iter().map(move |x| f64::from((*x as f32 / scale).round_ties_even()) * f64::from(scale))
+            })
+            .collect();
+        let product = |len: usize| -> Vec<f64> {
+            let sum = |row: &[f64]| row.iter().zip(&quantized).take(len).map(|(w, x)| w * x).sum::<f64>();
+            w.chunks(64).map(|row| f64::from(sum(row) as f32)).collect()
+        };
+        assert!(judged(&w, &x, &product(64)));
+        assert!(!judged(&w, &x, &product(63)));
+    }
+}

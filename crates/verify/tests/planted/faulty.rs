@@ -11,6 +11,8 @@ use trueup_runtime::{ModelFile, Result};
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fault {
+    /// The device lacks this operator.
+    Lacks(&'static str),
     /// The scale of one block of this weight is 5 % too large.
     BlockScale(&'static str),
     /// Two neighbouring blocks of this weight are swapped.
@@ -124,7 +126,7 @@ impl Faulty {
             | Fault::UnwrittenRow
             | Fault::SignFlip
             | Fault::NotANumber => {}
-            Fault::Gain | Fault::RoundedToF16 | Fault::SwappedRows | Fault::Stale => {}
+            Fault::Gain | Fault::RoundedToF16 | Fault::SwappedRows | Fault::Stale | Fault::Lacks(_) => {}
         }
         Ok(step)
     }
@@ -164,7 +166,8 @@ impl Faulty {
             Fault::SwappedRows => y.chunks_mut(row).for_each(|column| column.swap(0, 1)),
             Fault::Stale => y.fill(0.0),
             Fault::BlockScale(_) | Fault::SwappedBlocks(_) | Fault::DroppedTail(_) | Fault::SevenBits => return Ok(()),
-            Fault::OneOff | Fault::OtherPairs | Fault::NoMask | Fault::MaskOneOff | Fault::Epsilon => return Ok(()),
+            Fault::OneOff | Fault::OtherPairs | Fault::NoMask | Fault::MaskOneOff => return Ok(()),
+            Fault::Epsilon | Fault::Lacks(_) => return Ok(()),
         }
         self.device.upload(&bytes(&y), output)
     }
@@ -197,6 +200,9 @@ impl Device for Faulty {
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        if self.fault == Fault::Lacks(op.name()) {
+            return Err(format!("there is no {} here", op.name()));
+        }
         self.device.supports(op, inputs, output)
     }
 
