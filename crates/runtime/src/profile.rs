@@ -111,7 +111,7 @@ impl Profile {
 }
 
 impl fmt::Display for Profile {
-    /// One line for reports: `activations q8 (half even, f32 scale), products exact, sums f32 in 8 lanes, output f32`.
+    /// One line for reports: `activations unchanged; sums f32 in 8 lanes; output f32`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let activations = match self.activations {
             Activations::Unchanged => "unchanged",
@@ -126,7 +126,8 @@ impl fmt::Display for Profile {
             Accumulator::F16 => "f16",
             Accumulator::Int32ThenF32 => "i32 in blocks, then f32",
         };
-        write!(f, "activations {activations}; sums {sums}, {} lanes; output {}", self.lanes, self.output)
+        let lanes = if self.lanes > 1 { format!(" in {} lanes", self.lanes) } else { String::new() };
+        write!(f, "activations {activations}; sums {sums}{lanes}; output {}", self.output)
     }
 }
 

@@ -12,6 +12,7 @@ use trueup_runtime::{
 /// An open model whose weights a device holds. Cheap to clone; calls on clones run side by side.
 ///
 /// ```
+/// use std::ops::ControlFlow;
 /// use trueup::Model;
 /// use trueup::convert::{Options, convert};
 /// use trueup::formats::{self, OpenOptions};
@@ -26,7 +27,7 @@ use trueup_runtime::{
 ///
 /// let model = Model::open(&file, "cpu", &DeviceOptions::default())?;
 /// let options = GenerateOptions { tokens_max: Some(6), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
-/// let text = model.generate("Once upon a time", &options, &mut |_piece| {})?;
+/// let text = model.generate("Once upon a time", &options, &mut |_piece| ControlFlow::Continue(()))?;
 /// assert_eq!(text, ", there was a little fox");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -47,21 +48,32 @@ impl Model {
         self.weights.model()
     }
 
-    /// The text behind a prompt. `on_text` sees each piece as soon as its characters are whole.
-    pub fn generate(&self, prompt: &str, options: &GenerateOptions, on_text: &mut dyn FnMut(&str)) -> Result<String> {
+    /// The text behind a prompt. `on_text` is called for each token with the characters that are whole since, perhaps none, and can
+    /// end the text.
+    pub fn generate(
+        &self,
+        prompt: &str,
+        options: &GenerateOptions,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<String> {
         let tokenizer = self.file().tokenizer()?;
         let ids = tokenizer.encode(prompt, true)?;
         let mut stream = tokenizer.stream(true, false);
         let mut text = String::new();
         let mut push = |piece: String| {
-            on_text(&piece);
             text.push_str(&piece);
+            on_text(&piece)
         };
+        let mut stopped = false;
         generate(&mut self.session()?, &[ids], options, &mut |_, id| {
-            push(stream.push(id));
-            ControlFlow::Continue(())
+            let flow = push(stream.push(id));
+            stopped = flow.is_break();
+            flow
         })?;
-        push(stream.finish());
+        if !stopped {
+            // Nothing is left to end.
+            let _ = push(stream.finish());
+        }
         Ok(text)
     }
 

@@ -6,6 +6,7 @@ use crate::output;
 use crate::progress::Bar;
 use clap::Args;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::Model;
@@ -128,7 +129,7 @@ fn quantize_to(model: &Path, target: &Path, dtype: DType) -> Result<()> {
 fn tell(file: &Path) -> Result<()> {
     let model = Model::open(file, "cpu", &DeviceOptions::default())?;
     let options = GenerateOptions { sampling: Sampling::GREEDY, ..GenerateOptions::default() };
-    let text = model.generate(PROMPT, &options, &mut |_| {})?;
+    let text = model.generate(PROMPT, &options, &mut |_| ControlFlow::Continue(()))?;
     say(&format!("   {}:\n     {PROMPT}{}", name(file), text.trim_end().replace('\n', "\n     ")))
 }
 

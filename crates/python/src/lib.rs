@@ -1,0 +1,42 @@
+//! The Python package `trueup`: the face as a module.
+//!
+//! ```text
+//! Python ─ arguments ─▶ open files, options ─▶ the interpreter is let go ─▶ trueup computes ─┐
+//!    ▲                                                                                      │
+//!    └── str, list, dict, numpy.ndarray ◀─ reports as JSON documents ◀──────────────────────┘
+//! ```
+//!
+//! Whatever trueup refuses is raised as `trueup.TrueupError` with the sentence that the command line would print. Other threads of
+//! Python go on while trueup computes.
+//!
+//! `unsafe` stands only in what the macros of pyo3 write.
+
+mod conversion;
+mod failure;
+mod metadata;
+mod model;
+mod quantization;
+mod report;
+mod verification;
+
+/// The module as Python sees it.
+#[pyo3::pymodule(name = "trueup")]
+mod module {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::conversion::convert;
+    #[pymodule_export]
+    use crate::failure::TrueupError;
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::quantization::quantize;
+    #[pymodule_export]
+    use crate::verification::verify;
+
+    #[pymodule_init]
+    fn add_version(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

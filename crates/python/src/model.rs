@@ -1,0 +1,133 @@
+//! `trueup.Model`: a model on a device.
+//!
+//! ```text
+//! generate: the interpreter is let go ─ token ─ taken back: signals?, on_text(piece) ─ let go ─ token ─ ...
+//!                                                   └ KeyboardInterrupt or what on_text raised: ends the text
+//! ```
+
+use crate::failure::raised;
+use crate::metadata;
+use numpy::{IntoPyArray, PyArray2};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use trueup::runtime::{DeviceOptions, GenerateOptions, Sampling};
+use trueup::text;
+
+/// A model file on a device. Calls from several threads run side by side.
+///
+/// path: the GGUF file, for a split one its first.
+/// device: "cpu", or "ref" for exact arithmetic.
+/// threads: how many compute; None is one per core. Results do not depend on it.
+///
+/// Raises TrueupError.
+#[pyclass(module = "trueup", frozen)]
+pub struct Model(trueup::Model);
+
+#[pymethods]
+impl Model {
+    #[new]
+    #[pyo3(signature = (path, device="cpu", threads=None))]
+    fn new(py: Python<'_>, path: PathBuf, device: &str, threads: Option<usize>) -> PyResult<Model> {
+        let options = DeviceOptions { threads, ..DeviceOptions::default() };
+        py.detach(|| trueup::Model::open(path, device, &options)).map(Model).map_err(raised)
+    }
+
+    /// The ids of a text; with special between those that begin and end every text. Special tokens written in the text are
+    /// recognised either way.
+    #[pyo3(signature = (text, special=true))]
+    fn tokenize(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        let tokenizer = self.0.file().tokenizer().map_err(raised)?;
+        py.detach(|| tokenizer.encode(text, special)).map_err(raised)
+    }
+
+    /// The text of ids. Bytes that are no whole characters become U+FFFD. skip_special leaves special tokens out.
+    #[pyo3(signature = (ids, skip_special=false))]
+    fn detokenize(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, skip_special: bool) -> PyResult<String> {
+        let ids = ids_of(ids)?;
+        let tokenizer = self.0.file().tokenizer().map_err(raised)?;
+        text::check_ids(tokenizer, &ids).map_err(raised)?;
+        Ok(py.detach(|| String::from_utf8_lossy(&tokenizer.decode(&ids, skip_special)).into_owned()))
+    }
+
+    /// The text behind a prompt.
+    ///
+    /// max_tokens: at most so many; None goes on to the end of the text or of the context.
+    /// temperature: 0 takes the best token every time; higher is more varied.
+    /// top_k: choose among the k best tokens; 0 is all.
+    /// top_p: choose among the best tokens that together have this probability.
+    /// min_p: drop tokens less probable than this share of the best one's.
+    /// repeat_penalty: make tokens of the last 64 less probable; 1 is off.
+    /// seed: the same seed gives the same text.
+    /// on_text: called with each piece of text as soon as its characters are whole; what it raises ends the text and is raised.
+    ///
+    /// Raises TrueupError; KeyboardInterrupt after the token in work.
+    #[pyo3(signature = (
+        prompt, max_tokens=None, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=0, on_text=None
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn generate(
+        &self,
+        py: Python<'_>,
+        prompt: &str,
+        max_tokens: Option<usize>,
+        temperature: f64,
+        top_k: usize,
+        top_p: f64,
+        min_p: f64,
+        repeat_penalty: f64,
+        seed: u64,
+        on_text: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let sampling = Sampling { temperature, top_k, top_p, min_p, repeat_penalty, seed, ..Sampling::GREEDY };
+        let options = GenerateOptions { tokens_max: max_tokens, sampling, ..GenerateOptions::default() };
+        let mut raised_meanwhile = None;
+        let text = py.detach(|| {
+            self.0.generate(prompt, &options, &mut |piece| match tell(on_text.as_ref(), piece) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(exception) => {
+                    raised_meanwhile = Some(exception);
+                    ControlFlow::Break(())
+                }
+            })
+        });
+        match raised_meanwhile {
+            Some(exception) => Err(exception),
+            None => text.map_err(raised),
+        }
+    }
+
+    /// The logits behind each id: a float32 array of (tokens, vocabulary). Raises TrueupError.
+    fn logits<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let ids = ids_of(ids)?;
+        let logits = py.detach(|| self.0.logits(&ids)).map_err(raised)?;
+        Ok(logits.into_pyarray(py))
+    }
+
+    /// The file's keys and values, in their order.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metadata::to_python(py, self.0.file().metadata())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<trueup.Model {:?}>", self.0.file().path())
+    }
+}
+
+/// Looks for signals, and calls `on_text` with a piece that is not empty.
+fn tell(on_text: Option<&Py<PyAny>>, piece: &str) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        match on_text {
+            Some(on_text) if !piece.is_empty() => on_text.call1(py, (piece,)).map(|_| ()),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Ids from anything that can be iterated: a list, a range, a NumPy array.
+fn ids_of(ids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    ids.try_iter()?.map(|id| id?.extract()).collect()
+}

@@ -1,0 +1,48 @@
+//! `trueup.verify`: every intermediate tensor of a device against a reference.
+
+use crate::failure::raised;
+use crate::report;
+use pyo3::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::runtime::{DeviceOptions, ModelFile, Result, open_device};
+use trueup::verify::{self, Reference, Report, TEXT_DEFAULT, VerifyOptions};
+
+/// Compare every node of a model on a device with exact arithmetic.
+///
+/// model: the GGUF file.
+/// device: what is judged; whatever it cannot compute, "cpu" does.
+/// reference: what its free run is compared with; each operator by itself is always judged against f64.
+/// prompts: texts to compute; None takes a built-in one of about 32 tokens.
+/// steps: tokens to compute behind each prompt, on the reference's choices.
+///
+/// Returns the report: its "result" is "pass", "fail" or "inconclusive", its "sentence" says what to do. Raises TrueupError when
+/// nothing could be verified.
+#[pyfunction]
+#[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=verify::STEPS_DEFAULT))]
+pub fn verify<'py>(
+    py: Python<'py>,
+    model: PathBuf,
+    device: &str,
+    reference: &str,
+    prompts: Option<Vec<String>>,
+    steps: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let texts = prompts.unwrap_or_else(|| vec![TEXT_DEFAULT.to_owned()]);
+    let verified = py.detach(|| verified(&model, device, reference, &texts, steps)).map_err(raised)?;
+    report::to_python(py, &verified)
+}
+
+fn verified(model: &Path, device: &str, reference: &str, texts: &[String], steps: usize) -> Result<Report> {
+    let model = Arc::new(ModelFile::open(model)?);
+    let open = |name: &str| open_device(name, &DeviceOptions::default());
+    let reference = match reference {
+        "ref" => Reference::Oracle,
+        other => Reference::Device(open(other)?),
+    };
+    let fallback = if device == "cpu" { None } else { Some(open("cpu")?) };
+    let tokenizer = model.tokenizer()?;
+    let prompts = texts.iter().map(|text| Ok(tokenizer.encode(text, true)?)).collect::<Result<Vec<Vec<u32>>>>()?;
+    let options = VerifyOptions { prompts, steps, fallback, ..VerifyOptions::default() };
+    verify::verify(model.clone(), open(device)?, reference, &options, &mut |_| {})
+}
