@@ -25,12 +25,6 @@ fn can_be_written(dtype: &DType) -> bool {
     dtype.codec().is_some() && *dtype != DType::F64
 }
 
-/// `KEY=VALUE`.
-pub fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
-}
-
 /// Token ids, separated by spaces or commas.
 pub fn ids(text: &str) -> Result<Ids, String> {
     let words = text.split([' ', ',', '\n', '\t']).filter(|word| !word.is_empty());

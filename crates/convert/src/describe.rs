@@ -36,6 +36,10 @@ pub(crate) fn describe(
         notes
             .push("llama.attention.sliding_window is written; programs that ignore it attend to everything".to_owned());
     }
+    if config_of(source)?.contains_key("llama2c_group_size") {
+        let note = "the source's 8-bit groups are taken as the f32 values that they stand for; a quantized type rounds them again";
+        notes.push(note.to_owned());
+    }
     let vocabulary = vocabulary_of(source, mapping)?;
     notes.extend_from_slice(vocabulary.notes());
     notes.extend(vocabulary.write_metadata(&mut metadata)?);

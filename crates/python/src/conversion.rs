@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
-use trueup::convert::{self, Agreement, Options};
+use trueup::convert::{Agreement, Options, TensorCheck, check as compare};
 use trueup::formats::{self, Gguf, OpenOptions};
 use trueup::quantize::{NoProgress, Recipe};
 
@@ -37,12 +37,12 @@ pub fn convert<'py>(
 fn written(source: &Path, output: &Path, dtype: Option<DType>, check: bool) -> formats::Result<Value> {
     let source = formats::open(source, &OpenOptions::default())?;
     let options = Options { recipe: Recipe::new(dtype), ..Options::default() };
-    let report = convert::convert(source.as_ref(), output, &options, &NoProgress)?;
+    let report = trueup::convert::convert(source.as_ref(), output, &options, &NoProgress)?;
     let checks = match report.files.first() {
-        Some(first) if check => Some(convert::check(source.as_ref(), &Gguf::open(first)?, None)?),
+        Some(first) if check => Some(compare(source.as_ref(), &Gguf::open(first)?, None)?),
         _ => None,
     };
-    let is_wrong = |check: &convert::TensorCheck| matches!(check.agreement, Agreement::Wrong { .. });
+    let is_wrong = |check: &TensorCheck| matches!(check.agreement, Agreement::Wrong { .. });
     let equal = checks.as_ref().map(|checks| !checks.iter().any(is_wrong));
     Ok(json!({"report": report, "checks": checks, "equal": equal}))
 }

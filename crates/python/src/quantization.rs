@@ -6,7 +6,7 @@ use crate::report;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use trueup::formats::{self, OpenOptions};
-use trueup::quantize::{self, Layout, NoProgress, Options, Recipe};
+use trueup::quantize::{Layout, NoProgress, Options, Recipe};
 
 /// Write a GGUF file with other types.
 ///
@@ -31,7 +31,7 @@ pub fn quantize<'py>(
     let options = Options { recipe, layout: layout_of(layout)?, threads: None, dry_run: false };
     let quantized = py.detach(|| {
         let source = formats::join_split_scale(formats::open(&source, &OpenOptions::default())?)?;
-        quantize::quantize(source.as_ref(), &output, &options, &NoProgress)
+        trueup::quantize::quantize(source.as_ref(), &output, &options, &NoProgress)
     });
     report::to_python(py, &quantized.map_err(raised)?)
 }

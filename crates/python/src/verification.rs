@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::runtime::{DeviceOptions, ModelFile, Result, open_device};
-use trueup::verify::{self, Reference, Report, TEXT_DEFAULT, VerifyOptions};
+use trueup::verify::{Reference, Report, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
 
 /// Compare every node of a model on a device with exact arithmetic.
 ///
@@ -19,7 +19,7 @@ use trueup::verify::{self, Reference, Report, TEXT_DEFAULT, VerifyOptions};
 /// Returns the report: its "result" is "pass", "fail" or "inconclusive", its "sentence" says what to do. Raises TrueupError when
 /// nothing could be verified.
 #[pyfunction]
-#[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=verify::STEPS_DEFAULT))]
+#[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=STEPS_DEFAULT))]
 pub fn verify<'py>(
     py: Python<'py>,
     model: PathBuf,
@@ -44,5 +44,5 @@ fn verified(model: &Path, device: &str, reference: &str, texts: &[String], steps
     let tokenizer = model.tokenizer()?;
     let prompts = texts.iter().map(|text| Ok(tokenizer.encode(text, true)?)).collect::<Result<Vec<Vec<u32>>>>()?;
     let options = VerifyOptions { prompts, steps, fallback, ..VerifyOptions::default() };
-    verify::verify(model.clone(), open(device)?, reference, &options, &mut |_| {})
+    trueup::verify::verify(model.clone(), open(device)?, reference, &options, &mut |_| {})
 }

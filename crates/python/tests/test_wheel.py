@@ -1,0 +1,245 @@
+"""The wheel on the fixtures of the repository. What it is compared with was computed by transformers and the gguf package.
+
+Run with the wheel installed: python -m unittest discover -s crates/python/tests
+"""
+
+import _thread
+import ast
+import inspect
+import json
+import pathlib
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy
+
+import trueup
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+STORIES = ROOT / "fixtures" / "stories-1M"
+TINY = ROOT / "fixtures" / "models" / "qwen2"
+STUB = pathlib.Path(__file__).resolve().parents[1] / "trueup.pyi"
+
+
+def golden(folder):
+    return json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+
+
+def read_safetensors(path):
+    """The f32 arrays of a safetensors file: u64 length, JSON header, bytes."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    arrays = {}
+    for name, entry in header.items():
+        if entry["dtype"] == "F32":
+            begin, end = entry["data_offsets"]
+            arrays[name] = numpy.frombuffer(data[start + begin : start + end], "<f4").reshape(entry["shape"])
+    return arrays
+
+
+class Fixtures(unittest.TestCase):
+    """Converted once for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.stories_file = cls.folder / "stories.gguf"
+        cls.tiny_file = cls.folder / "tiny.gguf"
+        cls.converted = trueup.convert(STORIES, cls.stories_file, check=True)
+        trueup.convert(str(TINY), str(cls.tiny_file), "f32")
+        cls.stories = trueup.Model(cls.stories_file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+
+class Texts(Fixtures):
+    def test_greedy_text_is_that_of_transformers(self):
+        for case in golden(STORIES)["prompts"]:
+            self.assertEqual(self.stories.tokenize(case["prompt"]), case["ids"])
+            said = self.stories.generate(case["prompt"], max_tokens=200)
+            self.assertEqual((case["prompt"] + said).strip(), case["text"].strip())
+
+    def test_tokens_of_hard_texts_are_those_of_the_tokenizers_library(self):
+        model = trueup.Model(self.tiny_file)
+        cases = golden(TINY)["texts"]
+        self.assertGreater(len(cases), 10)
+        for case in cases:
+            with self.subTest(text=case["text"]):
+                self.assertEqual(model.tokenize(case["text"]), case["ids"])
+                self.assertEqual(model.tokenize(case["text"], special=False), case["ids_no_special"])
+                self.assertEqual(model.detokenize(case["ids"]), case["decoded"])
+                self.assertEqual(model.detokenize(numpy.array(case["ids"], int), True), case["decoded_skip_special"])
+
+    def test_pieces_are_the_text(self):
+        pieces = []
+        text = self.stories.generate("Once upon a time", 40, on_text=pieces.append)
+        self.assertGreater(len(pieces), 10)
+        self.assertNotIn("", pieces)
+        self.assertEqual("".join(pieces), text)
+
+    def test_the_seed_decides_and_threads_do_not(self):
+        varied = {"max_tokens": 30, "temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.1}
+        texts = {seed: self.stories.generate("Lily", seed=seed, **varied) for seed in range(4)}
+        self.assertGreater(len(set(texts.values())), 1)
+        one_thread = trueup.Model(self.stories_file, threads=1)
+        for seed, text in texts.items():
+            self.assertEqual(one_thread.generate("Lily", seed=seed, **varied), text)
+
+    def test_what_on_text_raises_ends_the_text(self):
+        pieces = []
+
+        def refuse(piece):
+            pieces.append(piece)
+            if len(pieces) == 3:
+                raise KeyError("enough")
+
+        with self.assertRaises(KeyError):
+            self.stories.generate("Once upon a time", on_text=refuse)
+        self.assertEqual(len(pieces), 3)
+
+    def test_an_interrupt_ends_the_text(self):
+        pieces = []
+
+        def interrupt(piece):
+            pieces.append(piece)
+            if len(pieces) == 3:
+                _thread.interrupt_main()
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.stories.generate("Once upon a time", 200, on_text=interrupt)
+        self.assertLessEqual(len(pieces), 4)
+
+
+class Numbers(Fixtures):
+    def test_logits_are_those_of_transformers(self):
+        model = trueup.Model(self.tiny_file, device="ref")
+        arrays = read_safetensors(TINY / "golden.safetensors")
+        for number, case in enumerate(golden(TINY)["prompts"]):
+            expected = arrays[f"logits_{number}"].astype(numpy.float64)
+            logits = model.logits(case["ids"])
+            self.assertEqual((logits.dtype, logits.shape), (numpy.dtype("float32"), expected.shape))
+            nmse = numpy.sum((logits - expected) ** 2) / numpy.sum(expected**2)
+            self.assertLess(nmse, 1e-9)
+
+    def test_metadata_is_a_dictionary(self):
+        metadata = self.stories.metadata
+        config = json.loads((STORIES / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual(metadata["general.architecture"], "llama")
+        self.assertEqual(metadata["llama.block_count"], config["num_hidden_layers"])
+        self.assertEqual(metadata["llama.attention.layer_norm_rms_epsilon"], float(numpy.float32(config["rms_norm_eps"])))
+        tokens = metadata["tokenizer.ggml.tokens"]
+        self.assertEqual((type(tokens), len(tokens)), (list, config["vocab_size"]))
+
+    def test_other_threads_go_on(self):
+        ticks = []
+        done = threading.Event()
+
+        def tick():
+            while not done.is_set():
+                ticks.append(time.monotonic())
+                time.sleep(0.001)
+
+        ticker = threading.Thread(target=tick)
+        ticker.start()
+        try:
+            start = time.monotonic()
+            trueup.verify(self.stories_file, steps=1)
+            end = time.monotonic()
+        finally:
+            done.set()
+            ticker.join()
+        self.assertGreater(len([tick for tick in ticks if start < tick < end]), 5)
+
+
+class Files(Fixtures):
+    def test_a_conversion_is_checked(self):
+        self.assertTrue(self.converted["equal"])
+        self.assertEqual({check["agreement"]["result"] for check in self.converted["checks"]}, {"exact"})
+        self.assertEqual(self.converted["report"]["architecture"], "llama")
+        unchecked = trueup.convert(STORIES, self.folder / "unchecked.gguf", type="f16")
+        self.assertEqual((unchecked["checks"], unchecked["equal"]), (None, None))
+
+    def test_a_split_file_is_the_same_model(self):
+        blocks, split, joined = (self.folder / f"{name}.gguf" for name in ("blocks", "split", "joined"))
+        report = trueup.quantize(self.stories_file, blocks, "q4_0", pure=True)
+        self.assertIn("q4_0", {tensor["type"] for tensor in report["tensors"]})
+        self.assertTrue(all(tensor["cosine"] > 0.98 for tensor in report["tensors"]))
+        trueup.quantize(self.stories_file, split, "q4_0", layout="split", pure=True)
+        trueup.quantize(split, joined, None)
+        self.assertNotEqual(blocks.read_bytes(), split.read_bytes())
+        ids = self.stories.tokenize("Once upon a time")
+        expected = trueup.Model(blocks).logits(ids)
+        for file in (split, joined):
+            numpy.testing.assert_array_equal(trueup.Model(file).logits(ids), expected)
+
+    def test_verification_passes(self):
+        report = trueup.verify(self.stories_file, prompts=["Once upon a time"], steps=2)
+        self.assertEqual(report["result"], "pass", report["sentence"])
+        self.assertEqual(report["coverage"]["checked"], report["coverage"]["nodes"])
+        self.assertEqual((len(report["prompts"]), report["steps"]), (1, 2))
+
+    def test_what_is_wrong_is_said(self):
+        damaged = self.folder / "damaged.gguf"
+        damaged.write_bytes(self.stories_file.read_bytes()[:1000])
+        target = self.folder / "never.gguf"
+        cases = [
+            ("damaged.gguf", lambda: trueup.Model(damaged)),
+            ("missing", lambda: trueup.convert(self.folder / "missing", target)),
+            ("no device called gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
+            ("not a type that can be written", lambda: trueup.quantize(self.stories_file, target, "q9_9")),
+            ("not a layout", lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
+            ("outside the vocabulary", lambda: self.stories.detokenize([10**6])),
+            ("vocabulary", lambda: self.stories.logits([10**6])),
+            ("no tokens", lambda: self.stories.logits([])),
+            ("temperature", lambda: self.stories.generate("Lily", 1, temperature=-1.0)),
+            ("no device called gpu", lambda: trueup.verify(self.stories_file, reference="gpu")),
+        ]
+        for part, call in cases:
+            with self.subTest(part=part), self.assertRaises(trueup.TrueupError) as caught:
+                call()
+            self.assertIn(part, str(caught.exception))
+        self.assertFalse(target.exists())
+        for call in (lambda: self.stories.logits([-1]), lambda: self.stories.generate("Lily", max_tokens=-1)):
+            with self.assertRaises(OverflowError):
+                call()
+        with self.assertRaises(TypeError):
+            self.stories.logits("Lily")
+
+
+class Stub(unittest.TestCase):
+    """The stub says what the module has."""
+
+    def test_functions_have_the_same_arguments(self):
+        tree = ast.parse(STUB.read_text(encoding="utf-8"))
+        functions = {node.name: (getattr(trueup, node.name), node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+        model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
+        for node in model.body:
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                functions[f"Model.{node.name}"] = (trueup.Model if node.name == "__init__" else getattr(trueup.Model, node.name), node)
+        self.assertEqual(len(functions), 8)
+        for name, (function, node) in functions.items():
+            signature = inspect.signature(function).parameters.values()
+            actual = {p.name: p.default for p in signature if p.name != "self"}
+            arguments = [a.arg for a in node.args.args]
+            required = [inspect.Parameter.empty] * (len(arguments) - len(node.args.defaults))
+            defaults = required + [ast.literal_eval(default) for default in node.args.defaults]
+            stubbed = {a: default for a, default in zip(arguments, defaults) if a != "self"}
+            with self.subTest(function=name):
+                self.assertEqual(stubbed, actual)
+
+    def test_nothing_is_missing(self):
+        tree = ast.parse(STUB.read_text(encoding="utf-8"))
+        stubbed = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        # The extension itself lies in the package as a module of the same name.
+        self.assertEqual(stubbed, {name for name in vars(trueup) if not name.startswith("_")} - {"trueup"})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,73 @@
+"""Convert, quantize, run and verify language models."""
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from typing import Any, Optional, Union, final
+
+import numpy
+from numpy.typing import NDArray
+
+__version__: str
+
+class TrueupError(Exception):
+    """What trueup refuses, in one sentence: which file, where, what is wrong, and what to do."""
+
+@final
+class Model:
+    """A model file on a device. Calls from several threads run side by side."""
+
+    def __init__(self, path: Union[str, PathLike[str]], device: str = "cpu", threads: Optional[int] = None) -> None:
+        """Open a GGUF file on "cpu", or on "ref" for exact arithmetic. Without threads, one per core."""
+
+    def tokenize(self, text: str, special: bool = True) -> list[int]:
+        """The ids of a text; with special between those that begin and end every text."""
+
+    def detokenize(self, ids: Iterable[int], skip_special: bool = False) -> str:
+        """The text of ids. Bytes that are no whole characters become U+FFFD."""
+
+    def generate(
+        self,
+        prompt: str,
+        max_tokens: Optional[int] = None,
+        temperature: float = 0.0,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        seed: int = 0,
+        on_text: Optional[Callable[[str], object]] = None,
+    ) -> str:
+        """The text behind a prompt. on_text is called with each piece as soon as its characters are whole."""
+
+    def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
+        """The logits behind each id: (tokens, vocabulary)."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The file's keys and values, in their order."""
+
+def convert(
+    source: Union[str, PathLike[str]],
+    output: Union[str, PathLike[str]],
+    type: Optional[str] = None,
+    check: bool = False,
+) -> dict[str, Any]:
+    """Write a checkpoint as a GGUF file; with check, compare each tensor of it with its source."""
+
+def quantize(
+    source: Union[str, PathLike[str]],
+    output: Union[str, PathLike[str]],
+    type: Optional[str],
+    layout: str = "block",
+    pure: bool = False,
+) -> dict[str, Any]:
+    """Write a GGUF file with other types, and say how much each tensor lost."""
+
+def verify(
+    model: Union[str, PathLike[str]],
+    device: str = "cpu",
+    reference: str = "ref",
+    prompts: Optional[Sequence[str]] = None,
+    steps: int = 8,
+) -> dict[str, Any]:
+    """Compare every node of a model on a device with exact arithmetic."""
