@@ -5,6 +5,7 @@ mod completions;
 mod convert;
 mod demo;
 mod devices;
+mod input;
 mod inspect;
 mod man;
 mod place;
@@ -12,6 +13,7 @@ mod plan;
 mod quantize;
 mod run;
 mod sampling;
+mod screen;
 mod tokenize;
 mod verify;
 

@@ -1,6 +1,5 @@
 //! Why a command did not do its work, and the exit code that says so.
 
-use std::fmt;
 use std::process::ExitCode;
 
 /// The exit codes that scripts rely on.
@@ -22,14 +21,24 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// One sentence for the user; ends the command with exit code 2.
+/// One sentence for the user; ends the command with exit code 2. Without a sentence nobody is left to read one.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure(Option<String>);
 
 impl Failure {
     /// A failure with this sentence.
     pub fn new(sentence: impl Into<String>) -> Failure {
-        Failure(sentence.into())
+        Failure(Some(sentence.into()))
+    }
+
+    /// The reader of standard output went away, as `head` does.
+    pub fn reader_gone() -> Failure {
+        Failure(None)
+    }
+
+    /// What to tell the user.
+    pub fn sentence(&self) -> Option<&str> {
+        self.0.as_deref()
     }
 
     /// The exit code.
@@ -38,15 +47,9 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure(error.to_string())
+        Failure(Some(error.to_string()))
     }
 }
 

@@ -9,6 +9,7 @@ mod failure;
 mod os;
 mod output;
 mod progress;
+mod table;
 mod value;
 
 use clap::Parser;
@@ -42,7 +43,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Ok(code)) => code.into(),
         Ok(Err(failure)) => {
-            output::error(&failure.to_string());
+            if let Some(sentence) = failure.sentence() {
+                output::error(sentence);
+            }
             failure.code().into()
         }
         Err(_) => {

@@ -18,9 +18,21 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// Text of a model, safe to print: control and bidirectional characters escaped, but for new lines and tabs. `--json` has it exactly.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c => shown.push_str(&trueup::formats::quote(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    shown
+}
+
 /// Text to stdout as it is.
 pub fn text(text: &str) -> Result<()> {
-    let mut stdout = anstream::stdout().lock();
+    let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| closed(&error))
 }
@@ -53,18 +65,31 @@ pub fn document(path: &Path, text: &str) -> Result<()> {
         return line(text);
     }
     let mut file = trueup::formats::AtomicFile::create(path, &[])?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
+    file.write_all(format!("{text}\n").as_bytes())?;
     file.commit()?;
     Ok(())
 }
 
 /// Nothing can be said when stderr is closed.
 fn stderr(text: &str) {
-    let mut stderr = anstream::stderr().lock();
+    let mut stderr = io::stderr().lock();
     stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).ok();
 }
 
 fn closed(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::reader_gone();
+    }
     Failure::new(format!("standard output: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn what_moves_a_terminal_is_escaped() {
+        assert_eq!(visible("a\tb\nc\u{e9}\u{1f600}"), "a\tb\nc\u{e9}\u{1f600}");
+        assert_eq!(visible("\u{1b}[2J\u{202e}\r"), "\\u{1b}[2J\\u{202e}\\u{d}");
+    }
 }

@@ -25,6 +25,58 @@ fn can_be_written(dtype: &DType) -> bool {
     dtype.codec().is_some() && *dtype != DType::F64
 }
 
+/// Threads that are worth starting.
+const THREADS_MAX: usize = 1024;
+
+/// A number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
+    count.ok_or_else(|| format!("write a number from 1 to {THREADS_MAX}"))
+}
+
+/// A number of tokens that is not 0.
+pub fn tokens(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a whole number above 0".to_owned())
+}
+
+/// How many tokens to generate at most; -1 stands for no limit.
+pub fn tokens_max(text: &str) -> Result<TokensMax, String> {
+    match text.parse::<i64>() {
+        Ok(-1) => Ok(TokensMax(None)),
+        Ok(count) if count >= 0 => Ok(TokensMax(usize::try_from(count).ok())),
+        Ok(_) | Err(_) => Err("write a whole number, or -1 for no limit".to_owned()),
+    }
+}
+
+/// A limit of generated tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TokensMax(pub Option<usize>);
+
+/// A finite number that is at least 0.
+pub fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, "a number that is at least 0", |number| number >= 0.0)
+}
+
+/// A finite number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    number(text, "a number above 0", |number| number > 0.0)
+}
+
+/// A probability that is not 0.
+pub fn probability(text: &str) -> Result<f64, String> {
+    number(text, "a number above 0 and at most 1", |number| number > 0.0 && number <= 1.0)
+}
+
+/// A number from 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    number(text, "a number from 0 to 1", |number| (0.0..=1.0).contains(&number))
+}
+
+fn number(text: &str, wanted: &str, fits: impl Fn(f64) -> bool) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && fits(*number));
+    number.ok_or_else(|| format!("write {wanted}"))
+}
+
 /// Token ids, separated by spaces or commas.
 pub fn ids(text: &str) -> Result<Ids, String> {
     let words = text.split([' ', ',', '\n', '\t']).filter(|word| !word.is_empty());
@@ -48,6 +100,21 @@ mod tests {
         for bad in ["", "0", "G", "1.5G", "-1", "99999999999G", "5T"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(threads("2"), Ok(2));
+        assert!(threads("0").is_err() && threads("1025").is_err() && threads("-1").is_err());
+        assert_eq!(tokens_max("-1"), Ok(TokensMax(None)));
+        assert_eq!(tokens_max("0"), Ok(TokensMax(Some(0))));
+        assert!(tokens_max("-2").is_err() && tokens_max("x").is_err());
+        assert_eq!((probability("1"), share("0"), not_negative("0.8")), (Ok(1.0), Ok(0.0), Ok(0.8)));
+        for bad in ["nan", "inf", "-1", "", "x"] {
+            assert!(not_negative(bad).is_err() && positive(bad).is_err(), "{bad}");
+            assert!(probability(bad).is_err() && share(bad).is_err(), "{bad}");
+        }
+        assert!(probability("0").is_err() && positive("0").is_err() && share("1.01").is_err());
     }
 
     #[test]

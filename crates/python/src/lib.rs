@@ -19,7 +19,7 @@ mod quantization;
 mod report;
 mod verification;
 
-/// The module as Python sees it.
+/// Convert, quantize, run and verify language models.
 #[pyo3::pymodule(name = "trueup")]
 mod module {
     use pyo3::prelude::*;

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use trueup::runtime::{DeviceOptions, ModelFile, Result, open_device};
 use trueup::verify::{Reference, Report, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
 
+// Python shows a default only where it is a literal.
+const _: () = assert!(STEPS_DEFAULT == 8);
+
 /// Compare every node of a model on a device with exact arithmetic.
 ///
 /// model: the GGUF file.
@@ -19,7 +22,7 @@ use trueup::verify::{Reference, Report, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptio
 /// Returns the report: its "result" is "pass", "fail" or "inconclusive", its "sentence" says what to do. Raises TrueupError when
 /// nothing could be verified.
 #[pyfunction]
-#[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=STEPS_DEFAULT))]
+#[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=8))]
 pub fn verify<'py>(
     py: Python<'py>,
     model: PathBuf,

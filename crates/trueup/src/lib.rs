@@ -8,10 +8,12 @@
 //! The rooms are re-exported under their own names; [`Model`] is the short way to run one.
 #![forbid(unsafe_code)]
 
+mod array_file;
 pub mod manifest;
 mod model;
 pub mod text;
 
+pub use array_file::open_arrays;
 pub use model::Model;
 pub use trueup_blocks as blocks;
 pub use trueup_convert as convert;

@@ -23,12 +23,21 @@ pub struct TensorHash {
     pub sha256: String,
 }
 
-/// Hashes of all tensors, in the order of the file.
+/// Hashes of all tensors, in the order of the file, on all cores.
 pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
     let hashes = (0..checkpoint.tensors().len()).into_par_iter().map(|tensor| hash_tensor(checkpoint, tensor));
     let hashes = hashes.collect::<Result<Vec<TensorHash>>>()?;
     checkpoint.unchanged()?;
     Ok(hashes)
+}
+
+/// As [`hash_tensors`], on so many threads; `None` takes all cores.
+pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> Result<Vec<TensorHash>> {
+    let Some(threads) = threads else { return hash_tensors(checkpoint) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool =
+        pool.map_err(|error| Error::new(checkpoint.path(), format!("cannot be hashed on {threads} threads: {error}")))?;
+    pool.install(|| hash_tensors(checkpoint))
 }
 
 fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash> {

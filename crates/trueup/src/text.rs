@@ -1,34 +1,53 @@
 //! Tokenizers of models in any format, and texts from files.
 
 use std::path::Path;
+use trueup_formats::gguf::Metadata;
 use trueup_formats::{Checkpoint, Description, Error, OpenOptions, Result, SourceFile, TokenizerFiles};
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
 
 /// The largest text that is read from a file.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
-/// The tokenizer of a model file or directory, or the one in the file `replacement`.
+/// The embedding in GGUF files.
+const EMBEDDING: &str = "token_embd.weight";
+
+/// The tokenizer of a model file or directory, or the one in the file `replacement`. What `replacement` leaves open, the model
+/// decides: bos, eos, the size of the vocabulary.
 pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokenizer> {
     let checkpoint = trueup_formats::open(model, &OpenOptions::default())?;
     let vocabulary = match (checkpoint.description(), replacement) {
         (Description::Gguf(metadata), None) => Vocabulary::from_metadata(metadata, model)?,
+        (Description::Gguf(metadata), Some(file)) => replaced(checkpoint.as_ref(), metadata, file)?,
         (Description::Json(_), None) => trueup_convert::vocabulary(checkpoint.as_ref())?,
-        (_, Some(file)) => replaced(checkpoint.as_ref(), file)?,
+        (Description::Json(_), Some(file)) => {
+            let options = OpenOptions { tokenizer: Some(file.to_owned()) };
+            trueup_convert::vocabulary(trueup_formats::open(model, &options)?.as_ref())?
+        }
     };
     Tokenizer::new(vocabulary)
 }
 
-/// The vocabulary in a file of its own, for a model that has as many rows in its embedding.
-fn replaced(checkpoint: &dyn Checkpoint, file: &Path) -> Result<Vocabulary> {
-    let rows = |name: &str| checkpoint.tensors().iter().find(|tensor| tensor.name == name)?.shape.get(1).copied();
-    let embeddings = ["token_embd.weight", "model.embed_tokens.weight", "tok_embeddings.weight"];
-    let size = embeddings.iter().find_map(|name| rows(name)).and_then(|size| usize::try_from(size).ok());
-    let Some(size) = size else {
-        return Err(Error::new(checkpoint.path(), "has no token embedding, so the size of its vocabulary is unknown"));
+/// The vocabulary in a file of its own, for a GGUF model that has as many rows in its embedding.
+fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Result<Vocabulary> {
+    let embedding = checkpoint.tensors().iter().find(|tensor| tensor.name == EMBEDDING);
+    let size = embedding.and_then(|tensor| tensor.shape.get(1).copied());
+    let Some(rows) = size.and_then(|size| usize::try_from(size).ok()) else {
+        return Err(Error::new(
+            checkpoint.path(),
+            "the size of the vocabulary is unknown: there is no matrix of that name",
+        )
+        .at(format!("tensor {EMBEDDING}")));
     };
     let mut files = TokenizerFiles::default();
-    files.replace(file, Some(size as u64))?;
-    Vocabulary::from_files(&files, &ModelTokens { vocab_size: Some(size), ..ModelTokens::default() }, file)
+    files.replace(file, size)?;
+    let id = |key: &str| metadata.u64(key).ok().and_then(|id| u32::try_from(id).ok());
+    let tokens = ModelTokens {
+        vocab_size: Some(rows),
+        bos_token_id: id("tokenizer.ggml.bos_token_id"),
+        eos_token_ids: id("tokenizer.ggml.eos_token_id").into_iter().collect(),
+        ..ModelTokens::default()
+    };
+    Vocabulary::from_files(&files, &tokens, file)
 }
 
 /// Fails on ids outside the vocabulary.

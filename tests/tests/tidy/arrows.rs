@@ -49,14 +49,16 @@ fn every_dependency_is_justified_in_the_root_manifest() {
     report("a dependency needs its reason behind #", &unjustified.map(str::to_owned).collect::<Vec<_>>());
 }
 
-/// Names under `[dependencies]`, `[build-dependencies]` and `[dev-dependencies]`.
+/// Names under `[dependencies]`, `[build-dependencies]` and `[dev-dependencies]`, for all targets and for single ones.
 fn dependencies(manifest: &std::path::Path) -> Vec<String> {
     let text = fs::read_to_string(manifest).expect("each crate has a manifest");
     let table: toml::Table = text.parse().expect("manifests are TOML");
+    let targets = table.get("target").and_then(toml::Value::as_table);
+    let single = targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table);
     let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
-    sections
-        .iter()
-        .filter_map(|section| table.get(*section)?.as_table())
-        .flat_map(|table| table.keys().cloned())
-        .collect()
+    let of = |table: &toml::Table| {
+        let tables = sections.iter().filter_map(|section| table.get(*section)?.as_table());
+        tables.flat_map(|table| table.keys().cloned()).collect::<Vec<String>>()
+    };
+    [of(&table)].into_iter().chain(single.map(of)).flatten().collect()
 }

@@ -1,15 +1,15 @@
 //! `trueup chat`: a conversation through the model's chat template, answers as they come.
 
-use crate::command::place::Place;
+use crate::command::place::{Place, open_model};
 use crate::command::sampling::SamplingArguments;
+use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
+use crate::value::{self, TokensMax};
 use clap::Args;
 use std::io::{self, BufRead, IsTerminal};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
-use trueup::runtime::{GenerateOptions, ModelFile, Session, generate};
+use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
 
 /// What `trueup chat` takes.
@@ -24,9 +24,9 @@ pub struct Arguments {
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Tokens of one answer at most
-    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS")]
-    tokens: Option<usize>,
+    /// Tokens of one answer at most; without it, or with -1, to its end or the end of the context
+    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
+    tokens: Option<TokensMax>,
     #[command(flatten)]
     sampling: SamplingArguments,
     #[command(flatten)]
@@ -35,14 +35,17 @@ pub struct Arguments {
 
 /// Talks.
 pub fn run(arguments: Arguments) -> Result {
-    let model = Arc::new(ModelFile::open(&arguments.model)?);
+    let model = open_model(&arguments.model)?;
     let template = ChatTemplate::of(model.tokenizer()?.vocabulary())?;
     let template = template.ok_or_else(|| {
-        Failure::new(format!("{}: the model has no chat template; use run", arguments.model.display()))
+        Failure::new(format!(
+            "{}: the model has no chat template; continue a text with trueup run instead",
+            arguments.model.display()
+        ))
     })?;
     let session = Session::new(arguments.place.weights(model.clone())?, &arguments.place.session(1))?;
     let options = GenerateOptions {
-        tokens_max: arguments.tokens,
+        tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),
         reuse: true,
         ..GenerateOptions::default()
@@ -82,26 +85,23 @@ impl Conversation<'_> {
     fn answer(&mut self, turn: String) -> Result<()> {
         self.messages.push(Message { role: "user".to_owned(), content: turn });
         let ids = self.tokenizer.encode(&self.template.render(&self.messages, true)?, false)?;
-        let mut stream = self.tokenizer.stream(true, false);
-        let mut answer = String::new();
-        let mut broken = None;
-        let mut print = |text: String| {
-            answer.push_str(&text);
-            match output::text(&text) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(failure) => {
-                    broken = Some(failure);
-                    ControlFlow::Break(())
-                }
+        let mut screen = Screen::answer(self.tokenizer);
+        let generated = generate(&mut self.session, &[ids], &self.options, &mut |_, id| screen.push(id));
+        let generated = match generated {
+            Ok(generated) => generated,
+            Err(error) => {
+                screen.interrupt();
+                return Err(error.into());
             }
         };
-        generate(&mut self.session, &[ids], &self.options, &mut |_, id| print(stream.push(id)))?;
-        let _ = print(stream.finish());
-        if let Some(failure) = broken {
-            return Err(failure);
+        let answer = screen.finish()?.trim().to_owned();
+        if generated.iter().any(|generated| generated.finish == Finish::ContextFull) {
+            let context = self.session.context();
+            output::note(&format!(
+                "the context of {context} tokens is full: the answer stops here, and so does the conversation"
+            ));
         }
-        output::line("")?;
-        self.messages.push(Message { role: "assistant".to_owned(), content: answer.trim().to_owned() });
+        self.messages.push(Message { role: "assistant".to_owned(), content: answer });
         Ok(())
     }
 }

@@ -7,7 +7,9 @@ use clap_complete::Shell;
 
 /// What `trueup completions` takes.
 #[derive(Args)]
-#[command(after_help = "Example:\n  trueup completions bash > ~/.local/share/bash-completion/completions/trueup")]
+#[command(
+    after_help = "Examples:\n  trueup completions bash > ~/.local/share/bash-completion/completions/trueup\n  trueup completions zsh > _trueup"
+)]
 pub struct Arguments {
     /// The shell to print for
     shell: Shell,

@@ -3,9 +3,9 @@
 use crate::failure::{Code, Result};
 use crate::output;
 use crate::progress::Bar;
+use crate::table::{Column, Side, table};
 use crate::value;
 use clap::Args;
-use comfy_table::{Table, presets};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<Override>,
     /// Threads; one per core by default
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -84,24 +84,15 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["tensor", "from", "source type", "type", "", if checks.is_empty() { "" } else { "check" }]);
-    for (number, tensor) in report.tensors.iter().enumerate() {
+    let columns = ["tensor", "from", "source type", "type", "", "check"].map(|title| Column(title, Side::Left));
+    let rows = report.tensors.iter().enumerate().map(|(number, tensor)| {
         let from = tensor.source.as_deref().map_or_else(|| "(computed)".to_owned(), quote);
         let sorted = if tensor.sorted { "rows sorted for rope" } else { "" };
         let checked = checks.get(number).map_or_else(String::new, agreement);
         let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
-        table.add_row([
-            quote(&tensor.name),
-            from,
-            tensor.source_type.to_owned(),
-            tensor.dtype.to_owned(),
-            remark,
-            checked,
-        ]);
-    }
-    output::line(&table.to_string())?;
+        [quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), remark, checked]
+    });
+    output::line(&table(columns, &rows.collect::<Vec<_>>()))?;
     if !checks.is_empty() {
         let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
         let wrong = checks.iter().filter(|check| matches!(check.agreement, Agreement::Wrong { .. })).count();

@@ -4,6 +4,7 @@ use crate::command::verify::{code, verify_with_bar};
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Bar;
+use crate::value;
 use clap::Args;
 use std::fs;
 use std::ops::ControlFlow;
@@ -21,12 +22,15 @@ use trueup::verify::{Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
 #[derive(Args)]
 #[command(
     after_help = "Needs no network and no files: the model, 1.2 million weights that tell children's stories, lies inside the \
-    program."
+    program.\n\nExamples:\n  trueup demo\n  trueup demo --dir demo -t 1"
 )]
 pub struct Arguments {
     /// Where the files go; a folder for temporary files by default
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    /// Threads; one per core by default. Results do not depend on it
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
 }
 
 /// A file of the checkpoint, and its name.
@@ -51,27 +55,29 @@ const PROMPT: &str = "Once upon a time";
 
 /// Goes the whole way.
 pub fn run(arguments: Arguments) -> Result {
+    let threads = arguments.threads;
     let folder = arguments.dir.unwrap_or_else(|| std::env::temp_dir().join("trueup-demo"));
     let checkpoint = folder.join("stories-1M");
     unpack(&checkpoint)?;
     say(&format!("1. A checkpoint, as training left it: {}", checkpoint.display()))?;
 
     let model = folder.join("stories-1M.gguf");
-    convert_and_check(&checkpoint, &model)?;
+    convert_and_check(&checkpoint, &model, threads)?;
     let mut files = vec![model.clone()];
+    say("3. Quantized:")?;
     for dtype in [DType::Q8_0, DType::Q4_0] {
         let target = folder.join(format!("stories-1M-{dtype}.gguf"));
-        quantize_to(&model, &target, dtype)?;
+        quantize_to(&model, &target, dtype, threads)?;
         files.push(target);
     }
     say(&format!("\n4. What each file says behind \"{PROMPT}\":"))?;
     for file in &files {
-        tell(file)?;
+        tell(file, threads)?;
     }
     say("\n5. Every operator of each file on cpu, against the f64 oracle:")?;
     let mut worst = Code::Done;
     for file in &files {
-        let found = verify_file(file)?;
+        let found = verify_file(file, threads)?;
         if found != Code::Done && worst != Code::Mismatch {
             worst = found;
         }
@@ -97,16 +103,17 @@ fn unpack(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn convert_and_check(checkpoint: &Path, model: &Path) -> Result<()> {
+fn convert_and_check(checkpoint: &Path, model: &Path, threads: Option<usize>) -> Result<()> {
     let source = formats::open(checkpoint, &OpenOptions::default())?;
-    let report = convert(source.as_ref(), model, &convert::Options::default(), &Bar::new("convert"))?;
+    let options = convert::Options { threads, ..convert::Options::default() };
+    let report = convert(source.as_ref(), model, &options, &Bar::new("convert"))?;
     say(&format!(
         "2. Converted to GGUF: {} ({} tensors, {} bytes)",
         model.display(),
         report.tensors.len(),
         report.bytes
     ))?;
-    let checks = check(source.as_ref(), &Gguf::open(model)?, None)?;
+    let checks = check(source.as_ref(), &Gguf::open(model)?, threads)?;
     let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
     if exact < checks.len() {
         return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", model.display(), checks.len())));
@@ -114,30 +121,30 @@ fn convert_and_check(checkpoint: &Path, model: &Path) -> Result<()> {
     say(&format!("   Read back and every transform undone: all {exact} tensors are exactly the checkpoint's"))
 }
 
-fn quantize_to(model: &Path, target: &Path, dtype: DType) -> Result<()> {
+fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>) -> Result<()> {
     let source = formats::open(model, &OpenOptions::default())?;
-    let options = Options { recipe: Recipe::new(Some(dtype)), layout: Layout::Block, threads: None, dry_run: false };
+    let options = Options { recipe: Recipe::new(Some(dtype)), layout: Layout::Block, threads, dry_run: false };
     let report = quantize(source.as_ref(), target, &options, &Bar::new("quantize"))?;
     let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
     say(&format!(
-        "3. Quantized to {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
+        "   {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
         target.display(),
         report.bits_per_weight()
     ))
 }
 
-fn tell(file: &Path) -> Result<()> {
-    let model = Model::open(file, "cpu", &DeviceOptions::default())?;
+fn tell(file: &Path, threads: Option<usize>) -> Result<()> {
+    let model = Model::open(file, "cpu", &DeviceOptions { threads, ..DeviceOptions::default() })?;
     let options = GenerateOptions { sampling: Sampling::GREEDY, ..GenerateOptions::default() };
     let text = model.generate(PROMPT, &options, &mut |_| ControlFlow::Continue(()))?;
     say(&format!("   {}:\n     {PROMPT}{}", name(file), text.trim_end().replace('\n', "\n     ")))
 }
 
-fn verify_file(file: &Path) -> Result {
+fn verify_file(file: &Path, threads: Option<usize>) -> Result {
     let model = Arc::new(ModelFile::open(file)?);
     let prompts = vec![model.tokenizer()?.encode(TEXT_DEFAULT, true)?];
     let options = VerifyOptions { prompts, steps: STEPS_DEFAULT, ..VerifyOptions::default() };
-    let device = open_device("cpu", &DeviceOptions::default())?;
+    let device = open_device("cpu", &DeviceOptions { threads, ..DeviceOptions::default() })?;
     let report = verify_with_bar(model, device, Reference::Oracle, &options)?;
     let json = file.with_extension("verify.json");
     output::document(&json, &serde_json::to_string_pretty(&report)?)?;

@@ -2,13 +2,14 @@
 
 use crate::failure::{Code, Result};
 use crate::output;
+use crate::table::{Column, Side, table};
 use clap::Args;
-use comfy_table::{Table, presets};
 use serde_json::json;
 use trueup::runtime::{DeviceOptions, list_devices};
 
 /// What `trueup devices` takes.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  trueup devices\n  trueup devices --json")]
 pub struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
@@ -22,21 +23,19 @@ pub fn run(arguments: Arguments) -> Result {
         output::json(&json!({"devices": devices}))?;
         return Ok(Code::Done);
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["device", "", "memory", "what"]);
-    for device in &devices {
+    let columns = [("device", Side::Left), ("state", Side::Left), ("memory", Side::Right), ("what", Side::Left)];
+    let rows = devices.iter().map(|device| {
         let here = match (device.available, device.simulated) {
             (true, true) => "here, simulated",
             (true, false) => "here",
-            (false, true) => "not here (would be simulated)",
+            (false, true) => "not here, simulated",
             (false, false) => "not here",
         };
         let memory = device
             .memory_bytes
             .map_or_else(String::new, |bytes| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64));
-        table.add_row([device.name.as_str(), here, &memory, &device.description]);
-    }
-    output::line(&table.to_string())?;
+        [device.name.clone(), here.to_owned(), memory, device.description.clone()]
+    });
+    output::line(&table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>()))?;
     Ok(Code::Done)
 }

@@ -2,11 +2,12 @@
 
 use crate::failure::{Code, Result};
 use crate::output;
+use crate::table::{Column, Side, table};
+use crate::value;
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
-use trueup::formats::{self, Checkpoint, Description, OpenOptions, gguf, quote};
+use std::path::{Path, PathBuf};
+use trueup::formats::{self, Checkpoint, Description, gguf, quote};
 use trueup::manifest::{self, TensorHash};
 
 /// What `trueup inspect` takes.
@@ -14,7 +15,7 @@ use trueup::manifest::{self, TensorHash};
 #[command(after_help = "Examples:\n  trueup inspect model.gguf\n  trueup inspect hf-model/ --json\n  \
     trueup inspect model.gguf --hash > model.sha256\n  trueup inspect copy.gguf --check model.sha256")]
 pub struct Arguments {
-    /// The file or directory
+    /// The model: a GGUF file, a Hugging Face directory, a llama2.c file; or a safetensors file of arrays
     file: PathBuf,
     /// Print the SHA-256 of each tensor, as a list that --check takes
     #[arg(long)]
@@ -22,6 +23,9 @@ pub struct Arguments {
     /// Compare the tensors' SHA-256 with a list; exit code 1 when they differ
     #[arg(long, value_name = "MANIFEST", conflicts_with = "hash")]
     check: Option<PathBuf>,
+    /// Threads that hash; one per core by default
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -29,11 +33,15 @@ pub struct Arguments {
 
 /// Inspects.
 pub fn run(arguments: Arguments) -> Result {
-    let checkpoint = formats::open(&arguments.file, &OpenOptions::default())?;
+    let checkpoint = trueup::open_arrays(&arguments.file)?;
     if let Some(list) = &arguments.check {
-        return check(checkpoint.as_ref(), list, arguments.json);
+        let hashes = manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?;
+        return check(&hashes, list, arguments.json);
     }
-    let hashes = if arguments.hash { manifest::hash_tensors(checkpoint.as_ref())? } else { Vec::new() };
+    let hashes = match arguments.hash {
+        true => manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?,
+        false => Vec::new(),
+    };
     if arguments.json {
         output::json(&document(checkpoint.as_ref(), &hashes))?;
     } else if arguments.hash {
@@ -49,17 +57,17 @@ pub fn run(arguments: Arguments) -> Result {
 /// The largest list that is read.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-fn check(checkpoint: &dyn Checkpoint, list: &PathBuf, as_json: bool) -> Result {
+fn check(hashes: &[TensorHash], list: &Path, as_json: bool) -> Result {
     let bytes = formats::SourceFile::open(list)?.read_all(MANIFEST_BYTES_MAX)?;
     let text = String::from_utf8(bytes).map_err(|_| formats::Error::new(list, "is not text"))?;
-    let hashes = manifest::hash_tensors(checkpoint)?;
-    let differences = manifest::compare_manifest(&hashes, &text, list)?;
+    let differences = manifest::compare_manifest(hashes, &text, list)?;
     if as_json {
         output::json(&json!({"equal": differences.is_empty(), "tensors": hashes.len(), "differences": differences}))?;
     } else if differences.is_empty() {
         output::line(&format!("{} tensors, all as listed", hashes.len()))?;
     } else {
-        output::line(&differences.join("\n"))?;
+        let sum = format!("{} differences in {} tensors", differences.len(), hashes.len());
+        output::line(&format!("{}\n{sum}", differences.join("\n")))?;
     }
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
 }
@@ -99,7 +107,7 @@ fn json_of(value: &gguf::Value) -> Value {
         gguf::Value::I16(number) => json!(number),
         gguf::Value::U32(number) => json!(number),
         gguf::Value::I32(number) => json!(number),
-        gguf::Value::F32(number) => json!(number),
+        gguf::Value::F32(number) => json!(shortest(*number)),
         gguf::Value::Bool(truth) => json!(truth),
         gguf::Value::String(text) => json!(text),
         gguf::Value::Array(array) => json_of_array(array),
@@ -107,6 +115,11 @@ fn json_of(value: &gguf::Value) -> Value {
         gguf::Value::I64(number) => json!(number),
         gguf::Value::F64(number) => json!(number),
     }
+}
+
+/// The number with the fewest decimals that still gives the same f32.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 fn json_of_array(array: &gguf::Array) -> Value {
@@ -117,7 +130,7 @@ fn json_of_array(array: &gguf::Array) -> Value {
         gguf::Array::I16(items) => json!(items),
         gguf::Array::U32(items) => json!(items),
         gguf::Array::I32(items) => json!(items),
-        gguf::Array::F32(items) => json!(items),
+        gguf::Array::F32(items) => json!(items.iter().copied().map(shortest).collect::<Vec<f64>>()),
         gguf::Array::Bool(items) => json!(items),
         gguf::Array::String(items) => json!(items),
         gguf::Array::Array(items) => Value::Array(items.iter().map(json_of_array).collect()),
@@ -129,22 +142,19 @@ fn json_of_array(array: &gguf::Array) -> Value {
 
 /// Everything for people: long lists and texts are cut.
 fn page(checkpoint: &dyn Checkpoint) -> String {
-    let mut lines =
-        vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format()), String::new()];
+    let mut lines = vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format())];
+    if !metadata(checkpoint).is_empty() {
+        lines.push(String::new());
+    }
     lines.extend(metadata(checkpoint).iter().map(|(key, value)| format!("{} = {}", quote(key), shortened(value))));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["tensor", "type", "shape (innermost first)", "bytes"]);
-    if let Some(column) = table.column_mut(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for tensor in checkpoint.tensors() {
-        let shape = format!("{:?}", tensor.shape);
-        table.add_row([quote(&tensor.name), tensor.dtype.to_string(), shape, tensor.bytes.to_string()]);
-    }
-    lines.push(format!("\n{table}\n"));
+    let columns =
+        [("tensor", Side::Left), ("type", Side::Left), ("shape (innermost first)", Side::Left), ("bytes", Side::Right)];
+    let rows = checkpoint.tensors().iter().map(|tensor| {
+        [quote(&tensor.name), tensor.dtype.to_string(), format!("{:?}", tensor.shape), tensor.bytes.to_string()]
+    });
+    lines.push(format!("\n{}\n", table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>())));
     let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.bytes).sum();
-    let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+    let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.elements()).sum();
     lines.push(format!("{} tensors, {elements} elements, {bytes} bytes", checkpoint.tensors().len()));
     lines.join("\n")
 }

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 /// What `trueup man` takes.
 #[derive(Args)]
-#[command(after_help = "Example:\n  trueup man | man -l -\n  trueup man quantize > trueup-quantize.1")]
+#[command(after_help = "Examples:\n  trueup man | man -l -\n  trueup man quantize > trueup-quantize.1")]
 pub struct Arguments {
     /// The subcommand to describe; without it, trueup itself
     subcommand: Option<String>,

@@ -1,11 +1,32 @@
 //! Flags that say where and with how much memory to compute; `run`, `chat`, `plan` and `verify` share them.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::value;
 use clap::{Args, ValueEnum};
+use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType;
+use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+
+/// The GGUF file to compute. Models in other formats are named, with what to do about them.
+pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
+    let error = match ModelFile::open(path) {
+        Ok(model) => return Ok(Arc::new(model)),
+        Err(error) => error,
+    };
+    match formats::open(path, &OpenOptions::default()) {
+        Ok(other) if matches!(other.description(), Description::Json(_)) => {
+            let (path, format) = (quote(&path.to_string_lossy()), other.format());
+            Err(Failure::new(format!(
+                "{path}: is {format}, not GGUF; convert it first: trueup convert {path} model.gguf"
+            )))
+        }
+        Err(reason) if path.is_dir() => Err(reason.into()),
+        Ok(_) | Err(_) => Err(error.into()),
+    }
+}
 
 /// Where to compute.
 #[derive(Args, Clone)]
@@ -23,19 +44,19 @@ pub struct Place {
 #[command(next_help_heading = "Device")]
 pub struct Machine {
     /// Threads; one per core by default. Results do not depend on it
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Tokens that each sequence can hold; the model's context by default, or 4096 where that is less
-    #[arg(short, long = "ctx-size", value_name = "TOKENS")]
+    #[arg(short, long = "ctx-size", value_name = "TOKENS", value_parser = value::tokens, allow_negative_numbers = true)]
     context: Option<usize>,
     /// The type of the KV cache; f16 by default, f64 on ref
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "TYPE", value_enum)]
     kv: Option<KvType>,
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
     isa: Option<String>,
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
-    #[arg(long, value_enum, default_value = "on")]
+    #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     repack: Switch,
 }
 

@@ -3,10 +3,10 @@
 use crate::failure::{Code, Result};
 use crate::output;
 use crate::progress::Bar;
+use crate::table::{Column, Side, table};
 use crate::value;
 use clap::{ArgGroup, Args, ValueEnum};
-use comfy_table::{CellAlignment, Table, presets};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
 use trueup::formats;
 use trueup::quantize::{Layout, Options, Recipe, Report, Rule, TensorReport, quantize};
@@ -42,14 +42,14 @@ pub struct Arguments {
     /// How blocks are laid out; alone, it changes the layout and nothing else
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
-    /// Write the table as JSON to a file ("-" is stdout)
+    /// Write the table as JSON to a file too ("-" is stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Show what would be done, write nothing
     #[arg(long)]
     dry_run: bool,
     /// Threads; one per core by default
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print the table as JSON instead of text
     #[arg(long)]
@@ -86,41 +86,49 @@ pub fn run(arguments: Arguments) -> Result {
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
     let report = quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?;
     report.notes.iter().for_each(|note| output::note(note));
+    let to_stdout = arguments.report.as_deref() == Some(Path::new("-"));
     if let Some(file) = &arguments.report {
         output::document(file, &serde_json::to_string_pretty(&report)?)?;
     }
-    if arguments.json {
+    if arguments.json && !to_stdout {
         output::json(&report)?;
-    } else if arguments.report.as_deref() != Some(std::path::Path::new("-")) {
-        output::line(&table(&report))?;
+    } else if !to_stdout {
+        let verb = if arguments.dry_run { "would write" } else { "wrote" };
+        let file = formats::quote(&arguments.output.to_string_lossy());
+        output::line(&format!("{}\n{verb} {file} ({})", rows(&report), sum(&report)))?;
     }
     Ok(Code::Done)
 }
 
-/// One line per tensor, and the sum.
-fn table(report: &Report) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["tensor", "from", "to", "bits", "RMSE", "cosine", "max error", ""]);
-    for column in table.column_iter_mut().skip(3).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for tensor in &report.tensors {
-        table.add_row(row(tensor));
-    }
+/// One line per tensor.
+fn rows(report: &Report) -> String {
+    let columns = [
+        Column("tensor", Side::Left),
+        Column("from", Side::Left),
+        Column("to", Side::Left),
+        Column("bits", Side::Right),
+        Column("RMSE", Side::Right),
+        Column("cosine", Side::Right),
+        Column("max error", Side::Right),
+        Column("", Side::Left),
+    ];
+    table(columns, &report.tensors.iter().map(row).collect::<Vec<_>>())
+}
+
+fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
-    format!(
-        "{table}\n{} tensors, {:.2} bits per weight, {} bytes ({ratio:.3} of before)",
-        report.tensors.len(),
-        report.bits_per_weight(),
-        report.bytes
-    )
+    let (tensors, bits) = (report.tensors.len(), report.bits_per_weight());
+    format!("{tensors} tensors, {bits:.2} bits per weight, {} bytes of tensors, {ratio:.3} of before", report.bytes)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {
     let number =
         |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
-    let short = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3e}"));
+    let short = |value: Option<f64>| match value {
+        None => String::new(),
+        Some(0.0) => "0".to_owned(),
+        Some(value) => format!("{value:.3e}"),
+    };
     [
         formats::quote(&tensor.name),
         tensor.source_type.to_owned(),

@@ -1,17 +1,18 @@
 //! `trueup run`: what a model says behind prompts.
 
-use crate::command::place::Place;
+use crate::command::input::Input;
+use crate::command::place::{Place, open_model};
 use crate::command::sampling::SamplingArguments;
-use crate::failure::{Code, Failure, Result};
+use crate::command::screen::Screen;
+use crate::failure::{Code, Result};
 use crate::output;
-use crate::value::{self, Ids};
+use crate::value::{self, TokensMax};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use trueup::formats::{SafetensorsArray, write_safetensors};
-use trueup::runtime::{GenerateOptions, Generated, ModelFile, Session, generate};
+use trueup::runtime::{Finish, GenerateOptions, Generated, Session, generate};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
@@ -26,64 +27,57 @@ use trueup::tokenizer::Tokenizer;
 pub struct Arguments {
     /// The GGUF file
     model: PathBuf,
-    /// A prompt; may be given several times, for a batch
-    #[arg(short = 'p', long = "prompt", value_name = "TEXT")]
-    prompts: Vec<String>,
-    /// A file that holds a prompt; its last newline is kept
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// A prompt as token ids; nothing is added to them
-    #[arg(long, value_name = "IDS", value_parser = value::ids)]
-    ids: Vec<Ids>,
-    /// Tokens to generate at most; without it, to the end of the text or of the context. 0 computes the prompts alone
-    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS")]
-    tokens: Option<usize>,
+    #[command(flatten)]
+    input: Input,
+    /// Tokens to generate at most; without it, or with -1, to the end of the text or of the context. 0 computes the prompts alone
+    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
+    tokens: Option<TokensMax>,
     /// Go on behind the end of a text
     #[arg(long)]
     ignore_eos: bool,
     /// Add no bos or eos to prompts; special tokens written in the text are still recognised
     #[arg(long)]
     no_special: bool,
-    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the model's
+    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the model's; its end tokens end a text as the model's do
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    #[command(flatten)]
-    sampling: SamplingArguments,
-    #[command(flatten)]
-    place: Place,
     /// Do not compute a token before the clock starts
     #[arg(long)]
     no_warmup: bool,
-    /// Write the logits of prompts and generated tokens to a safetensors file
+    /// Write the logits of prompts and generated tokens to a safetensors file: p0_logits and p0_generated_logits, p1_...
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    sampling: SamplingArguments,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Runs.
 pub fn run(arguments: Arguments) -> Result {
-    let model = Arc::new(ModelFile::open(&arguments.model)?);
-    let words = Words::new(&model, &arguments)?;
-    let prompts = words.prompts(&arguments)?;
-    let sequences = prompts.len();
-    let mut session = Session::new(arguments.place.weights(model)?, &arguments.place.session(sequences))?;
+    let model = open_model(&arguments.model)?;
+    let replacement = arguments.tokenizer.as_deref();
+    let replaced = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
+    let tokenizer = || replaced.as_ref().map_or_else(|| Ok(model.tokenizer()?), Ok);
+    let prompts = arguments.input.encode(tokenizer, !arguments.no_special)?;
+    let words = Words { tokenizer: tokenizer().ok(), ignore_eos: arguments.ignore_eos };
+    let weights = arguments.place.weights(model.clone())?;
+    let mut session = Session::new(weights, &arguments.place.session(prompts.len()))?;
     if !arguments.no_warmup {
         session.warm_up()?;
     }
     let options = GenerateOptions {
-        tokens_max: arguments.tokens,
+        tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         ignore_eos: arguments.ignore_eos,
         sampling: arguments.sampling.sampling(),
         keep_logits: arguments.logits.is_some(),
         ..GenerateOptions::default()
     };
-    let results = if arguments.json || sequences > 1 || words.0.is_none() {
-        generate(&mut session, &prompts, &options, &mut |_, _| ControlFlow::Continue(()))?
-    } else {
-        words.stream(&mut session, &prompts, &options)?
-    };
+    let streams = !arguments.json && prompts.len() == 1;
+    let results = words.generate(&mut session, &prompts, &options, streams)?;
     if let Some(file) = &arguments.logits {
         write_logits(file, &prompts, &results)?;
     }
@@ -97,60 +91,44 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 /// The tokenizer, where there is one: a model without can be run on ids.
-struct Words(Option<Tokenizer>);
+struct Words<'t> {
+    tokenizer: Option<&'t Tokenizer>,
+    ignore_eos: bool,
+}
 
-impl Words {
-    fn new(model: &ModelFile, arguments: &Arguments) -> Result<Words> {
-        let needed = !arguments.prompts.is_empty() || !arguments.files.is_empty() || arguments.tokenizer.is_some();
-        let opened = text::open_tokenizer(model.path(), arguments.tokenizer.as_deref());
-        match opened {
-            Ok(tokenizer) => Ok(Words(Some(tokenizer))),
-            Err(error) if needed => Err(error.into()),
-            Err(_) => Ok(Words(None)),
+impl Words<'_> {
+    /// Generates; with `streams`, prints the one prompt and each piece of text as it comes.
+    fn generate(
+        &self,
+        session: &mut Session,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+        streams: bool,
+    ) -> Result<Vec<Generated>> {
+        let tokenizer = self.tokenizer.filter(|_| streams);
+        let mut screen = tokenizer.map(|tokenizer| Screen::new(tokenizer, self.text(&prompts[0], true)));
+        let results = generate(session, prompts, options, &mut |_, id| {
+            let read = screen.as_mut().map_or(ControlFlow::Continue(()), |screen| screen.push(id));
+            if self.ends(id) { ControlFlow::Break(()) } else { read }
+        });
+        match (results, screen) {
+            (Ok(results), Some(screen)) => screen.finish().map(|_| results),
+            (Err(error), Some(screen)) => {
+                screen.interrupt();
+                Err(error.into())
+            }
+            (results, None) => Ok(results?),
         }
     }
 
-    /// All prompts as ids: texts, files, ids, in this order.
-    fn prompts(&self, arguments: &Arguments) -> Result<Vec<Vec<u32>>> {
-        let mut texts = arguments.prompts.clone();
-        for file in &arguments.files {
-            texts.push(text::read_text(file)?);
-        }
-        let mut prompts = Vec::new();
-        if let Some(tokenizer) = &self.0 {
-            for text in &texts {
-                prompts.push(tokenizer.encode(text, !arguments.no_special)?);
-            }
-        }
-        prompts.extend(arguments.ids.iter().map(|Ids(ids)| ids.clone()));
-        Ok(prompts)
-    }
-
-    /// Generates behind a single prompt and prints each piece of text as soon as it is whole.
-    fn stream(&self, session: &mut Session, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
-        let Some(tokenizer) = &self.0 else { return Err(Failure::new("there is no tokenizer")) };
-        output::text(&self.text(&prompts[0], true))?;
-        let mut stream = tokenizer.stream(true, false);
-        let mut broken = None;
-        let results = generate(session, prompts, options, &mut |_, id| match output::text(&stream.push(id)) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(failure) => {
-                broken = Some(failure);
-                ControlFlow::Break(())
-            }
-        })?;
-        match broken {
-            Some(failure) => Err(failure),
-            None => {
-                output::line(&stream.finish())?;
-                Ok(results)
-            }
-        }
+    /// Whether the tokenizer says that a text ends here; one that replaces the model's may know other tokens than the model.
+    fn ends(&self, id: u32) -> bool {
+        !self.ignore_eos && self.tokenizer.is_some_and(|tokenizer| tokenizer.is_end_of_generation(id))
     }
 
     /// Ids as text, without special tokens; empty when there is no tokenizer.
     fn text(&self, ids: &[u32], at_start: bool) -> String {
-        let Some(tokenizer) = &self.0 else { return String::new() };
+        let Some(tokenizer) = self.tokenizer else { return String::new() };
         let mut stream = tokenizer.stream(true, at_start);
         let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
         text.push_str(&stream.finish());
@@ -162,37 +140,43 @@ impl Words {
             "ids": ids,
             "generated_ids": result.ids,
             "text": self.text(&result.ids, false),
-            "finish": finish(result),
-            "prompt_ms": result.prompt_ms,
-            "decode_ms": result.decode_ms,
+            "finish": self.finish(result),
+            "prompt_ms": microseconds_kept(result.prompt_ms),
+            "decode_ms": microseconds_kept(result.decode_ms),
         })
     }
 
     /// What was not printed while it came, and how long it took.
     fn print(&self, prompts: &[Vec<u32>], results: &[Generated]) -> Result<()> {
         for (number, (ids, result)) in prompts.iter().zip(results).enumerate() {
-            if self.0.is_none() {
+            let mark = if prompts.len() > 1 { format!("[{number}] ") } else { String::new() };
+            if self.tokenizer.is_none() {
                 let ids: Vec<String> = result.ids.iter().map(u32::to_string).collect();
-                output::line(&ids.join(" "))?;
+                output::line(&format!("{mark}{}", ids.join(" ")))?;
             } else if prompts.len() > 1 {
-                let (prompt, text) = (self.text(ids, true), self.text(&result.ids, false));
-                output::line(&format!("[{}] {prompt}{text}\n", number + 1))?;
+                let text = self.text(ids, true) + &self.text(&result.ids, false);
+                output::line(&format!("{mark}{}\n", output::visible(&text)))?;
             }
-            output::note(&timing(ids.len(), result));
+            output::note(&format!("{mark}{}; ended by {}", timing(ids.len(), result), self.finish(result)));
         }
         Ok(())
     }
+
+    /// Why a generation ended, as scripts see it.
+    fn finish(&self, result: &Generated) -> &'static str {
+        match result.finish {
+            Finish::EndOfGeneration => "stop",
+            Finish::Stopped if result.ids.last().is_some_and(|id| self.ends(*id)) => "stop",
+            Finish::Stopped => "stopped",
+            Finish::Length => "length",
+            Finish::ContextFull => "context",
+        }
+    }
 }
 
-/// Why a generation ended, as scripts see it.
-fn finish(result: &Generated) -> &'static str {
-    use trueup::runtime::Finish;
-    match result.finish {
-        Finish::EndOfGeneration => "stop",
-        Finish::Length => "length",
-        Finish::ContextFull => "context",
-        Finish::Stopped => "stopped",
-    }
+/// Milliseconds with three decimals.
+fn microseconds_kept(milliseconds: f64) -> f64 {
+    (milliseconds * 1e3).round() / 1e3
 }
 
 fn timing(prompt_tokens: usize, result: &Generated) -> String {
@@ -200,12 +184,11 @@ fn timing(prompt_tokens: usize, result: &Generated) -> String {
     // The first token comes out of the prompt phase.
     let decoded = result.ids.len().saturating_sub(1);
     format!(
-        "prompt {prompt_tokens} tokens in {:.1} ms ({:.1}/s), then {decoded} in {:.1} ms ({:.1}/s); ended by {}",
+        "prompt {prompt_tokens} tokens in {:.1} ms ({:.1}/s), then {decoded} in {:.1} ms ({:.1}/s)",
         result.prompt_ms,
         rate(prompt_tokens, result.prompt_ms),
         result.decode_ms,
         rate(decoded, result.decode_ms),
-        finish(result)
     )
 }
 

@@ -20,10 +20,10 @@ pub struct Arguments {
     /// The model: a GGUF file, a Hugging Face directory or a llama2.c file
     model: PathBuf,
     /// The text
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
     /// A file that holds the text; its last newline is kept
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Turn ids into text instead
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
@@ -48,7 +48,7 @@ pub fn run(arguments: Arguments) -> Result {
         if arguments.json {
             output::json(&json!({"text": decoded}))?
         } else {
-            output::line(&decoded)?
+            output::line(&output::visible(&decoded))?
         }
         return Ok(Code::Done);
     }

@@ -1,15 +1,14 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
-use crate::command::place::Machine;
-use crate::failure::{Code, Failure, Result};
+use crate::command::input::Input;
+use crate::command::place::{Machine, open_model};
+use crate::failure::{Code, Result};
 use crate::output;
-use crate::value::{self, Ids};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::runtime::ModelFile;
-use trueup::text;
 use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
 
 /// What `trueup verify` takes.
@@ -22,21 +21,15 @@ use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
 pub struct Arguments {
     /// The GGUF file
     model: PathBuf,
-    /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64
+    /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
+    /// input, a built-in text of about 32 tokens is used
     #[arg(long = "ref", value_name = "DEVICE", default_value = "ref")]
     reference: String,
     /// The device that is judged: cpu, ref
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
-    /// A prompt; may be given several times. Without any input, a built-in text of about 32 tokens
-    #[arg(short = 'p', long = "prompt", value_name = "TEXT")]
-    prompts: Vec<String>,
-    /// A file that holds a prompt
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// A prompt as token ids
-    #[arg(long, value_name = "IDS", value_parser = value::ids)]
-    ids: Vec<Ids>,
+    #[command(flatten)]
+    input: Input,
     /// Tokens to compute behind each prompt, on the reference's choices
     #[arg(long, value_name = "N", default_value_t = verify::STEPS_DEFAULT)]
     steps: usize,
@@ -52,7 +45,7 @@ pub struct Arguments {
 
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
-    let model = Arc::new(ModelFile::open(&arguments.model)?);
+    let model = open_model(&arguments.model)?;
     let device = arguments.machine.open(&arguments.device)?;
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
@@ -61,7 +54,7 @@ pub fn run(arguments: Arguments) -> Result {
     let session = arguments.machine.session(1);
     let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
     let options = VerifyOptions {
-        prompts: prompts(&model, &arguments)?,
+        prompts: prompts(&model, &arguments.input)?,
         steps: arguments.steps,
         kv: arguments.machine.kv(),
         context: session.context,
@@ -110,21 +103,9 @@ pub fn code(report: &Report) -> Code {
 }
 
 /// All inputs as ids; the built-in text when there are none.
-fn prompts(model: &ModelFile, arguments: &Arguments) -> Result<Vec<Vec<u32>>> {
-    let mut texts = arguments.prompts.clone();
-    for file in &arguments.files {
-        texts.push(text::read_text(file)?);
+fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
+    if !input.is_empty() {
+        return input.encode(|| Ok(model.tokenizer()?), true);
     }
-    if texts.is_empty() && arguments.ids.is_empty() {
-        if model.tokenizer().is_err() {
-            return Err(Failure::new(format!("{}: there is no tokenizer; give --ids", arguments.model.display())));
-        }
-        texts.push(verify::TEXT_DEFAULT.to_owned());
-    }
-    let mut prompts = Vec::new();
-    for text in &texts {
-        prompts.push(model.tokenizer()?.encode(text, true)?);
-    }
-    prompts.extend(arguments.ids.iter().map(|Ids(ids)| ids.clone()));
-    Ok(prompts)
+    Ok(vec![model.tokenizer()?.encode(verify::TEXT_DEFAULT, true)?])
 }

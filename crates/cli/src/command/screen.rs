@@ -1,0 +1,67 @@
+//! Text on standard output while it is generated; `run` and `chat` share it.
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use std::ops::ControlFlow;
+use trueup::tokenizer::{DecodeStream, Tokenizer};
+
+/// Prints each piece of text as soon as its characters are whole, and keeps all of it.
+pub struct Screen<'t> {
+    stream: DecodeStream<'t>,
+    /// What is printed before the first piece.
+    before: Option<String>,
+    /// Whether white space before the first word is left out.
+    trims: bool,
+    text: String,
+    failure: Option<Failure>,
+}
+
+impl<'t> Screen<'t> {
+    /// Nothing is printed yet; `before` is, as soon as there is a token.
+    pub fn new(tokenizer: &'t Tokenizer, before: String) -> Screen<'t> {
+        let stream = tokenizer.stream(true, false);
+        Screen { stream, before: Some(before), trims: false, text: String::new(), failure: None }
+    }
+
+    /// The answer to a turn: it begins with its first word.
+    pub fn answer(tokenizer: &'t Tokenizer) -> Screen<'t> {
+        Screen { trims: true, ..Screen::new(tokenizer, String::new()) }
+    }
+
+    /// Prints what is whole with this token; breaks when nobody reads any more.
+    pub fn push(&mut self, id: u32) -> ControlFlow<()> {
+        let piece = self.stream.push(id);
+        self.print(piece)
+    }
+
+    /// Prints the rest and ends the line; returns all text but what was printed before.
+    pub fn finish(mut self) -> Result<String> {
+        let rest = self.stream.finish();
+        let _ = self.print(rest);
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => output::line("").map(|()| self.text),
+        }
+    }
+
+    /// Ends a line that was begun, before a message.
+    pub fn interrupt(self) {
+        if self.before.is_none() {
+            output::line("").ok();
+        }
+    }
+
+    fn print(&mut self, piece: String) -> ControlFlow<()> {
+        let begins = self.trims && self.text.trim().is_empty();
+        let mut shown = self.before.take().unwrap_or_default();
+        shown.push_str(if begins { piece.trim_start() } else { &piece });
+        self.text.push_str(&piece);
+        match output::text(&output::visible(&shown)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(failure) => {
+                self.failure = Some(failure);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `inspect`, `verify`, `plan`, `devices`, `demo`: what they say, and their exit codes.
+
+use crate::trueup::{Scratch, argument, stories, tiny, trueup};
+use serde_json::{Value, json};
+use std::fs;
+
+#[test]
+fn hashes_can_be_checked_later() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&stories(), "stories.gguf");
+    let list = scratch.path("stories.sha256");
+    let hashes = trueup(&["inspect", &model, "--hash"]).exits(0).stdout;
+    assert_eq!(trueup(&["inspect", &model, "--hash", "-t", "1"]).exits(0).stdout, hashes);
+    fs::write(&list, &hashes).expect("a file");
+    trueup(&["inspect", &model, "--check", &list]).exits(0);
+    let other = scratch.path("other.gguf");
+    trueup(&["quantize", &model, &other, "-b", "8"]).exits(0);
+    let told = trueup(&["inspect", &other, "--check", &list]).exits(1);
+    assert!(told.stdout.ends_with("43 differences in 56 tensors\n"), "{told:#?}");
+    let answer = trueup(&["inspect", &other, "--check", &list, "--json"]).exits(1).json();
+    assert_eq!(answer["equal"], false);
+    assert_eq!(answer["differences"].as_array().map(Vec::len), Some(43));
+    trueup(&["inspect", &model, "--check", &model]).refuses(&["text"]);
+    fs::write(&list, "hello\n").expect("a file");
+    trueup(&["inspect", &model, "--check", &list]).refuses(&["line 1"]);
+}
+
+#[test]
+fn every_format_can_be_inspected() {
+    let scratch = Scratch::new();
+    let gguf = scratch.gguf(&stories(), "stories.gguf");
+    let arrays = scratch.path("logits.safetensors");
+    trueup(&["run", &gguf, "-p", "Once", "-n", "0", "--logits", &arrays, "-q"]).exits(0);
+    let folder = argument(&stories());
+    for (file, format, tensors) in
+        [(&gguf, "GGUF v3", 56), (&folder, "safetensors", 56), (&arrays, "safetensors, arrays alone", 1)]
+    {
+        let answer = trueup(&["inspect", file, "--json", "--hash"]).exits(0).json();
+        assert_eq!(answer["format"], format);
+        let listed = answer["tensors"].as_array().expect("tensors");
+        assert_eq!(listed.len(), tensors, "{file}");
+        assert!(listed.iter().all(|tensor| tensor["sha256"].as_str().is_some_and(|hash| hash.len() == 64)), "{file}");
+        let page = trueup(&["inspect", file]).exits(0).stdout;
+        assert!(page.contains(&format!(": {format}\n")) && page.contains("shape (innermost first)"), "{page}");
+    }
+    let metadata = &trueup(&["inspect", &gguf, "--json"]).exits(0).json()["metadata"];
+    assert_eq!(metadata["llama.attention.layer_norm_rms_epsilon"], json!(1e-5));
+    assert_eq!(metadata["tokenizer.ggml.tokens"].as_array().map(Vec::len), Some(1024));
+}
+
+#[test]
+fn right_models_pass_verification() {
+    let scratch = Scratch::new();
+    let report = scratch.path("report.json");
+    for model in [scratch.quantized_stories("q4_0"), scratch.gguf(&tiny("qwen3"), "qwen3.gguf")] {
+        let told = trueup(&["verify", &model, "--steps", "2", "--json", &report, "-q"]).exits(0);
+        assert!(told.stdout.starts_with("PASS") && told.stderr.is_empty(), "{told:#?}");
+        let written: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
+        let call = ["verify", &model, "--steps", "2", "--json", "-", "--ref", "ref", "--device", "cpu", "-t", "1"];
+        let told = trueup(&call).exits(0).json();
+        for answer in [&written, &told] {
+            assert_eq!(
+                (&answer["version"], &answer["result"], &answer["first_bad"]),
+                (&json!(1), &json!("pass"), &Value::Null)
+            );
+            let coverage = &answer["coverage"];
+            assert_eq!(coverage["nodes"], coverage["checked"]);
+            assert_eq!(coverage["on_device"], coverage["nodes"]);
+            assert_eq!((&coverage["fell_back"], &coverage["waived"]), (&json!(0), &json!(0)));
+            assert_eq!(answer["nodes"].as_array().map(|nodes| json!(nodes.len())), Some(coverage["nodes"].clone()));
+            assert!(answer["tokens"].is_object());
+        }
+    }
+}
+
+#[test]
+fn verification_takes_inputs_and_devices() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("mistral"), "model.gguf");
+    let text = scratch.path("prompt.txt");
+    fs::write(&text, "the old lighthouse").expect("a file");
+    let call = [
+        "verify", &model, "-p", "a", "-f", &text, "--ids", "1 5 9", "--steps", "1", "--json", "-", "--dev", "ref",
+        "--ref", "cpu",
+    ];
+    let answer = trueup(&call).exits(0).json();
+    assert_eq!(answer["prompts"].as_array().map(Vec::len), Some(3));
+    assert_eq!(answer["prompts"][2], json!([1, 5, 9]));
+    trueup(&["verify", &model, "--dev", "cuda"]).refuses(&["cuda"]);
+    trueup(&["verify", &model, "--ids", "100000"]).refuses(&["100000"]);
+    trueup(&["verify", &model, "--ids", ""]).refuses(&["token"]);
+    trueup(&["verify", &argument(&stories())]).refuses(&["convert it first"]);
+}
+
+#[test]
+fn plans_name_nodes_devices_and_memory() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("llama3"), "model.gguf");
+    let answer = trueup(&["plan", &model, "--tokens", "8", "--length", "20", "--json"]).exits(0).json();
+    let nodes = answer["nodes"].as_array().expect("nodes");
+    assert_eq!(answer["devices"][0]["nodes"], nodes.len());
+    assert!(nodes.iter().any(|node| node["name"] == "Qcur-1" && node["op"] == "mul_mat" && node["device"] == "cpu"));
+    let told = trueup(&["plan", &model, "--dev", "ref"]).exits(0).stdout;
+    assert!(told.contains("result_output") && told.contains("copies between devices: 0"), "{told}");
+    trueup(&["plan", &model, "--tokens", "0"]).refuses(&["--tokens"]);
+    trueup(&["plan", &model, "--tokens", "8", "--length", "4"]).refuses(&["--length"]);
+    trueup(&["plan", &model, "--tokens", "100000"]).refuses(&["context"]);
+}
+
+#[test]
+fn devices_say_what_is_here_and_what_is_not_and_why() {
+    let answer = trueup(&["devices", "--json"]).exits(0).json();
+    let devices = answer["devices"].as_array().expect("devices");
+    let told = trueup(&["devices"]).exits(0).stdout;
+    for device in devices {
+        let name = device["name"].as_str().expect("a name");
+        let here = ["ref", "cpu"].contains(&name);
+        assert_eq!(device["available"], here, "{name}");
+        let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("a line");
+        assert_eq!(line.contains("not here"), !here, "{line}");
+        assert_eq!(line.contains("simulated"), device["simulated"] == true, "{line}");
+        assert!(device["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+    }
+}
+
+#[test]
+fn the_demo_goes_the_whole_way() {
+    let scratch = Scratch::new();
+    let folder = scratch.path("demo");
+    let told = trueup(&["demo", "--dir", &folder, "-q"]).exits(0);
+    assert_eq!(told.stderr, "");
+    for name in ["stories-1M.gguf", "stories-1M-q8_0.gguf", "stories-1M-q4_0.gguf"] {
+        let file = format!("{folder}/{name}");
+        assert!(told.stdout.contains(&file), "{file} in {told:#?}");
+        let report = file.replace(".gguf", ".verify.json");
+        assert!(told.stdout.contains(&report), "{report} in {told:#?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
+        assert_eq!(report["result"], "pass");
+        trueup(&["inspect", &file]).exits(0);
+    }
+    assert!(told.stdout.contains("Once upon a time, there was"), "{told:#?}");
+}

@@ -1,0 +1,14 @@
+//! The real binary, as users and scripts call it: results, messages, exit codes, files.
+//!
+//! ```text
+//! fixture ─ trueup convert ─ trueup quantize ─ trueup run, verify, inspect ─▶ goldens of other software, exit codes
+//! broken fixture ─ every reader ─▶ exit code 2, one sentence, nothing written
+//! ```
+
+mod comparing;
+mod faces;
+mod generating;
+mod hostile;
+mod tokenizing;
+mod trueup;
+mod writing;
