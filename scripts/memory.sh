@@ -33,6 +33,7 @@ check() {
     if [ "$kib" -gt "$limit_kib" ]; then failed=1; fi
 }
 check "convert --type f16" "$trueup" convert "$folder/model" "$folder/model.gguf" --type f16
+check "convert --type q8_0 -t 64" "$trueup" convert "$folder/model" "$folder/converted.gguf" --type q8_0 -t 64
 check "quantize -b 4" "$trueup" quantize "$folder/model.gguf" "$folder/q4_0.gguf" -b 4
 check "quantize -b 8" "$trueup" quantize "$folder/model.gguf" "$folder/q8_0.gguf" -b 8
 check "quantize -b 4 --layout split" "$trueup" quantize "$folder/model.gguf" "$folder/split.gguf" -b 4 --layout split

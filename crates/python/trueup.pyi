@@ -7,6 +7,8 @@ from typing import Any, Optional, Union, final
 import numpy
 from numpy.typing import NDArray
 
+__all__ = ["Model", "TrueupError", "__version__", "convert", "quantize", "verify"]
+
 __version__: str
 
 class TrueupError(Exception):
@@ -16,7 +18,9 @@ class TrueupError(Exception):
 class Model:
     """A model file on a device. Calls from several threads run side by side."""
 
-    def __init__(self, path: Union[str, PathLike[str]], device: str = "cpu", threads: Optional[int] = None) -> None:
+    def __new__(
+        cls, path: Union[str, PathLike[str]], device: str = "cpu", threads: Optional[int] = None
+    ) -> Model:
         """Open a GGUF file on "cpu", or on "ref" for exact arithmetic. Without threads, one per core."""
 
     def tokenize(self, text: str, special: bool = True) -> list[int]:

@@ -5,6 +5,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use trueup::formats::{AtomicFile, SourceFile, quote};
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -24,7 +25,7 @@ pub fn visible(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\t' => shown.push(c),
-            c => shown.push_str(&trueup::formats::quote(c.encode_utf8(&mut [0; 4]))),
+            c => shown.push_str(&quote(c.encode_utf8(&mut [0; 4]))),
         }
     }
     shown
@@ -59,12 +60,32 @@ pub fn error(sentence: &str) {
     stderr(&format!("error: {sentence}\n"));
 }
 
+/// Fails before any work where a side result has nowhere to go, or would overwrite a file that is read.
+pub fn check_target(target: &Path, sources: &[&SourceFile]) -> Result<()> {
+    let shown = quote(&target.to_string_lossy());
+    if target == Path::new("-") {
+        return Ok(());
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let folder = quote(&folder.to_string_lossy());
+        return Err(Failure::new(format!("{shown}: cannot be written: there is no folder {folder}")));
+    }
+    match target.metadata() {
+        Ok(facts) if sources.iter().any(|source| source.stamp().is_same_file(&facts)) => {
+            Err(Failure::new(format!("{shown}: is read by this command; choose another name for the output")))
+        }
+        Ok(facts) if facts.is_dir() => Err(Failure::new(format!("{shown}: is a folder; name a file to write"))),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// A document to a file, or to stdout when the file is `-`.
 pub fn document(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
         return line(text);
     }
-    let mut file = trueup::formats::AtomicFile::create(path, &[])?;
+    let mut file = AtomicFile::create(path, &[])?;
     file.write_all(format!("{text}\n").as_bytes())?;
     file.commit()?;
     Ok(())

@@ -1,14 +1,18 @@
-//! The written file against its source: every transform undone, every tensor exact or by its error.
+//! The written file against its source: every transform undone, every tensor exact, rounded as its type rounds, or wrong.
+//!
+//! ```text
+//! file   ─ rows back in order ─┬─ the same bytes? ── no: wrong
+//! source ─ encoded again ──────┘   └─ yes: how far are they from the source?
+//! ```
 
-use crate::chunk::{Chunk, bytes_of, chunks, decode, read_source, restore_rows};
+use crate::chunk::{Chunk, chunks};
 use crate::mapping::Mapping;
-use crate::stream::pool;
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
-use trueup_blocks::{DType, DeviationSums};
+use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
 use trueup_models::Faults;
+use trueup_quantize::{Transcoder, bytes_of, decode_exact, walk};
 
 /// How one tensor of the file agrees with its source.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -32,7 +36,7 @@ pub struct TensorCheck {
 pub enum Agreement {
     /// Every element has the same value, signs of zero included.
     Exact,
-    /// Elements were rounded to another type.
+    /// The bytes are what the type's rule makes of the source, and some elements were rounded.
     Rounded {
         /// Root mean square of the difference.
         rmse: f64,
@@ -41,15 +45,15 @@ pub enum Agreement {
         /// The cosine of the angle between both.
         cosine: f64,
     },
-    /// Elements are not finite on one side only, or differ although the type can hold them: the file is wrong.
+    /// The bytes are not what the type's rule makes of the source, or elements are no finite numbers: the file is wrong.
     Wrong {
-        /// How many elements.
+        /// How many elements; all of a block that differs.
         elements: u64,
     },
 }
 
-/// Compares `written` with the checkpoint it was made from: reads it back, puts rows into the checkpoint's order and compares
-/// every element.
+/// Compares `written` with the checkpoint it was made from: reads it back, puts rows into the checkpoint's order, encodes the checkpoint
+/// again and compares every byte. A file that other software made by another rule of rounding is therefore wrong too.
 ///
 /// # Errors
 /// What [`Mapping::new`] refuses, tensors that are missing in the file, too many or of another shape, and I/O.
@@ -57,24 +61,17 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     let mapping = Mapping::new(source)?;
     let places = places(&mapping, written)?;
     let comparison = Comparison { source, written, mapping: &mapping, places: &places };
-    let chunks = chunks(&mapping);
-    let found: Vec<Found> = pool(threads, source.path())?
-        .install(|| chunks.par_iter().with_max_len(1).map(|chunk| comparison.one(chunk)).collect::<Result<_>>())?;
     let mut sums = vec![Found::default(); mapping.tensors().len()];
-    for (chunk, found) in chunks.iter().zip(&found) {
-        sums[chunk.tensor].merge(found);
-    }
+    let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
+    walk(chunks(&mapping), threads, source.path(), |chunk| comparison.one(chunk), add)?;
     source.unchanged()?;
     written.unchanged()?;
-    let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| {
-        let dtype = written.tensors()[*place].dtype;
-        TensorCheck {
-            name: tensor.expected.name.clone(),
-            source: tensor.expected.theirs.clone(),
-            source_type: tensor.dtype.name(),
-            dtype: dtype.name(),
-            agreement: sums.agreement(holds(dtype, tensor.dtype)),
-        }
+    let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
+        name: tensor.expected.name.clone(),
+        source: tensor.expected.theirs.clone(),
+        source_type: tensor.dtype.name(),
+        dtype: written.tensors()[*place].dtype.name(),
+        agreement: sums.agreement(),
     };
     Ok(mapping.tensors().iter().zip(&places).zip(&sums).map(line).collect())
 }
@@ -104,31 +101,32 @@ fn places(mapping: &Mapping, written: &Gguf) -> Result<Vec<usize>> {
     Ok(places)
 }
 
-/// Whether every value of `small` has its own in `large`.
-fn holds(large: DType, small: DType) -> bool {
-    large == small || matches!((large, small), (DType::F32, DType::F16 | DType::Bf16))
-}
-
 /// What comparing some elements found.
 #[derive(Clone, Default)]
 struct Found {
+    /// Elements whose bytes are not what the source becomes.
+    wrong: u64,
+    /// Elements with another value than in the source.
     different: u64,
     sums: DeviationSums,
 }
 
 impl Found {
     fn merge(&mut self, other: &Found) {
+        self.wrong += other.wrong;
         self.different += other.different;
         self.sums.merge(&other.sums);
     }
 
-    fn agreement(&self, must_be_exact: bool) -> Agreement {
+    fn agreement(&self) -> Agreement {
         let deviation = self.sums.deviation();
-        match (self.different, deviation.not_finite) {
-            (0, _) => Agreement::Exact,
-            (elements, 0) if must_be_exact => Agreement::Wrong { elements },
-            (_, 0) => Agreement::Rounded { rmse: deviation.rmse, max_abs: deviation.max_abs, cosine: deviation.cosine },
-            (elements, _) => Agreement::Wrong { elements },
+        // What is not finite may be the same on both sides, but is never rounded.
+        match (self.wrong, self.different, deviation.not_finite) {
+            (0, 0, _) => Agreement::Exact,
+            (0, _, 0) => {
+                Agreement::Rounded { rmse: deviation.rmse, max_abs: deviation.max_abs, cosine: deviation.cosine }
+            }
+            (0, _, elements) | (elements, _, _) => Agreement::Wrong { elements },
         }
     }
 }
@@ -144,13 +142,23 @@ impl Comparison<'_> {
     fn one(&self, chunk: &Chunk) -> Result<Found> {
         let (from, number) = (self.mapping.tensors()[chunk.tensor].dtype, self.places[chunk.tensor]);
         let to = self.written.tensors()[number].dtype;
-        let mut bytes = vec![0; bytes_of(chunk.elements, to) as usize];
-        self.written.read(number, bytes_of(chunk.first, to), &mut bytes)?;
-        let written = restore_rows(self.mapping, chunk, decode(to, &bytes, chunk.elements));
-        let source = decode(from, &read_source(self.source, self.mapping, chunk)?, chunk.elements);
-        let mut found = Found::default();
-        found.sums.add(&source, &written);
-        found.different = source.iter().zip(&written).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as u64;
+        let mut bytes = vec![0; bytes_of(chunk.len(), to) as usize];
+        self.written.read(number, bytes_of(chunk.elements.start, to), &mut bytes)?;
+        let written = chunk.restore_rows(to, bytes);
+        let source = chunk.read_source(self.source, self.mapping)?;
+        let (source_values, written_values) = (decode_exact(from, &source), decode_exact(to, &written));
+        let expected = Transcoder::new(from, to).transcode_unchecked(source);
+        let blocks = expected.chunks_exact(to.block_bytes()).zip(written.chunks_exact(to.block_bytes()));
+        let wrong_blocks = blocks.filter(|(expected, written)| expected != written).count();
+        let mut found = Found { wrong: (wrong_blocks * to.block_len()) as u64, ..Found::default() };
+        found.sums.add(&narrowed(&source_values), &narrowed(&written_values));
+        let pairs = source_values.iter().zip(&written_values);
+        found.different = pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count() as u64;
         Ok(found)
     }
+}
+
+/// As f32, in which distances are measured.
+fn narrowed(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|value| *value as f32).collect()
 }

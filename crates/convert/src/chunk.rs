@@ -1,45 +1,79 @@
-//! The walk over tensors in pieces of bounded size.
+//! The walk over tensors in pieces of bounded size, and where sorted rows come from.
 //!
 //! ```text
-//! tensor | chunk 0 | chunk 1 | chunk 2 |    whole rows, or whole heads where rows are sorted; where one begins depends on the tensor alone
+//! tensor | chunk 0 | chunk 1 | chunk 2 |      whole rows; whole heads where rows are sorted
+//!
+//! a head that is larger than a chunk: rows 2 i .. 2 j of the file are the checkpoint's rows i .. j of both halves,
+//!   first half |  i..j  | second half |  i..j  |       sorted as a head of 2 (j - i) rows
 //! ```
 
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
-use trueup_blocks::{Codec, DType};
+use std::ops::Range;
+use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Result};
+use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges};
 
-/// Elements of a chunk, about.
-const CHUNK_ELEMENTS: u64 = 1 << 20;
-
-/// Consecutive elements of one tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Consecutive elements of one tensor of the file to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Chunk {
     /// The tensor's number in the mapping.
     pub tensor: usize,
-    /// Its first element.
-    pub first: u64,
-    /// How many.
-    pub elements: u64,
+    /// Its elements, in the order of the file.
+    pub elements: Range<u64>,
+    /// Where they come from: elements in the order of the checkpoint, read one after the other.
+    pub sources: Vec<Range<u64>>,
+    /// How rows are sorted, where they are.
+    pub sorting: Option<Sorting>,
+}
+
+/// How the rows of a chunk are sorted for the rotation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sorting {
+    /// Rows of a head, or of the piece of one that the chunk is.
+    head_rows: usize,
+    /// Elements of a row.
+    row: u64,
 }
 
 /// All chunks of all tensors, in order.
-pub(crate) fn chunks(mapping: &Mapping) -> Vec<Chunk> {
-    let mut chunks = Vec::new();
-    for (number, tensor) in mapping.tensors().iter().enumerate() {
-        let total: u64 = tensor.expected.shape.iter().product();
+pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
+    let of_tensor = move |(number, tensor): (usize, &MappedTensor)| {
+        let total = tensor.expected.shape.iter().product();
         let row = row_elements(tensor);
-        let unit = match mapping.head_rows(tensor) {
-            Some(rows) => rows as u64 * row,
-            // A multiple of every block length, for rows longer than a chunk.
-            None if row > CHUNK_ELEMENTS => CHUNK_ELEMENTS,
-            None => row,
-        };
-        let step = (CHUNK_ELEMENTS / unit).max(1) * unit;
-        let starts = (0..total.div_ceil(step)).map(|chunk| chunk * step);
-        chunks.extend(starts.map(|first| Chunk { tensor: number, first, elements: step.min(total - first) }));
+        match mapping.head_rows(tensor) {
+            Some(head_rows) => sorted_chunks(number, total, head_rows, row),
+            None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(number, elements)).collect(),
+        }
+    };
+    mapping.tensors().iter().enumerate().flat_map(of_tensor)
+}
+
+/// Chunks of a tensor of `total` elements whose rows are sorted: several heads, or several pairs of rows of one.
+fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<Chunk> {
+    let head = head_rows as u64 * row;
+    if head <= CHUNK_ELEMENTS {
+        let sorting = Some(Sorting { head_rows, row });
+        return chunk_ranges(total, head)
+            .map(|elements| Chunk { sorting, ..Chunk::unsorted(tensor, elements) })
+            .collect();
     }
-    chunks
+    // A pair of rows stays together, however long a row is.
+    let pairs_step = (CHUNK_ELEMENTS / (2 * row)).max(1);
+    let pairs = head_rows as u64 / 2;
+    let piece = |start: u64, first: u64| {
+        let count = pairs_step.min(pairs - first);
+        let halves = [start + first * row, start + (pairs + first) * row];
+        Chunk {
+            tensor,
+            elements: start + 2 * first * row..start + 2 * (first + count) * row,
+            sources: halves.map(|half| half..half + count * row).to_vec(),
+            sorting: Some(Sorting { head_rows: 2 * count as usize, row }),
+        }
+    };
+    let pieces_of_head =
+        |number: u64| (0..pairs.div_ceil(pairs_step)).map(move |step| piece(number * head, step * pairs_step));
+    (0..total / head).flat_map(pieces_of_head).collect()
 }
 
 /// Elements that move together when rows are sorted: a row of a matrix, one element of a bias.
@@ -47,50 +81,96 @@ fn row_elements(tensor: &MappedTensor) -> u64 {
     if tensor.expected.shape.len() == 1 { 1 } else { tensor.expected.shape[0] }
 }
 
-/// Bytes of `elements` elements; whole blocks, as mapping and recipe have made sure.
-pub(crate) fn bytes_of(elements: u64, dtype: DType) -> u64 {
-    dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
+impl Chunk {
+    fn unsorted(tensor: usize, elements: Range<u64>) -> Chunk {
+        Chunk { tensor, sources: vec![elements.clone()], elements, sorting: None }
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> u64 {
+        self.elements.end - self.elements.start
+    }
+
+    /// The element of the checkpoint's tensor that stands at `place` of what [`Chunk::read_source`] returns.
+    pub fn source_element(&self, place: u64) -> u64 {
+        let mut left = place;
+        for source in &self.sources {
+            let count = source.end - source.start;
+            if left < count {
+                return source.start + left;
+            }
+            left -= count;
+        }
+        unreachable!("place {place} is behind a chunk of {} elements", self.len())
+    }
+
+    /// The bytes in the checkpoint's order of rows.
+    pub fn read_source(&self, source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vec<u8>> {
+        let tensor = &mapping.tensors()[self.tensor];
+        let Some(number) = tensor.source else {
+            let values = mapping.computed(tensor);
+            let range = self.elements.start as usize..self.elements.end as usize;
+            return Ok(values[range].iter().flat_map(|value| value.to_le_bytes()).collect());
+        };
+        let mut bytes = vec![0; bytes_of(self.len(), tensor.dtype) as usize];
+        let mut rest = bytes.as_mut_slice();
+        for range in &self.sources {
+            let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, tensor.dtype) as usize);
+            source.read(number, bytes_of(range.start, tensor.dtype), target)?;
+            rest = after;
+        }
+        Ok(bytes)
+    }
+
+    /// Rows of this type in the checkpoint's order, in the order of the file.
+    pub fn sort_rows(&self, dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
+        self.moved(sort_rope_rows, dtype, bytes)
+    }
+
+    /// The inverse of [`Chunk::sort_rows`].
+    pub fn restore_rows(&self, dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
+        self.moved(restore_rope_rows, dtype, bytes)
+    }
+
+    fn moved(&self, rows: fn(&[u8], &mut [u8], usize, usize), dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
+        let Some(Sorting { head_rows, row }) = self.sorting else { return bytes };
+        let mut moved = vec![0; bytes.len()];
+        rows(&bytes, &mut moved, head_rows, bytes_of(row, dtype) as usize);
+        moved
+    }
 }
 
-/// The bytes of a chunk as the checkpoint holds them.
-pub(crate) fn read_source(source: &dyn Checkpoint, mapping: &Mapping, chunk: &Chunk) -> Result<Vec<u8>> {
-    let tensor = &mapping.tensors()[chunk.tensor];
-    let Some(number) = tensor.source else {
-        let values = mapping.computed(tensor);
-        let range = chunk.first as usize..(chunk.first + chunk.elements) as usize;
-        return Ok(values[range].iter().flat_map(|value| value.to_le_bytes()).collect());
-    };
-    let mut bytes = vec![0; bytes_of(chunk.elements, tensor.dtype) as usize];
-    source.read(number, bytes_of(chunk.first, tensor.dtype), &mut bytes)?;
-    Ok(bytes)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The same bytes, rows in the order of the file to be written.
-pub(crate) fn sort_rows(mapping: &Mapping, chunk: &Chunk, bytes: Vec<u8>) -> Vec<u8> {
-    let tensor = &mapping.tensors()[chunk.tensor];
-    let Some(head_rows) = mapping.head_rows(tensor) else { return bytes };
-    let mut sorted = vec![0; bytes.len()];
-    sort_rope_rows(&bytes, &mut sorted, head_rows, bytes_of(row_elements(tensor), tensor.dtype) as usize);
-    sorted
-}
-
-/// Values of a written chunk, rows back in the checkpoint's order.
-pub(crate) fn restore_rows(mapping: &Mapping, chunk: &Chunk, values: Vec<f32>) -> Vec<f32> {
-    let tensor = &mapping.tensors()[chunk.tensor];
-    let Some(head_rows) = mapping.head_rows(tensor) else { return values };
-    let mut restored = vec![0.0; values.len()];
-    restore_rope_rows(&values, &mut restored, head_rows, row_elements(tensor) as usize);
-    restored
-}
-
-/// Elements as f32.
-pub(crate) fn decode(dtype: DType, bytes: &[u8], elements: u64) -> Vec<f32> {
-    let mut values = vec![0.0; elements as usize];
-    (codec_of(dtype).decode)(bytes, &mut values);
-    values
-}
-
-/// The codec of a type that mapping or recipe made sure to have one.
-pub(crate) fn codec_of(dtype: DType) -> &'static Codec {
-    dtype.codec().unwrap_or_else(|| unreachable!("{dtype} was refused before"))
+    /// Chunk by chunk as [`sort_rope_rows`] sorts the whole tensor, for heads below and above the size of a chunk.
+    #[test]
+    fn pieces_of_heads_are_sorted_as_whole_tensors_are() {
+        for (heads, head_rows, row) in [(3, 8, 96), (2, 256, 2048), (2, 6, CHUNK_ELEMENTS / 4), (1, 4, CHUNK_ELEMENTS)]
+        {
+            let total = heads * head_rows * row;
+            let source: Vec<u32> = (0..total as u32).collect();
+            let mut expected = vec![0; source.len()];
+            sort_rope_rows(&source, &mut expected, head_rows as usize, row as usize);
+            let chunks = sorted_chunks(0, total, head_rows as usize, row);
+            let mut end = 0;
+            for chunk in &chunks {
+                assert_eq!(chunk.elements.start, end);
+                end = chunk.elements.end;
+                assert!(chunk.len() <= CHUNK_ELEMENTS.max(2 * row), "{} elements at once", chunk.len());
+                let read = chunk.sources.iter().flat_map(|range| &source[range.start as usize..range.end as usize]);
+                let bytes: Vec<u8> = read.flat_map(|value| value.to_le_bytes()).collect();
+                let sorted = chunk.sort_rows(DType::F32, bytes.clone());
+                let values: Vec<u32> = sorted.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+                assert!(values == expected[chunk.elements.start as usize..end as usize], "{heads} {head_rows} {row}");
+                assert!(chunk.restore_rows(DType::F32, sorted) == bytes);
+                let first = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                let last = u32::from_le_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
+                assert_eq!(chunk.source_element(0), u64::from(first));
+                assert_eq!(chunk.source_element(chunk.len() - 1), u64::from(last));
+            }
+            assert_eq!(end, total);
+        }
+    }
 }

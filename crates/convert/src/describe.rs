@@ -32,10 +32,7 @@ pub(crate) fn describe(
     }
     mapping.hyper().write_metadata(mapping.architecture(), &mut metadata);
     let mut notes = mapping.notes().to_vec();
-    if mapping.hyper().window().is_some() && mapping.architecture().gguf_name == "llama" {
-        notes
-            .push("llama.attention.sliding_window is written; programs that ignore it attend to everything".to_owned());
-    }
+    notes.extend(mapping.architecture().notes(mapping.hyper()));
     if config_of(source)?.contains_key("llama2c_group_size") {
         let note = "the source's 8-bit groups are taken as the f32 values that they stand for; a quantized type rounds them again";
         notes.push(note.to_owned());

@@ -36,8 +36,12 @@ impl std::str::FromStr for Override {
 
 impl Override {
     /// Sets the key: with the type it has, else a bool for `true` and `false`, u32 or i64 for integers, f32 for other numbers, text for
-    /// the rest. Arrays cannot be set.
+    /// the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment` and `split.*`.
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
+        if self.key == "general.alignment" || self.key.starts_with("split.") {
+            let problem = "describes the file itself and follows from how it is written: leave it out";
+            return Err(OverrideError(format!("{} {problem}", self.key)));
+        }
         let value = match metadata.value(&self.key) {
             None => self.guess(),
             Some(old) => self.parse(old.value_type()).ok_or_else(|| {
@@ -92,7 +96,7 @@ mod tests {
         {
             assert_eq!(set(text), Ok(()), "{text}");
         }
-        for text in ["a=70000", "a=x", "c=1", "", "=1", "nothing", "sp ace=1"] {
+        for text in ["a=70000", "a=x", "c=1", "", "=1", "nothing", "sp ace=1", "general.alignment=64", "split.no=1"] {
             assert!(set(text).is_err(), "{text}");
         }
         let expected = [

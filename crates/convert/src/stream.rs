@@ -1,17 +1,16 @@
 //! The conversion: plan, describe, then chunks on all cores.
 
-use crate::chunk::{Chunk, bytes_of, chunks, codec_of, decode, read_source, sort_rows};
+use crate::chunk::{Chunk, chunks};
 use crate::describe::describe;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::report::{Report, TensorReport};
-use rayon::prelude::*;
 use std::path::Path;
-use trueup_blocks::{DType, first_not_finite};
+use trueup_blocks::DType;
 use trueup_formats::gguf::{GgufPlan, GgufWriter};
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Transform;
-use trueup_quantize::{Choice, Progress, Recipe};
+use trueup_quantize::{Choice, Progress, Recipe, Transcoder, bytes_of, walk};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -111,50 +110,21 @@ impl Stream<'_> {
         let source_bytes =
             |tensor: &crate::MappedTensor| bytes_of(tensor.expected.shape.iter().product(), tensor.dtype);
         self.progress.start(self.mapping.tensors().iter().map(source_bytes).sum());
-        let chunks = chunks(self.mapping);
-        pool(threads, self.source.path())?
-            // One chunk at a time and thread: rayon would otherwise hand out long runs of neighbours.
-            .install(|| chunks.par_iter().with_max_len(1).try_for_each(|chunk| self.one(chunk)))
+        walk(chunks(self.mapping), threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
     }
 
+    /// Types change before rows are sorted, so that a message names the element of the checkpoint.
     fn one(&self, chunk: &Chunk) -> Result<()> {
-        let from = self.mapping.tensors()[chunk.tensor].dtype;
-        let to = self.writer.tensors()[chunk.tensor].dtype;
-        let bytes = sort_rows(self.mapping, chunk, read_source(self.source, self.mapping, chunk)?);
-        let read_bytes = bytes.len() as u64;
-        let bytes = if from == to { bytes } else { self.change_type(chunk, &bytes, from, to)? };
-        self.writer.write(chunk.tensor, bytes_of(chunk.first, to), &bytes)?;
-        self.progress.advance(read_bytes);
+        let tensor = &self.mapping.tensors()[chunk.tensor];
+        let (from, to) = (tensor.dtype, self.writer.tensors()[chunk.tensor].dtype);
+        let bytes = chunk.read_source(self.source, self.mapping)?;
+        let bytes = Transcoder::new(from, to).transcode(bytes, |_, _| ()).map_err(|unfit| {
+            let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
+            let element = chunk.source_element(unfit.place);
+            unfit.in_tensor(self.source.path(), &quote(name), element)
+        })?;
+        self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), &chunk.sort_rows(to, bytes))?;
+        self.progress.advance(bytes_of(chunk.len(), from));
         Ok(())
     }
-
-    fn change_type(&self, chunk: &Chunk, bytes: &[u8], from: DType, to: DType) -> Result<Vec<u8>> {
-        let values = decode(from, bytes, chunk.elements);
-        self.check_finite(chunk, &values, &values, "is not a finite number; the checkpoint is damaged")?;
-        let mut encoded = vec![0; bytes_of(chunk.elements, to) as usize];
-        (codec_of(to).encode)(&values, &mut encoded);
-        if to != DType::F32 {
-            let decoded = decode(to, &encoded, chunk.elements);
-            self.check_finite(chunk, &values, &decoded, &format!("is too large for {to}; choose bf16 or f32"))?;
-        }
-        Ok(encoded)
-    }
-
-    /// Refuses a chunk with a place where `judged` is not finite; the message shows the value there.
-    fn check_finite(&self, chunk: &Chunk, values: &[f32], judged: &[f32], problem: &str) -> Result<()> {
-        let Some(place) = first_not_finite(judged) else { return Ok(()) };
-        let tensor = &self.mapping.tensors()[chunk.tensor].expected;
-        let element = chunk.first + place as u64;
-        let error = Error::new(
-            self.source.path(),
-            format!("element {element} of its GGUF order is {} and {problem}", values[place]),
-        );
-        Err(error.at(format!("tensor {}", tensor.theirs.as_ref().unwrap_or(&tensor.name))))
-    }
-}
-
-/// A pool of that many threads; `None` is one per core.
-pub(crate) fn pool(threads: Option<usize>, path: &Path) -> Result<rayon::ThreadPool> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    pool.map_err(|error| Error::new(path, format!("no threads could be started: {error}")))
 }

@@ -130,15 +130,17 @@ fn an_untied_model_without_a_head_is_refused() {
 fn weights_that_a_type_cannot_hold_are_named() {
     let f16 = Options { recipe: Recipe::new(Some(DType::F16)), ..Options::default() };
     for (value, recipe, part) in [
-        (65_520.0, &f16, "is too large for f16"),
-        (f32::NAN, &f16, "is NaN and is not a finite number"),
-        (f32::NEG_INFINITY, &f16, "is -inf and is not a finite number"),
+        (65_520.0, &f16, "is 65520, too large for f16"),
+        (f32::NAN, &f16, "is NaN, not a finite number"),
+        (f32::NEG_INFINITY, &f16, "is -inf, not a finite number"),
     ] {
-        let mut draft = Draft::of("llama2");
-        draft.set("model.layers.1.mlp.down_proj.weight", |values| values[100] = value);
-        let message = draft.refused(recipe);
-        assert!(message.contains(part), "{message}");
-        assert!(message.contains("tensor model.layers.1.mlp.down_proj.weight: element 100 "), "{message}");
+        // Also where rows are sorted: the element is the checkpoint's.
+        for name in ["model.layers.1.mlp.down_proj.weight", Q] {
+            let mut draft = Draft::of("llama2");
+            draft.set(name, |values| values[100] = value);
+            let message = draft.refused(recipe);
+            assert!(message.contains(&format!("tensor {name}: element 100 {part}")), "{message}");
+        }
     }
     let mut draft = Draft::of("llama2");
     draft.set("model.layers.1.mlp.down_proj.weight", |values| values[100] = 65_519.0);
@@ -172,6 +174,81 @@ fn rounding_is_reported_and_a_changed_file_is_found_out() {
     assert_eq!(agreement("output.weight"), Agreement::Wrong { elements: 1 });
 }
 
+/// Changes the bytes of one tensor of a file.
+fn patch(path: &Path, name: &str, change: impl FnOnce(&mut [u8])) {
+    let written = Gguf::open(path).unwrap();
+    let number = written.tensors().iter().position(|tensor| tensor.name == name).unwrap();
+    let mut bytes = vec![0; written.tensors()[number].bytes as usize];
+    written.read(number, 0, &mut bytes).unwrap();
+    let mut file = std::fs::read(path).unwrap();
+    let place = file.windows(bytes.len()).position(|window| window == bytes).unwrap();
+    change(&mut file[place..place + bytes.len()]);
+    std::fs::write(path, file).unwrap();
+}
+
+/// Blocks of q4_0 have 18 bytes, the first two the scale; a row of 64 elements has two blocks.
+#[test]
+fn a_lossy_file_is_wrong_when_its_bytes_are_not_what_the_source_becomes() {
+    type Change = fn(&mut [u8]);
+    let cases: [(&str, &str, u64, Change); 4] = [
+        ("a scale", "blk.0.attn_k.weight", 32, |bytes| bytes[18] ^= 1),
+        ("a code", "blk.0.ffn_down.weight", 32, |bytes| bytes[17] ^= 0x10),
+        ("two rows of q", "blk.0.attn_q.weight", 128, |bytes| {
+            let (first, second) = bytes[..72].split_at_mut(36);
+            first.swap_with_slice(second);
+        }),
+        ("a norm", "blk.1.attn_norm.weight", 1, |bytes| bytes[0] ^= 1),
+    ];
+    let draft = Draft::of("llama2");
+    let source = draft.open();
+    let options = Options { recipe: Recipe::new(Some(DType::Q4_0)), ..Options::default() };
+    for (what, name, elements, change) in cases {
+        convert(source.as_ref(), &draft.output(), &options, &NoProgress).unwrap();
+        patch(&draft.output(), name, change);
+        let checks = check(source.as_ref(), &Gguf::open(draft.output()).unwrap(), Some(2)).unwrap();
+        for line in checks {
+            let is_wrong = matches!(line.agreement, Agreement::Wrong { .. });
+            assert_eq!(is_wrong, line.name == name, "{what}: {line:?}");
+            assert!(!is_wrong || line.agreement == Agreement::Wrong { elements }, "{what}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn f64_is_rounded_and_told_and_what_f32_cannot_hold_is_refused() {
+    let mut draft = Draft::of("llama2");
+    let set = |draft: &mut Draft, value: f64| {
+        let (dtype, shape, bytes) = draft.tensors.get_mut("model.norm.weight").unwrap();
+        let mut values = vec![1.0; shape[0]];
+        values[7] = value;
+        *bytes = values.iter().flat_map(|value: &f64| value.to_le_bytes()).collect();
+        *dtype = Dtype::F64;
+    };
+    set(&mut draft, 1e300);
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("tensor model.norm.weight: element 7 is 1e300, too large for f32"), "{message}");
+    assert!(!message.contains("damaged"), "{message}");
+    for (value, is_exact) in [(0.5, true), (0.1, false)] {
+        set(&mut draft, value);
+        let source = draft.open();
+        convert(source.as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
+        let checks = check(source.as_ref(), &Gguf::open(draft.output()).unwrap(), Some(2)).unwrap();
+        let found = checks.iter().find(|line| line.name == "output_norm.weight").unwrap().agreement;
+        assert_eq!(found == Agreement::Exact, is_exact, "{value}: {found:?}");
+        assert!(!matches!(found, Agreement::Wrong { .. }), "{value}: {found:?}");
+    }
+}
+
+#[test]
+fn a_number_of_threads_that_no_machine_has_is_refused() {
+    let draft = Draft::of("llama2");
+    let message = draft.refused(&Options { threads: Some(1_000_000), ..Options::default() });
+    assert!(message.contains("expected 1 to 1024 threads, found 1000000"), "{message}");
+    convert(draft.open().as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
+    let written = Gguf::open(draft.output()).unwrap();
+    assert!(check(draft.open().as_ref(), &written, Some(1_000_000)).unwrap_err().to_string().contains("1024 threads"));
+}
+
 #[test]
 fn a_dry_run_tells_all_and_writes_nothing() {
     let draft = Draft::of("qwen2");
@@ -196,6 +273,8 @@ fn keys_can_be_set_but_the_file_must_stay_readable() {
         ("qwen3.block_count=3", "tensor blk.2.attn_q.weight is missing"),
         ("general.architecture=qwen2", "qwen2."),
         ("tokenizer.ggml.tokens=x", "expected array"),
+        ("general.alignment=64", "general.alignment describes the file itself"),
+        ("split.count=3", "split.count describes the file itself"),
     ] {
         assert!(draft.refused(&with(&[text])).contains(part), "{text}: {}", draft.refused(&with(&[text])));
     }

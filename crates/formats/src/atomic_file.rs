@@ -110,8 +110,10 @@ impl AtomicFile {
         AtomicFile::commit_all(vec![self])
     }
 
-    /// Makes several files appear: all are complete on the disk before the first gets its name, and the first of the
-    /// list gets its name last, since it is the one that leads to the others.
+    /// Makes several files appear that are one whole: all are complete on the disk before the first gets its name. The
+    /// first of the list is the one that leads to the others: its old version goes before any new file gets its name, and
+    /// the new one gets its name last, so that a set which is interrupted in between does not open instead of being a
+    /// mixture of old and new.
     pub fn commit_all(files: Vec<AtomicFile>) -> Result<()> {
         for file in &files {
             file.file().sync_all().map_err(|error| file.fault(error, 0))?;
@@ -120,16 +122,23 @@ impl AtomicFile {
             file.inputs.iter().try_for_each(FileStamp::unchanged)?;
             check_target(&file.path, &file.inputs)?;
         }
+        if let [first, _, ..] = files.as_slice() {
+            first.remove_old()?;
+        }
         for file in files.into_iter().rev() {
             let AtomicFile { path, folder, partial, .. } = file;
             partial.persist(&path).map_err(|error| write_error(&path, &folder, error.error, 0))?;
-            let synced = File::open(&folder).and_then(|folder| folder.sync_all());
-            // Some file systems cannot sync a folder; the rename is done all the same.
-            synced
-                .or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
-                .map_err(|error| write_error(&path, &folder, error, 0))?;
+            sync_folder(&folder).map_err(|error| write_error(&path, &folder, error, 0))?;
         }
         Ok(())
+    }
+
+    /// Removes what has the file's name, if anything, and makes sure of that on the disk.
+    fn remove_old(&self) -> Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| sync_folder(&self.folder)).map_err(|error| self.fault(error, 0)),
+        }
     }
 
     /// Removes the partial files of this process and lets it create no more: for the moment before a signal ends it.
@@ -148,6 +157,13 @@ impl AtomicFile {
 
 fn len(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+/// Makes changed names in a folder last.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    // Some file systems cannot sync a folder; the change is made all the same.
+    synced.or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
 }
 
 /// An output may replace a regular file that is none of the inputs, and nothing else.

@@ -41,8 +41,9 @@ impl SourceFile {
         let file = File::from(descriptor);
         let facts = file.metadata().map_err(|error| open_error(path, error))?;
         if !facts.is_file() {
-            return Err(Error::new(path, format!("expected a regular file, found {}", kind_name(&facts)))
-                .help("name a model file or a model folder"));
+            return Err(
+                Error::new(path, format!("expected a regular file, found {}", kind_name(&facts))).help("name a file")
+            );
         }
         Ok(SourceFile { file, stamp: FileStamp::new(path, &facts) })
     }

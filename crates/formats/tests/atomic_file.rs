@@ -36,6 +36,32 @@ fn the_old_file_stays_until_the_new_one_is_complete() {
     assert_eq!(names(folder.path()), ["out"]);
 }
 
+/// A rename that fails between two others stands for the process that is killed there.
+#[test]
+fn a_set_that_is_interrupted_has_no_first_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["1", "2", "3"].map(|name| write(folder.path(), name, b"old"));
+    let start = || {
+        let files = paths.iter().map(|path| {
+            let mut file = AtomicFile::create(path, &[]).unwrap();
+            file.write_all(b"new").unwrap();
+            file
+        });
+        files.collect::<Vec<AtomicFile>>()
+    };
+    let files = start();
+    let partial = names(folder.path()).into_iter().find(|name| name.starts_with(".2.")).unwrap();
+    std::fs::remove_file(folder.path().join(partial)).unwrap();
+    AtomicFile::commit_all(files).unwrap_err();
+    assert_eq!(names(folder.path()), ["2", "3"], "the old first file would open the mixture");
+    assert_eq!(std::fs::read(&paths[1]).unwrap(), b"old");
+    assert_eq!(std::fs::read(&paths[2]).unwrap(), b"new");
+    AtomicFile::commit_all(start()).unwrap();
+    AtomicFile::commit_all(start()).unwrap();
+    assert_eq!(names(folder.path()), ["1", "2", "3"]);
+    assert!(paths.iter().all(|path| std::fs::read(path).unwrap() == b"new"));
+}
+
 #[test]
 fn two_writers_of_one_name_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();

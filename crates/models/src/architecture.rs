@@ -1,6 +1,7 @@
 //! What an architecture is: tables, no code. This file also holds the list of all.
 
 use crate::field::Field;
+use crate::gap::Gap;
 use crate::role::Role;
 use trueup_graph::op::RopePairs;
 
@@ -20,6 +21,8 @@ pub struct Architecture {
     pub gguf_name: &'static str,
     /// Entries of `architectures` in `config.json` that mean this one.
     pub classes: &'static [&'static str],
+    /// Whether its class only stands in descriptions that the reader of another format makes, so that nobody is told to write it.
+    pub is_internal: bool,
     /// Where each number of the description stands.
     pub fields: &'static [FieldRule],
     /// Keys of `config.json` that decide whether some tensors are there.
@@ -34,6 +37,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// What a layer is made of.
     pub parts: Parts,
+    /// What other programs do not take from a GGUF file of this name.
+    pub gaps: &'static [Gap],
 }
 
 /// Where one number stands in `config.json`, and what it is when it does not.
@@ -221,9 +226,10 @@ impl Architecture {
         ARCHITECTURES.iter().copied().find(|architecture| architecture.classes.contains(&class))
     }
 
-    /// The class names that are known, for messages.
+    /// The class names that a `config.json` may have, for messages.
     pub fn classes() -> String {
-        let all: Vec<&str> = ARCHITECTURES.iter().flat_map(|architecture| architecture.classes).copied().collect();
+        let offered = ARCHITECTURES.iter().filter(|architecture| !architecture.is_internal);
+        let all: Vec<&str> = offered.flat_map(|architecture| architecture.classes).copied().collect();
         all.join(", ")
     }
 
@@ -252,6 +258,8 @@ mod tests {
         classes.dedup();
         assert_eq!(classes.len(), count);
         assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3");
+        let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
+        assert_eq!(Architecture::classes(), offered);
     }
 
     #[test]

@@ -225,18 +225,16 @@ const SCALING_KEYS: &[(&str, &[&str])] = &[
 
 impl ScalingReader<'_> {
     fn read(&mut self, rope: &mut RopeDescription) {
-        let kind = ["type", "rope_type"].into_iter().find_map(|key| self.object.get(key));
-        let kind = match kind {
-            None | Some(Value::Null) => "default",
-            Some(kind) => kind.as_str().unwrap_or(""),
-        };
+        let mut kinds = ["type", "rope_type"].into_iter().filter_map(|key| self.object.get(key));
+        let kind = kinds.find(|kind| !kind.is_null());
+        let kind = kind.map_or("default", |kind| kind.as_str().unwrap_or(""));
         let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
             let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
             let (place, found) = (self.place, quote(kind));
             self.faults.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
             return;
         };
-        self.check_keys(keys);
+        self.check_keys(kind, keys);
         match kind {
             "linear" => rope.scaling = RopeScaling::Linear { factor: self.required("factor") as f32 },
             "llama3" => rope.llama3 = Some(self.llama3()),
@@ -245,11 +243,13 @@ impl ScalingReader<'_> {
         }
     }
 
-    fn check_keys(&mut self, keys: &[&str]) {
+    fn check_keys(&mut self, kind: &str, keys: &[&str]) {
         for (key, value) in self.object {
             let known = ["type", "rope_type", "rope_theta"].contains(&key.as_str()) || keys.contains(&key.as_str());
-            let whole = key == "partial_rotary_factor" && value.as_f64() == Some(1.0);
-            if !known && !whole && !value.is_null() {
+            // A factor of 1 says nothing where the kind has none.
+            let neutral = key == "partial_rotary_factor" || key == "factor" && kind == "default";
+            let says_nothing = value.is_null() || neutral && value.as_f64() == Some(1.0);
+            if !known && !says_nothing {
                 let place = self.place;
                 self.faults.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
             }

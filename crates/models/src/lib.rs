@@ -15,6 +15,7 @@ mod build;
 mod config;
 mod faults;
 mod field;
+mod gap;
 mod hyper;
 mod metadata;
 mod model;
@@ -35,6 +36,7 @@ pub use architecture::{
 pub use build::Batch;
 pub use faults::Faults;
 pub use field::Field;
+pub use gap::Gap;
 pub use hyper::{Conditions, Hyper, Window};
 pub use model::Model;
 pub use role::Role;

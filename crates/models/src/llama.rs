@@ -11,6 +11,7 @@ use trueup_graph::op::RopePairs;
 pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
+    is_internal: false,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),
@@ -38,6 +39,7 @@ pub static LLAMA: Architecture = Architecture {
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
     parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    gaps: &[],
 };
 
 /// The tensors of the class, also under other names of it.

@@ -10,6 +10,7 @@ use trueup_graph::op::RopePairs;
 pub static LLAMA2C: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["Llama2cForCausalLM"],
+    is_internal: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),
@@ -41,4 +42,5 @@ pub static LLAMA2C: Architecture = Architecture {
     ],
     ignorable: &[],
     parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    gaps: &[],
 };

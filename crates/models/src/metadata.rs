@@ -35,6 +35,7 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("embedding_scale", &[]),
     ("residual_scale", &[]),
     ("rope.scaling.yarn_ext_factor", &["1"]),
+    ("rope.scaling.yarn_attn_factor", &["1"]),
 ];
 
 impl Architecture {

@@ -2,6 +2,7 @@
 
 use crate::architecture::{Architecture, FeedForward, FieldRule, Missing, Norm, Parts, WindowRule};
 use crate::field::Field;
+use crate::gap::Gap;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, TENSORS, UNTIED_UNLESS_SAID};
 use trueup_graph::op::RopePairs;
 
@@ -9,6 +10,7 @@ use trueup_graph::op::RopePairs;
 pub static MISTRAL: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["MistralForCausalLM"],
+    is_internal: false,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),
@@ -27,4 +29,5 @@ pub static MISTRAL: Architecture = Architecture {
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
     parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    gaps: &[Gap::SlidingWindow],
 };

@@ -4,6 +4,7 @@ use crate::architecture::{
     Architecture, Condition, FeedForward, FieldRule, Missing, Norm, Parts, TensorRule, WindowRule,
 };
 use crate::field::Field;
+use crate::gap::Gap;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
 use crate::role::Role;
 use trueup_graph::op::RopePairs;
@@ -12,6 +13,7 @@ use trueup_graph::op::RopePairs;
 pub static QWEN2: Architecture = Architecture {
     gguf_name: "qwen2",
     classes: &["Qwen2ForCausalLM"],
+    is_internal: false,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),
@@ -47,6 +49,7 @@ pub static QWEN2: Architecture = Architecture {
     ],
     ignorable: INVERSE_FREQUENCIES,
     parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu },
+    gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };
 
 /// A window that must be switched on, and then holds from some layer on.

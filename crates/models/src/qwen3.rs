@@ -2,6 +2,7 @@
 
 use crate::architecture::{Architecture, FeedForward, FieldRule, Fixed, Missing, Norm, Parts, TensorRule};
 use crate::field::Field;
+use crate::gap::Gap;
 use crate::llama::{INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
 use crate::qwen2::UPPER_LAYERS;
 use crate::{Condition, Role};
@@ -11,6 +12,7 @@ use trueup_graph::op::RopePairs;
 pub static QWEN3: Architecture = Architecture {
     gguf_name: "qwen3",
     classes: &["Qwen3ForCausalLM"],
+    is_internal: false,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),
@@ -51,4 +53,5 @@ pub static QWEN3: Architecture = Architecture {
     ],
     ignorable: INVERSE_FREQUENCIES,
     parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu },
+    gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };

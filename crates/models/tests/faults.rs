@@ -56,6 +56,8 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
         (rope(json!({ "rope_type": "dynamic", "factor": 2.0 })), "found \"dynamic\""),
+        (rope(json!({ "type": null, "rope_type": "dynamic", "factor": 2.0 })), "found \"dynamic\""),
+        (rope(json!({ "type": null, "factor": 2.0 })), "found \"factor\""),
         (rope(json!({ "rope_type": "linear" })), "factor in rope_scaling: expected a number, found nothing"),
         (
             rope(json!({ "rope_type": "linear", "factor": "2" })),
@@ -80,6 +82,52 @@ fn descriptions_that_lie_are_refused() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_kind_of_scaling_is_found_under_either_name() {
+    use trueup_graph::op::RopeScaling;
+    let linear = RopeScaling::Linear { factor: 2.0 };
+    let cases = [
+        (json!({ "type": null, "rope_type": "linear", "factor": 2.0 }), linear),
+        (json!({ "type": "linear", "rope_type": null, "factor": 2.0 }), linear),
+        (json!({ "type": null, "rope_type": null }), RopeScaling::None),
+        (json!({ "rope_type": "default", "factor": 1.0 }), RopeScaling::None),
+    ];
+    for (scaling, expected) in cases {
+        let hyper = read(&config(json!({ "rope_scaling": scaling })));
+        assert_eq!(hyper.map(|hyper| hyper.rope().scaling), Ok(expected), "{scaling}");
+    }
+}
+
+#[test]
+fn what_other_programs_do_not_take_from_a_file_is_told() {
+    let llama3 = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32 });
+    let window = "attention.sliding_window is written";
+    let cases = [
+        ("LlamaForCausalLM", json!({ "rope_scaling": llama3, "sliding_window": 16 }), vec![]),
+        ("MistralForCausalLM", json!({ "rope_scaling": llama3 }), vec!["llama.", window]),
+        ("MistralForCausalLM", json!({ "sliding_window": null }), vec![]),
+        ("Qwen2ForCausalLM", json!({ "sliding_window": 16 }), vec![]),
+        (
+            "Qwen2ForCausalLM",
+            json!({ "sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1 }),
+            vec!["qwen2.", window],
+        ),
+        ("Qwen2ForCausalLM", json!({ "rope_scaling": llama3 }), vec!["rope_freqs.weight is written", "qwen2"]),
+        ("Qwen3ForCausalLM", json!({ "rope_scaling": llama3 }), vec!["rope_freqs.weight is written", "qwen3"]),
+        ("Qwen3ForCausalLM", json!({}), vec![]),
+    ];
+    for (class, more, parts) in cases {
+        let mut config = config(more.clone());
+        config.insert("architectures".to_owned(), json!([class]));
+        config.insert("head_dim".to_owned(), json!(16));
+        let hyper = read(&config).unwrap();
+        let notes = Architecture::from_class(class).unwrap().notes(&hyper);
+        assert_eq!(notes.len(), usize::from(!parts.is_empty()), "{class} {more}: {notes:?}");
+        assert!(parts.iter().all(|part| notes[0].contains(part)), "{class} {more}: {notes:?}");
+    }
 }
 
 #[test]
@@ -124,6 +172,8 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.rope.scaling.type", "longrope")), "found \"longrope\""),
         (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
         (|m, _| drop(m.insert("llama.expert_count", 8u32)), "llama.expert_count"),
+        (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 2.0f32)), "llama.rope.scaling.yarn_attn_factor"),
+        (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 0.5f64)), "llama.rope.scaling.yarn_attn_factor"),
         (
             |m, _| drop(m.insert("llama.vocab_size", 401u32)),
             "tensor token_embd.weight: expected shape [64, 401], found [64, 400]",
@@ -170,6 +220,8 @@ fn a_file_without_optional_keys_has_the_usual_values() {
     {
         assert!(metadata.remove(&format!("llama.{key}")).is_some(), "{key}");
     }
+    metadata.insert("llama.rope.scaling.yarn_ext_factor", 1.0f32);
+    metadata.insert("llama.rope.scaling.yarn_attn_factor", 1.0f32);
     let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
     assert_eq!((model.hyper().vocabulary(), model.hyper().head_size()), (400, 16));
     assert_eq!((model.hyper().rope().dimensions, model.hyper().rope().base), (16, 10_000.0));

@@ -1,4 +1,4 @@
-"""The wheel on the fixtures of the repository. What it is compared with was computed by transformers and the gguf package.
+"""The wheel on the fixtures of the repository, whose goldens were computed by transformers and its tokenizers.
 
 Run with the wheel installed: python -m unittest discover -s crates/python/tests
 """
@@ -141,7 +141,8 @@ class Numbers(Fixtures):
         config = json.loads((STORIES / "config.json").read_text(encoding="utf-8"))
         self.assertEqual(metadata["general.architecture"], "llama")
         self.assertEqual(metadata["llama.block_count"], config["num_hidden_layers"])
-        self.assertEqual(metadata["llama.attention.layer_norm_rms_epsilon"], float(numpy.float32(config["rms_norm_eps"])))
+        epsilon = float(numpy.float32(config["rms_norm_eps"]))
+        self.assertEqual(metadata["llama.attention.layer_norm_rms_epsilon"], epsilon)
         tokens = metadata["tokenizer.ggml.tokens"]
         self.assertEqual((type(tokens), len(tokens)), (list, config["vocab_size"]))
 
@@ -229,11 +230,14 @@ class Stub(unittest.TestCase):
 
     def test_functions_have_the_same_arguments(self):
         tree = ast.parse(STUB.read_text(encoding="utf-8"))
-        functions = {node.name: (getattr(trueup, node.name), node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+        functions = {}
+        for node in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+            functions[node.name] = (getattr(trueup, node.name), node)
         model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
         for node in model.body:
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                functions[f"Model.{node.name}"] = (trueup.Model if node.name == "__init__" else getattr(trueup.Model, node.name), node)
+                function = trueup.Model if node.name == "__new__" else getattr(trueup.Model, node.name)
+                functions[f"Model.{node.name}"] = (function, node)
         self.assertEqual(len(functions), 8)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()
@@ -241,13 +245,15 @@ class Stub(unittest.TestCase):
             arguments = [a.arg for a in node.args.args]
             required = [inspect.Parameter.empty] * (len(arguments) - len(node.args.defaults))
             defaults = required + [ast.literal_eval(default) for default in node.args.defaults]
-            stubbed = {a: default for a, default in zip(arguments, defaults) if a != "self"}
+            stubbed = {a: default for a, default in zip(arguments, defaults) if a not in ("self", "cls")}
             with self.subTest(function=name):
                 self.assertEqual(stubbed, actual)
 
     def test_nothing_is_missing(self):
         tree = ast.parse(STUB.read_text(encoding="utf-8"))
         stubbed = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        exported = next(node.value for node in tree.body if isinstance(node, ast.Assign))
+        self.assertEqual(set(ast.literal_eval(exported)), set(trueup.__all__))
         # The extension itself lies in the package as a module of the same name.
         self.assertEqual(stubbed, {name for name in vars(trueup) if not name.startswith("_")} - {"trueup"})
 

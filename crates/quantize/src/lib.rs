@@ -14,9 +14,13 @@ mod progress;
 mod recipe;
 mod report;
 mod stream;
+mod transcode;
+mod walk;
 
 pub use file_type::file_type;
 pub use progress::{NoProgress, Progress};
 pub use recipe::{Choice, Recipe, Rule, RuleError};
 pub use report::{Report, TensorReport};
 pub use stream::{Layout, Options, quantize};
+pub use transcode::{Transcoder, Unfit, decode_exact};
+pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, walk};

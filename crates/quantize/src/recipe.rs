@@ -8,9 +8,21 @@ use trueup_formats::TensorInfo;
 ///
 /// ```
 /// use trueup_blocks::DType;
+/// use trueup_formats::TensorInfo;
 /// use trueup_quantize::{Recipe, Rule};
 ///
-/// let recipe = Recipe::new(Some(DType::Q4_0)).rules(vec!["blk\\.0\\.=q8_0".parse::<Rule>().unwrap()]);
+/// let matrices_of_layer_0: Rule = "^blk\\.0\\.(attn|ffn)_[a-z]+\\.weight$=q8_0".parse()?;
+/// let recipe = Recipe::new(Some(DType::Q4_0)).rules(vec![matrices_of_layer_0]);
+/// let tensor = |name, shape: &[u64]| TensorInfo::new(name, shape, DType::F32);
+/// let tensors = [
+///     tensor("blk.0.attn_q.weight", &[64, 64])?,
+///     tensor("blk.0.attn_norm.weight", &[64])?,
+///     tensor("blk.1.attn_q.weight", &[64, 64])?,
+/// ];
+/// let types: Vec<DType> = recipe.choose(&tensors)?.iter().map(|choice| choice.dtype).collect();
+/// // The norm has one dimension: the pattern finds it too, but no rule quantizes it.
+/// assert_eq!(types, [DType::Q8_0, DType::F32, DType::Q4_0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Recipe {
@@ -20,7 +32,8 @@ pub struct Recipe {
     rules: Vec<Rule>,
 }
 
-/// `REGEX=TYPE`: tensors whose name the pattern finds get the type. The first rule that matches wins.
+/// `REGEX=TYPE`: tensors whose name the pattern finds get the type. The first rule that matches wins. Tensors of one dimension are never
+/// quantized, and those that are no numbers of a model never changed: a rule that asks for it leaves a note.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pattern: Regex,
@@ -80,7 +93,8 @@ impl Recipe {
         self
     }
 
-    /// A matrix whose rows the blocks do not divide is an error instead of f16.
+    /// A tensor that cannot get the type asked for is an error instead of a note: a matrix whose rows the blocks do not divide (else
+    /// f16), a tensor of one dimension under a rule with a quantized type (else f32).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Recipe {
         self.strict = strict;
@@ -99,8 +113,8 @@ impl Recipe {
         self.dtype
     }
 
-    /// One choice per tensor, in their order. Fails when a rule finds no tensor, or, when strict, on rows that blocks do not divide;
-    /// lists all faults.
+    /// One choice per tensor, in their order. Fails when a rule finds no tensor, or, when strict, on tensors that cannot get
+    /// their type; lists all faults.
     pub fn choose(&self, tensors: &[TensorInfo]) -> Result<Vec<Choice>, RuleError> {
         let idle = self.rules.iter().filter(|rule| !tensors.iter().any(|tensor| rule.pattern.is_match(&tensor.name)));
         let mut faults: Vec<String> =
@@ -114,30 +128,51 @@ impl Recipe {
     }
 
     fn choose_one(&self, tensor: &TensorInfo) -> Choice {
-        let dtype = self.wanted(tensor);
-        let columns = tensor.shape.first().copied().unwrap_or(1);
-        if dtype.row_bytes(columns).is_some() {
-            return Choice { dtype, note: String::new() };
+        let rule = self.rules.iter().find(|rule| rule.pattern.is_match(&tensor.name));
+        let plain = |dtype| Choice { dtype, note: String::new() };
+        match rule {
+            _ if !is_number(tensor) => {
+                let wanted = rule.map(|rule| rule.dtype).filter(|wanted| *wanted != tensor.dtype);
+                let note = wanted.map_or_else(String::new, |wanted| {
+                    format!("{} is not a type of weights: kept as it is instead of {wanted}", tensor.dtype)
+                });
+                Choice { dtype: tensor.dtype, note }
+            }
+            Some(Rule { dtype, .. }) if dtype.is_quantized() && !is_matrix(tensor) => {
+                Choice { dtype: DType::F32, note: format!("one dimension is not quantized to {dtype}: kept as f32") }
+            }
+            Some(rule) => whole_rows(tensor, rule.dtype),
+            None => match self.dtype {
+                None => plain(tensor.dtype),
+                Some(_) if !is_matrix(tensor) => plain(DType::F32),
+                Some(DType::Q4_0 | DType::Q4_1) if is_end(tensor) && !self.pure => whole_rows(tensor, DType::Q8_0),
+                Some(dtype) => whole_rows(tensor, dtype),
+            },
         }
-        let note = format!("rows of {columns} are not whole blocks of {} for {dtype}: kept as f16", dtype.block_len());
-        Choice { dtype: DType::F16, note }
     }
+}
 
-    fn wanted(&self, tensor: &TensorInfo) -> DType {
-        if let Some(rule) = self.rules.iter().find(|rule| rule.pattern.is_match(&tensor.name)) {
-            return rule.dtype;
-        }
-        let is_number = tensor.dtype.is_float() || tensor.dtype.is_quantized();
-        let is_matrix = tensor.shape.iter().filter(|size| **size != 1).count() > 1;
-        let is_end = ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str());
-        match self.dtype {
-            None => tensor.dtype,
-            Some(_) if !is_number => tensor.dtype,
-            Some(_) if !is_matrix => DType::F32,
-            Some(DType::Q4_0 | DType::Q4_1) if is_end && !self.pure => DType::Q8_0,
-            Some(dtype) => dtype,
-        }
+/// The type, or f16 where its blocks do not divide the rows.
+fn whole_rows(tensor: &TensorInfo, dtype: DType) -> Choice {
+    let columns = tensor.shape.first().copied().unwrap_or(1);
+    if dtype.row_bytes(columns).is_some() {
+        return Choice { dtype, note: String::new() };
     }
+    let note = format!("rows of {columns} are not whole blocks of {} for {dtype}: kept as f16", dtype.block_len());
+    Choice { dtype: DType::F16, note }
+}
+
+fn is_number(tensor: &TensorInfo) -> bool {
+    tensor.dtype.is_float() || tensor.dtype.is_quantized()
+}
+
+fn is_matrix(tensor: &TensorInfo) -> bool {
+    tensor.shape.iter().filter(|size| **size != 1).count() > 1
+}
+
+/// The embedding and the output head.
+fn is_end(tensor: &TensorInfo) -> bool {
+    ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str())
 }
 
 #[cfg(test)]
@@ -182,6 +217,26 @@ mod tests {
         assert_eq!(choice.dtype, DType::F16);
         assert_eq!(choice.note, "rows of 33 are not whole blocks of 32 for q8_0: kept as f16");
         assert!(Recipe::new(Some(DType::Q8_0)).strict(true).choose(&tensors).is_err());
+    }
+
+    #[test]
+    fn no_rule_quantizes_one_dimension_or_changes_integers() {
+        let mut tensors = [tensor("blk.0.m", &[64, 8]), tensor("blk.0.n", &[64]), tensor("blk.0.one", &[64, 1])];
+        let table = TensorInfo { dtype: DType::I32, ..tensor("blk.0.table", &[64, 8]) };
+        let with = |dtype: Option<DType>, rule: &str| Recipe::new(dtype).rules(vec![rule.parse().unwrap()]);
+        for dtype in [None, Some(DType::Q4_0)] {
+            tensors[1].dtype = DType::F16;
+            let all = [tensors.as_slice(), std::slice::from_ref(&table)].concat();
+            let recipe = with(dtype, "blk=q8_0");
+            assert_eq!(types(&recipe, &all), [DType::Q8_0, DType::F32, DType::F32, DType::I32]);
+            let notes: Vec<String> = recipe.choose(&all).unwrap().into_iter().map(|choice| choice.note).collect();
+            let one = "one dimension is not quantized to q8_0: kept as f32";
+            assert_eq!(notes, ["", one, one, "i32 is not a type of weights: kept as it is instead of q8_0"]);
+            let refused = recipe.strict(true).choose(&all).unwrap_err().0;
+            assert!(refused.contains(&format!("blk.0.n: {one}")) && refused.contains("blk.0.table: i32"), "{refused}");
+            // A plain type is what the rule says.
+            assert_eq!(types(&with(dtype, "blk=bf16"), &tensors), [DType::Bf16; 3]);
+        }
     }
 
     #[test]

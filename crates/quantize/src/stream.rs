@@ -4,22 +4,20 @@
 //! tensor  |  chunk 0  |  chunk 1  |  chunk 2 |     each: read -> f32 -> blocks -> measure -> written at its place
 //! ```
 //!
-//! Every thread holds one chunk. Where a chunk begins depends on the tensor alone, and the measures are added up in the order
-//! of chunks, so neither bytes nor report depend on the number of threads.
+//! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
 use crate::file_type::file_type;
 use crate::progress::Progress;
 use crate::recipe::{Choice, Recipe};
 use crate::report::{Report, TensorReport};
-use rayon::prelude::*;
+use crate::transcode::Transcoder;
+use crate::walk::{bytes_of, chunk_ranges, walk};
+use std::ops::Range;
 use std::path::Path;
-use trueup_blocks::{Codec, DType, DeviationSums, SplitScale, first_not_finite};
+use trueup_blocks::{DType, DeviationSums, SplitScale};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
-use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo};
+use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
-
-/// Elements of a chunk, about; rounded to whole rows, or to whole blocks of one very long row.
-const CHUNK_ELEMENTS: u64 = 1 << 20;
 
 /// How blocks are laid out in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,35 +94,30 @@ impl<'a> Target<'a> {
         let infos = match split {
             Some(split) => split_scale_tensors(&source.name, &source.shape, split),
             None => {
-                vec![TensorInfo { dtype: choice.dtype, bytes: bytes_of(&source.shape, choice.dtype), ..source.clone() }]
+                vec![TensorInfo {
+                    dtype: choice.dtype,
+                    bytes: bytes_of(source.shape.iter().product(), choice.dtype),
+                    ..source.clone()
+                }]
             }
         };
         Target { source, choice, split, infos }
     }
 
-    /// Whether bytes are copied as they are.
-    fn is_copy(&self) -> bool {
-        self.source.dtype == self.choice.dtype
+    fn transcoder(&self) -> Transcoder {
+        Transcoder::new(self.source.dtype, self.choice.dtype)
     }
 
-    /// First element and number of elements of each chunk.
-    fn chunks(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let total: u64 = self.source.shape.iter().product();
-        let row = self.source.shape[0].max(1);
-        // A multiple of every block length here, for rows longer than a chunk.
-        let step = if row > CHUNK_ELEMENTS { CHUNK_ELEMENTS } else { CHUNK_ELEMENTS / row * row };
-        (0..total.div_ceil(step)).map(move |chunk| (chunk * step, step.min(total - chunk * step)))
+    /// The elements of each chunk.
+    fn chunks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        chunk_ranges(self.source.shape.iter().product(), self.source.shape[0])
     }
-}
-
-/// Bytes of a tensor whose rows the blocks divide, as the recipe has made sure.
-fn bytes_of(shape: &[u64], dtype: DType) -> u64 {
-    dtype.row_bytes(shape[0]).unwrap_or(0) * shape[1..].iter().product::<u64>()
 }
 
 /// A tensor that must be decoded but cannot be is refused before anything is written; all are listed.
 fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> {
-    let unreadable = targets.iter().filter(|target| !target.is_copy() && target.source.dtype.codec().is_none());
+    let unreadable =
+        targets.iter().filter(|target| !target.transcoder().is_copy() && target.source.dtype.codec().is_none());
     let names: Vec<String> =
         unreadable.map(|target| format!("{} ({})", target.source.name, target.source.dtype)).collect();
     if names.is_empty() {
@@ -153,7 +146,7 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     if targets.iter().any(|target| target.choice.dtype == DType::Q8_1) {
         notes.push("q8_1 is read by trueup only: other GGUF programs do not load tensors of this type".to_owned());
     }
-    let again = |target: &&Target| target.source.dtype.is_quantized() && !target.is_copy();
+    let again = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
     let again = targets.iter().filter(again).count();
     if again > 0 {
         notes.push(format!("{again} tensors were quantized already and lose twice; start from the unquantized file"));
@@ -196,87 +189,57 @@ struct Stream<'a> {
     progress: &'a dyn Progress,
 }
 
-/// One chunk: which tensor, the number of its first output tensor, first element, elements.
+/// Consecutive elements of one tensor.
 struct Chunk {
+    /// The tensor's number.
     tensor: usize,
+    /// The number of its first output tensor.
     output: usize,
-    first: u64,
-    elements: u64,
+    elements: Range<u64>,
 }
 
 impl Stream<'_> {
     /// Does all chunks and returns what each tensor lost.
     fn run(&self, threads: Option<usize>) -> Result<Vec<DeviationSums>> {
-        let mut chunks = Vec::new();
-        let mut output = 0;
-        for (tensor, target) in self.targets.iter().enumerate() {
-            chunks.extend(target.chunks().map(|(first, elements)| Chunk { tensor, output, first, elements }));
-            output += target.infos.len();
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-        let pool =
-            pool.map_err(|error| Error::new(self.source.path(), format!("no threads could be started: {error}")))?;
-        // One chunk at a time and thread: rayon would otherwise hand out long runs of neighbours.
-        let losses: Vec<DeviationSums> =
-            pool.install(|| chunks.par_iter().with_max_len(1).map(|chunk| self.one(chunk)).collect::<Result<_>>())?;
+        let mut next_output = 0;
+        let chunks = self.targets.iter().enumerate().flat_map(|(tensor, target)| {
+            let output = next_output;
+            next_output += target.infos.len();
+            target.chunks().map(move |elements| Chunk { tensor, output, elements })
+        });
         let mut sums = vec![DeviationSums::default(); self.targets.len()];
-        for (chunk, loss) in chunks.iter().zip(&losses) {
-            sums[chunk.tensor].merge(loss);
-        }
+        let add = |chunk: &Chunk, loss: DeviationSums| sums[chunk.tensor].merge(&loss);
+        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), add)?;
         Ok(sums)
     }
 
     fn one(&self, chunk: &Chunk) -> Result<DeviationSums> {
         let target = &self.targets[chunk.tensor];
-        let mut bytes = vec![0; bytes_of(&[chunk.elements], target.source.dtype) as usize];
-        self.source.read(chunk.tensor, bytes_of(&[chunk.first], target.source.dtype), &mut bytes)?;
+        let (from, to) = (target.source.dtype, target.choice.dtype);
+        let (first, elements) = (chunk.elements.start, chunk.elements.end - chunk.elements.start);
+        let mut bytes = vec![0; bytes_of(elements, from) as usize];
+        self.source.read(chunk.tensor, bytes_of(first, from), &mut bytes)?;
         self.progress.advance(bytes.len() as u64);
-        let (blocks, loss) =
-            if target.is_copy() { (bytes, DeviationSums::default()) } else { self.encode(target, chunk, &bytes)? };
+        let mut loss = DeviationSums::default();
+        let measure = |weights: &[f32], decoded: &[f32]| loss.add(weights, decoded);
+        let blocks = target.transcoder().transcode(bytes, measure).map_err(|unfit| {
+            let element = first + unfit.place;
+            unfit.in_tensor(self.source.path(), &quote(&target.source.name), element)
+        })?;
         match target.split {
-            None => self.writer.write(chunk.output, bytes_of(&[chunk.first], target.choice.dtype), &blocks)?,
+            None => self.writer.write(chunk.output, bytes_of(first, to), &blocks)?,
             Some(split) => self.write_planes(split, chunk, &blocks)?,
         }
         Ok(loss)
     }
 
-    /// New blocks and what they lost.
-    fn encode(&self, target: &Target, chunk: &Chunk, bytes: &[u8]) -> Result<(Vec<u8>, DeviationSums)> {
-        let elements = chunk.elements as usize;
-        let mut weights = vec![0f32; elements];
-        (codec_of(target.source.dtype).decode)(bytes, &mut weights);
-        if let Some(place) = first_not_finite(&weights) {
-            let problem = format!("element {} is {}, not a finite number", chunk.first + place as u64, weights[place]);
-            let error = Error::new(self.source.path(), problem).at(format!("tensor {}", target.source.name));
-            return Err(error.help("the model is damaged: convert it again from its source"));
-        }
-        let codec = codec_of(target.choice.dtype);
-        let mut blocks = vec![0; bytes_of(&[chunk.elements], target.choice.dtype) as usize];
-        (codec.encode)(&weights, &mut blocks);
-        let mut decoded = vec![0f32; elements];
-        (codec.decode)(&blocks, &mut decoded);
-        let mut loss = DeviationSums::default();
-        loss.add(&weights, &decoded);
-        if loss.deviation().not_finite > 0 {
-            let problem = format!("a weight is too large for {}", target.choice.dtype);
-            let error = Error::new(self.source.path(), problem).at(format!("tensor {}", target.source.name));
-            return Err(error.help("keep it in bf16 or f32 with --rule"));
-        }
-        Ok((blocks, loss))
-    }
-
     fn write_planes(&self, split: SplitScale, chunk: &Chunk, blocks: &[u8]) -> Result<()> {
         let count = blocks.len() / split.dtype().block_bytes();
-        let first = chunk.first / split.dtype().block_len() as u64;
+        let first = chunk.elements.start / split.dtype().block_len() as u64;
         let mut values = vec![0; count * split.value_bytes()];
         let mut scales = vec![0; count * SplitScale::SCALE_BYTES];
         split.split(blocks, &mut values, &mut scales);
         self.writer.write(chunk.output, first * split.value_bytes() as u64, &values)?;
         self.writer.write(chunk.output + 1, first * SplitScale::SCALE_BYTES as u64, &scales)
     }
-}
-
-/// The codec of a type that was checked to have one.
-fn codec_of(dtype: DType) -> &'static Codec {
-    dtype.codec().unwrap_or_else(|| unreachable!("{dtype} was refused before"))
 }

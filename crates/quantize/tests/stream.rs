@@ -136,7 +136,7 @@ fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
     let cases = [
         (f32::NAN, DType::Q8_0, "tensor m: element 70 is NaN"),
         (f32::INFINITY, DType::F16, "tensor m: element 70 is inf"),
-        (1e6, DType::F16, "tensor m: a weight is too large for f16"),
+        (1e6, DType::F16, "tensor m: element 70 is 1000000, too large for f16"),
     ];
     let target = folder.path().join("out.gguf");
     fs::write(&target, "the old file").unwrap();

@@ -6,6 +6,7 @@ pub mod reference;
 use crate::error::Result;
 use crate::profile::Profile;
 use std::any::Any;
+use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
@@ -65,6 +66,46 @@ pub enum Usage {
     Input,
     /// Room for intermediate results; the type is `I8[bytes]`, and tensors lie in it at offsets that are multiples of [`ARENA_ALIGN_BYTES`].
     Arena,
+}
+
+impl Usage {
+    /// What to do where there is no memory for it.
+    fn remedy(self) -> &'static str {
+        match self {
+            Usage::Weight => "take a smaller model, or store this one in a type of fewer bits",
+            Usage::State => "make the context (-c) smaller, or take fewer sequences",
+            Usage::Input | Usage::Arena => "make the context (-c) smaller, or compute fewer tokens at once",
+        }
+    }
+}
+
+/// Most threads that a device of this machine's processor starts.
+pub const THREADS_MAX: usize = 1024;
+
+/// The threads that were asked for, or as many as the machine has; a problem where there would be none or too many.
+fn expect_threads(threads: Option<usize>) -> std::result::Result<usize, String> {
+    match threads {
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)),
+        Some(0) => Err("no threads to compute with; ask for at least 1".to_owned()),
+        Some(threads) if threads > THREADS_MAX => {
+            Err(format!("{threads} threads are more than the {THREADS_MAX} that it starts at most; ask for fewer"))
+        }
+        Some(threads) => Ok(threads),
+    }
+}
+
+/// So many zeros for a tensor; a problem where there is no memory for them.
+fn zeros<T: Copy>(zero: T, len: usize, ty: &TensorType, usage: Usage) -> std::result::Result<Vec<T>, String> {
+    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this question before. The
+    // answer is looked at, or the compiler would leave the question out.
+    let mut asked: Vec<T> = Vec::new();
+    let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(len));
+    drop(std::hint::black_box(asked));
+    answer.map_err(|_| {
+        let bytes = len as u128 * size_of::<T>() as u128;
+        format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy())
+    })?;
+    Ok(vec![zero; len])
 }
 
 /// Offsets in an arena are multiples of this.

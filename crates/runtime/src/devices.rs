@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// How a device is opened. Nothing here changes what `ref` computes; `isa` may change what `cpu` does within its declared precision.
+/// How a device is opened. Nothing here changes a bit of what `ref` and `cpu` compute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
-    /// Threads that compute; `None` takes as many as the machine has.
+    /// Threads that compute, at most [`THREADS_MAX`](crate::device::THREADS_MAX); `None` takes as many as the machine has.
     pub threads: Option<usize>,
     /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
     pub isa: Option<String>,

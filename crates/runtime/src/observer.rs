@@ -68,12 +68,6 @@ impl Seen<'_> {
         self.download(&self.step.output)
     }
 
-    /// How many positions of the KV cache a token of this batch sees at most: those of its sequence up to itself. Beyond them
-    /// `kv_scores` holds what earlier computations left in the cache.
-    pub fn valid_len(&self, token: usize) -> usize {
-        self.tokens[token].position + 1
-    }
-
     fn download(&self, tensor: &crate::device::Tensor) -> Result<HostTensor> {
         let mut bytes = vec![0; tensor.ty.bytes()];
         self.device.download(tensor, &mut bytes)?;

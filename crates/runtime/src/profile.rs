@@ -111,7 +111,8 @@ impl Profile {
 }
 
 impl fmt::Display for Profile {
-    /// One line for reports: `activations unchanged; sums f32 in 8 lanes; output f32`.
+    /// One line for reports: `activations unchanged; sums f32 in 8 lanes; output f32`, and behind it what differs from the usual: exact
+    /// products, codes rounded with halves to even, exact functions, angles in f64.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let activations = match self.activations {
             Activations::Unchanged => "unchanged",
@@ -120,6 +121,14 @@ impl fmt::Display for Profile {
             Activations::Q8 { scale_f16: true, .. } => "q8 per 32, f16 scale",
             Activations::Q8 { scale_f16: false, .. } => "q8 per 32, f32 scale",
         };
+        let rounding = match self.activations {
+            Activations::Q8 { rounding: Rounding::HalfAway, .. } => ", halves away from zero",
+            Activations::Q8 { rounding: Rounding::Truncate, .. } => ", rounded toward zero",
+            Activations::Q8 { rounding: Rounding::HalfEven, .. }
+            | Activations::Unchanged
+            | Activations::F16
+            | Activations::Bf16 => "",
+        };
         let sums = match self.accumulator {
             Accumulator::F64 => "f64",
             Accumulator::F32 => "f32",
@@ -127,10 +136,64 @@ impl fmt::Display for Profile {
             Accumulator::Int32ThenF32 => "i32 in blocks, then f32",
         };
         let lanes = if self.lanes > 1 { format!(" in {} lanes", self.lanes) } else { String::new() };
-        write!(f, "activations {activations}; sums {sums}{lanes}; output {}", self.output)
+        write!(f, "activations {activations}{rounding}; sums {sums}{lanes}; output {}", self.output)?;
+        match self.products {
+            Products::Exact => {}
+            Products::Rounded => write!(f, "; products rounded")?,
+        }
+        if self.function_ulp != 0.0 {
+            write!(f, "; functions within {} ulp", self.function_ulp)?;
+        }
+        match self.angles {
+            Angles::F64 => Ok(()),
+            Angles::Pow => write!(f, "; angles by pow in f32"),
+            Angles::Iterated => write!(f, "; angles iterated in f32"),
+        }
     }
 }
 
 fn dtype_name<S: serde::Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(dtype.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_the_usual_is_said() {
+        let usual = Profile { lanes: 8, ..Profile::F32 };
+        let q8 = |rounding| Activations::Q8 { rounding, scale_f16: false };
+        let cases = [
+            (usual, "activations unchanged; sums f32 in 8 lanes; output f32"),
+            (Profile::EXACT, "activations unchanged; sums f64; output f64"),
+            (
+                Profile { products: Products::Rounded, ..usual },
+                "activations unchanged; sums f32 in 8 lanes; output f32; products rounded",
+            ),
+            (
+                Profile { function_ulp: 1.1, angles: Angles::Pow, ..Profile::F32 },
+                "activations unchanged; sums f32; output f32; functions within 1.1 ulp; angles by pow in f32",
+            ),
+            (
+                Profile { angles: Angles::Iterated, ..Profile::F32 },
+                "activations unchanged; sums f32; output f32; angles iterated in f32",
+            ),
+            (
+                Profile { activations: q8(Rounding::HalfEven), accumulator: Accumulator::Int32ThenF32, ..Profile::F32 },
+                "activations q8 per 32, f32 scale; sums i32 in blocks, then f32; output f32",
+            ),
+            (
+                Profile { activations: q8(Rounding::HalfAway), ..Profile::F32 },
+                "activations q8 per 32, f32 scale, halves away from zero; sums f32; output f32",
+            ),
+            (
+                Profile { activations: q8(Rounding::Truncate), ..Profile::F32 },
+                "activations q8 per 32, f32 scale, rounded toward zero; sums f32; output f32",
+            ),
+        ];
+        for (profile, expected) in cases {
+            assert_eq!(profile.to_string(), expected);
+        }
+    }
 }

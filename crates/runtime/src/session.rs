@@ -63,19 +63,20 @@ impl Logits {
 }
 
 impl Session {
-    /// A session on a model. The weights are uploaded and memory is taken here, so what does not fit fails here.
+    /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they do not fit. Room for
+    /// intermediate results is taken for one token here, and more when a larger batch comes: [`Session::compute`] may fail for lack of it.
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
-        let tokens = vec![Vec::new(); sizes.sequences];
-        let mut session =
-            Session { weights, sizes, tokens, buffers: Buffers::default(), plans: Vec::new(), batches: 0 };
+        let (buffers, plans) = (Buffers::default(), Vec::new());
+        let mut session = Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0 };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
+        session.tokens = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
         Ok(session)
     }
 
     /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length` tokens. Nothing is
-    /// allocated or uploaded.
+    /// allocated or uploaded. Fails where the session has no room for such a batch.
     pub fn plan(
         weights: &Weights,
         options: &SessionOptions,
@@ -84,8 +85,8 @@ impl Session {
         length: usize,
     ) -> Result<Plan> {
         let sizes = Sizes::new(weights, options)?;
-        let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT).min(sizes.room);
-        sizes.plan(weights, (tokens, outputs, capacity))
+        sizes.expect_batch(tokens, outputs, length)?;
+        sizes.plan(weights, (tokens, outputs, length.max(1).next_multiple_of(CAPACITY_UNIT)))
     }
 
     /// The model.
@@ -140,6 +141,9 @@ impl Session {
     pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.check(entries)?;
         let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
+        let rows = entries.iter().filter(|entry| entry.wants_logits).count();
+        let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.vocabulary));
+        reserved.map_err(|_| Error::Request(format!("no memory for the logits of {rows} tokens; ask for fewer")))?;
         for chunk in entries.chunks(self.sizes.prompt_chunk) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
             logits.values.extend(self.compute_chunk(chunk, observer)?);
@@ -209,6 +213,7 @@ impl Session {
         }
         let plan = self.sizes.plan(&self.weights, key)?;
         if !self.buffers.hold(&plan) {
+            self.buffers.expect_room(&plan, &self.weights)?;
             self.plans.clear();
             self.buffers.grow(&plan, self.weights.devices())?;
         }

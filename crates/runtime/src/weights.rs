@@ -31,6 +31,12 @@ impl Weights {
         &self.devices
     }
 
+    /// Whether a weight is on a device already.
+    pub(crate) fn is_uploaded(&self, device: usize, name: &str) -> bool {
+        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        uploaded.contains_key(&(device, name.to_owned()))
+    }
+
     /// A weight on a device, uploaded when it is asked for the first time.
     pub fn tensor(&self, device: usize, name: &str, ty: &TensorType) -> Result<Tensor> {
         let key = (device, name.to_owned());

@@ -7,7 +7,8 @@
 //! Templates come with the model, so they are hostile until proven otherwise: they run without any input or output, with
 //! bounded steps, depth, text and output. What is refused is refused with a sentence.
 
-use crate::chat_guard::{self, Budget};
+use crate::chat_budget::{self, Budget};
+use crate::chat_guard;
 use crate::vocabulary::Vocabulary;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
@@ -18,9 +19,6 @@ use trueup_formats::{Error, Result, quote};
 
 /// Steps that one rendering may take.
 const FUEL: u64 = 500_000;
-/// Bytes and values that one rendering may build, and so many more for each byte of the conversation.
-const BUDGET: u64 = 1 << 20;
-const BUDGET_PER_BYTE: u64 = 64;
 /// Depth of loops, macros and blocks within each other.
 const DEPTH_MAX: usize = 128;
 /// Widest indentation of JSON, in spaces.
@@ -80,8 +78,7 @@ impl ChatTemplate {
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         let fail = |problem: JinjaError| Error::new(&self.path, one_sentence(&problem)).at(NAME);
         let bytes = messages.iter().map(|message| message.content.len().saturating_add(message.role.len()));
-        let bytes = u64::try_from(bytes.sum::<usize>()).unwrap_or(u64::MAX);
-        self.budget.fill(BUDGET.saturating_add(bytes.saturating_mul(BUDGET_PER_BYTE)));
+        self.budget.fill(u64::try_from(bytes.sum::<usize>()).unwrap_or(u64::MAX));
         let turns = messages
             .iter()
             .map(|turn| Value::from(BTreeMap::from([("role", turn.role.clone()), ("content", turn.content.clone())])));
@@ -111,8 +108,9 @@ fn environment(budget: &Budget) -> std::result::Result<Environment<'static>, Jin
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(DEPTH_MAX);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
-    chat_guard::install(&mut environment, budget);
+    // No `strftime_now`: today's date would give another text every day, and templates that ask whether it is defined have a
+    // date of their own for when it is not.
+    chat_budget::install(&mut environment, budget);
     let counted = budget.clone();
     environment.add_filter("tojson", move |value: Value, options: Kwargs| to_json(&counted, &value, &options));
     Ok(environment)
@@ -123,17 +121,12 @@ fn raise_exception(message: String) -> std::result::Result<Value, JinjaError> {
     Err(JinjaError::new(ErrorKind::InvalidOperation, format!("it refuses the conversation: {}", quote(&message))))
 }
 
-/// Templates that ask for today's date would give another text every day.
-fn strftime_now(_format: String) -> std::result::Result<Value, JinjaError> {
-    Err(JinjaError::new(ErrorKind::InvalidOperation, "it asks for the date, which is not given so that results repeat"))
-}
-
 /// JSON as Python's `json.dumps(ensure_ascii=False)` writes it: a space after commas and colons.
 fn to_json(budget: &Budget, value: &Value, options: &Kwargs) -> std::result::Result<String, JinjaError> {
     let indent: Option<usize> = options.get("indent").ok().flatten();
     let _: Option<bool> = options.get("ensure_ascii").ok().flatten();
     options.assert_all_used()?;
-    budget.count(value)?;
+    budget.build_whole(value)?;
     let mut out = String::new();
     write_json(value, indent.map(|width| width.min(INDENT_MAX)), 0, &mut out)?;
     Ok(out)
@@ -223,6 +216,39 @@ mod tests {
                 "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.role %}{% endfor %}{{ ns.t }}",
                 "userassistant",
             ),
+            ("{% if strftime_now is defined %}{{ strftime_now('%d') }}{% else %}26 Jul 2024{% endif %}", "26 Jul 2024"),
+            (
+                "{{ messages[0].content[1:][::-1] }}|{{ 'abc'[-1] }}|{{ [[1, 2], 3][0][1] }}|{{ messages[1]['role'] }}",
+                " iH|c|2|assistant",
+            ),
+            (
+                "{% for m in messages %}\n  {%- if m.role == 'assistant' %}{% generation %}\n{{ m.content }}{%- endgeneration -%} !{% endif %}{% endfor %}",
+                "Yes!",
+            ),
+            (
+                "{% set n = 3 %}{% for m in messages %}{{ loop.index * n + n * 2 }},{{ (2 * loop.index0) * n }};{% endfor %}",
+                "9,0;12,6;",
+            ),
+            (
+                "{{ 1.5 * 2 }}|{{ 7 / 2 * 2 }}|{{ 2 ** 3 }}|{{ ('ab' * 2) * 2 }}|{{ 2 * [1] }}",
+                "3.0|7.0|8|abababab|[1, 1]",
+            ),
+            (
+                "{% for (k, v) in {'a': 1}.items() %}{{ k ~ v }}{% endfor %}{% for k, v in {'b': 2}|items if v in [2] %}{{ k }}{% endfor %}",
+                "a1b",
+            ),
+            (
+                "{% macro f(a, b=[1, 2], c='x' ~ 'y') %}{{ a ~ b[1] ~ c }}{% endmacro %}{{ f(1) }}{% set a, b = 1, 2 %}{{ b }}",
+                "12xy2",
+            ),
+            (
+                "{% macro g(a) %}<{{ caller(a) }}>{% endmacro %}{% call(x) g('q' ~ 1) %}{{ x }}{% endcall %}{{ 'q' in 'aqb' and 'z' not in ['q'] }}",
+                "<q1>True",
+            ),
+            (
+                "{{ [3, 1, 2]|sort|reverse|join }}{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ range(3)|list }}",
+                "3211[0, 1, 2]",
+            ),
             ("{{ messages[1:]|length }}{{ (1, 2)|length }}{{ 1 + 2 }}{{ -1 }}", "123-1"),
         ];
         for (source, expected) in cases {
@@ -235,6 +261,7 @@ mod tests {
         let nested = format!("{{{{ {}x", "(".repeat(100_000));
         let deep_loops = format!("{}x{}", "{% for a in [1] %}".repeat(5000), "{% endfor %}".repeat(5000));
         let text = "y".repeat(5000);
+        let many_lists: String = (0..7000).map(|n| format!("{{% set a{n} = range(99999)|list %}}")).collect();
         let raw = format!("{{% set a %}}{{% for i in range(100000) %}}{text}{{% endfor %}}{{% endset %}}");
         let cases = [
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -254,6 +281,25 @@ mod tests {
             "{{ unclosed",
             "{% if %}",
             "{{ 'a'|indent(999999999) }}",
+            "{% for i in range(20000) %}{% set a = range(99999)|list|sort|reverse|list %}{% endfor %}",
+            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a == a[:] %}{% endif %}{% endfor %}",
+            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if 'x' in a %}{% endif %}{% endfor %}",
+            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a is eq a %}{% endif %}{% endfor %}",
+            "{% set a = ('x' * 1000) * 100 %}{% for i in range(99999) %}{% set b = a[1:] %}{% set c = a[-1] %}{% endfor %}",
+            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = ns.x, %}{% endfor %}",
+            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = 1, ns.x %}{% endfor %}",
+            "{% set ns = namespace(x='aaaaaaaa') %}{% macro f(a=ns.x ~ ns.x) %}{% set ns.x = a %}{% endmacro %}\
+             {% for i in range(60) %}{{ f() }}{% endfor %}",
+            "{% set n = 1000000 %}{{ n * 'x' }}",
+            "{{ 'x' * 1000 * 1000 }}",
+            "{{ 'x' * 1000 / 1 * 1000000000 }}",
+            "{{ 1000000000 / 1 * 'x' }}",
+            "{{ 'x' * 2 ** 30 }}",
+            "{{ 'x' * 3e9 }}",
+            "{{ 'x' * 1|default(9)|replace('1', '99999999')|int }}",
+            "{% set x = ['a'] * 1000 %}{% set y = x * 1000 %}{% set z = y * 1000 %}{{ z }}",
+            "{% generation x %}{% endgeneration %}",
+            &many_lists,
             &nested,
             &deep_loops,
             &raw,

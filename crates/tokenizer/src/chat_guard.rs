@@ -1,186 +1,40 @@
-//! Bounds on what a chat template can build, where the engine has none.
+//! Rewrites a chat template so that what the engine's operators build or walk through is counted.
 //!
 //! ```text
-//! {{ a ~ b + [c, d] }}  becomes  {{ a|__counted ~ b|__counted + [c|__counted, d|__counted] }}
+//! {{ a ~ b + [c, d] }}       {{ a|__counted ~ b|__counted + [c|__counted, d|__counted] }}
+//! {{ a == b, x in y }}       {{ a|__read == b|__counted, x in y|__read }}
+//! {{ a[1:] }}                {{ (a|__place)[1:] }}
+//! {{ 'ab' * 3 + n * m }}     {{ 'ab'|__times(3) * 3|__counted + n|__number * m|__number }}
+//! {% generation %}           {% with %}
 //! ```
 //!
 //! The engine counts steps; one step can still double a text. So every operand that an operator, a list or a call copies goes
-//! through a filter that counts its size against a budget: what was not counted is never larger than what was. Long literal text
-//! counts itself the same way. Filters and methods that grow text are replaced by counted ones, and `*` needs a small literal.
+//! through a filter that counts its size against a budget ([`crate::chat_budget`]): what was not counted is never larger than
+//! what was. Long literal text counts itself the same way. `*` is for numbers, or takes a small literal number as one side.
 
-use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter};
-use minijinja_contrib::pycompat::unknown_method_callback;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Values within values.
-const DEPTH_MAX: usize = 64;
-/// Largest literal factor of `*`.
+/// Largest literal factor of `*` on text and lists.
 const FACTOR_MAX: u64 = 1000;
 /// Literal text longer than this counts itself.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Functions of the engine that a conversation has no use for.
-const REMOVED_FILTERS: [&str; 5] = ["pprint", "format", "zip", "chain", "batch"];
-
-type Checked<T> = Result<T, Error>;
-
-/// Bytes and values that one rendering may still build.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Budget(Arc<AtomicU64>);
-
-impl Budget {
-    /// Fills it for one rendering.
-    pub(crate) fn fill(&self, size: u64) {
-        self.0.store(size, Ordering::Relaxed);
-    }
-
-    fn take(&self, size: usize) -> Checked<()> {
-        let size = u64::try_from(size).unwrap_or(u64::MAX);
-        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size));
-        left.map(|_| ()).map_err(|_| refuse("it builds too much text"))
-    }
-
-    /// Counts a value with everything inside it.
-    pub(crate) fn count(&self, value: &Value) -> Checked<()> {
-        let mut waiting = vec![(value.clone(), 0usize)];
-        while let Some((value, depth)) = waiting.pop() {
-            if depth > DEPTH_MAX {
-                return Err(refuse("it puts too many values within each other"));
-            }
-            self.take(value.as_str().map_or(1, str::len).max(1))?;
-            let map = value.kind() == ValueKind::Map;
-            let inner = match value.kind() {
-                ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.try_iter()?,
-                _ => continue,
-            };
-            for item in inner {
-                self.take(1)?;
-                if map {
-                    waiting.push((value.get_item(&item)?, depth.saturating_add(1)));
-                }
-                waiting.push((item, depth.saturating_add(1)));
-            }
-        }
-        Ok(())
-    }
-}
-
-pub(crate) fn refuse(problem: &str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem.to_owned())
-}
-
-/// Puts the counted filters, methods and output in place of the engine's.
-pub(crate) fn install(environment: &mut Environment<'static>, budget: &Budget) {
-    for name in REMOVED_FILTERS {
-        environment.remove_filter(name);
-    }
-    let counted = budget.clone();
-    environment.add_filter("__counted", move |value: Value| counted.count(&value).map(|()| value));
-    let counted = budget.clone();
-    environment.add_function("__text", move |bytes: usize| counted.take(bytes).map(|()| String::new()));
-    let counted = budget.clone();
-    environment.add_filter("replace", move |text: String, from: String, to: String| {
-        counted_replace(&counted, &text, &from, &to)
-    });
-    let counted = budget.clone();
-    environment.add_filter("join", move |list: Value, between: Option<String>| counted_join(&counted, &list, between));
-    let counted = budget.clone();
-    environment.add_filter("indent", move |text: String, width: usize, first: Option<bool>, blank: Option<bool>| {
-        counted_indent(&counted, &text, width, first.unwrap_or(false), blank.unwrap_or(false))
-    });
-    let counted = budget.clone();
-    environment.add_function("dict", move |values: minijinja::value::Kwargs| {
-        let value = Value::from(values);
-        counted.count(&value).map(|()| value)
-    });
-    let counted = budget.clone();
-    environment.set_unknown_method_callback(move |state: &mut State<'_, '_>, value, method, arguments: &[Value]| {
-        counted_method(&counted, state, value, method, arguments)
-    });
-    let counted = budget.clone();
-    environment.set_formatter(move |out, state, value| {
-        counted.count(value)?;
-        escape_formatter(out, state, value)
-    });
-}
-
-fn counted_replace(budget: &Budget, text: &str, from: &str, to: &str) -> Checked<String> {
-    budget.take(text.len())?;
-    budget.take(text.matches(from).count().saturating_mul(to.len()))?;
-    Ok(text.replace(from, to))
-}
-
-fn counted_join(budget: &Budget, list: &Value, between: Option<String>) -> Checked<String> {
-    budget.count(list)?;
-    let between = between.unwrap_or_default();
-    let mut joined = String::new();
-    for (place, item) in list.try_iter()?.enumerate() {
-        if place > 0 {
-            budget.take(between.len())?;
-            joined.push_str(&between);
-        }
-        match item.as_str() {
-            Some(text) => joined.push_str(text),
-            None => joined.push_str(&item.to_string()),
-        }
-    }
-    Ok(joined)
-}
-
-fn counted_indent(budget: &Budget, text: &str, width: usize, first: bool, blank: bool) -> Checked<String> {
-    let lines = text.split('\n').count();
-    budget.take(text.len())?;
-    budget.take(lines.saturating_mul(width))?;
-    let margin = " ".repeat(width);
-    let mut indented = String::new();
-    for (place, line) in text.split('\n').enumerate() {
-        if place > 0 {
-            indented.push('\n');
-        }
-        if (place > 0 || first) && (blank || !line.is_empty()) {
-            indented.push_str(&margin);
-        }
-        indented.push_str(line);
-    }
-    Ok(indented)
-}
-
-/// Python's methods on strings; those that grow text are counted.
-fn counted_method(
-    budget: &Budget,
-    state: &mut State<'_, '_>,
-    value: &Value,
-    method: &str,
-    arguments: &[Value],
-) -> Checked<Value> {
-    match (method, value.as_str(), arguments) {
-        ("join", Some(between), [list]) => counted_join(budget, list, Some(between.to_owned())).map(Value::from),
-        ("replace", Some(text), [from, to]) => match (from.as_str(), to.as_str()) {
-            (Some(from), Some(to)) => counted_replace(budget, text, from, to).map(Value::from),
-            _ => Err(refuse("replace needs two texts")),
-        },
-        ("format" | "ljust" | "rjust" | "center" | "zfill" | "expandtabs", Some(_), _) => {
-            Err(refuse(&format!("it calls {method}, which is not supported")))
-        }
-        _ => {
-            budget.count(value)?;
-            unknown_method_callback(state, value, method, Rest(arguments.to_vec()).as_slice())
-        }
-    }
-}
+/// Most bytes that may move while parentheses are put around operands.
+const MOVED_BYTES_MAX: usize = 16 << 20;
 
 /// Rewrites a template so that what it copies is counted. The error is one sentence.
 pub(crate) fn guard(source: &str) -> Result<String, String> {
     let mut guarded = String::with_capacity(source.len());
     let mut rest = source;
+    let mut moved = 0;
     while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
         let (text, tag) = rest.split_at(at);
         push_text(&mut guarded, text)?;
         rest = match tag.as_bytes().get(1) {
             Some(b'#') => tag.find("#}").and_then(|end| tag.get(end.saturating_add(2)..)).unwrap_or_default(),
-            Some(b'%') if is_raw(tag) => return Err("it uses raw blocks, which are not supported".to_owned()),
-            _ => Rewriter::new(tag).run(&mut guarded)?,
+            Some(b'%') if is_named(tag, "raw") => {
+                return Err("it uses raw blocks, which are not supported".to_owned());
+            }
+            Some(b'%') if is_named(tag, "generation") => replace_tag(tag, "generation", "with", &mut guarded)?,
+            Some(b'%') if is_named(tag, "endgeneration") => replace_tag(tag, "endgeneration", "endwith", &mut guarded)?,
+            _ => Rewriter::new(tag, &mut moved).run(&mut guarded)?,
         };
         if tag.as_bytes().get(1) == Some(&b'#') {
             let comment = tag.get(..tag.len().saturating_sub(rest.len())).unwrap_or_default();
@@ -191,9 +45,22 @@ pub(crate) fn guard(source: &str) -> Result<String, String> {
     Ok(guarded)
 }
 
-fn is_raw(tag: &str) -> bool {
-    let name = tag.trim_start_matches(['{', '%', '-', '+']).trim_start();
-    name.strip_prefix("raw").is_some_and(|after| after.starts_with([' ', '-', '+', '%']))
+/// Whether a tag begins with the word `name`.
+fn is_named(tag: &str, name: &str) -> bool {
+    let word = tag.trim_start_matches(['{', '%', '-', '+']).trim_start();
+    word.strip_prefix(name).is_some_and(|after| after.starts_with([' ', '\t', '\r', '\n', '-', '+', '%']))
+}
+
+/// Writes a tag that is one word with another word, and returns what stands after it. `generation` marks for training what
+/// the assistant said; when text is generated it is a block that only keeps its variables to itself.
+fn replace_tag<'s>(tag: &'s str, name: &str, by: &str, guarded: &mut String) -> Result<&'s str, String> {
+    let end = tag.find("%}").and_then(|end| end.checked_add(2)).unwrap_or(tag.len());
+    let (tag, rest) = tag.split_at_checked(end).unwrap_or((tag, ""));
+    if tag.trim_matches(['{', '%', '}', '-', '+']).trim() != name {
+        return Err(format!("its tag {name} holds more than that word"));
+    }
+    guarded.push_str(&tag.replacen(name, by, 1));
+    Ok(rest)
 }
 
 /// Copies literal text; long text gets a tag in its middle, between two characters that no trimming touches.
@@ -223,27 +90,79 @@ fn push_text(guarded: &mut String, text: &str) -> Result<(), String> {
 /// What stands open inside a tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
+    /// The tag itself.
+    Tag,
     /// A list, a dictionary, a call or a parenthesis: what stands in it is copied.
     Copies,
     /// An index.
     Index,
 }
 
+/// What the sides of `*` before the current operand are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Product {
+    /// There is no `*` before it.
+    None,
+    /// Numbers, checked when it runs.
+    Numbers,
+    /// One was a literal number, the other may be text.
+    Repeats,
+}
+
+/// Tags that give names to values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// `macro name(a, b=1)`: parameters, each up to its `=`.
+    Macro,
+    /// `call(a) name()`: parameters in the parenthesis after the word.
+    Call,
+    /// `for a, b in list`: up to the `in`.
+    For,
+}
+
+impl Names {
+    const ALL: [(&'static str, Names); 3] = [("macro", Names::Macro), ("call", Names::Call), ("for", Names::For)];
+}
+
+/// One level of brackets.
+struct Level {
+    open: Open,
+    /// Where the current operand begins in the rewritten template.
+    start: usize,
+    /// The filter that the current operand gets when it ends.
+    after: Option<String>,
+    product: Product,
+}
+
+impl Level {
+    fn new(open: Open, start: usize) -> Level {
+        Level { open, start, after: None, product: Product::None }
+    }
+}
+
 /// Rewrites one tag, token by token.
-struct Rewriter<'s> {
+struct Rewriter<'s, 'm> {
     rest: &'s str,
-    open: Vec<Open>,
+    level: Level,
+    outer: Vec<Level>,
     /// Whether the last token ends an operand.
     operand: bool,
-    after_dot: bool,
-    small_number: bool,
-    /// Names of parameters are no operands.
+    /// The last operator, for a moment after it only.
+    last: Option<char>,
+    /// The operand, when it is nothing but a small number.
+    factor: Option<u64>,
+    /// What the tag gives names to; while it does, names are no operands.
+    names: Option<Names>,
     declares: bool,
     expression: bool,
+    /// Whether what stands here is assigned, and whether it is a tuple without parentheses.
+    assigned: bool,
+    tuple: bool,
+    moved: &'m mut usize,
 }
 
 /// Words that are no operands.
-const KEYWORDS: [&str; 25] = [
+const KEYWORDS: [&str; 26] = [
     "and",
     "or",
     "not",
@@ -256,6 +175,7 @@ const KEYWORDS: [&str; 25] = [
     "set",
     "recursive",
     "with",
+    "endwith",
     "endset",
     "endfor",
     "endif",
@@ -271,19 +191,25 @@ const KEYWORDS: [&str; 25] = [
     "break",
 ];
 
-impl<'s> Rewriter<'s> {
-    fn new(tag: &'s str) -> Rewriter<'s> {
+impl<'s, 'm> Rewriter<'s, 'm> {
+    fn new(tag: &'s str, moved: &'m mut usize) -> Rewriter<'s, 'm> {
         let name = tag.trim_start_matches(['{', '%', '-', '+']).trim_start();
-        let declares = name.starts_with("macro") || name.starts_with("call");
         let expression = tag.starts_with("{{");
+        let names =
+            Names::ALL.into_iter().find(|(word, _)| !expression && name.starts_with(word)).map(|(_, names)| names);
         Rewriter {
             rest: tag,
-            open: Vec::new(),
+            level: Level::new(Open::Tag, 0),
+            outer: Vec::new(),
             operand: false,
-            after_dot: false,
-            small_number: false,
-            declares,
+            last: None,
+            factor: None,
+            names,
+            declares: names.is_some(),
             expression,
+            assigned: false,
+            tuple: false,
+            moved,
         }
     }
 
@@ -296,7 +222,11 @@ impl<'s> Rewriter<'s> {
         while let Some(c) = self.rest.chars().next() {
             let end = if self.expression { "}}" } else { "%}" };
             let closing = self.rest.strip_prefix(['-', '+']).unwrap_or(self.rest);
-            if self.open.is_empty() && closing.starts_with(end) {
+            if self.outer.is_empty() && closing.starts_with(end) {
+                self.finish_operand(guarded);
+                if self.tuple {
+                    self.count(guarded);
+                }
                 self.copy(self.rest.len().saturating_sub(closing.len()).saturating_add(2), guarded);
                 return Ok(self.rest);
             }
@@ -316,6 +246,13 @@ impl<'s> Rewriter<'s> {
         self.rest = rest;
     }
 
+    /// An operand begins here, unless it goes on after a dot or is the name of a filter.
+    fn begin_operand(&mut self, guarded: &str) {
+        if !matches!(self.last, Some('.' | '|')) {
+            self.level.start = guarded.len();
+        }
+    }
+
     fn string(&mut self, quote: char, guarded: &mut String) {
         let mut escaped = false;
         let mut bytes = self.rest.len();
@@ -326,22 +263,46 @@ impl<'s> Rewriter<'s> {
             }
             escaped = c == '\\' && !escaped;
         }
+        self.begin_operand(guarded);
         self.copy(bytes, guarded);
-        self.end_operand(false);
+        (self.operand, self.last, self.factor) = (true, None, None);
     }
 
     fn word(&mut self, guarded: &mut String) {
         let bytes = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
         let word = self.rest.get(..bytes).unwrap_or_default();
-        let number = word.parse::<u64>().ok();
-        let keyword = KEYWORDS.contains(&word) && !self.after_dot;
+        let after_dot = self.last == Some('.');
+        let keyword = KEYWORDS.contains(&word) && !after_dot;
+        if keyword {
+            self.finish_operand(guarded);
+            self.level.product = Product::None;
+        } else {
+            self.begin_operand(guarded);
+        }
         self.copy(bytes, guarded);
-        self.end_operand(number.is_some_and(|number| number <= FACTOR_MAX));
-        self.operand = !keyword;
+        if keyword && word == "in" {
+            if self.declares && self.outer.is_empty() {
+                self.declares = false;
+            } else {
+                self.level.after = Some("|__read ".to_owned());
+            }
+        }
+        if !keyword && self.names == Some(Names::Call) && self.outer.is_empty() {
+            self.declares = false;
+        }
+        // The last of `a / 3` is no factor of what comes after.
+        let alone = !matches!(self.last, Some('.' | '*' | '/' | '%' | '|'));
+        self.factor = word.parse().ok().filter(|number| alone && *number <= FACTOR_MAX);
+        (self.operand, self.last) = (!keyword, None);
     }
 
-    fn end_operand(&mut self, small_number: bool) {
-        (self.operand, self.after_dot, self.small_number) = (true, false, small_number);
+    /// The current operand is complete: it gets the filter that it was to get.
+    fn finish_operand(&mut self, guarded: &mut String) {
+        if self.operand
+            && let Some(filter) = self.level.after.take()
+        {
+            guarded.push_str(&filter);
+        }
     }
 
     fn count(&self, guarded: &mut String) {
@@ -352,37 +313,124 @@ impl<'s> Rewriter<'s> {
     }
 
     fn operator(&mut self, c: char, guarded: &mut String) -> Result<(), String> {
-        let copies = self.open.last() == Some(&Open::Copies);
-        let mut operand = false;
+        match c {
+            '(' | '[' | '{' => return self.open(c, guarded),
+            ')' | ']' | '}' => {
+                self.close(c, guarded);
+                return Ok(());
+            }
+            '.' | '|' => {
+                self.copy(1, guarded);
+                (self.operand, self.last, self.factor) = (false, Some(c), None);
+                return Ok(());
+            }
+            _ => self.finish_operand(guarded),
+        }
+        let twice = self.rest.get(1..).is_some_and(|rest| rest.starts_with(c));
+        let compares = self.rest.get(1..).is_some_and(|rest| rest.starts_with('='));
+        let mut bytes = c.len_utf8();
         match c {
             '~' | '+' => self.count(guarded),
-            ',' if copies => self.count(guarded),
-            '*' => self.check_factor()?,
-            '[' => self.open.push(if self.operand { Open::Index } else { Open::Copies }),
-            '(' | '{' => self.open.push(Open::Copies),
-            ']' | ')' | '}' => {
-                if copies {
-                    self.count(guarded);
-                }
-                self.open.pop();
-                operand = true;
+            ',' if self.level.open == Open::Copies => {
+                self.count(guarded);
+                self.declares |= self.names == Some(Names::Macro) && self.outer.len() == 1;
             }
+            ',' if self.level.open == Open::Tag && self.assigned => {
+                self.tuple = true;
+                self.count(guarded);
+            }
+            '=' | '!' | '<' | '>' if compares || matches!(c, '<' | '>') => {
+                if self.operand && !self.declares {
+                    guarded.push_str("|__read ");
+                }
+                bytes = if compares { 2 } else { 1 };
+            }
+            '=' if self.outer.is_empty() => self.assigned = true,
+            '=' if self.names == Some(Names::Macro) => self.declares = false,
+            '*' if twice && self.operand => bytes = 2,
+            '*' => self.multiply(guarded)?,
             _ => {}
         }
-        self.copy(c.len_utf8(), guarded);
-        self.end_operand(false);
-        (self.operand, self.after_dot) = (operand, c == '.');
+        if c != '*' {
+            self.level.product = Product::None;
+        }
+        self.copy(bytes, guarded);
+        (self.operand, self.last, self.factor) = (false, Some(c), None);
         Ok(())
     }
 
-    /// `*` copies as often as its factor says: one side must be a small literal number.
-    fn check_factor(&self) -> Result<(), String> {
-        let after = self.rest.get(1..).unwrap_or_default().trim_start();
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        let right = after.get(..digits).and_then(|digits| digits.parse::<u64>().ok());
-        if self.small_number || right.is_some_and(|factor| factor <= FACTOR_MAX) {
-            return Ok(());
+    fn open(&mut self, c: char, guarded: &mut String) -> Result<(), String> {
+        let index = c == '[' && self.operand;
+        if !self.operand {
+            self.begin_operand(guarded);
         }
-        Err(format!("it multiplies by something other than a literal number up to {FACTOR_MAX}, which is refused"))
+        let after = self.rest.get(1..).unwrap_or_default();
+        if index && !after.starts_with(['\'', '"']) && !self.declares {
+            *self.moved = self.moved.saturating_add(guarded.len().saturating_sub(self.level.start));
+            if *self.moved > MOVED_BYTES_MAX {
+                return Err("it puts too many indices into one tag".to_owned());
+            }
+            guarded.insert(self.level.start, '(');
+            guarded.push_str("|__place)");
+        }
+        self.copy(1, guarded);
+        let inner = Level::new(if index { Open::Index } else { Open::Copies }, guarded.len());
+        self.outer.push(std::mem::replace(&mut self.level, inner));
+        (self.operand, self.last, self.factor) = (false, Some(c), None);
+        Ok(())
     }
+
+    fn close(&mut self, c: char, guarded: &mut String) {
+        self.finish_operand(guarded);
+        if self.level.open == Open::Copies {
+            self.count(guarded);
+        }
+        self.copy(c.len_utf8(), guarded);
+        if let Some(outer) = self.outer.pop() {
+            self.level = outer;
+        }
+        self.declares &= self.names != Some(Names::Call) || !self.outer.is_empty();
+        (self.operand, self.last, self.factor) = (true, None, None);
+    }
+
+    /// `*` copies text as often as its factor says: one side is a small literal number, or both are numbers.
+    fn multiply(&mut self, guarded: &mut String) -> Result<(), String> {
+        if !self.operand {
+            return Err("it unpacks a list into arguments, which is not supported".to_owned());
+        }
+        let literal = |factor: u64| format!("|__times({factor}) ");
+        let right = literal_factor(self.rest.get(1..).unwrap_or_default());
+        let (left, after, product) = match (self.level.product, self.factor, right) {
+            (Product::Repeats, _, _) => {
+                return Err("it multiplies a product again, which needs parentheses around the product".to_owned());
+            }
+            (Product::None, Some(factor), _) => (None, Some(literal(factor)), Product::Repeats),
+            (Product::None, None, Some(factor)) => (Some(literal(factor)), None, Product::Repeats),
+            (Product::None, None, None) | (Product::Numbers, _, _) => {
+                let number = || Some("|__number ".to_owned());
+                (number(), number(), Product::Numbers)
+            }
+        };
+        guarded.push_str(&left.unwrap_or_default());
+        (self.level.after, self.level.product) = (after, product);
+        Ok(())
+    }
+}
+
+/// The small number that `text` begins with, when it is a whole operand.
+fn literal_factor(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, after) = text.split_at_checked(digits)?;
+    let number = number.parse().ok().filter(|number| *number <= FACTOR_MAX)?;
+    let spaced = after.trim_start();
+    let word = spaced.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+    let ends = match spaced.chars().next() {
+        None => true,
+        Some('.' | '|' | '(' | '[') => false,
+        Some('*') => !spaced.starts_with("**"),
+        Some(_) if word.is_empty() => true,
+        Some(_) => spaced.len() < after.len() && ["if", "else", "and", "or"].contains(&word),
+    };
+    ends.then_some(number)
 }

@@ -17,9 +17,10 @@
 //! Key names: the GGUF specification and the `gguf` Python package (which writes `seperator`).
 
 use crate::decoder::Decoder;
+use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Known};
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
-use crate::special_tokens::{END_OF_MESSAGE, END_OF_TURN};
+use crate::special_tokens::{END_OF_MESSAGE, END_OF_TEXT, END_OF_TURN};
 use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,7 @@ const MERGES: &str = "tokenizer.ggml.merges";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
 const OWN_NORMALIZER: &str = "trueup.tokenizer.normalizer";
@@ -82,7 +84,7 @@ const ROLES: [Role; 8] = [
     ("tokenizer.ggml.eot_token_id", |special| &mut special.end_of_turn),
     ("tokenizer.ggml.eom_token_id", |special| &mut special.end_of_message),
     ("tokenizer.ggml.unknown_token_id", |special| &mut special.unknown),
-    ("tokenizer.ggml.padding_token_id", |special| &mut special.padding),
+    (PADDING, |special| &mut special.padding),
     ("tokenizer.ggml.seperator_token_id", |special| &mut special.separator),
     ("tokenizer.ggml.mask_token_id", |special| &mut special.mask),
 ];
@@ -92,7 +94,7 @@ impl Vocabulary {
     pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         write_common(self.parts(), self.is_byte_level(), metadata, &mut notes);
-        let plain = read_plain(metadata, self.path())?;
+        let plain = read_plain(metadata, self.path(), &mut Vec::new())?;
         write_differences(self.parts(), &plain, metadata, &mut notes)?;
         Ok(notes)
     }
@@ -100,9 +102,10 @@ impl Vocabulary {
     /// Reads the vocabulary of a GGUF file at `path`. Fails when keys are missing, of another type or contradict each other, and
     /// when the family is not supported.
     pub fn from_metadata(metadata: &Metadata, path: &Path) -> Result<Vocabulary> {
-        let mut parts = read_plain(metadata, path)?;
+        let mut notes = Vec::new();
+        let mut parts = read_plain(metadata, path, &mut notes)?;
         read_own(&mut parts, metadata, path)?;
-        Vocabulary::new(parts, path)
+        Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
 }
 
@@ -158,8 +161,10 @@ fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'stati
 /// Whether a text at the very start gets a space, by any of the ways that files have for it.
 fn puts_space_in_front(parts: &Parts) -> bool {
     use crate::normalizer::{compile, normalize};
-    let normalized = compile(parts.normalizer.as_ref()).and_then(|steps| normalize(&steps, "x")).unwrap_or_default();
-    let words = crate::pre_tokenizer::compile(parts.pre_tokenizer.as_ref())
+    let mut budget = CompileBudget::default();
+    let steps = compile(parts.normalizer.as_ref(), &mut budget);
+    let normalized = steps.and_then(|steps| normalize(&steps, "x")).unwrap_or_default();
+    let words = crate::pre_tokenizer::compile(parts.pre_tokenizer.as_ref(), &mut budget)
         .and_then(|steps| crate::pre_tokenizer::words(&steps, &normalized, true));
     words.is_ok_and(|words| words.first().is_some_and(|word| word.starts_with('▁')))
 }
@@ -206,7 +211,7 @@ fn write_if(
 }
 
 /// What the keys say that every GGUF program knows.
-fn read_plain(metadata: &Metadata, path: &Path) -> Result<Parts> {
+fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Result<Parts> {
     let model = metadata.string(MODEL).map_err(|error| error.in_file(path))?;
     let tokens = read_tokens(metadata, path)?;
     let mut parts = match model {
@@ -218,17 +223,36 @@ fn read_plain(metadata: &Metadata, path: &Path) -> Result<Parts> {
             return Err(Error::new(path, problem).at(MODEL));
         }
     };
-    let unknown = parts.special.unknown;
-    for (key, slot) in ROLES {
-        *slot(&mut parts.special) = optional(metadata, key, path, Metadata::u64)?
-            .map(|id| u32::try_from(id).map_err(|_| Error::new(path, format!("id {id} is too large")).at(key)))
-            .transpose()?;
-    }
-    parts.special.unknown = parts.special.unknown.or(unknown);
+    read_roles(&mut parts, metadata, path, notes)?;
     read_around(&mut parts, model, metadata, path)?;
     find_ends(&mut parts);
     parts.chat_template = optional(metadata, CHAT_TEMPLATE, path, Metadata::string)?.map(str::to_owned);
     Ok(parts)
+}
+
+/// Tokens with a role. Nothing depends on padding, so an id of it that is no token is left out with a note.
+fn read_roles(parts: &mut Parts, metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Result<()> {
+    let count = parts.tokens.len();
+    let unknown = parts.special.unknown;
+    for (key, slot) in ROLES {
+        let Some(id) = optional(metadata, key, path, Metadata::u64)? else {
+            *slot(&mut parts.special) = None;
+            continue;
+        };
+        let inside = u32::try_from(id).ok().filter(|id| usize::try_from(*id).is_ok_and(|id| id < count));
+        let problem = format!("id {id} is outside the vocabulary of {count} tokens");
+        if inside.is_none() && key != PADDING {
+            return Err(Error::new(path, problem)
+                .at(key)
+                .help("take the file from its maker again, or correct the key"));
+        }
+        if inside.is_none() {
+            notes.push(format!("{key}: {problem}, so it is left out"));
+        }
+        *slot(&mut parts.special) = inside;
+    }
+    parts.special.unknown = parts.special.unknown.or(unknown);
+    Ok(())
 }
 
 /// A key that may be absent but not of another type.
@@ -339,7 +363,7 @@ fn find_ends(parts: &mut Parts) {
     let ends = [special.eos, special.end_of_turn, special.end_of_message];
     special.end_of_generation = ends.into_iter().flatten().collect();
     for (id, token) in (0u32..).zip(&parts.tokens).filter(|(_, token)| token.kind == TokenKind::Control) {
-        if END_OF_TURN.contains(&token.text.as_str()) || END_OF_MESSAGE.contains(&token.text.as_str()) {
+        if END_OF_TURN.iter().chain(&END_OF_TEXT).chain(&END_OF_MESSAGE).any(|name| *name == token.text) {
             special.end_of_generation.push(id);
         }
     }

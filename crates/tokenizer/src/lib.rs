@@ -29,6 +29,7 @@
 mod added_tokens;
 mod byte_alphabet;
 mod chat;
+mod chat_budget;
 mod chat_guard;
 mod chat_source;
 mod decoder;

@@ -6,7 +6,11 @@
 use crate::vocabulary::{AddedToken, Merge, Token, TokenKind, byte_of};
 use std::collections::{HashMap, HashSet};
 
+/// Longest piece, in bytes, whose cuts are looked at; a longer one is in no known vocabulary, and the list is kept then.
+const PIECE_BYTES_MAX: usize = 256;
+
 /// Whether merging by the scores of `tokens` gives what the list gives. True only if
+/// - no piece is longer than [`PIECE_BYTES_MAX`];
 /// - all 256 byte tokens exist, so that nothing is unknown;
 /// - every character of every piece is a piece, so that no unknown character can merge;
 /// - the list holds every way to cut a piece into two pieces, and nothing else;
@@ -23,7 +27,8 @@ pub(crate) fn scores_say_the_same(tokens: &[Token], added: &[AddedToken], merges
         tokens.iter().filter(|token| token.kind == TokenKind::Byte).filter_map(|token| byte_of(&token.text)).collect();
     let ranks: HashMap<(u32, u32), usize> =
         merges.iter().enumerate().map(|(rank, merge)| ((merge.left, merge.right), rank)).collect();
-    bytes.len() == 256
+    pieces.keys().all(|piece| piece.len() <= PIECE_BYTES_MAX)
+        && bytes.len() == 256
         && ranks.len() == merges.len()
         && is_in_order(tokens, merges)
         && pieces.keys().flat_map(|piece| piece.chars()).all(|c| pieces.contains_key(&*c.encode_utf8(&mut [0; 4])))
@@ -67,4 +72,31 @@ fn has_every_cut(pieces: &HashMap<&str, u32>, ranks: &HashMap<(u32, u32), usize>
         }
     }
     seen == ranks.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn token(text: &str, kind: TokenKind) -> Token {
+        Token { text: text.to_owned(), score: 0.0, kind }
+    }
+
+    /// By the rule: scores say what the list says while every cut of every piece stands in the list, and no piece is longer than
+    /// is looked at.
+    #[test]
+    fn long_pieces_keep_their_list() {
+        let bytes = (0..=255u8).map(|byte| token(&crate::vocabulary::byte_text(byte), TokenKind::Byte));
+        for (length, expected) in [(2, true), (PIECE_BYTES_MAX.saturating_add(1), false), (600_000, false)] {
+            let mut tokens: Vec<Token> = bytes.clone().collect();
+            tokens.push(token("a", TokenKind::Normal));
+            tokens.push(token(&"a".repeat(length), TokenKind::Normal));
+            let merges = [Merge { left: 256, right: 256, result: 257 }];
+            let merges = if length == 2 { &merges[..] } else { &[] };
+            let start = Instant::now();
+            assert_eq!(scores_say_the_same(&tokens, &[], merges), expected, "{length}");
+            assert!(start.elapsed() < Duration::from_secs(2), "{length}");
+        }
+    }
 }

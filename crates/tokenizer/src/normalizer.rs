@@ -1,6 +1,6 @@
 //! What is done to text before it is cut: `normalizer` of `tokenizer.json`, run as it stands.
 
-use crate::pattern::{Pattern, Searcher};
+use crate::pattern::{CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -65,8 +65,8 @@ pub(crate) enum Step {
     StripAccents,
 }
 
-/// Flattens sequences and compiles patterns.
-pub(crate) fn compile(normalizer: Option<&Normalizer>) -> Result<Vec<Step>, String> {
+/// Flattens sequences and compiles patterns. Fails when there are too many of them.
+pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudget) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut waiting: Vec<&Normalizer> = normalizer.into_iter().collect();
     while let Some(next) = waiting.pop() {
@@ -78,7 +78,7 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>) -> Result<Vec<Step>, Stri
             Normalizer::NFKD => steps.push(Step::Nfkd),
             Normalizer::Lowercase => steps.push(Step::Lowercase),
             Normalizer::Replace { pattern, content } => {
-                steps.push(Step::Replace(Searcher::new(pattern)?, content.clone()));
+                steps.push(Step::Replace(Searcher::new(pattern, budget)?, content.clone()));
             }
             Normalizer::Prepend { prepend } => steps.push(Step::Prepend(prepend.clone())),
             Normalizer::Strip { strip_left, strip_right } => {
@@ -86,12 +86,18 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>) -> Result<Vec<Step>, Stri
             }
             Normalizer::StripAccents => steps.push(Step::StripAccents),
         }
+        refuse_steps(steps.len())?;
     }
     Ok(steps)
 }
 
-/// Runs the steps in order.
+/// Runs the steps in order. Fails when the text grows beyond what any language needs.
 pub(crate) fn normalize(steps: &[Step], text: &str) -> Result<String, String> {
+    normalize_within(steps, text, output_bytes_max(text.len()))
+}
+
+/// Runs the steps in order; the text never grows beyond `bytes_max`.
+pub(crate) fn normalize_within(steps: &[Step], text: &str, bytes_max: usize) -> Result<String, String> {
     let mut text = text.to_owned();
     for step in steps {
         text = match step {
@@ -100,23 +106,25 @@ pub(crate) fn normalize(steps: &[Step], text: &str) -> Result<String, String> {
             Step::Nfkc => text.nfkc().collect(),
             Step::Nfkd => text.nfkd().collect(),
             Step::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
-            Step::Replace(searcher, content) => replace(searcher, &text, content)?,
-            Step::Prepend(prefix) if !text.is_empty() => format!("{prefix}{text}"),
+            Step::Replace(searcher, content) => replace(searcher, &text, content, bytes_max)?,
+            Step::Prepend(prefix) if !text.is_empty() => {
+                refuse_growth(prefix.len().saturating_add(text.len()), bytes_max)?;
+                format!("{prefix}{text}")
+            }
             Step::Prepend(_) => text,
             Step::Strip { left, right } => strip(&text, *left, *right).to_owned(),
             Step::StripAccents => text.chars().filter(|c| !is_combining_mark(*c)).collect(),
         };
+        refuse_growth(text.len(), bytes_max)?;
     }
     Ok(text)
 }
 
-fn replace(searcher: &Searcher, text: &str, content: &str) -> Result<String, String> {
-    if let Searcher::Text(needle) = searcher {
-        return Ok(text.replace(needle.as_str(), content));
-    }
+fn replace(searcher: &Searcher, text: &str, content: &str, bytes_max: usize) -> Result<String, String> {
     let mut replaced = String::with_capacity(text.len());
     let mut end = 0;
     for found in searcher.matches(text)? {
+        refuse_growth(replaced.len().saturating_add(content.len()), bytes_max)?;
         replaced.push_str(text.get(end..found.start).unwrap_or_default());
         replaced.push_str(content);
         end = found.end;
@@ -136,7 +144,7 @@ mod tests {
 
     fn run(json: &str, text: &str) -> String {
         let normalizer: Normalizer = serde_json::from_str(json).unwrap();
-        normalize(&compile(Some(&normalizer)).unwrap(), text).unwrap()
+        normalize(&compile(Some(&normalizer), &mut CompileBudget::default()).unwrap(), text).unwrap()
     }
 
     /// Expected values from Unicode's normalization forms and the tokenizers library's documented normalizers.
@@ -157,6 +165,30 @@ mod tests {
         ];
         for (json, text, expected) in cases {
             assert_eq!(run(json, text), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn growth_and_steps_are_bounded() {
+        let replace = |pattern: &str, content: &str| Normalizer::Replace {
+            pattern: Pattern::String(pattern.to_owned()),
+            content: content.to_owned(),
+        };
+        let long = "x".repeat(2000);
+        let regex = Normalizer::Replace { pattern: Pattern::Regex("x".to_owned()), content: long.clone() };
+        let bombs = [
+            vec![replace("x", &long); 4],
+            vec![regex; 4],
+            vec![replace("x", "xx"); 60],
+            vec![Normalizer::Prepend { prepend: "x".repeat(40_000) }; 2],
+            vec![Normalizer::NFC; 65],
+        ];
+        for normalizers in bombs {
+            let shown = format!("{:.80}", format!("{normalizers:?}"));
+            let normalizer = Normalizer::Sequence { normalizers };
+            let steps = compile(Some(&normalizer), &mut CompileBudget::default());
+            let error = steps.and_then(|steps| normalize(&steps, "x")).err();
+            assert!(error.is_some_and(|error| error.contains("more than")), "{shown}");
         }
     }
 }

@@ -16,8 +16,15 @@ use std::ops::Range;
 const PATTERN_BYTES_MAX: usize = 64 * 1024;
 /// Most steps back that one search may take; real patterns need a handful.
 const BACKTRACK_MAX: usize = 1_000_000;
-/// Largest compiled pattern, in bytes.
-const COMPILED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Largest compiled part of a pattern, in bytes, tried in this order.
+const PART_BYTES: [usize; 4] = [128 << 10, 512 << 10, 2 << 20, 8 << 20];
+/// All compiled patterns of a tokenizer together, in bytes.
+const COMPILED_BYTES_MAX: usize = 128 << 20;
+/// Most steps of a normalizer or of a pre-tokenizer; known ones have up to ten.
+pub(crate) const STEPS_MAX: usize = 64;
+/// How much longer than its input a text may become, in bytes.
+const GROWTH_MAX: usize = 64;
+const GROWTH_BYTES: usize = 64 << 10;
 /// Most instructions of a compiled pattern with look-around.
 const INSTRUCTIONS_MAX: usize = 1_000_000;
 
@@ -52,9 +59,40 @@ pub(crate) enum Searcher {
     Regex(Box<Regex>),
 }
 
+/// Bytes that the patterns of one tokenizer may still take when they are compiled.
+#[derive(Debug)]
+pub(crate) struct CompileBudget(usize);
+
+impl Default for CompileBudget {
+    fn default() -> CompileBudget {
+        CompileBudget(COMPILED_BYTES_MAX)
+    }
+}
+
+/// The most bytes that a text of `input_bytes` may become on its way through all steps.
+pub(crate) fn output_bytes_max(input_bytes: usize) -> usize {
+    input_bytes.saturating_mul(GROWTH_MAX).saturating_add(GROWTH_BYTES)
+}
+
+/// Refuses a text that has grown beyond `bytes_max`.
+pub(crate) fn refuse_growth(bytes: usize, bytes_max: usize) -> Result<(), String> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(format!("it makes more than {bytes_max} bytes of a text, which is {GROWTH_MAX} times the text and more"))
+}
+
+/// Refuses more than [`STEPS_MAX`] steps.
+pub(crate) fn refuse_steps(steps: usize) -> Result<(), String> {
+    if steps <= STEPS_MAX {
+        return Ok(());
+    }
+    Err(format!("it has more than {STEPS_MAX} steps, at most {STEPS_MAX} are read"))
+}
+
 impl Searcher {
-    /// Compiles a pattern; the error is one sentence without a place.
-    pub(crate) fn new(pattern: &Pattern) -> Result<Searcher, String> {
+    /// Compiles a pattern within what is left of `budget`; the error is one sentence without a place.
+    pub(crate) fn new(pattern: &Pattern, budget: &mut CompileBudget) -> Result<Searcher, String> {
         let source = match pattern {
             Pattern::String(text) if text.is_empty() => return Err("a pattern is empty".to_owned()),
             Pattern::String(text) => return Ok(Searcher::Text(text.clone())),
@@ -63,16 +101,28 @@ impl Searcher {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has {} bytes, at most {PATTERN_BYTES_MAX} are read", source.len()));
         }
-        // Oniguruma's anchors are those of lines.
-        let regex = RegexBuilder::new(source)
-            .multi_line(true)
-            .oniguruma_mode(true)
-            .backtrack_limit(BACKTRACK_MAX)
-            .delegate_size_limit(COMPILED_BYTES_MAX)
-            .max_prog_size(INSTRUCTIONS_MAX)
-            .build()
-            .map_err(|error| format!("the pattern {} does not compile: {error}", trueup_formats::quote(source)))?;
-        Ok(Searcher::Regex(Box::new(regex)))
+        let parts = parts_max(source);
+        let mut problem = String::new();
+        for part_bytes in PART_BYTES {
+            let Some(left) = budget.0.checked_sub(parts.saturating_mul(part_bytes)) else {
+                return Err(format!(
+                    "the pattern {} and those before it compile to more than {COMPILED_BYTES_MAX} bytes",
+                    trueup_formats::quote(source)
+                ));
+            };
+            match build(source, part_bytes) {
+                Ok(regex) => {
+                    budget.0 = left;
+                    return Ok(Searcher::Regex(Box::new(regex)));
+                }
+                Err(error) => problem = error.to_string(),
+            }
+        }
+        Err(format!(
+            "the pattern {} does not compile: {}",
+            trueup_formats::quote(source),
+            trueup_formats::quote(&problem)
+        ))
     }
 
     /// All matches from left to right, without overlap.
@@ -107,6 +157,37 @@ impl Searcher {
         let pieces = merge_parts(parts, behavior);
         Ok(pieces.into_iter().filter_map(|range| text.get(range)).filter(|piece| !piece.is_empty()).collect())
     }
+}
+
+/// Compiles a pattern whose parts without look-around take at most `part_bytes` each.
+fn build(source: &str, part_bytes: usize) -> Result<Regex, Box<fancy_regex::Error>> {
+    // Oniguruma's anchors are those of lines.
+    RegexBuilder::new(source)
+        .multi_line(true)
+        .oniguruma_mode(true)
+        .backtrack_limit(BACKTRACK_MAX)
+        .delegate_size_limit(part_bytes)
+        .max_prog_size(INSTRUCTIONS_MAX)
+        .build()
+        .map_err(Box::new)
+}
+
+/// The most parts that a pattern falls into around look-around, references back and possessive repeats, counted generously.
+fn parts_max(source: &str) -> usize {
+    let mut parts: usize = 1;
+    let mut previous = ' ';
+    for c in source.chars() {
+        let around = match c {
+            '(' => 2,
+            '|' => 1,
+            '+' if matches!(previous, '+' | '*' | '?' | '}') => 2,
+            '0'..='9' | 'k' | 'g' | 'K' | 'G' if previous == '\\' => 2,
+            _ => 0,
+        };
+        parts = parts.saturating_add(around);
+        previous = c;
+    }
+    parts
 }
 
 /// Joins matches and the text between them as `behavior` says.
@@ -164,7 +245,7 @@ mod tests {
             (Behavior::Contiguous, &["the", "-", "final", "--", "countdown"]),
         ];
         for pattern in [Pattern::String("-".into()), Pattern::Regex("-".into())] {
-            let searcher = Searcher::new(&pattern).unwrap();
+            let searcher = Searcher::new(&pattern, &mut CompileBudget::default()).unwrap();
             for (behavior, expected) in cases {
                 assert_eq!(&searcher.split(text, *behavior, false).unwrap(), expected, "{behavior:?} {pattern:?}");
             }
@@ -176,15 +257,25 @@ mod tests {
         let deep = format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000));
         let huge = "a".repeat(PATTERN_BYTES_MAX + 1);
         for pattern in ["(", "[z-a]", "a{1000}{1000}{1000}", &deep, &huge] {
-            assert!(
-                Searcher::new(&Pattern::Regex(pattern.to_owned())).is_err(),
-                "{}",
-                &pattern[..pattern.len().min(40)]
-            );
+            let searcher = Searcher::new(&Pattern::Regex(pattern.to_owned()), &mut CompileBudget::default());
+            assert!(searcher.is_err(), "{}", &pattern[..pattern.len().min(40)]);
         }
-        assert!(Searcher::new(&Pattern::String(String::new())).is_err());
+        assert!(Searcher::new(&Pattern::String(String::new()), &mut CompileBudget::default()).is_err());
         // Every way to cut the a's is tried before this one fails.
-        let catastrophic = Searcher::new(&Pattern::Regex(r"^(?:(a+)(?=a|b))+\1\1\1c".into())).unwrap();
+        let catastrophic = Pattern::Regex(r"^(?:(a+)(?=a|b))+\1\1\1c".into());
+        let catastrophic = Searcher::new(&catastrophic, &mut CompileBudget::default()).unwrap();
         assert!(catastrophic.matches(&"a".repeat(200)).is_err());
+    }
+
+    #[test]
+    fn patterns_share_one_budget() {
+        let mut budget = CompileBudget::default();
+        let large = |n: usize| Pattern::Regex(format!(r"\p{{L}}{{60}}(?!{n})"));
+        let compiled = (0..1000).take_while(|n| Searcher::new(&large(*n), &mut budget).is_ok()).count();
+        assert!((1..64).contains(&compiled), "{compiled}");
+        let error = Searcher::new(&large(0), &mut budget).unwrap_err();
+        assert!(error.contains("compile to more than"), "{error}");
+        let alternatives = vec!["(?=a)a"; 2000].join("|");
+        assert!(Searcher::new(&Pattern::Regex(alternatives), &mut CompileBudget::default()).is_err());
     }
 }

@@ -7,7 +7,7 @@
 //! Every kind comes down to three steps: put something before a word, split by a pattern, write bytes as characters.
 
 use crate::byte_alphabet;
-use crate::pattern::{Behavior, Pattern, Searcher};
+use crate::pattern::{Behavior, CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
 use serde::{Deserialize, Serialize};
 
 /// The pattern that `ByteLevel` applies unless told otherwise (published GPT-2 encoder).
@@ -110,56 +110,63 @@ pub(crate) enum Step {
     Bytes,
 }
 
-/// Flattens sequences and compiles patterns.
-pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>) -> Result<Vec<Step>, String> {
+/// Flattens sequences and compiles patterns. Fails when there are too many of them.
+pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>, budget: &mut CompileBudget) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut waiting: Vec<&PreTokenizer> = pre_tokenizer.into_iter().collect();
     while let Some(next) = waiting.pop() {
         match next {
             PreTokenizer::Sequence { pretokenizers } => waiting.extend(pretokenizers.iter().rev()),
             PreTokenizer::Split { pattern, behavior, invert } => {
-                steps.push(Step::Split { searcher: Searcher::new(pattern)?, behavior: *behavior, invert: *invert });
+                steps.push(Step::Split {
+                    searcher: Searcher::new(pattern, budget)?,
+                    behavior: *behavior,
+                    invert: *invert,
+                });
             }
             PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
                 if *add_prefix_space {
                     steps.push(Step::PrefixSpace);
                 }
                 if *use_regex {
-                    steps.push(split(GPT2_PATTERN, Behavior::Isolated, false)?);
+                    steps.push(split(GPT2_PATTERN, Behavior::Isolated, false, budget)?);
                 }
                 steps.push(Step::Bytes);
             }
             PreTokenizer::Metaspace { replacement, prepend_scheme, split } => {
                 steps.push(Step::Mark { mark: *replacement, scheme: *prepend_scheme });
                 if *split {
-                    let searcher = Searcher::new(&Pattern::String(replacement.to_string()))?;
+                    let searcher = Searcher::new(&Pattern::String(replacement.to_string()), budget)?;
                     steps.push(Step::Split { searcher, behavior: Behavior::MergedWithNext, invert: false });
                 }
             }
             PreTokenizer::Digits { individual_digits } => {
                 let behavior = if *individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
-                steps.push(split(r"\p{N}", behavior, false)?);
+                steps.push(split(r"\p{N}", behavior, false, budget)?);
             }
             PreTokenizer::Punctuation { behavior } => {
-                steps.push(split(r"[\p{P}\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e]", *behavior, false)?);
+                steps.push(split(r"[\p{P}\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e]", *behavior, false, budget)?);
             }
-            PreTokenizer::Whitespace => steps.push(split(r"\w+|[^\w\s]+", Behavior::Removed, true)?),
-            PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false)?),
+            PreTokenizer::Whitespace => steps.push(split(r"\w+|[^\w\s]+", Behavior::Removed, true, budget)?),
+            PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false, budget)?),
             PreTokenizer::CharDelimiterSplit { delimiter } => {
-                let searcher = Searcher::new(&Pattern::String(delimiter.to_string()))?;
+                let searcher = Searcher::new(&Pattern::String(delimiter.to_string()), budget)?;
                 steps.push(Step::Split { searcher, behavior: Behavior::Removed, invert: false });
             }
         }
+        refuse_steps(steps.len())?;
     }
     Ok(steps)
 }
 
-fn split(pattern: &str, behavior: Behavior, invert: bool) -> Result<Step, String> {
-    Ok(Step::Split { searcher: Searcher::new(&Pattern::Regex(pattern.to_owned()))?, behavior, invert })
+fn split(pattern: &str, behavior: Behavior, invert: bool, budget: &mut CompileBudget) -> Result<Step, String> {
+    Ok(Step::Split { searcher: Searcher::new(&Pattern::Regex(pattern.to_owned()), budget)?, behavior, invert })
 }
 
-/// Cuts `text` into words; `at_start` says that it stands at the very start of the input.
+/// Cuts `text` into words; `at_start` says that it stands at the very start of the input. Fails when a
+/// pattern gives up or the words grow beyond what any language needs.
 pub(crate) fn words(steps: &[Step], text: &str, at_start: bool) -> Result<Vec<String>, String> {
+    let bytes_max = output_bytes_max(text.len());
     let mut words = vec![text.to_owned()];
     for step in steps {
         words = match step {
@@ -178,6 +185,7 @@ pub(crate) fn words(steps: &[Step], text: &str, at_start: bool) -> Result<Vec<St
                 .collect(),
             Step::Bytes => words.iter().map(|word| byte_alphabet::encode(word)).collect(),
         };
+        refuse_growth(words.iter().map(String::len).fold(0, usize::saturating_add), bytes_max)?;
     }
     words.retain(|word| !word.is_empty());
     Ok(words)
@@ -221,7 +229,7 @@ mod tests {
 
     fn run(json: &str, text: &str) -> Vec<String> {
         let pre_tokenizer: PreTokenizer = serde_json::from_str(json).unwrap();
-        words(&compile(Some(&pre_tokenizer)).unwrap(), text, true).unwrap()
+        words(&compile(Some(&pre_tokenizer), &mut CompileBudget::default()).unwrap(), text, true).unwrap()
     }
 
     /// Expected values from the documentation of the tokenizers library's pre-tokenizers.
@@ -255,5 +263,25 @@ mod tests {
     fn long_runs_of_space_are_cut() {
         let text = " ".repeat(200_000);
         assert_eq!(run(r#"{"type":"ByteLevel","add_prefix_space":false}"#, &text).len(), 1);
+    }
+
+    #[test]
+    fn steps_and_growth_are_bounded() {
+        let bytes = PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: false };
+        let patterns = (0..20_000).map(|n| PreTokenizer::Split {
+            pattern: Pattern::Regex(format!(r"\p{{L}}{{60}}(?!{n})")),
+            behavior: Behavior::Isolated,
+            invert: false,
+        });
+        for (pretokenizers, expected) in [
+            (vec![bytes; 60], "bytes of a text"),
+            (vec![PreTokenizer::Whitespace; 65], "more than 64 steps"),
+            (patterns.collect(), "compile to more than"),
+        ] {
+            let sequence = PreTokenizer::Sequence { pretokenizers };
+            let steps = compile(Some(&sequence), &mut CompileBudget::default());
+            let error = steps.and_then(|steps| words(&steps, "é", true)).unwrap_err();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::merge_order::scores_say_the_same;
 use crate::sentencepiece_model;
 use crate::special_tokens::{added_entry, added_on_top, assign};
 use crate::tokenizer_json;
-use crate::vocabulary::{Algorithm, Parts, TOKENS_MAX, TokenKind, Vocabulary, pad, padding_token};
+use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
@@ -36,11 +36,11 @@ impl Vocabulary {
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         let mut parts = if let Some(bytes) = &files.tokenizer_json {
-            let parts = tokenizer_json::read(bytes, path)?;
+            let parts = tokenizer_json::read(bytes, model.vocab_size, path)?;
             with_scores(parts, files.tokenizer_model.as_deref(), path, &mut notes)
         } else if let Some(bytes) = &files.tokenizer_model {
             let mut parts = sentencepiece_model::read(bytes, path)?;
-            put_on_top(&mut parts, files, path)?;
+            put_on_top(&mut parts, files, model.vocab_size, path)?;
             parts
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
@@ -51,7 +51,7 @@ impl Vocabulary {
             )
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
-        assign(&mut parts, files, model);
+        assign(&mut parts, files, model, path, &mut notes)?;
         parts.chat_template = chat_template(files);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
@@ -88,13 +88,15 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
 }
 
 /// Puts added tokens on top of a sentencepiece vocabulary.
-fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, path: &Path) -> Result<()> {
-    for added in added_on_top(files) {
+fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<()> {
+    let on_top = added_on_top(files);
+    let ids_max = ids_max(vocab_size, parts.tokens.len().saturating_add(on_top.len()));
+    for added in on_top {
         let place = || format!("added token {}", quote(&added.content));
         let index = usize::try_from(added.id).unwrap_or(usize::MAX);
-        if index >= TOKENS_MAX {
-            let problem = format!("id {}, at most {TOKENS_MAX} tokens are read", added.id);
-            return Err(Error::new(path, problem).at(place()));
+        if index >= ids_max {
+            let problem = format!("it has id {}, but there can be only {ids_max} ids", added.id);
+            return Err(Error::new(path, problem).at(place()).help("use the tokenizer that belongs to this model"));
         }
         while parts.tokens.len() <= index {
             parts.tokens.push(padding_token(parts.tokens.len()));

@@ -10,8 +10,12 @@ use crate::source::ModelTokens;
 use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
-use trueup_formats::TokenizerFiles;
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles};
 
+/// The files that hold ids of roles.
+const CONFIG: &str = "config.json";
+const GENERATION_CONFIG: &str = "generation_config.json";
 /// Tokenizer classes whose flags say what stands around a text, with the default of `add_bos_token`.
 const FLAGGED_CLASSES: [(&str, bool); 5] = [
     ("LlamaTokenizer", true),
@@ -22,13 +26,66 @@ const FLAGGED_CLASSES: [(&str, bool); 5] = [
 ];
 
 /// Texts of tokens that end a turn of a conversation, as models name them.
-pub(crate) const END_OF_TURN: [&str; 6] =
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"];
+pub(crate) const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
+/// Texts of tokens that end a text, not a turn, and generation with it.
+pub(crate) const END_OF_TEXT: [&str; 2] = ["<|endoftext|>", "<|end_of_text|>"];
 /// Texts of tokens that end a message before a tool is called.
 pub(crate) const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
 
-/// Fills in roles and what stands around a text.
-pub(crate) fn assign(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTokens) {
+/// An id that a small file gives to a role, with where it stands.
+#[derive(Clone, Copy)]
+struct Claim {
+    id: u32,
+    key: &'static str,
+    file: &'static str,
+}
+
+/// The ids that a vocabulary has, padding up to the model's size included.
+struct Ids<'p> {
+    count: usize,
+    path: &'p Path,
+}
+
+impl Ids<'_> {
+    fn has(&self, claim: Claim) -> bool {
+        usize::try_from(claim.id).is_ok_and(|id| id < self.count)
+    }
+
+    fn problem(&self, claim: Claim) -> String {
+        format!("{} is {}, which is outside the vocabulary of {} tokens", claim.key, claim.id, self.count)
+    }
+
+    /// An id that text is encoded or generated with: without it the model is another one.
+    fn required(&self, role: &str, claim: Option<Claim>) -> Result<Option<u32>> {
+        match claim {
+            Some(claim) if !self.has(claim) => {
+                let error = Error::new(self.path, self.problem(claim)).at(format!("{}, {role} token", claim.file));
+                Err(error.help("correct the key, or use the files that belong to this model"))
+            }
+            claim => Ok(claim.map(|claim| claim.id)),
+        }
+    }
+
+    /// An id that nothing depends on: left out with a note when there is no such token.
+    fn welcome(&self, claim: Claim, notes: &mut Vec<String>) -> Option<u32> {
+        if self.has(claim) {
+            return Some(claim.id);
+        }
+        notes.push(format!("{}: {}, so it is left out", claim.file, self.problem(claim)));
+        None
+    }
+}
+
+/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token; other ids without a token are
+/// left out with a note.
+pub(crate) fn assign(
+    parts: &mut Parts,
+    files: &TokenizerFiles,
+    model: &ModelTokens,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let inside = Ids { count: parts.tokens.len().max(model.vocab_size.unwrap_or_default()), path };
     let ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let named = |key: &str| {
@@ -37,24 +94,35 @@ pub(crate) fn assign(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTok
         };
         of(&files.tokenizer_config).or_else(|| of(&files.special_tokens_map))
     };
+    let claim = |key, file| move |id| Claim { id, key, file };
     let special = &mut parts.special;
-    special.bos = named("bos_token").or(model.bos_token_id).or(special.bos);
-    let generation_eos = eos_ids(files.generation_config.as_ref());
-    let first_eos = model.eos_token_ids.first().or(generation_eos.first()).copied();
-    special.eos = named("eos_token").or(first_eos).or(special.eos);
-    special.padding = named("pad_token").or(model.padding_token_id);
+    let bos = inside.required(
+        "bos",
+        model.bos_token_id.map(claim("bos_token_id", CONFIG)).filter(|_| named("bos_token").is_none()),
+    )?;
+    special.bos = named("bos_token").or(bos).or(special.bos);
+    let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", CONFIG));
+    let generation_ends =
+        eos_ids(files.generation_config.as_ref()).into_iter().map(claim("eos_token_id", GENERATION_CONFIG));
+    let claimed_ends: Vec<Claim> = model_ends.chain(generation_ends).collect();
+    let eos = inside.required("eos", claimed_ends.first().copied().filter(|_| named("eos_token").is_none()))?;
+    special.eos = named("eos_token").or(eos).or(special.eos);
+    let padding = model.padding_token_id.map(claim("pad_token_id", CONFIG)).filter(|_| named("pad_token").is_none());
+    special.padding = named("pad_token").or(padding.and_then(|padding| inside.welcome(padding, notes)));
     special.unknown = special.unknown.or_else(|| named("unk_token"));
     special.separator = named("sep_token");
     special.mask = named("mask_token");
-    special.end_of_generation.extend(generation_eos.iter().chain(&model.eos_token_ids));
+    special.end_of_generation.extend(claimed_ends.into_iter().filter_map(|end| inside.welcome(end, notes)));
     let eos = special.eos;
+    let eos_ends_turn = END_OF_TURN.iter().any(|name| eos.is_some() && ids.get(*name).copied() == eos);
     let ends = special.end_of_generation.clone();
     let named_end = |names: &[&str]| {
         names.iter().filter_map(|name| ids.get(*name).copied()).find(|id| ends.contains(id) && Some(*id) != eos)
     };
-    special.end_of_turn = special.end_of_turn.or_else(|| named_end(&END_OF_TURN));
+    special.end_of_turn = special.end_of_turn.or_else(|| named_end(&END_OF_TURN).filter(|_| !eos_ends_turn));
     special.end_of_message = named_end(&END_OF_MESSAGE);
     apply_flags(parts, files);
+    Ok(())
 }
 
 /// What stands around a text by the flags of the tokenizer's class; other classes leave it as the post-processor says.

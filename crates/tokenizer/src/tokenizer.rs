@@ -16,6 +16,7 @@ use crate::added_tokens::{AddedTokens, Part};
 use crate::decoder::DecodeStream;
 use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer;
+use crate::pattern::{CompileBudget, output_bytes_max};
 use crate::pre_tokenizer;
 use crate::vocabulary::{AddedToken, Algorithm, Token, TokenKind, Vocabulary, byte_of, byte_text};
 use std::collections::{HashMap, HashSet};
@@ -42,15 +43,20 @@ impl Tokenizer {
     /// Prepares a vocabulary. Fails when a pattern of its file does not compile.
     pub fn new(vocabulary: Vocabulary) -> Result<Tokenizer> {
         let fail = |place: &str, problem: String| Error::new(vocabulary.path(), problem).at(place);
-        let normalizer = normalizer::compile(vocabulary.normalizer()).map_err(|problem| fail("normalizer", problem))?;
-        let pre_tokenizer =
-            pre_tokenizer::compile(vocabulary.pre_tokenizer()).map_err(|problem| fail("pre_tokenizer", problem))?;
+        let mut budget = CompileBudget::default();
+        let normalizer =
+            normalizer::compile(vocabulary.normalizer(), &mut budget).map_err(|problem| fail("normalizer", problem))?;
+        let pre_tokenizer = pre_tokenizer::compile(vocabulary.pre_tokenizer(), &mut budget)
+            .map_err(|problem| fail("pre_tokenizer", problem))?;
+        let added_bytes = vocabulary.added().iter().map(|added| added.content.len()).fold(0, usize::saturating_add);
+        let mut bytes_left = output_bytes_max(added_bytes);
         let mut found_in_normalized = Vec::new();
         let mut found_in_raw = Vec::new();
         for added in vocabulary.added() {
             if added.normalized {
-                let content = normalizer::normalize(&normalizer, &added.content)
-                    .map_err(|problem| fail("added tokens", problem))?;
+                let content = normalizer::normalize_within(&normalizer, &added.content, bytes_left)
+                    .map_err(|problem| fail("normalizer of added tokens", problem))?;
+                bytes_left = bytes_left.saturating_sub(content.len());
                 found_in_normalized.push((content, added.clone()));
             } else {
                 found_in_raw.push((added.content.clone(), added.clone()));

@@ -11,7 +11,7 @@ use crate::decoder::{Decoder, DecoderJson};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{self, PreTokenizer};
 use crate::vocabulary::{
-    AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, byte_of, padding_token, resolve_merges,
+    AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token, resolve_merges,
 };
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
@@ -133,8 +133,8 @@ impl<'de> Deserialize<'de> for MergeJson {
     }
 }
 
-/// Reads the file; `path` is the model that errors name.
-pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
+/// Reads the file; `vocab_size` is the model's, which no id may reach, and `path` the model that errors name.
+pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Result<Parts> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
     let file: FileJson = serde_json::from_slice(bytes).map_err(|problem| {
         error("JSON", quote(&problem.to_string())).help("only tokenizers that merge (model type BPE) are supported")
@@ -146,7 +146,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
     };
     let byte_level = pre_tokenizer::is_byte_level(file.pre_tokenizer.as_ref());
     let (mut tokens, added) =
-        place_tokens(vocab, file.added_tokens).map_err(|problem| error("model.vocab", problem))?;
+        place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| error("model.vocab", problem))?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -199,7 +199,9 @@ fn refuse_other_models(model: &ModelJson) -> std::result::Result<(), String> {
 fn place_tokens(
     vocab: Vec<(String, u32)>,
     added: Vec<AddedToken>,
+    vocab_size: Option<usize>,
 ) -> std::result::Result<(Vec<Token>, Vec<AddedToken>), String> {
+    let ids_max = ids_max(vocab_size, vocab.len().saturating_add(added.len()));
     let mut texts: Vec<Option<String>> = Vec::new();
     let mut ids: HashMap<String, u32> = HashMap::with_capacity(vocab.len());
     let mut placed = Vec::with_capacity(added.len());
@@ -207,13 +209,13 @@ fn place_tokens(
         if let Some(other) = ids.insert(text.clone(), id) {
             return Err(format!("the token {} stands there twice, as {other} and as {id}", quote(&text)));
         }
-        place(&mut texts, text, id)?;
+        place(&mut texts, text, id, ids_max)?;
     }
     for mut token in added {
         match ids.get(&token.content) {
             Some(id) => token.id = *id,
             None => {
-                place(&mut texts, token.content.clone(), token.id)?;
+                place(&mut texts, token.content.clone(), token.id, ids_max)?;
                 ids.insert(token.content.clone(), token.id);
             }
         }
@@ -231,10 +233,10 @@ fn place_tokens(
     Ok((tokens.collect(), placed))
 }
 
-fn place(texts: &mut Vec<Option<String>>, text: String, id: u32) -> std::result::Result<(), String> {
+fn place(texts: &mut Vec<Option<String>>, text: String, id: u32, ids_max: usize) -> std::result::Result<(), String> {
     let index = usize::try_from(id).unwrap_or(usize::MAX);
-    if index >= TOKENS_MAX {
-        return Err(format!("the token {} has id {id}, at most {TOKENS_MAX} tokens are read", quote(&text)));
+    if index >= ids_max {
+        return Err(format!("the token {} has id {id}, but there can be only {ids_max} ids", quote(&text)));
     }
     if texts.len() <= index {
         texts.resize(index.saturating_add(1), None);

@@ -156,19 +156,20 @@ pub struct Special {
 }
 
 impl Special {
-    /// Every id it names.
-    fn ids(&self) -> impl Iterator<Item = u32> {
+    /// Every id it names, with its role.
+    fn ids(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let named = [
-            self.bos,
-            self.eos,
-            self.unknown,
-            self.padding,
-            self.end_of_turn,
-            self.end_of_message,
-            self.separator,
-            self.mask,
+            ("bos", self.bos),
+            ("eos", self.eos),
+            ("for unknown text", self.unknown),
+            ("for padding", self.padding),
+            ("at the end of a turn", self.end_of_turn),
+            ("at the end of a message", self.end_of_message),
+            ("for separation", self.separator),
+            ("for a mask", self.mask),
         ];
-        named.into_iter().flatten().chain(self.end_of_generation.iter().copied())
+        let ends = self.end_of_generation.iter().map(|id| ("at the end of generation", *id));
+        named.into_iter().filter_map(|(role, id)| id.map(|id| (role, id))).chain(ends)
     }
 
     /// Puts every token that ends something into the list of those that end generation.
@@ -215,9 +216,11 @@ impl Vocabulary {
         }
         parts.special.complete();
         let inside = |id: u32| usize::try_from(id).is_ok_and(|id| id < count);
-        let named = parts.special.ids().chain(parts.prefix.iter().copied()).chain(parts.suffix.iter().copied());
-        if let Some(id) = named.into_iter().find(|id| !inside(*id)) {
-            return error("special tokens".into(), format!("id {id} is outside the vocabulary of {count} tokens"));
+        let around = [("before every text", &parts.prefix), ("after every text", &parts.suffix)];
+        let around = around.into_iter().flat_map(|(role, ids)| ids.iter().map(move |id| (role, *id)));
+        if let Some((role, id)) = parts.special.ids().chain(around).find(|(_, id)| !inside(*id)) {
+            let problem = format!("the token {role} has id {id}, which is outside the vocabulary of {count} tokens");
+            return error("special tokens".into(), problem);
         }
         for added in &parts.added {
             if !inside(added.id) {
@@ -301,11 +304,6 @@ impl Vocabulary {
         self.parts.special.bos.is_some_and(|bos| self.parts.prefix.contains(&bos))
     }
 
-    /// Whether every text ends with eos.
-    pub fn adds_eos(&self) -> bool {
-        self.parts.special.eos.is_some_and(|eos| self.parts.suffix.contains(&eos))
-    }
-
     /// The chat template's Jinja source.
     pub fn chat_template(&self) -> Option<&str> {
         self.parts.chat_template.as_deref()
@@ -369,6 +367,12 @@ pub(crate) fn byte_of(text: &str) -> Option<u8> {
 /// The token text of a byte, `<0x0A>`.
 pub(crate) fn byte_text(byte: u8) -> String {
     format!("<0x{byte:02X}>")
+}
+
+/// How many ids the tokens of a file may reach: as many as the model has, and where that is not known a small multiple of the
+/// number of tokens, so that one number in a file does not cost memory.
+pub(crate) fn ids_max(vocab_size: Option<usize>, tokens: usize) -> usize {
+    vocab_size.unwrap_or_else(|| tokens.saturating_mul(4).saturating_add(1 << 16)).min(TOKENS_MAX)
 }
 
 /// Fills the vocabulary up to the model's size with `[PADn]`; a model with fewer rows than tokens is an error.

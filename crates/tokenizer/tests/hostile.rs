@@ -40,9 +40,9 @@ fn lies_in_tokenizer_json() {
         ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
         ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is given to"),
-        ("/model/vocab", json!({"a": 4_000_000_000u32}), "at most"),
+        ("/model/vocab", json!({"a": 4_000_000_000u32}), "only 1000 ids"),
         ("/model/vocab", json!({"a": -1}), "JSON"),
-        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "only 1000"),
+        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "only 1000 ids"),
         ("/model/merges", json!(["a c"]), "model.merges[0]"),
         ("/model/merges", json!(["a b", "b a"]), "model.merges[1]"),
         ("/model/merges", json!(["ab"]), "two tokens"),
@@ -53,7 +53,7 @@ fn lies_in_tokenizer_json() {
         ("/added_tokens/0/content", json!(""), "no text"),
         ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
         ("/added_tokens/0/id", json!(1), "id 1 is given to"),
-        ("/added_tokens/0/id", json!(4_000_000_000u32), "at most"),
+        ("/added_tokens/0/id", json!(4_000_000_000u32), "only 1000 ids"),
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "Precompiled"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
@@ -74,7 +74,7 @@ fn lies_in_tokenizer_json() {
         (
             "/post_processor",
             json!({"type": "BertProcessing", "sep": ["a", 70000], "cls": ["b", 1]}),
-            "id 70000 is outside",
+            "id 70000, which is outside",
         ),
     ];
     for (place, lie, expected) in lies {
@@ -139,7 +139,7 @@ fn lies_in_gguf_keys() {
             Box::new(|keys| drop(keys.insert("tokenizer.ggml.merges", vec!["日 本".to_owned()]))),
         ),
         ("tokenizer.ggml.pre", Box::new(|keys| drop(keys.insert("tokenizer.ggml.pre", "no-such-name")))),
-        ("special tokens", Box::new(|keys| drop(keys.insert("tokenizer.ggml.bos_token_id", 1u32 << 30)))),
+        ("tokenizer.ggml.bos_token_id", Box::new(|keys| drop(keys.insert("tokenizer.ggml.bos_token_id", 1u32 << 30)))),
         ("tokenizer.ggml.eos_token_id", Box::new(|keys| drop(keys.insert("tokenizer.ggml.eos_token_id", 1u64 << 40)))),
         ("trueup.tokenizer.normalizer", Box::new(|keys| drop(keys.insert("trueup.tokenizer.normalizer", "{")))),
         (
@@ -156,4 +156,110 @@ fn lies_in_gguf_keys() {
         let error = error.expect_err(place).to_string();
         assert!(error.starts_with("model.gguf: ") && error.contains(place), "{place}: {error}");
     }
+}
+
+/// The small files of a model around the tokenizer of [`small`].
+fn with_ids(model: &ModelTokens, generation: Value) -> Result<Vocabulary, String> {
+    let files = TokenizerFiles {
+        tokenizer_json: Some(small().to_string().into_bytes()),
+        generation_config: generation.as_object().cloned(),
+        ..TokenizerFiles::default()
+    };
+    Vocabulary::from_files(&files, model, Path::new("model")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn ids_of_roles_outside_the_vocabulary() {
+    let sized = ModelTokens { vocab_size: Some(10), ..ModelTokens::default() };
+    let loose = ModelTokens { padding_token_id: Some(10), eos_token_ids: vec![9, 128_001], ..sized.clone() };
+    let vocabulary = with_ids(&loose, json!({"eos_token_id": [3, 5000]})).unwrap();
+    assert_eq!((vocabulary.special().padding, vocabulary.special().eos), (None, Some(9)));
+    assert_eq!(vocabulary.special().end_of_generation, [3, 9]);
+    let notes = vocabulary.notes().join("\n");
+    for note in [
+        "config.json: pad_token_id is 10,",
+        "config.json: eos_token_id is 128001,",
+        "generation_config.json: eos_token_id is 5000,",
+    ] {
+        assert!(notes.contains(note), "{note}: {notes}");
+    }
+    let bos = ModelTokens { bos_token_id: Some(10), ..sized.clone() };
+    let eos = ModelTokens { eos_token_ids: vec![10], ..sized.clone() };
+    for (model, generation, expected) in [
+        (bos, json!({}), "model: config.json, bos token: bos_token_id is 10, which is outside"),
+        (eos, json!({}), "model: config.json, eos token: eos_token_id is 10, which is outside"),
+        (sized, json!({"eos_token_id": 10}), "model: generation_config.json, eos token: eos_token_id is 10,"),
+    ] {
+        let error = with_ids(&model, generation).unwrap_err();
+        assert!(error.starts_with(expected) && error.contains("correct the key"), "{error}");
+    }
+    let mut keys = Metadata::default();
+    vocabulary.write_metadata(&mut keys).unwrap();
+    keys.insert("tokenizer.ggml.padding_token_id", u32::MAX);
+    let read = Vocabulary::from_metadata(&keys, Path::new("model.gguf")).unwrap();
+    assert_eq!(read.special().padding, None);
+    assert!(read.notes().join("").contains("tokenizer.ggml.padding_token_id"), "{:?}", read.notes());
+}
+
+/// Roles as models of each family have them: the end of a text is no end of a turn, and both end generation.
+#[test]
+fn ends_of_turns_and_of_texts() {
+    let cases = [
+        ("<|im_end|>", "<|endoftext|>", None),
+        ("<|endoftext|>", "<|im_end|>", Some(4)),
+        ("<|end_of_text|>", "<|eot_id|>", Some(4)),
+        ("<|eot_id|>", "<|end_of_text|>", None),
+        ("</s>", "<|endoftext|>", None),
+        ("<eos>", "<end_of_turn>", Some(4)),
+    ];
+    for (eos, other, end_of_turn) in cases {
+        let mut file = small();
+        file["added_tokens"] =
+            json!([{"id": 3, "content": eos, "special": true}, {"id": 4, "content": other, "special": true}]);
+        let files = TokenizerFiles { tokenizer_json: Some(file.to_string().into_bytes()), ..TokenizerFiles::default() };
+        let model = ModelTokens { eos_token_ids: vec![3, 4], ..ModelTokens::default() };
+        let from_files = Vocabulary::from_files(&files, &model, Path::new("model")).unwrap();
+        let mut keys = Metadata::default();
+        from_files.write_metadata(&mut keys).unwrap();
+        assert_eq!(keys.contains("tokenizer.ggml.eot_token_id"), end_of_turn.is_some(), "{eos} {other}");
+        let from_keys = Vocabulary::from_metadata(&keys, Path::new("model.gguf")).unwrap();
+        for vocabulary in [from_files, from_keys] {
+            assert_eq!(vocabulary.special().end_of_turn, end_of_turn, "{eos} {other}");
+            assert_eq!(vocabulary.special().end_of_generation, [3, 4], "{eos} {other}");
+        }
+    }
+}
+
+#[test]
+fn large_ids_cost_nothing() {
+    let mut file = small();
+    file["model"]["vocab"]["zz"] = json!(2_097_150);
+    let files = TokenizerFiles { tokenizer_json: Some(file.to_string().into_bytes()), ..TokenizerFiles::default() };
+    for vocab_size in [None, Some(1000)] {
+        let model = ModelTokens { vocab_size, ..ModelTokens::default() };
+        let error = Vocabulary::from_files(&files, &model, Path::new("model")).unwrap_err().to_string();
+        assert!(error.contains("zz has id 2097150, but there can be only"), "{error}");
+    }
+    let small_files = TokenizerFiles {
+        tokenizer_model: fs::read(fixture("stories-1M/tokenizer.model")).ok(),
+        added_tokens: json!({"<x>": 2_097_150}).as_object().cloned(),
+        ..TokenizerFiles::default()
+    };
+    let error = Vocabulary::from_files(&small_files, &ModelTokens::default(), Path::new("model")).unwrap_err();
+    assert!(error.to_string().contains("it has id 2097150, but there can be only"), "{error}");
+}
+
+/// A normalizer that makes much of little: at conversion, in added tokens, and when text is encoded.
+#[test]
+fn normalizers_that_grow() {
+    let mut file = small();
+    let grow = json!({"type": "Replace", "pattern": {"String": "x"}, "content": "x".repeat(2000)});
+    file["normalizer"] = json!({"type": "Sequence", "normalizers": [grow, grow, grow, grow]});
+    let tokenizer = open_json(file.to_string().into_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("ab", false).unwrap(), [2]);
+    assert!(tokenizer.encode("x", false).unwrap_err().to_string().contains("more than"));
+    tokenizer.vocabulary().write_metadata(&mut Metadata::default()).unwrap();
+    file["added_tokens"] = json!([{"id": 3, "content": "<x>", "normalized": true}]);
+    let error = open_json(file.to_string().into_bytes()).map(|_| ()).unwrap_err();
+    assert!(error.contains("normalizer of added tokens"), "{error}");
 }

@@ -62,11 +62,13 @@ impl Row {
 }
 
 fn code(quotient: f64, rounding: Rounding) -> f64 {
-    match rounding {
+    let code = match rounding {
         Rounding::HalfEven => quotient.round_ties_even(),
         Rounding::HalfAway => quotient.round(),
         Rounding::Truncate => quotient.trunc(),
-    }
+    };
+    // A denormal scale is rounded so far down that the largest quotient lies beyond the codes.
+    code.clamp(-f64::from(CODE_MAX), f64::from(CODE_MAX))
 }
 
 /// Whether an error of the f32 quotient, made by dividing or by multiplying with a rounded reciprocal, may change the code.
@@ -122,6 +124,17 @@ mod tests {
     #[test]
     fn a_block_of_zeros_stays_zero() {
         assert_eq!(Row::declared(&[0.0; 32], Q8).values, [0.0; 32]);
+    }
+
+    #[test]
+    fn codes_end_at_127_where_a_denormal_scale_is_too_small() {
+        // 2^-149 is the smallest step of f32: 180 of them by 127 is one, and the quotient is 180.
+        let step = f64::from(f32::from_bits(1));
+        let mut x = vec![0.0; 32];
+        (x[0], x[1]) = (180.0 * step, -180.0 * step);
+        let row = Row::declared(&x, Q8);
+        assert_eq!(row.steps, [step]);
+        assert_eq!(row.values[..2], [127.0 * step, -127.0 * step]);
     }
 
     #[test]

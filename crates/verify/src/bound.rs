@@ -43,6 +43,9 @@ pub struct Case<'a> {
     pub output: Operand<'a>,
     /// The free-running reference's result, element for element; for `kv_store` that of the rows as they are stored.
     pub reference: Option<&'a [f64]>,
+    /// For `mul_mat`, whether each column of activations is a copy of an earlier one: its errors are the same ones. Columns beyond the
+    /// end are none.
+    pub copies: &'a [bool],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
 }
@@ -164,7 +167,7 @@ pub(crate) mod testing {
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let output = Operand::numbers(op.infer(&types).unwrap(), result);
-        judge(&Case { op, inputs, profile, output, reference: None, step: 0 })
+        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], step: 0 })
     }
 
     /// Whether the result passes.

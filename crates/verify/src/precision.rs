@@ -55,9 +55,9 @@ impl Precision {
         if self.dtype == DType::F32 {
             f64::from(value as f32)
         } else if self.dtype == DType::F16 {
-            half::f16::from_f64(value).to_f64()
+            half::f16::from_f32(to_f32_odd(value)).to_f64()
         } else if self.dtype == DType::Bf16 {
-            half::bf16::from_f64(value).to_f64()
+            half::bf16::from_f32(to_f32_odd(value)).to_f64()
         } else {
             value
         }
@@ -69,11 +69,22 @@ impl Precision {
         if magnitude.is_finite() { exp2(exponent(magnitude)) * 2.0 * self.unit } else { f64::INFINITY }
     }
 
-    /// Variance of rounding `value` to this format.
+    /// Variance of rounding `value` itself to this format: the error is uniform in a unit in its last place, `ulp^2 / 12`. Over
+    /// values of all mantissas that is [`ROUNDING_VARIANCE`] on average.
     pub fn variance(&self, value: f64) -> f64 {
-        let error = self.unit * value.abs().max(self.normal_min);
-        ROUNDING_VARIANCE * error * error
+        self.ulp(value).powi(2) / 12.0
     }
+}
+
+/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and the last bit set
+/// where something was cut off ("round to odd", Boldo and Melquiond 2008).
+fn to_f32_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if !near.is_finite() || f64::from(near) == value {
+        return near;
+    }
+    let cut = if f64::from(near).abs() > value.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
+    f32::from_bits(cut.to_bits() | 1)
 }
 
 /// `2^power` for powers of normal f64.
@@ -107,6 +118,28 @@ mod tests {
             let distance = f64::from((next - value).abs());
             assert_eq!(Precision::F32.ulp(f64::from(value)), distance, "at {value}");
         }
+    }
+
+    #[test]
+    fn a_value_just_above_a_half_step_is_rounded_once() {
+        // The middle between two numbers of the format goes to the even one; 2^-40 more, lost in f32, decides.
+        let more = exp2(-40);
+        for (precision, step) in [(Precision::F16, exp2(-10)), (Precision::BF16, exp2(-7))] {
+            let middle = 1.0 + step / 2.0;
+            assert_eq!(precision.round(middle), 1.0);
+            assert_eq!(precision.round(middle + more), 1.0 + step);
+            assert_eq!(precision.round(-middle - more), -1.0 - step);
+            assert_eq!(precision.round(1.0 + step * 1.5 - more), 1.0 + step);
+        }
+    }
+
+    #[test]
+    fn the_variance_of_one_value_is_that_of_its_own_binade() {
+        let average = (0..1000)
+            .map(|i| 2f64.powf(f64::from(i) / 1000.0))
+            .map(|value| Precision::F32.variance(value) / (Precision::F32.unit * value).powi(2));
+        assert!((average.sum::<f64>() / 1000.0 - ROUNDING_VARIANCE).abs() < 0.002);
+        assert_eq!(Precision::F16.variance(1.9), Precision::F16.variance(1.1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::bound::{declares_loss, gate};
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
 use trueup_runtime::profile::Profile;
 
@@ -85,6 +85,13 @@ impl Record {
         }
     }
 
+    fn located(&mut self, device: &str, fell_back: Option<&str>) {
+        if self.fell_back.is_none() {
+            self.device = device.to_owned();
+            self.fell_back = fell_back.map(str::to_owned);
+        }
+    }
+
     /// The worst of the phases' verdicts.
     pub fn verdict(&self) -> Verdict {
         self.phases.iter().map(PhaseRecord::verdict).max().unwrap_or(Verdict::Unchecked)
@@ -119,6 +126,8 @@ pub(crate) struct Judged<'a> {
 pub(crate) struct Records {
     all: Vec<Record>,
     places: HashMap<String, usize>,
+    /// Hashes of the columns of activations that a node was judged on, in each phase.
+    columns: HashMap<(usize, Phase), HashSet<u64>>,
 }
 
 impl Records {
@@ -140,12 +149,17 @@ impl Records {
         self.places.get(node).map(|place| &self.all[*place])
     }
 
-    /// Says where a node was computed.
+    /// Takes note of columns of activations, by their hashes, and says of each whether the node was judged on the same one before.
+    pub fn copies(&mut self, node: &str, phase: Phase, columns: &[u64]) -> Vec<bool> {
+        let Some(place) = self.places.get(node) else { return vec![false; columns.len()] };
+        let known = self.columns.entry((*place, phase)).or_default();
+        columns.iter().map(|column| !known.insert(*column)).collect()
+    }
+
+    /// Says where a node was computed. The first time that it fell back is kept: a node is on the device only if it always was.
     pub fn located(&mut self, node: &str, device: &str, fell_back: Option<&str>) {
         if let Some(place) = self.places.get(node) {
-            let record = &mut self.all[*place];
-            record.device = device.to_owned();
-            record.fell_back = fell_back.map(str::to_owned);
+            self.all[*place].located(device, fell_back);
         }
     }
 

@@ -4,7 +4,9 @@
 //!   three plain runs ──bits equal?──▶ deterministic      run with taps ──bits equal to a plain one?──▶ taps are neutral
 //! ```
 
-use crate::tokens::top;
+use crate::precision::LAMBDA;
+use crate::report::Outcome;
+use crate::tokens::{TokenReport, top};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub struct RepeatReport {
     pub deterministic: bool,
     /// Largest difference of a logit between plain runs; null where one is no number.
     pub spread: Option<f64>,
+    /// Plain runs with logits that are no numbers.
+    pub not_finite: usize,
     /// Whether the observed run gave the bits of a plain one.
     pub taps_neutral: bool,
     /// sha256 of the first plain run's logits, as little-endian f64.
@@ -29,9 +33,15 @@ pub struct RepeatReport {
 }
 
 impl RepeatReport {
-    /// Whether the device says the same with and without taps, or the difference is its own spread.
-    pub fn passes(&self) -> bool {
-        self.taps_neutral || !self.deterministic
+    /// What the repetitions say by themselves: a device that does not repeat itself proves nothing, and one whose spread is beyond its
+    /// own error of logits, or that gives NaN in some runs, is wrong; so is one that repeats itself but for being observed.
+    pub fn outcome(&self, tokens: &TokenReport) -> Outcome {
+        if self.deterministic {
+            return if self.taps_neutral { Outcome::Pass } else { Outcome::Fail };
+        }
+        let wild = self.spread.is_none_or(|spread| spread > LAMBDA * tokens.logit_sigma);
+        let broken = self.not_finite > 0 || wild;
+        if broken && tokens.reference_not_finite == 0 { Outcome::Fail } else { Outcome::Inconclusive }
     }
 }
 
@@ -53,12 +63,16 @@ impl Run {
         bits(self) == bits(other)
     }
 
-    /// Largest difference of a logit.
+    /// Largest difference of a logit; NaN where one run has no number and the other has another.
     fn distance(&self, other: &Run) -> f64 {
         let pairs = self.rows.iter().flatten().zip(other.rows.iter().flatten());
-        pairs
-            .map(|(a, b)| (a - b).abs())
-            .fold(0.0, |largest, distance| if distance <= largest { largest } else { distance })
+        let distance = |(a, b): (&f64, &f64)| if a.to_bits() == b.to_bits() { 0.0 } else { (a - b).abs() };
+        pairs.map(distance).fold(0.0, larger)
+    }
+
+    /// Whether all logits are numbers.
+    fn is_finite(&self) -> bool {
+        self.rows.iter().flatten().all(|logit| logit.is_finite())
     }
 
     /// The most likely token behind the last id.
@@ -67,11 +81,18 @@ impl Run {
     }
 }
 
+/// The larger of two; NaN if either is.
+pub(crate) fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b <= a { a } else { b }
+}
+
 /// All that one prompt's plain runs said.
 #[derive(Clone, Debug)]
 pub(crate) struct Repeats {
     pub deterministic: bool,
     pub spread: f64,
+    /// Runs with logits that are no numbers.
+    pub not_finite: usize,
     pub first: Run,
     /// The ids that the device chose behind the prompt.
     pub chosen: Vec<u32>,
@@ -85,11 +106,13 @@ pub(crate) fn repeat(
     steps: usize,
 ) -> Result<Repeats> {
     let (first, chosen) = plain(weights, options, prompt, steps, None)?;
-    let mut repeats = Repeats { deterministic: true, spread: 0.0, first, chosen };
+    let not_finite = usize::from(!first.is_finite());
+    let mut repeats = Repeats { deterministic: true, spread: 0.0, not_finite, first, chosen };
     for _ in 1..RUNS {
         let (run, _) = plain(weights, options, prompt, steps, Some(&repeats.chosen))?;
         repeats.deterministic &= run.same(&repeats.first);
-        repeats.spread = repeats.spread.max(run.distance(&repeats.first));
+        repeats.spread = larger(repeats.spread, run.distance(&repeats.first));
+        repeats.not_finite += usize::from(!run.is_finite());
     }
     Ok(repeats)
 }
@@ -143,7 +166,41 @@ mod tests {
         assert!(run(&[1.0, f64::NAN]).same(&run(&[1.0, f64::NAN])));
         assert!(!run(&[0.0]).same(&run(&[-0.0])));
         assert_eq!(run(&[1.0, 5.0]).distance(&run(&[1.5, 4.0])), 1.0);
-        assert!(run(&[1.0, f64::NAN]).distance(&run(&[1.0, 2.0])).is_nan());
+        assert_eq!(run(&[1.0, f64::INFINITY]).distance(&run(&[1.5, f64::INFINITY])), 0.5);
+    }
+
+    #[test]
+    fn a_spread_that_is_no_number_stays_none_whatever_follows() {
+        for rows in [[f64::NAN, 1.0], [1.0, f64::NAN]] {
+            assert!(run(&rows).distance(&run(&[2.0, 2.0])).is_nan());
+        }
+        assert!(larger(f64::NAN, 1.0).is_nan() && larger(1.0, f64::NAN).is_nan());
+        assert_eq!((larger(1.0, 2.0), larger(2.0, 1.0)), (2.0, 2.0));
+    }
+
+    #[test]
+    fn one_table_of_outcomes() {
+        let mut tokens = crate::tokens::Tokens::default();
+        tokens.add(0, 0, &[1.0, 3.0], &[1.5, 2.5]);
+        let sound = tokens.report();
+        assert_eq!(sound.logit_sigma, 0.5);
+        tokens.add(0, 1, &[f64::NAN, 3.0], &[1.5, 2.5]);
+        let unsound = tokens.report();
+        let cases = [
+            (true, true, Some(0.0), 0, &sound, Outcome::Pass),
+            (true, false, Some(0.0), 0, &sound, Outcome::Fail),
+            (false, true, Some(1.0), 0, &sound, Outcome::Inconclusive),
+            (false, false, Some(4.0), 0, &sound, Outcome::Inconclusive),
+            (false, true, Some(4.5), 0, &sound, Outcome::Fail),
+            (false, true, None, 1, &sound, Outcome::Fail),
+            (false, true, Some(0.0), 3, &sound, Outcome::Fail),
+            (false, true, None, 3, &unsound, Outcome::Inconclusive),
+        ];
+        for (deterministic, taps_neutral, spread, not_finite, tokens, outcome) in cases {
+            let (runs, logits_sha256) = (RUNS, String::new());
+            let report = RepeatReport { runs, deterministic, spread, not_finite, taps_neutral, logits_sha256 };
+            assert_eq!(report.outcome(tokens), outcome, "{report:?}");
+        }
     }
 
     #[test]

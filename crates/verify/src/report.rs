@@ -13,6 +13,7 @@ use crate::tokens::TokenReport;
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
 use trueup_runtime::device::About;
+use trueup_runtime::profile::Profile;
 
 /// The version of the JSON document.
 pub const VERSION: u32 = 1;
@@ -27,17 +28,6 @@ pub enum Outcome {
     Fail,
     /// Not enough was checked to say.
     Inconclusive,
-}
-
-impl Outcome {
-    /// The exit code of programs: 0, 1 and 3. 2 stands for errors, which are no outcome.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Outcome::Pass => 0,
-            Outcome::Fail => 1,
-            Outcome::Inconclusive => 3,
-        }
-    }
 }
 
 /// The whole result.
@@ -99,6 +89,10 @@ pub struct Coverage {
     pub nodes: usize,
     /// Nodes with a verdict that says something.
     pub checked: usize,
+    /// Nodes with such a verdict on the tokens of a prompt.
+    pub checked_prompt: usize,
+    /// Nodes with such a verdict on one token behind the others; none where no step was asked for.
+    pub checked_decode: usize,
     /// Nodes computed on the device that was asked for.
     pub on_device: usize,
     /// Nodes computed elsewhere, because the device cannot.
@@ -287,10 +281,14 @@ impl Report {
         let records = &findings.records;
         let coverage = coverage(records);
         let first_bad = records.all().iter().find(|record| record.verdict().fails()).map(bad_node);
-        let failed = first_bad.is_some() || !findings.tokens.passes || !findings.repeat.passes();
+        let others = [findings.tokens.outcome(), findings.repeat.outcome(&findings.tokens)];
+        let failed = first_bad.is_some() || others.contains(&Outcome::Fail);
         let enough = coverage.nodes > 0
             && coverage.checked == coverage.nodes
-            && (coverage.fell_back == 0 || !findings.require_device);
+            && coverage.checked_prompt == coverage.nodes
+            && (coverage.checked_decode == coverage.nodes || findings.steps == 0)
+            && (coverage.fell_back == 0 || !findings.require_device)
+            && !others.contains(&Outcome::Inconclusive);
         let result = match (failed, enough) {
             (true, _) => Outcome::Fail,
             (false, true) => Outcome::Pass,
@@ -316,21 +314,24 @@ impl Report {
         report.sentence = crate::sentence::sentence(&report);
         report
     }
-
-    /// The document of [`VERSION`], indented.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self)
-            .unwrap_or_else(|error| format!("{{\"version\":{VERSION},\"error\":\"{error}\"}}"))
-    }
 }
 
 fn coverage(records: &Records) -> Coverage {
     let all = records.all();
-    let checked = |record: &&Record| record.verdict().passes() || record.verdict().fails();
+    let says = |verdict: Verdict| verdict.passes() || verdict.fails();
+    let checked = |phase: Phase| {
+        let whole = |record: &&Record| {
+            let mut verdicts = record.phases.iter().filter(|found| found.phase == phase).map(PhaseRecord::verdict);
+            verdicts.next().is_some_and(says) && verdicts.all(says)
+        };
+        all.iter().filter(whole).count()
+    };
     let seen = all.iter().filter(|record| !record.device.is_empty());
     Coverage {
         nodes: all.len(),
-        checked: all.iter().filter(checked).count(),
+        checked: all.iter().filter(|record| says(record.verdict())).count(),
+        checked_prompt: checked(Phase::Prompt),
+        checked_decode: checked(Phase::Decode),
         on_device: seen.filter(|record| record.fell_back.is_none()).count(),
         fell_back: all.iter().filter(|record| record.fell_back.is_some()).count(),
         waived: 0,
@@ -351,32 +352,25 @@ fn bad_node(record: &Record) -> BadNode {
 
 /// The profiles in use, in the order of their first use.
 fn profiles(records: &Records) -> Vec<UsedProfile> {
-    let mut used: Vec<UsedProfile> = Vec::new();
+    let mut used: Vec<(Profile, UsedProfile)> = Vec::new();
     for record in records.all() {
-        let mut names: Vec<String> = record.phases.iter().map(|phase| phase.profile.to_string()).collect();
-        names.dedup();
-        for name in names {
-            let index = used.iter().position(|known| known.profile == name).unwrap_or_else(|| {
-                used.push(UsedProfile { profile: name, ops: Vec::new(), nodes: 0 });
+        let mut own: Vec<Profile> = Vec::new();
+        for phase in &record.phases {
+            if !own.contains(&phase.profile) {
+                own.push(phase.profile);
+            }
+        }
+        for profile in own {
+            let index = used.iter().position(|(known, _)| *known == profile).unwrap_or_else(|| {
+                used.push((profile, UsedProfile { profile: profile.to_string(), ops: Vec::new(), nodes: 0 }));
                 used.len() - 1
             });
-            let known = &mut used[index];
+            let known = &mut used[index].1;
             known.nodes += 1;
             if !known.ops.iter().any(|op| op == record.op) {
                 known.ops.push(record.op.to_owned());
             }
         }
     }
-    used
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_are_those_of_the_command_line() {
-        let outcomes = [Outcome::Pass, Outcome::Fail, Outcome::Inconclusive];
-        assert_eq!(outcomes.map(Outcome::exit_code), [0, 1, 3]);
-    }
+    used.into_iter().map(|(_, used)| used).collect()
 }

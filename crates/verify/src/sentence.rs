@@ -14,24 +14,59 @@ pub(crate) fn sentence(report: &Report) -> String {
                 0 => String::new(),
                 count => format!(", {count} of them computed elsewhere (fell back)"),
             };
+            let phase = match report.steps {
+                0 => ", in the prompt phase only: no step was asked for, so decoding was not checked",
+                _ => "",
+            };
             format!(
                 "{device} computes the model as it declares: all {} nodes are within rounding and declared loss against \
-                 {reference}{fell_back}.",
+                 {reference}{fell_back}{phase}.",
                 coverage.nodes
             )
         }
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => {
-            let reason = if coverage.checked < coverage.nodes {
-                format!("{} of {} nodes could not be judged", coverage.nodes - coverage.checked, coverage.nodes)
-            } else if coverage.nodes == 0 {
-                "nothing was computed".to_owned()
-            } else {
-                format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
-            };
-            format!("Not enough was checked to say whether {device} is right: {reason}.")
+            format!("Not enough was checked to say whether {device} is right: {}.", doubt(report))
         }
+    }
+}
+
+/// Why nothing can be said.
+fn doubt(report: &Report) -> String {
+    let (device, coverage) = (&report.device.name, &report.coverage);
+    let unjudged = coverage.nodes - coverage.checked;
+    let undefined = report.nodes.iter().find(|node| node.verdict == Verdict::Inconclusive);
+    let tokens = &report.tokens;
+    if coverage.nodes == 0 {
+        "nothing was computed".to_owned()
+    } else if let Some(node) = undefined {
+        let tensor =
+            node.tensor.as_ref().map_or(String::new(), |name| format!(" with {}", trueup_formats::quote(name)));
+        format!(
+            "from {} ({}){tensor} on, exact arithmetic on the device's own inputs gives no numbers either, in {unjudged} of \
+             {} nodes; look for NaN or infinity among the weights",
+            node.node, node.op, coverage.nodes
+        )
+    } else if unjudged > 0 {
+        format!("{unjudged} of {} nodes could not be judged", coverage.nodes)
+    } else if tokens.reference_not_finite > 0 {
+        format!(
+            "the reference's own logits are no numbers behind {} of {} tokens",
+            tokens.reference_not_finite, tokens.positions
+        )
+    } else if !report.repeat.deterministic {
+        format!("{device} gives different logits in runs on the same tokens, which a data race does")
+    } else if report.steps > 0 && coverage.checked_decode < coverage.nodes {
+        format!(
+            "{} of {} nodes were not judged while decoding",
+            coverage.nodes - coverage.checked_decode,
+            coverage.nodes
+        )
+    } else if coverage.checked_prompt < coverage.nodes {
+        format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
+    } else {
+        format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
     }
 }
 
@@ -66,15 +101,23 @@ fn failure(report: &Report, bad: &BadNode) -> String {
 }
 
 fn no_node(report: &Report) -> String {
-    if !report.repeat.passes() {
-        let device = &report.device.name;
+    let (device, tokens) = (&report.device.name, &report.tokens);
+    if report.repeat.outcome(tokens) == Outcome::Fail {
+        let what = if report.repeat.deterministic {
+            "gives other logits when it is observed, though it repeats itself otherwise: its nodes depend on what lies in memory"
+        } else {
+            "gives different logits in runs on the same tokens, further apart than its own error: a data race is suspected"
+        };
+        return format!("{device} {what}. Next: {}.", next(report));
+    }
+    if tokens.not_finite > 0 {
         return format!(
-            "{device} gives other logits when it is observed, though it repeats itself otherwise: its nodes depend on \
-             what lies in memory. Next: {}.",
+            "All nodes are as declared, but {} of {} rows of logits are no numbers where the reference's are. Next: {}.",
+            tokens.not_finite,
+            tokens.positions,
             next(report)
         );
     }
-    let tokens = &report.tokens;
     let flip = tokens.bad_flip.or(tokens.first_flip).map_or(String::new(), |flip| {
         let Flip { prompt, position, reference, device, margin } = flip;
         format!(", first behind position {position} of prompt {prompt} ({device} for {reference}, margin {margin:.3e})")

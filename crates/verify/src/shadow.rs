@@ -14,6 +14,7 @@ use crate::record::{Judged, Phase, Records};
 use crate::running::{Inputs, Running, last_uses};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 use trueup_runtime::{Error, HostTensor, ModelFile, Observer, Result, Seen};
@@ -106,12 +107,14 @@ impl<'a> Shadow<'a> {
         let stored = matches!(node.op, Op::KvStore(_));
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
         let profile = seen.planned.profile;
+        let copies = self.copies(graph, node);
         let statistics = {
             let own = self.own_inputs(graph, node)?;
             let pairs = node.inputs.iter().zip(&own);
             let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
             let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
-            judge(&Case { op: &node.op, inputs: &inputs, profile: &profile, output, reference, step: self.step })
+            let (op, profile, copies) = (&node.op, &profile, &copies);
+            judge(&Case { op, inputs: &inputs, profile, output, reference, copies, step: self.step })
         };
         if seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
@@ -124,6 +127,14 @@ impl<'a> Shadow<'a> {
             return Ok(Kept::Cache(state));
         }
         Ok(Kept::Numbers(numbers))
+    }
+
+    /// Which columns of the activations of a product the node was judged on before; none for other operators.
+    fn copies(&mut self, graph: &Graph, node: &Node) -> Vec<bool> {
+        let (Op::MulMat(_), [_, activations, ..]) = (&node.op, node.inputs.as_slice()) else { return Vec::new() };
+        let Some(Kept::Numbers(numbers)) = self.kept.get(&activations.index()) else { return Vec::new() };
+        let columns: Vec<u64> = numbers.chunks(graph.value(*activations).ty.shape[0]).map(column_hash).collect();
+        self.records.copies(&node.name, self.phase(), &columns)
     }
 
     /// Inputs that no node computed: the host's, the file's, and caches that nothing was stored in.
@@ -160,6 +171,13 @@ impl<'a> Shadow<'a> {
             (Own::Nothing, None) => return Err(missing()),
         })
     }
+}
+
+/// A hash of the bits of one column.
+fn column_hash(column: &[f64]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    column.iter().for_each(|number| number.to_bits().hash(&mut hasher));
+    hasher.finish()
 }
 
 /// An input that no node computed.

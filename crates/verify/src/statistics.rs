@@ -71,7 +71,7 @@ pub struct Broken {
     pub unwritten: u64,
     /// NaN where the reference has a number.
     pub nan: u64,
-    /// Infinite where the reference has a number of the result's range.
+    /// Infinite where the reference has a number of the result's range, or not infinite in the same way where the reference is.
     pub infinite: u64,
     /// Infinite where the reference is beyond the range of the declared type.
     pub range_exceeded: u64,
@@ -88,7 +88,7 @@ pub struct Statistics {
     pub equal: u64,
     /// Results that are no finite numbers.
     pub broken: Broken,
-    /// The first broken element.
+    /// The first element that was not written, is NaN or is infinite without reason.
     pub first_broken: Option<Worst>,
     /// The largest |z|.
     pub worst_z: Option<Worst>,
@@ -255,9 +255,27 @@ impl<'a> Tally<'a> {
 
     /// Adds an element whose value is not in the slices of this tally.
     pub fn add_value(&mut self, index: usize, device: f64, expected: &Expected, reference: Option<f64>) {
+        self.add_element(index, device, expected, reference, true);
+    }
+
+    /// Adds element `index` of the result, which is computed from the same numbers as one that was added before: its error is no
+    /// further sample of the noise and counts as the worst element only.
+    pub fn add_copy(&mut self, index: usize, expected: &Expected) {
+        let reference = self.reference.map(|reference| reference[index]);
+        self.add_element(index, self.device[index], expected, reference, false);
+    }
+
+    fn add_element(
+        &mut self,
+        index: usize,
+        device: f64,
+        expected: &Expected,
+        reference: Option<f64>,
+        independent: bool,
+    ) {
         self.statistics.elements += 1;
         if device.is_finite() && expected.declared.is_finite() {
-            self.add_finite(index, device, expected, reference);
+            self.add_finite(index, device, expected, reference, independent);
             self.add_averages(device, expected, reference);
         } else {
             self.add_broken(index, device, expected);
@@ -274,27 +292,35 @@ impl<'a> Tally<'a> {
         Worst { ratio, index, step: self.step, device, expected: expected.declared }
     }
 
-    fn add_finite(&mut self, index: usize, device: f64, expected: &Expected, reference: Option<f64>) {
+    fn add_finite(
+        &mut self,
+        index: usize,
+        device: f64,
+        expected: &Expected,
+        reference: Option<f64>,
+        independent: bool,
+    ) {
         let error = (device - expected.declared).abs();
         // Two evaluations in f64 may differ in their last bit; an f64 device that agrees with the other one is exact too.
         let same = self.output == Precision::F64 && reference == Some(device) && error <= expected.bound;
         let equal = error == 0.0 || same;
         self.statistics.equal += u64::from(equal);
-        let z = share((error - expected.ties).max(0.0), expected.sigma);
-        let bound = share((error - expected.ties).max(0.0), expected.bound);
+        let untied = |error: f64| if error <= expected.ties { 0.0 } else { error - expected.ties };
+        let z = share(untied(error), expected.sigma);
+        let bound = share(error, expected.bound);
         let found = self.worst(z, index, device, expected);
         Worst::keep(&mut self.statistics.worst_z, found);
         Worst::keep(&mut self.statistics.worst_bound, Worst { ratio: bound, ..found });
         let statistics = &mut self.statistics;
         statistics.worst_coarse = statistics.worst_coarse.max(share(error, expected.coarse));
-        if expected.sigma > 0.0 && expected.sigma_exact > 0.0 {
-            let exact = (device - expected.exact) / expected.sigma_exact;
+        if independent && expected.sigma > 0.0 && expected.sigma_exact > 0.0 {
+            let exact = untied((device - expected.exact).abs()) / expected.sigma_exact;
             let loss = (expected.declared - expected.exact) / expected.sigma_exact;
             statistics.noisy += 1;
             statistics.z_squares += z * z;
             statistics.z_exact_squares += exact * exact;
             statistics.loss_squares += loss * loss;
-            statistics.worst_z_exact = statistics.worst_z_exact.max(exact.abs());
+            statistics.worst_z_exact = statistics.worst_z_exact.max(exact);
         }
     }
 
@@ -317,18 +343,22 @@ impl<'a> Tally<'a> {
     }
 
     fn add_broken(&mut self, index: usize, device: f64, expected: &Expected) {
-        let beyond = expected.exact.abs() > self.output.max;
+        let beyond = expected.exact.is_finite()
+            && expected.exact.abs() > self.output.max
+            && device == expected.exact.signum() * f64::INFINITY;
         let same_infinity = device.is_infinite() && device == expected.declared;
         let broken = &mut self.statistics.broken;
         let counter = if is_unwritten(device) {
             &mut broken.unwritten
-        } else if same_infinity && expected.exact.is_infinite() {
+        } else if expected.declared.is_nan() {
+            broken.undefined += 1;
+            return;
+        } else if same_infinity && !expected.exact.is_finite() {
             self.statistics.equal += 1;
             return;
-        } else if device.is_infinite() && beyond && device.is_sign_positive() == expected.exact.is_sign_positive() {
-            &mut broken.range_exceeded
-        } else if !expected.declared.is_finite() {
-            &mut broken.undefined
+        } else if same_infinity || beyond {
+            broken.range_exceeded += 1;
+            return;
         } else if device.is_nan() {
             &mut broken.nan
         } else {
@@ -344,7 +374,7 @@ impl<'a> Tally<'a> {
 fn share(error: f64, limit: f64) -> f64 {
     if error == 0.0 {
         0.0
-    } else if limit > 0.0 {
+    } else if limit > 0.0 && !error.is_nan() {
         error / limit
     } else {
         f64::INFINITY
@@ -401,6 +431,41 @@ mod tests {
         let broken = Broken { unwritten: 1, nan: 1, infinite: 1, range_exceeded: 1, undefined: 1 };
         assert_eq!((found.broken, found.equal), (broken, 1));
         assert_eq!(found.first_broken.unwrap().index, 0);
+    }
+
+    #[test]
+    fn infinities_match_in_place_and_sign() {
+        let infinite = Expected { exact: f64::INFINITY, declared: f64::INFINITY, ..noise(0.0) };
+        let overflowed = Expected { exact: 1.0, declared: f64::INFINITY, ..noise(0.0) };
+        let one = |device: f64, expected: &Expected| {
+            let device = [device];
+            let mut tally = tally(&device, None);
+            tally.add(0, expected);
+            tally.finish()
+        };
+        let equal = one(f64::INFINITY, &infinite);
+        assert_eq!((equal.broken, equal.equal), (Broken::default(), 1));
+        assert_eq!(one(f64::NEG_INFINITY, &infinite).broken, Broken { infinite: 1, ..Broken::default() });
+        assert_eq!(one(f64::NAN, &infinite).broken, Broken { nan: 1, ..Broken::default() });
+        assert_eq!(one(1.0, &infinite).broken, Broken { infinite: 1, ..Broken::default() });
+        let exceeded = one(f64::INFINITY, &overflowed);
+        assert_eq!(exceeded.broken, Broken { range_exceeded: 1, ..Broken::default() });
+        assert_eq!(exceeded.first_broken, None, "declared, so no fault");
+        let beyond = Expected { exact: -1e39, declared: -1e39, ..noise(0.0) };
+        assert_eq!(one(f64::INFINITY, &beyond).broken, Broken { infinite: 1, ..Broken::default() });
+        let undefined = one(1.0, &Expected { exact: f64::NAN, declared: f64::NAN, ..noise(0.0) });
+        assert_eq!((undefined.broken.undefined, undefined.first_broken), (1, None));
+    }
+
+    #[test]
+    fn copies_are_no_further_samples_of_the_noise() {
+        let mut tally = tally(&[2.5, 2.5, 4.0], None);
+        tally.add(0, &noise(2.0));
+        tally.add_copy(1, &noise(2.0));
+        tally.add_copy(2, &noise(2.0));
+        let found = tally.finish();
+        assert_eq!((found.elements, found.noisy(), found.rms_z()), (3, 1, 1.0));
+        assert_eq!(found.worst_z.map(|worst| (worst.index, worst.ratio)), Some((2, 4.0)));
     }
 
     #[test]

@@ -32,9 +32,11 @@ impl Report {
         line(
             text,
             &format!(
-                "coverage   {} nodes, {} checked, {} on {}, {} fell back, {} waived",
+                "coverage   {} nodes, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
                 coverage.nodes,
                 coverage.checked,
+                coverage.checked_prompt,
+                coverage.checked_decode,
                 coverage.on_device,
                 self.device.name,
                 coverage.fell_back,

@@ -6,6 +6,11 @@
 //!     ├─ no:  equal ▶ exact    lossless ▶ rounding    declared rounding of inputs ▶ declared loss
 //!     └─ yes: spread like rounding, and small enough for some precision ▶ undeclared precision, else structural bug
 //! ```
+//!
+//! R1 gates what the device computes. R0 gates the rms only, and only against what the device adds to its declared loss: the loss
+//! itself, `R1 - R0`, follows from the inputs, all rows of a column share it, and inputs far from uniform on the grid of codes make its
+//! rms more than 1.3 on a right device. The limit of R0's rms is therefore 1.3 times that of the loss where the loss is beyond its
+//! model. A device that keeps to R1 passes R0; that the declared loss is as small as its model says is reported, not gated.
 
 use crate::precision::LAMBDA;
 use crate::statistics::Statistics;
@@ -89,7 +94,7 @@ pub enum Gate {
     Bits,
     /// Each element within its bound: few roundings, each bounded.
     Bound,
-    /// `|z| <= 8` for each element, and the rms of z as noise has it: sums of many roundings.
+    /// `|z| <= 8` and `b <= 1` for each element, and the rms of z as noise has it: sums of many roundings.
     Noise,
 }
 
@@ -125,6 +130,7 @@ impl Gate {
             Gate::Bits | Gate::Bound => worst_z(statistics) <= LAMBDA,
             Gate::Noise => {
                 worst_z(statistics) <= LAMBDA
+                    && statistics.worst_bound.is_none_or(|worst| worst.ratio <= 1.0)
                     && statistics.rms_z() <= rms_max(statistics)
                     && statistics.rms_z_exact() <= rms_max(statistics) * statistics.rms_loss().max(1.0)
             }
@@ -201,6 +207,15 @@ mod tests {
         assert!(judged(Gate::Noise, true, &[0.0; 500], &[far; 500]).passes(), "the declared loss is as far from R0");
         let near = Expected { declared: 0.0, sigma: 50.0, ..noise(0.0) };
         assert!(!judged(Gate::Noise, true, &[140.0; 500], &[near; 500]).passes());
+    }
+
+    #[test]
+    fn an_element_beyond_its_hard_bound_fails_however_large_the_noise() {
+        let loose = Expected { bound: 5.0, ..noise(0.0) };
+        let mut results = vec![0.5; 500];
+        assert!(judged(Gate::Noise, false, &results, &[loose; 500]).passes());
+        results[9] = 5.5;
+        assert!(judged(Gate::Noise, false, &results, &[loose; 500]).fails(), "z is 5.5, b is 1.1");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The run: plain runs first, then the observed one beside the reference, then the verdict.
 
 use crate::record::Records;
-use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, hash, plain, repeat};
+use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, Report};
 use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
@@ -86,6 +86,7 @@ pub fn verify(
         deterministic: true,
         taps_neutral: true,
         spread: 0.0,
+        not_finite: 0,
         continuations: Vec::new(),
     };
     for prompt in 0..options.prompts.len() {
@@ -99,11 +100,11 @@ fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
     if options.prompts.is_empty() || options.prompts.iter().any(Vec::is_empty) {
         return Err(Error::Request("verify needs at least one prompt, and each prompt at least one token".to_owned()));
     }
-    let longest = options.prompts.iter().map(|prompt| prompt.len() + options.steps).max().unwrap_or(0);
+    let longest = options.prompts.iter().map(Vec::len).max().unwrap_or(0);
     let room = options.context.unwrap_or(usize::MAX).min(model.model().hyper().context());
-    if longest > room {
+    if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt and {} steps are {longest} tokens, more than the context of {room}; take fewer steps or a \
+            "the longest prompt of {longest} tokens and {} steps are more than the context of {room}; take fewer steps or a \
              shorter prompt",
             options.steps
         )));
@@ -123,6 +124,7 @@ struct Verification<'a> {
     deterministic: bool,
     taps_neutral: bool,
     spread: f64,
+    not_finite: usize,
     continuations: Vec<Vec<u32>>,
 }
 
@@ -196,7 +198,8 @@ impl Verification<'_> {
         };
         self.taps_neutral &= neutral;
         self.deterministic &= repeats.deterministic;
-        self.spread = self.spread.max(repeats.spread);
+        self.spread = larger(self.spread, repeats.spread);
+        self.not_finite += repeats.not_finite;
         self.plain_runs.push(repeats.first);
         Ok(())
     }
@@ -206,6 +209,7 @@ impl Verification<'_> {
             runs: RUNS,
             deterministic: self.deterministic,
             spread: self.spread.is_finite().then_some(self.spread),
+            not_finite: self.not_finite,
             taps_neutral: self.taps_neutral,
             logits_sha256: hash(self.plain_runs.iter()),
         };

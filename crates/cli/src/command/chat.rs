@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The GGUF file
     model: PathBuf,
     /// What the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
     /// Tokens of one answer at most; without it, or with -1, to its end or the end of the context
     #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]

@@ -99,11 +99,14 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
         let rounded = checks.len() - exact - wrong;
         output::line(&format!("checked {} tensors: {exact} exact, {rounded} rounded, {wrong} wrong", checks.len()))?;
     }
-    let files: Vec<String> = report.files.iter().map(|file| shown(file)).collect();
+    let files = match report.files.as_slice() {
+        [first, _, .., last] => format!("{} … {} ({} files)", shown(first), shown(last), report.files.len()),
+        files => files.iter().map(|file| shown(file)).collect::<Vec<String>>().join(" and "),
+    };
     let verb = if dry_run { "would write" } else { "wrote" };
     output::line(&format!(
         "{verb} {} ({}, {} tensors, {} bytes)",
-        files.join(", "),
+        files,
         report.architecture,
         report.tensors.len(),
         report.bytes

@@ -11,7 +11,7 @@ use trueup::tokenizer::Tokenizer;
 #[derive(Args, Clone)]
 pub struct Input {
     /// A prompt; may be given several times, for a batch
-    #[arg(short = 'p', long = "prompt", value_name = "TEXT")]
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     /// A file that holds a prompt; its last newline is kept
     #[arg(short = 'f', long = "file", value_name = "FILE")]

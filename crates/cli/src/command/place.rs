@@ -1,6 +1,7 @@
 //! Flags that say where and with how much memory to compute; `run`, `chat`, `plan` and `verify` share them.
 
 use crate::failure::{Failure, Result};
+use crate::output;
 use crate::value;
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -26,6 +27,13 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
         Err(reason) if path.is_dir() => Err(reason.into()),
         Ok(_) | Err(_) => Err(error.into()),
     }
+}
+
+/// Fails before any work where a side result would overwrite the model, or has nowhere to go.
+pub fn check_target(target: Option<&Path>, model: &ModelFile) -> Result<()> {
+    let Some(target) = target else { return Ok(()) };
+    let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
+    output::check_target(target, &checkpoint.sources())
 }
 
 /// Where to compute.

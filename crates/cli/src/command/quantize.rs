@@ -1,6 +1,6 @@
 //! `trueup quantize`: a GGUF file with smaller types, and what each tensor lost.
 
-use crate::failure::{Code, Result};
+use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Bar;
 use crate::table::{Column, Side, table};
@@ -84,6 +84,12 @@ pub fn run(arguments: Arguments) -> Result {
         dry_run: arguments.dry_run,
     };
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
+    if let Some(file) = &arguments.report {
+        output::check_target(file, &source.sources())?;
+        if *file == arguments.output {
+            return Err(Failure::new("the report and the model would have the same name; choose another for --report"));
+        }
+    }
     let report = quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?;
     report.notes.iter().for_each(|note| output::note(note));
     let to_stdout = arguments.report.as_deref() == Some(Path::new("-"));

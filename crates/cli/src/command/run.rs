@@ -1,7 +1,7 @@
 //! `trueup run`: what a model says behind prompts.
 
 use crate::command::input::Input;
-use crate::command::place::{Place, open_model};
+use crate::command::place::{Place, check_target, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Result};
@@ -59,6 +59,7 @@ pub struct Arguments {
 /// Runs.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
+    check_target(arguments.logits.as_deref(), &model)?;
     let replacement = arguments.tokenizer.as_deref();
     let replaced = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
     let tokenizer = || replaced.as_ref().map_or_else(|| Ok(model.tokenizer()?), Ok);

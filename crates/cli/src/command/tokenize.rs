@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The model: a GGUF file, a Hugging Face directory or a llama2.c file
     model: PathBuf,
     /// The text
-    #[arg(short, long, value_name = "TEXT")]
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file that holds the text; its last newline is kept
     #[arg(short, long, value_name = "FILE")]

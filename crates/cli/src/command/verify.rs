@@ -1,7 +1,7 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
 use crate::command::input::Input;
-use crate::command::place::{Machine, open_model};
+use crate::command::place::{Machine, check_target, open_model};
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::Args;
@@ -46,6 +46,7 @@ pub struct Arguments {
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
+    check_target(arguments.json.as_deref(), &model)?;
     let device = arguments.machine.open(&arguments.device)?;
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,

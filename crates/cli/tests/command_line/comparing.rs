@@ -16,7 +16,7 @@ fn hashes_can_be_checked_later() {
     let other = scratch.path("other.gguf");
     trueup(&["quantize", &model, &other, "-b", "8"]).exits(0);
     let told = trueup(&["inspect", &other, "--check", &list]).exits(1);
-    assert!(told.stdout.ends_with("43 differences in 56 tensors\n"), "{told:#?}");
+    assert!(told.stdout.ends_with("43 differences in 56 tensors\n"), "{told:?}");
     let answer = trueup(&["inspect", &other, "--check", &list, "--json"]).exits(1).json();
     assert_eq!(answer["equal"], false);
     assert_eq!(answer["differences"].as_array().map(Vec::len), Some(43));
@@ -54,7 +54,7 @@ fn right_models_pass_verification() {
     let report = scratch.path("report.json");
     for model in [scratch.quantized_stories("q4_0"), scratch.gguf(&tiny("qwen3"), "qwen3.gguf")] {
         let told = trueup(&["verify", &model, "--steps", "2", "--json", &report, "-q"]).exits(0);
-        assert!(told.stdout.starts_with("PASS") && told.stderr.is_empty(), "{told:#?}");
+        assert!(told.stdout.starts_with("PASS") && told.stderr.is_empty(), "{told:?}");
         let written: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
         let call = ["verify", &model, "--steps", "2", "--json", "-", "--ref", "ref", "--device", "cpu", "-t", "1"];
         let told = trueup(&call).exits(0).json();
@@ -131,12 +131,12 @@ fn the_demo_goes_the_whole_way() {
     assert_eq!(told.stderr, "");
     for name in ["stories-1M.gguf", "stories-1M-q8_0.gguf", "stories-1M-q4_0.gguf"] {
         let file = format!("{folder}/{name}");
-        assert!(told.stdout.contains(&file), "{file} in {told:#?}");
+        assert!(told.stdout.contains(&file), "{file} in {told:?}");
         let report = file.replace(".gguf", ".verify.json");
-        assert!(told.stdout.contains(&report), "{report} in {told:#?}");
+        assert!(told.stdout.contains(&report), "{report} in {told:?}");
         let report: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
         assert_eq!(report["result"], "pass");
         trueup(&["inspect", &file]).exits(0);
     }
-    assert!(told.stdout.contains("Once upon a time, there was"), "{told:#?}");
+    assert!(told.stdout.contains("Once upon a time, there was"), "{told:?}");
 }

@@ -80,7 +80,7 @@ fn text_goes_to_stdout_and_notes_to_stderr() {
     let model = scratch.gguf(&stories(), "stories.gguf");
     let told = trueup(&["run", &model, "-p", "Once upon a time", "-n", "3"]).exits(0);
     assert_eq!(told.stdout, "Once upon a time, there was\n");
-    assert!(told.stderr.starts_with("note: ") && told.stderr.lines().count() == 1, "{told:#?}");
+    assert!(told.stderr.starts_with("note: ") && told.stderr.lines().count() == 1, "{told:?}");
     let quiet = trueup(&["run", &model, "-p", "Once upon a time", "-n", "3", "-q"]).exits(0);
     assert_eq!((quiet.stdout, quiet.stderr), (told.stdout, String::new()));
 }
@@ -157,7 +157,7 @@ fn chat_answers_each_line() {
     let told = trueup_with_input(&["chat", &model, "-q"], &format!("{turn}\n")).exits(0);
     assert_eq!(told.stdout.trim(), golden["text"].as_str().expect("a text").trim());
     let twice = trueup_with_input(&["chat", &model, "-n", "4", "-q"], "Hello\nAgain\n\nnot read\n").exits(0);
-    assert_eq!(twice.stdout.lines().count(), 2, "{twice:#?}");
+    assert_eq!(twice.stdout.lines().count(), 2, "{twice:?}");
     trueup(&["chat", &scratch.gguf(&tiny("llama-linear"), "none.gguf")]).refuses(&["no chat template"]);
 }
 

@@ -59,6 +59,9 @@ fn faces_are_readable() {
         trueup(&["tokenize", &folder, "-p", "", "--no-special", "--json"]).exits(0).json(),
         json!({"ids": [], "pieces": []})
     );
+    let dash = trueup(&["tokenize", &folder, "-p", "-5 degrees", "--no-special", "--json"]).exits(0).json();
+    let back = trueup(&["tokenize", &folder, "--decode", &ids_argument(&dash["ids"])]).exits(0);
+    assert_eq!(back.stdout.trim_start(), "-5 degrees\n");
     trueup(&["tokenize", &folder, "--decode", "1024"]).refuses(&["1024"]);
     trueup(&["tokenize", &folder, "--decode", "x"]).refuses(&["\"x\""]);
     trueup(&["tokenize", &folder, "-p", "a", "--decode", "1"]).refuses(&["--decode"]);

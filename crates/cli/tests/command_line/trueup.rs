@@ -1,15 +1,14 @@
 //! How the tests call the binary, and where the fixtures lie.
 
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 /// No call takes longer, on a slow machine either.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a call left behind.
-#[derive(Debug)]
 pub struct Outcome {
     /// The command line, for messages.
     pub call: String,
@@ -21,22 +20,28 @@ pub struct Outcome {
     pub stderr: String,
 }
 
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: exit code {}\n{}\n{}", self.call, self.code, self.stdout, self.stderr)
+    }
+}
+
 impl Outcome {
     /// Asserts the exit code.
     #[track_caller]
     pub fn exits(self, code: i32) -> Outcome {
-        assert_eq!(self.code, code, "{self:#?}");
+        assert_eq!(self.code, code, "{self:?}");
         self
     }
 
     /// Asserts a failure that is explained in one sentence of its own, with all of these words, and without a panic.
     #[track_caller]
     pub fn refuses(self, words: &[&str]) -> Outcome {
-        assert_eq!(self.code, 2, "{self:#?}");
-        assert_eq!(self.stdout, "", "{self:#?}");
-        assert!(self.stderr.starts_with("error: ") && !self.stderr.contains("panicked"), "{self:#?}");
+        assert_eq!(self.code, 2, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        assert!(self.stderr.starts_with("error: ") && !self.stderr.contains("panicked"), "{self:?}");
         for word in words {
-            assert!(self.stderr.contains(word), "no {word:?} in {self:#?}");
+            assert!(self.stderr.contains(word), "no {word:?} in {self:?}");
         }
         self
     }
@@ -44,7 +49,7 @@ impl Outcome {
     /// Standard output as the one JSON document that it is.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:#?}"))
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 }
 

@@ -150,11 +150,6 @@ impl Value {
         u64::try_from(self.as_i128()?).ok()
     }
 
-    /// Any integer type that fits.
-    pub fn as_i64(&self) -> Option<i64> {
-        i64::try_from(self.as_i128()?).ok()
-    }
-
     /// A float of either size.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {

@@ -26,7 +26,7 @@ mod processor;
 #[cfg(test)]
 mod tests;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage};
+use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
@@ -39,7 +39,7 @@ use trueup_graph::{Op, TensorType};
 /// How the processor is used. Nothing here changes a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuOptions {
-    /// Threads that compute; at least 1.
+    /// Threads that compute; from 1 to [`THREADS_MAX`](super::THREADS_MAX).
     pub threads: usize,
     /// The instruction set; the fastest that the machine has if `None`.
     pub isa: Option<Isa>,
@@ -50,7 +50,7 @@ pub struct CpuOptions {
 impl Default for CpuOptions {
     /// All of the machine.
     fn default() -> CpuOptions {
-        CpuOptions { threads: std::thread::available_parallelism().map_or(1, usize::from), isa: None, repack: true }
+        CpuOptions { threads: expect_threads(None).unwrap_or(1), isa: None, repack: true }
     }
 }
 
@@ -72,12 +72,9 @@ impl Cpu {
             let available: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
             failure(format!("this processor lacks the instruction set {isa}; use one of {}", available.join(", ")))
         })?;
-        if options.threads == 0 {
-            return Err(failure("no threads to compute with; ask for at least 1".to_owned()));
-        }
-        let pool =
-            rayon::ThreadPoolBuilder::new().num_threads(options.threads).thread_name(|i| format!("cpu-{i}")).build();
-        let pool = pool.map_err(|error| failure(format!("{} threads cannot be started: {error}", options.threads)))?;
+        let threads = expect_threads(Some(options.threads)).map_err(failure)?;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("cpu-{i}")).build();
+        let pool = pool.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
         Ok(Cpu { instructions, repack: options.repack, pool, turn: Mutex::new(()) })
     }
 

@@ -21,7 +21,7 @@ mod rope;
 mod soft_max;
 mod swiglu;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage};
+use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::host_tensor::HostTensor;
 use crate::profile::Profile;
@@ -80,11 +80,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The oracle on that many threads; 0 takes as many as the machine has. Results are the same for any number.
+    /// The oracle on that many threads, at most [`THREADS_MAX`](super::THREADS_MAX); 0 takes as many as the machine has. Results are the
+    /// same for any number.
     pub fn new(threads: usize) -> Result<Reference> {
+        let failure = |problem| Error::Device { device: NAME.to_owned(), problem };
+        let threads = expect_threads(Some(threads).filter(|threads| *threads > 0)).map_err(failure)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let problem = |error| format!("cannot start {threads} threads: {error}");
-        let pool = pool.map_err(|error| Error::Device { device: NAME.to_owned(), problem: problem(error) })?;
+        let pool = pool.map_err(|error| failure(format!("cannot start {threads} threads: {error}")))?;
         Ok(Reference { pool })
     }
 
@@ -128,7 +130,7 @@ impl Device for Reference {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        Ok(Buffer(Arc::new(Memory::new(ty, usage))))
+        Ok(Buffer(Arc::new(Memory::new(ty, usage)?)))
     }
 
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {

@@ -6,10 +6,13 @@ use serde::Serialize;
 use std::fmt;
 use trueup_graph::Origin;
 
+/// A plan of more pieces is a fault: copies cost more than computing elsewhere gains.
+const PIECES_MAX: usize = 100;
+
 /// The plan of one batch shape.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PlanReport {
-    /// Into how many runs of one device the graph was cut; more than 100 are a fault.
+    /// Into how many runs of one device the graph was cut; more than 100 are a fault, and the text says so.
     pub pieces: usize,
     /// Values copied between devices in each computation.
     pub copies: usize,
@@ -126,6 +129,13 @@ impl fmt::Display for PlanReport {
             write!(f, "{name}: {nodes} nodes, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
             writeln!(f, "{arena_bytes} of intermediate results, {input_bytes} of inputs")?;
         }
-        write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)
+        write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)?;
+        if self.pieces > PIECES_MAX {
+            write!(
+                f,
+                "\nfault: more than {PIECES_MAX} pieces; choose a main device that computes the operators that fell back"
+            )?;
+        }
+        Ok(())
     }
 }

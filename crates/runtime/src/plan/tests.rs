@@ -133,6 +133,19 @@ fn an_operator_that_the_main_device_lacks_falls_back_visibly() {
 }
 
 #[test]
+fn more_than_a_hundred_pieces_are_called_a_fault() {
+    let pieces = |adds: usize| {
+        let steps: Vec<(usize, usize, u8)> = (0..adds).flat_map(|_| [(0, 0, 0), (0, 0, 1)]).collect();
+        Plan::new(graph(&steps), &[&NO_ADD, &ALL]).unwrap().report()
+    };
+    for (adds, expected, is_fault) in [(49, 99, false), (50, 101, true)] {
+        let report = pieces(adds);
+        assert_eq!(report.pieces, expected);
+        assert_eq!(report.to_string().contains("\nfault: more than 100 pieces"), is_fault, "{expected} pieces");
+    }
+}
+
+#[test]
 fn all_operators_that_no_device_has_are_named() {
     let error = Plan::new(graph(&[(0, 0, 0), (1, 1, 0)]), &[&NO_ADD]).unwrap_err().to_string();
     assert!(error.contains("node-0 (add): no-add: has no add"), "{error}");

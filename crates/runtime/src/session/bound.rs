@@ -1,7 +1,7 @@
 //! A plan with its buffers: steps that a device can execute as they are.
 
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Place, Plan};
 use crate::weights::Weights;
 use std::collections::HashMap;
@@ -42,6 +42,31 @@ impl Buffers {
     /// Whether all arenas are large enough for a plan.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| self.arena_bytes(device) >= plan.arena_bytes(device))
+    }
+
+    /// Whether what a plan needs and is not there yet fits into the devices' free memory, where they can tell.
+    pub fn expect_room(&self, plan: &Plan, weights: &Weights) -> Result<()> {
+        for (index, device) in weights.devices().iter().enumerate() {
+            let bytes = plan.held(index).map(|id| plan.graph().value(id)).filter_map(|value| {
+                let is_there = match value.origin {
+                    Origin::Weight => weights.is_uploaded(index, &value.name),
+                    Origin::State => self.states.contains_key(&(index, value.name.clone())),
+                    Origin::Input(_) | Origin::Node(_) => false,
+                };
+                (!is_there).then(|| value.ty.bytes() as u64)
+            });
+            let arena = plan.arena_bytes(index).saturating_sub(self.arena_bytes(index)) as u64;
+            let needed = bytes.fold(arena, u64::saturating_add);
+            let about = device.about();
+            if let Some((_, free)) = about.memory.filter(|(_, free)| needed > *free) {
+                let problem = format!(
+                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
+                     smaller, or take fewer sequences, fewer tokens at once or a smaller model"
+                );
+                return Err(Error::Device { device: about.name, problem });
+            }
+        }
+        Ok(())
     }
 
     /// Makes arenas large enough. Plans bound before still point to the old ones and must be dropped first.

@@ -14,6 +14,9 @@ use trueup_models::Batch;
 /// The context of a session that asks for none, unless the model's is shorter.
 const CONTEXT_DEFAULT: usize = 4096;
 
+/// No tensor of a batch is larger: 256 TiB, more than a process can address.
+const TENSOR_BYTES_MAX: u128 = 1 << 48;
+
 /// What a session is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
@@ -87,8 +90,48 @@ impl Sizes {
         })
     }
 
+    /// Whether there is room for a batch of `tokens` tokens, `outputs` of them with logits, in sequences of up to `length` tokens.
+    pub fn expect_batch(&self, tokens: usize, outputs: usize, length: usize) -> Result<()> {
+        let Sizes { context, sequences, .. } = *self;
+        if length > context {
+            return Err(Error::Request(format!(
+                "a sequence of {length} tokens is longer than the context of {context}; make the context larger or the sequence shorter"
+            )));
+        }
+        if tokens == 0 || tokens > sequences * context {
+            let most = sequences * context;
+            return Err(Error::Request(format!(
+                "{tokens} tokens cannot be computed at once: there is room for 1 to {most}, {sequences} sequences of {context} tokens"
+            )));
+        }
+        if outputs == 0 || outputs > tokens {
+            return Err(Error::Request(format!("logits of {outputs} tokens cannot be had from a batch of {tokens}")));
+        }
+        Ok(())
+    }
+
+    /// Whether the sizes of all tensors can be counted: a model may claim any context.
+    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<()> {
+        let hyper = weights.model().model().hyper();
+        let heads_width = hyper.heads().saturating_mul(hyper.head_size());
+        let widest = hyper.width().max(hyper.ffn()).max(heads_width).max(hyper.heads().saturating_mul(capacity));
+        let cache_rows = self.room.saturating_mul(self.sequences);
+        let sizes = [(widest, tokens), (self.vocabulary, outputs), (heads_width, cache_rows)];
+        let bytes = |(width, rows): (usize, usize)| width as u128 * rows as u128 * size_of::<f64>() as u128;
+        let largest = sizes.into_iter().map(bytes).max().unwrap_or(0);
+        if largest <= TENSOR_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "a batch of {tokens} tokens with {} sequences of {} tokens needs tensors of {largest} bytes, more than any machine has; make \
+             the context (-c) smaller",
+            self.sequences, self.context
+        )))
+    }
+
     /// The plan of a batch shape: tokens, outputs, capacity.
     pub fn plan(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<Plan> {
+        self.expect_countable(weights, (tokens, outputs, capacity))?;
         let batch = Batch {
             tokens,
             outputs,

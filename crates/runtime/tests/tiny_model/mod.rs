@@ -1,4 +1,4 @@
-//! A small Llama with random weights, written as GGUF.
+//! Small models with random weights, written as GGUF: a Llama, and relatives that have what it lacks.
 
 use std::path::Path;
 use trueup_blocks::{DType, SplitScale};
@@ -10,12 +10,54 @@ pub const CONTEXT: usize = 160;
 const WIDTH: u64 = 64;
 const FFN: u64 = 96;
 const LAYERS: u64 = 2;
+const HEAD_SIZE: u64 = 16;
 
-/// Writes the model with matrices of type `dtype`; `split` in the split-scale layout.
+/// Positions that a token of the relatives sees, itself included.
+#[allow(dead_code, reason = "not every test program has use for it")]
+pub const WINDOW: usize = 16;
+
+/// Which model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Plain.
+    Llama,
+    /// With biases of queries, keys and values, and a sliding window on its last layer.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    Qwen2,
+    /// With norms of heads, factors of rope's frequencies, and a sliding window on all layers.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    Qwen3,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Llama => "llama",
+            Kind::Qwen2 => "qwen2",
+            Kind::Qwen3 => "qwen3",
+        }
+    }
+
+    /// What a layer has beside a Llama's.
+    fn of_layer(self) -> Vec<(&'static str, u64)> {
+        match self {
+            Kind::Llama => vec![],
+            Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
+            Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
+        }
+    }
+}
+
+/// Writes the Llama with matrices of type `dtype`; `split` in the split-scale layout.
 pub fn write(path: &Path, dtype: DType, split: bool) {
-    let mut metadata = metadata();
+    write_kind(path, Kind::Llama, CONTEXT, dtype, split);
+}
+
+/// Writes a model that claims a context of `context` tokens.
+pub fn write_kind(path: &Path, kind: Kind, context: usize, dtype: DType, split: bool) {
+    let mut metadata = metadata(kind, context);
     let (mut infos, mut contents) = (Vec::new(), Vec::new());
-    for (seed, (name, shape)) in (1..).zip(tensors()) {
+    for (seed, (name, shape)) in (1..).zip(tensors(kind)) {
         let dtype = if shape.len() == 1 { DType::F32 } else { dtype };
         let info = TensorInfo::new(name, &shape, dtype).unwrap();
         let bytes = encoded(&info, seed);
@@ -46,12 +88,13 @@ pub fn write(path: &Path, dtype: DType, split: bool) {
     writer.finish().unwrap();
 }
 
-fn metadata() -> Metadata {
+fn metadata(kind: Kind, context: usize) -> Metadata {
     let mut metadata = Metadata::default();
-    metadata.insert("general.architecture", "llama");
+    let architecture = kind.name();
+    metadata.insert("general.architecture", architecture);
     let counts = [
         ("vocab_size", VOCABULARY as u32),
-        ("context_length", CONTEXT as u32),
+        ("context_length", context as u32),
         ("embedding_length", WIDTH as u32),
         ("block_count", LAYERS as u32),
         ("feed_forward_length", FFN as u32),
@@ -59,15 +102,24 @@ fn metadata() -> Metadata {
         ("attention.head_count_kv", 2),
     ];
     for (key, count) in counts {
-        metadata.insert(format!("llama.{key}"), count);
+        metadata.insert(format!("{architecture}.{key}"), count);
     }
-    metadata.insert("llama.attention.layer_norm_rms_epsilon", 1e-5f32);
-    metadata.insert("llama.rope.freq_base", 10_000f32);
+    metadata.insert(format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5f32);
+    metadata.insert(format!("{architecture}.rope.freq_base"), 10_000f32);
+    if kind != Kind::Llama {
+        metadata.insert(format!("{architecture}.attention.sliding_window"), WINDOW as u32);
+    }
+    if kind == Kind::Qwen2 {
+        metadata.insert(format!("{architecture}.attention.sliding_window_pattern"), vec![false, true]);
+    }
     metadata
 }
 
-fn tensors() -> Vec<(String, Vec<u64>)> {
+fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
     let mut tensors = vec![("token_embd.weight".to_owned(), vec![WIDTH, VOCABULARY as u64])];
+    if kind == Kind::Qwen3 {
+        tensors.push(("rope_freqs.weight".to_owned(), vec![HEAD_SIZE / 2]));
+    }
     for layer in 0..LAYERS {
         let of_layer = [
             ("attn_norm", vec![WIDTH]),
@@ -81,15 +133,17 @@ fn tensors() -> Vec<(String, Vec<u64>)> {
             ("ffn_down", vec![FFN, WIDTH]),
         ];
         tensors.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}.weight"), shape)));
+        let of_kind = kind.of_layer().into_iter();
+        tensors.extend(of_kind.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));
     }
     tensors.push(("output_norm.weight".to_owned(), vec![WIDTH]));
     tensors
 }
 
-/// Random numbers from -0.5 to 0.5, near 1 for norms, by a linear congruential generator.
+/// Random numbers from -0.5 to 0.5, near 1 for norms and factors, by a linear congruential generator.
 fn encoded(info: &TensorInfo, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let centre = if info.shape.len() == 1 { 1.0 } else { 0.0 };
+    let centre = if info.shape.len() == 1 && !info.name.ends_with(".bias") { 1.0 } else { 0.0 };
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         centre + (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5

@@ -3,6 +3,7 @@
 //! ```text
 //!   t_i = position base^(-2 i / dimensions) / factors[i]  ──scaling──▶  angle a_i, magnitude s
 //!   error of a_i in units of u |a_i|:   iterated 3 i + 1     pow  ln(base) 2 i / dimensions + 3     f64  1
+//!   scaling and dividing by a factor round in every method, which adds to that
 //! ```
 
 use trueup_graph::op::{Rope, RopeScaling};
@@ -53,8 +54,7 @@ impl<'a> Frequencies<'a> {
             Angles::F64 => 1.0,
         };
         let divided = if self.factors.is_some() { 1.0 } else { 0.0 };
-        let roundings = if self.method == Angles::F64 { 0.0 } else { scaling + divided };
-        Angle { radians, units: method + roundings, magnitude }
+        Angle { radians, units: method + scaling + divided, magnitude }
     }
 
     /// How far pair `pair` keeps its frequency: 1 keeps it, 0 divides it by the factor.

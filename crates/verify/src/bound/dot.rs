@@ -45,22 +45,20 @@ impl Accumulation {
         self.blocks
     }
 
-    /// Partial sums side by side.
-    pub fn lanes(&self) -> usize {
-        self.lanes
-    }
-
-    /// What a result should be whose products as declared sum up to `sum` and whose exact value is `exact`. `absolute` is the sum of
-    /// the absolute element products, at least that of `sum`.
-    pub fn expected(&self, sum: &Sum, exact: f64, absolute: f64, loss: &Loss) -> Expected {
+    /// What a result should be whose `products` as declared are summed and whose exact value is `exact`. `absolute` is the sum of the
+    /// absolute element products where `products` are those of blocks.
+    pub fn expected(&self, products: &[f64], exact: f64, absolute: Option<f64>, loss: &Loss) -> Expected {
+        let sum = &Sum::of(products, self.lanes);
+        let absolute = absolute.unwrap_or(sum.absolute);
+        let stagnation = sum.stagnation(products, self.precision);
         let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
         let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
-        let products =
+        let roundings =
             usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
-        variance += products as f64 * sum.product_variance(self.precision);
+        variance += roundings as f64 * sum.product_variance(self.precision);
         let (own, own_bound) = self.own_error(sum);
         variance += own;
-        let mut bound = Sum { absolute, ..*sum }.hard_bound(self.precision, products + self.lanes) + own_bound;
+        let mut bound = Sum { absolute, ..*sum }.hard_bound(self.precision, roundings + self.lanes) + own_bound;
         // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be larger.
         let tied = sum.value.abs() + loss.ties;
         let unit = self.precision.unit * loss.ties;
@@ -76,7 +74,7 @@ impl Accumulation {
             sigma: variance.sqrt(),
             sigma_exact: (variance + loss_variance).sqrt(),
             bound: bound + loss.ties,
-            ties: loss.ties,
+            ties: loss.ties + stagnation,
             coarse: 2.0 * Precision::BF16.unit * absolute + loss.coarse,
         }
     }

@@ -63,8 +63,15 @@ mod tests {
         ];
         let op = Op::KvStore(KvStore);
         let output = Operand::blocks(cache, &after);
-        let case =
-            Case { op: &op, inputs: &inputs, profile: &Profile::F32, output, reference: Some(&[0.5, -7.0]), step: 0 };
+        let case = Case {
+            op: &op,
+            inputs: &inputs,
+            profile: &Profile::F32,
+            output,
+            reference: Some(&[0.5, -7.0]),
+            copies: &[],
+            step: 0,
+        };
         gate(&op).verdict(&judge(&case), true)
     }
 

@@ -10,7 +10,6 @@ use super::{Case, in_strips};
 use crate::activation::{BLOCK_LEN, Row};
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::{Expected, Statistics};
-use crate::sum::Sum;
 use trueup_blocks::DType;
 use trueup_runtime::profile::{Activations, Profile, Rounding};
 
@@ -45,7 +44,11 @@ pub(super) fn judge(case: &Case) -> Statistics {
         let weights = Weights::new(weights.row(row, &mut buffer), quantized);
         for (column, token) in tokens.iter().enumerate() {
             let expected = product(&accumulation, case.profile, &weights, token, &mut products);
-            tally.add(column * rows + row, &expected);
+            if case.copies.get(column).copied().unwrap_or(false) {
+                tally.add_copy(column * rows + row, &expected);
+            } else {
+                tally.add(column * rows + row, &expected);
+            }
         }
     })
 }
@@ -86,8 +89,7 @@ fn product(
         }
         products.truncate(products.len().div_ceil(BLOCK_LEN));
     }
-    let sum = Sum::of(products, accumulation.lanes());
-    accumulation.expected(&sum, exact, absolute.unwrap_or(sum.absolute), &loss)
+    accumulation.expected(products, exact, absolute, &loss)
 }
 
 /// What 8-bit activations cost: each is off by up to half a step, evenly, and the scale by its f16 rounding.

@@ -1,6 +1,7 @@
 //! A device with a fault: it decorates another one and changes what crosses its boundary at one node, or one weight on its way in.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use trueup_blocks::DType;
 use trueup_graph::op::{Rope, RopePairs};
 use trueup_graph::{Op, TensorType};
@@ -45,6 +46,8 @@ pub enum Fault {
     MaskOneOff,
     /// Epsilon is ten times too large.
     Epsilon,
+    /// One element of the result is larger by this when it is computed for the second time, and never again.
+    Race(f32),
 }
 
 /// A device with one fault.
@@ -54,6 +57,14 @@ pub struct Faulty {
     pub fault: Fault,
     /// The node it happens at, by its place in the graph.
     pub node: usize,
+    /// How often it was computed.
+    pub computed: AtomicUsize,
+}
+
+impl Faulty {
+    pub fn new(device: Arc<dyn Device>, model: &Arc<ModelFile>, fault: Fault, node: usize) -> Arc<Faulty> {
+        Arc::new(Faulty { device, model: model.clone(), fault, node, computed: AtomicUsize::new(0) })
+    }
 }
 
 fn numbers(bytes: &[u8]) -> Vec<f32> {
@@ -126,7 +137,12 @@ impl Faulty {
             | Fault::UnwrittenRow
             | Fault::SignFlip
             | Fault::NotANumber => {}
-            Fault::Gain | Fault::RoundedToF16 | Fault::SwappedRows | Fault::Stale | Fault::Lacks(_) => {}
+            Fault::Gain
+            | Fault::RoundedToF16
+            | Fault::SwappedRows
+            | Fault::Stale
+            | Fault::Lacks(_)
+            | Fault::Race(_) => {}
         }
         Ok(step)
     }
@@ -165,6 +181,11 @@ impl Faulty {
             Fault::RoundedToF16 => y.iter_mut().for_each(|y| *y = half::f16::from_f32(*y).to_f32()),
             Fault::SwappedRows => y.chunks_mut(row).for_each(|column| column.swap(0, 1)),
             Fault::Stale => y.fill(0.0),
+            Fault::Race(more) => {
+                if self.computed.fetch_add(1, Ordering::Relaxed) == 1 {
+                    y[middle] += more;
+                }
+            }
             Fault::BlockScale(_) | Fault::SwappedBlocks(_) | Fault::DroppedTail(_) | Fault::SevenBits => return Ok(()),
             Fault::OneOff | Fault::OtherPairs | Fault::NoMask | Fault::MaskOneOff => return Ok(()),
             Fault::Epsilon | Fault::Lacks(_) => return Ok(()),

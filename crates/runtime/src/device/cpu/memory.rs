@@ -10,7 +10,7 @@
 //! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both.
 
 use super::panels::Panels;
-use crate::device::Usage;
+use crate::device::{Usage, zeros};
 use half::{bf16, f16};
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -68,12 +68,12 @@ pub(super) enum Target<'a> {
 }
 
 impl Memory {
-    /// Memory for a tensor, zero at first; a problem where its type cannot be kept.
+    /// Memory for a tensor, zero at first; a problem where its type cannot be kept or there is too little memory.
     pub fn new(ty: &TensorType, usage: Usage, repack: bool) -> Result<Memory, String> {
         let cells = if usage == Usage::Arena {
-            Cells::F32(vec![0.0; ty.bytes().div_ceil(size_of::<f32>())])
+            Cells::F32(zeros(0.0, ty.bytes().div_ceil(size_of::<f32>()), ty, usage)?)
         } else {
-            Cells::new(ty, repack && usage == Usage::Weight)?
+            Cells::new(ty, usage, repack && usage == Usage::Weight)?
         };
         Ok(Memory { ty: *ty, cells: RwLock::new(cells) })
     }
@@ -118,15 +118,17 @@ pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
 }
 
 impl Cells {
-    fn new(ty: &TensorType, repack: bool) -> Result<Cells, String> {
+    fn new(ty: &TensorType, usage: Usage, repack: bool) -> Result<Cells, String> {
         let (len, rows, blocks_per_row) = (ty.shape.elements(), ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
         match ty.dtype {
-            dtype if is_word(dtype) => Ok(Cells::F32(vec![0.0; len])),
-            DType::F16 => Ok(Cells::F16(vec![f16::ZERO; len])),
-            DType::Bf16 => Ok(Cells::Bf16(vec![bf16::ZERO; len])),
-            DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row))),
-            DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row))),
-            dtype if dtype.is_quantized() && dtype.codec().is_some() => Ok(Cells::Blocks(vec![0; ty.bytes()])),
+            dtype if is_word(dtype) => Ok(Cells::F32(zeros(0.0, len, ty, usage)?)),
+            DType::F16 => Ok(Cells::F16(zeros(f16::ZERO, len, ty, usage)?)),
+            DType::Bf16 => Ok(Cells::Bf16(zeros(bf16::ZERO, len, ty, usage)?)),
+            DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
+            DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
+            dtype if dtype.is_quantized() && dtype.codec().is_some() => {
+                Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
+            }
             dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),
         }
     }

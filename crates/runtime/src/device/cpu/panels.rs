@@ -11,8 +11,10 @@
 //! row. `q8_0` has eight groups of four elements a block; `q4_0` four groups, whose low nibbles are elements `4 g ...` and whose high
 //! nibbles are elements `16 + 4 g ...`. Bytes are moved, never changed. Behind the last row a panel is filled with zeros.
 
+use crate::device::{Usage, zeros};
 use rayon::prelude::*;
 use trueup_blocks::DType;
+use trueup_graph::TensorType;
 
 /// Rows of a panel: the 32-bit lanes of a 256-bit register.
 pub(super) const PANEL_ROWS: usize = 8;
@@ -66,10 +68,10 @@ pub(super) struct Panels<const GROUPS: usize> {
 }
 
 impl<const GROUPS: usize> Panels<GROUPS> {
-    /// Zeros.
-    pub fn zeros(rows: usize, blocks_per_row: usize) -> Panels<GROUPS> {
-        let blocks = vec![PanelBlock::ZERO; rows.div_ceil(PANEL_ROWS) * blocks_per_row];
-        Panels { blocks, blocks_per_row, rows }
+    /// Zeros for a weight of type `ty`; a problem where there is too little memory.
+    pub fn zeros(rows: usize, blocks_per_row: usize, ty: &TensorType) -> Result<Panels<GROUPS>, String> {
+        let len = rows.div_ceil(PANEL_ROWS) * blocks_per_row;
+        Ok(Panels { blocks: zeros(PanelBlock::ZERO, len, ty, Usage::Weight)?, blocks_per_row, rows })
     }
 
     /// Bytes of the matrix in the file.
@@ -128,7 +130,8 @@ mod tests {
 
     fn come_back<const GROUPS: usize>() {
         for (rows, blocks_per_row) in [(1, 1), (7, 3), (8, 1), (9, 2), (31, 5), (0, 2)] {
-            let mut panels = Panels::<GROUPS>::zeros(rows, blocks_per_row);
+            let ty = TensorType::new(DType::Q8_0, &[BLOCK_LEN * blocks_per_row, rows]);
+            let mut panels = Panels::<GROUPS>::zeros(rows, blocks_per_row, &ty).unwrap();
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
             panels.pack(&bytes);
             let mut found = vec![0xA5; bytes.len()];
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_group_holds_four_bytes_of_eight_rows() {
-        let mut panels = Panels::<8>::zeros(8, 1);
+        let mut panels = Panels::<8>::zeros(8, 1, &TensorType::new(DType::Q8_0, &[32, 8])).unwrap();
         let bytes: Vec<u8> = (0..8 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
         panels.pack(&bytes);
         let block = panels.panel(0)[0];

@@ -1,4 +1,6 @@
 //! `y[d + head size * h, t] = sum_j V[d, kv head of h, j] p[j, t, h]` over the sequence of token `t`.
+//!
+//! Where `p` is 0 the cache is not read: a position that is not seen may hold anything, and 0 times infinity is NaN.
 
 use super::place;
 use crate::host_tensor::HostTensor;
@@ -19,7 +21,7 @@ pub(super) fn evaluate(mix: &KvMix, inputs: &[&HostTensor], output: &TensorType)
         let kv_head = h / (heads / mix.kv_heads);
         let (mut weights, mut value) = (vec![0.0; capacity], vec![0.0; head_size]);
         p.read(capacity * (t + tokens * h), &mut weights);
-        for (j, weight) in weights.iter().enumerate() {
+        for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             cache.read(head_size * kv_head + width * (j + context * places[t]), &mut value);
             for (y, value) in y.iter_mut().zip(&value) {
                 *y += value * weight;

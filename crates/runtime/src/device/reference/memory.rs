@@ -1,6 +1,7 @@
 //! The oracle's buffers: plain bytes as in GGUF.
 
 use super::{NAME, Tensor, Usage};
+use crate::device::zeros;
 use crate::error::{Error, Result};
 use crate::host_tensor::HostTensor;
 use std::ops::Deref;
@@ -33,12 +34,13 @@ impl Deref for Held<'_> {
 }
 
 impl Memory {
-    pub(super) fn new(ty: &TensorType, usage: Usage) -> Memory {
-        let bytes = vec![0; ty.bytes()];
-        match usage {
+    /// Memory for a tensor, zero at first; fails where there is too little.
+    pub(super) fn new(ty: &TensorType, usage: Usage) -> Result<Memory> {
+        let bytes = zeros(0, ty.bytes(), ty, usage).map_err(fault)?;
+        Ok(match usage {
             Usage::Weight | Usage::State | Usage::Input => Memory::Single(RwLock::new(HostTensor::stored(*ty, bytes))),
             Usage::Arena => Memory::Arena(RwLock::new(bytes)),
-        }
+        })
     }
 
     /// The memory of a tensor, unless another device's.

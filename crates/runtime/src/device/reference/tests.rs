@@ -128,6 +128,18 @@ fn attention_agrees_with_numpy() {
 }
 
 #[test]
+fn what_is_not_seen_may_hold_anything() {
+    let infinity = f64::INFINITY;
+    let real = |sizes: &[usize], values: &[f64]| HostTensor::real(TensorType::new(DType::F64, sizes), values.to_vec());
+    let mask = HostTensor::real(TensorType::new(DType::F32, &[4, 1]), vec![0.0, -infinity, 0.0, -infinity]);
+    let y = computed(SoftMax { scale: 1.0 }, &[&real(&[4, 1, 1], &[2.0, f64::NAN, 2.0, infinity]), &mask]);
+    assert_eq!(y, [0.5, 0.0, 0.5, 0.0]);
+    let cache = real(&[1, 4, 1], &[3.0, f64::NAN, 5.0, -infinity]);
+    let y = computed(KvMix { kv_heads: 1 }, &[&real(&[4, 1, 1], &y), &cache, &HostTensor::indices(&[0])]);
+    assert_eq!(y, [4.0]);
+}
+
+#[test]
 fn kv_store_rounds_into_the_cache_and_leaves_the_rest() {
     let ty = TensorType::new(DType::F16, &[2, 2, 2]);
     let cache = HostTensor::stored(ty, vec![0x11; ty.bytes()]);
@@ -179,6 +191,21 @@ fn threads_change_no_bit() {
         pool.install(|| computed(MulMat, &[&w, &x]))
     });
     assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn memory_and_threads_that_cannot_be_had_are_refused() {
+    let ty = TensorType::new(DType::F16, &[1 << 20, 1 << 30]);
+    for (usage, part) in [(Usage::State, "context (-c) smaller"), (Usage::Arena, "fewer tokens at once")] {
+        let error = Reference::new(1).unwrap().alloc(&ty, usage).unwrap_err().to_string();
+        assert!(error.contains("no memory for the 2251799813685248 bytes of f16") && error.contains(part), "{error}");
+    }
+    for threads in [1025, usize::MAX] {
+        let error = Reference::new(threads).err().unwrap().to_string();
+        assert!(error.contains(&format!("{threads} threads are more than the 1024")), "{error}");
+    }
+    let all = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
+    assert_eq!(Reference::new(0).unwrap().pool.current_num_threads(), all);
 }
 
 #[test]

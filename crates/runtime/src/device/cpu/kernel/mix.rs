@@ -12,6 +12,8 @@ use half::f16;
 
 kernel! {
     /// `sums[d] = sum over j of weights[j] * rows[j][d]`, one row after the other for eight rows, whose sum is added to the total.
+    ///
+    /// Rows of weight 0 are not read: a position that is not seen may hold anything, and 0 times infinity is NaN.
     fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
         avx2 => super::avx2::mix::mix_f32,
         scalar => mix,
@@ -34,7 +36,7 @@ fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
     let mut short = vec![0.0; sums.len()];
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         short.fill(0.0);
-        for (j, weight) in weights.iter().enumerate() {
+        for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             for (sum, value) in short.iter_mut().zip(rows.row(block * STEPS + j)) {
                 *sum = weight.mul_add(value.widen(), *sum);
             }
@@ -52,10 +54,17 @@ fn samples<E: Element>(
     let mut results = Vec::new();
     for len in [1, 7, 8, 33, 64, 80, 129, 257] {
         for count in [0, 1, 2, 8, 65] {
-            let cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
-            let mut sums = vec![f32::NAN; len];
-            let rows = Rows::strided(&cells, count, len, len + 5);
-            mix(instructions, rows, &numbers(count, 5 + len as u32), &mut sums);
+            let mut cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
+            let (mut sums, mut weights) = (vec![f32::NAN; len], numbers(count, 5 + len as u32));
+            mix(instructions, Rows::strided(&cells, count, len, len + 5), &weights, &mut sums);
+            results.extend(&sums);
+            for (j, weight) in weights.iter_mut().enumerate().skip(1).step_by(3) {
+                *weight = 0.0;
+                let broken = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][j % 3];
+                cells[j * (len + 5)..][..len].fill(narrow(broken));
+            }
+            mix(instructions, Rows::strided(&cells, count, len, len + 5), &weights, &mut sums);
+            assert!(sums.iter().all(|sum| sum.is_finite()), "rows of weight 0 leave no trace");
             results.extend(sums);
         }
     }

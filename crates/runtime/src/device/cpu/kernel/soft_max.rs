@@ -9,7 +9,8 @@ use super::samples::numbers;
 use crate::device::cpu::isa::Instructions;
 
 kernel! {
-    /// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`; exactly 0 where the mask is -infinity.
+    /// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`; exactly 0 where the mask is -infinity,
+    /// whatever the score there: what a masked position holds may be left over from other computations, NaN and infinities included.
     ///
     /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding of its own.
     /// Places behind the last unmasked one change no bit of the others.
@@ -24,19 +25,26 @@ kernel! {
 fn share(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
     assert_eq!((x.len(), x.len()), (mask.len(), y.len()), "rows of one length");
     for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
-        *y = x.mul_add(scale, *mask);
+        *y = if is_masked(*mask) { f32::NEG_INFINITY } else { x.mul_add(scale, *mask) };
     }
     let largest = maximum(y);
     // Of a row without anything to look at: all exponentials are 0 then, or NaN where an input is.
     let largest = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
     for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
-        *y = exponential(x.mul_add(scale, mask - largest));
+        *y = if is_masked(*mask) { 0.0 } else { exponential(x.mul_add(scale, mask - largest)) };
     }
     let total = total(y);
     let divisor = if total == 0.0 { 1.0 } else { total };
-    for y in y.iter_mut() {
-        *y /= divisor;
+    for (y, mask) in y.iter_mut().zip(mask) {
+        // A sum that is NaN leaves masked places alone too.
+        *y = if is_masked(*mask) { 0.0 } else { *y / divisor };
     }
+}
+
+/// Whether nothing of a position is to be seen.
+#[inline(always)]
+fn is_masked(mask: f32) -> bool {
+    mask == f32::NEG_INFINITY
 }
 
 /// The largest, NaN aside; -infinity of nothing.
@@ -76,9 +84,18 @@ fn samples(instructions: Instructions) -> Vec<f32> {
         for masked in [0, len / 2, len] {
             let mut mask = vec![0.0; len];
             mask[len - masked..].fill(f32::NEG_INFINITY);
-            let mut y = vec![f32::NAN; len];
-            soft_max(instructions, &numbers(len, 9), &mask, 7.3, &mut y);
-            results.extend(y);
+            let mut x = numbers(len, 9);
+            for broken in [None, Some(f32::NAN), Some(f32::INFINITY), Some(f32::NEG_INFINITY)] {
+                // Behind the mask, and once before it.
+                x[len - masked..].fill(broken.unwrap_or(1.0));
+                let mut y = vec![f32::NAN; len];
+                soft_max(instructions, &x, &mask, 7.3, &mut y);
+                results.extend(&y);
+                let mut x = x.clone();
+                x[0] = broken.unwrap_or(x[0]);
+                soft_max(instructions, &x, &mask, 7.3, &mut y);
+                results.extend(&y);
+            }
         }
     }
     results
@@ -100,6 +117,33 @@ mod tests {
         soft_max(scalar, &x, &mask, 2.0, &mut padded);
         assert_eq!(padded[..21], alone);
         assert!(padded[21..].iter().all(|y| y.to_bits() == 0));
+    }
+
+    #[test]
+    fn masked_places_are_zero_whatever_they_hold() {
+        for isa in Isa::available() {
+            let instructions = Instructions::of(isa).unwrap();
+            for (len, seen) in [(37, 21), (64, 8), (9, 0), (33, 32)] {
+                let mut mask = vec![0.0; len];
+                mask[seen..].fill(f32::NEG_INFINITY);
+                let (mut x, mut alone) = (numbers(len, 5), vec![1.0; seen]);
+                soft_max(instructions, &x[..seen], &mask[..seen], 2.0, &mut alone);
+                for stale in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
+                    x[seen..].fill(stale);
+                    let mut y = vec![1.0; len];
+                    soft_max(instructions, &x, &mask, 2.0, &mut y);
+                    assert_eq!(y[..seen], alone, "{isa}, {stale} behind {seen} of {len}");
+                    assert!(y[seen..].iter().all(|y| y.to_bits() == 0), "{isa}, {stale} behind {seen} of {len}: {y:?}");
+                }
+                if seen > 0 {
+                    x[0] = f32::NAN;
+                    let mut y = vec![1.0; len];
+                    soft_max(instructions, &x, &mask, 2.0, &mut y);
+                    assert!(y[..seen].iter().all(|y| y.is_nan()), "a NaN that is seen stays");
+                    assert!(y[seen..].iter().all(|y| y.to_bits() == 0), "{isa}: {y:?}");
+                }
+            }
+        }
     }
 
     #[test]

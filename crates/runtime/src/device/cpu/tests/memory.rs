@@ -58,6 +58,26 @@ fn what_cannot_be_kept_or_computed_says_why() {
     );
 }
 
+/// 2^48 bytes and more: beyond what a process can address.
+#[test]
+fn what_is_larger_than_any_memory_is_refused() {
+    for repack in [false, true] {
+        let cpu = Cpu::new(CpuOptions { threads: 1, isa: None, repack }).unwrap();
+        for (dtype, usage, part) in [
+            (DType::F32, Usage::State, "context (-c) smaller"),
+            (DType::F16, Usage::State, "or take fewer sequences"),
+            (DType::I8, Usage::Arena, "fewer tokens at once"),
+            (DType::Bf16, Usage::Weight, "smaller model"),
+            (DType::Q4_0, Usage::Weight, "smaller model"),
+            (DType::Q8_0, Usage::Weight, "smaller model"),
+        ] {
+            let ty = TensorType::new(dtype, &[1 << 20, 1 << 30]);
+            let error = cpu.alloc(&ty, usage).unwrap_err().to_string();
+            assert!(error.contains(&format!("bytes of {ty}")) && error.contains(part), "{error}");
+        }
+    }
+}
+
 #[test]
 fn indices_outside_are_refused() {
     let cpu = default_cpu();
@@ -93,8 +113,10 @@ fn tensors_outside_their_buffer_and_overlaps_are_refused() {
 
 #[test]
 fn options_that_cannot_be_are_refused() {
-    let error = Cpu::new(CpuOptions { threads: 0, isa: None, repack: true }).unwrap_err().to_string();
-    assert!(error.contains("at least 1"), "{error}");
+    for (threads, part) in [(0, "at least 1"), (1025, "more than the 1024"), (usize::MAX, "more than the 1024")] {
+        let error = Cpu::new(CpuOptions { threads, isa: None, repack: true }).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
     let cpu = default_cpu();
     assert_eq!(cpu.threads(), 2);
     assert!(cpu.about().description.contains(cpu.isa().name()));

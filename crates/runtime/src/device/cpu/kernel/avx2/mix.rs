@@ -46,7 +46,7 @@ fn strip<E: Element, const V: usize>(
     let mut totals = [_mm256_setzero_ps(); V];
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         let mut lanes = [_mm256_setzero_ps(); V];
-        for (j, weight) in weights.iter().enumerate() {
+        for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             let (chunks, _) = rows.row(block * STEPS + j)[first..first + V * LANES].as_chunks::<LANES>();
             let weight = _mm256_set1_ps(*weight);
             for i in 0..V {
@@ -71,7 +71,7 @@ fn rest<E: Element>(rows: Rows<E>, weights: &[f32], first: usize, sums: &mut [f3
     sums.fill(0.0);
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         let mut short = [0.0; LANES];
-        for (j, weight) in weights.iter().enumerate() {
+        for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             for (sum, value) in short.iter_mut().zip(&rows.row(block * STEPS + j)[first..]) {
                 *sum = weight.mul_add(value.widen(), *sum);
             }

@@ -1,0 +1,107 @@
+//! The walk over tensors in chunks of bounded size, on all cores.
+//!
+//! ```text
+//! tensor  |  chunk 0  |  chunk 1  |  chunk 2 |     whole units: rows, heads, or blocks of one very long row
+//! ```
+//!
+//! Every thread holds one chunk. Where a chunk begins depends on the tensor alone, and results come back in the order of chunks, so
+//! nothing depends on the number of threads.
+
+use rayon::prelude::*;
+use std::ops::Range;
+use std::path::Path;
+use trueup_blocks::DType;
+use trueup_formats::{Error, Result};
+
+/// Elements of a chunk, about; rounded to whole units, or to whole blocks of one very long row. A multiple of every block length.
+pub const CHUNK_ELEMENTS: u64 = 1 << 18;
+
+/// The most threads that are started.
+const THREADS_MAX: usize = 1024;
+
+/// Splits `total` elements into ranges of whole units (rows) of about [`CHUNK_ELEMENTS`]. A unit larger than that is split itself, at
+/// multiples of [`CHUNK_ELEMENTS`], so that no range is ever larger.
+pub fn chunk_ranges(total: u64, unit: u64) -> impl Iterator<Item = Range<u64>> {
+    let unit = unit.clamp(1, CHUNK_ELEMENTS);
+    let step = CHUNK_ELEMENTS / unit * unit;
+    (0..total.div_ceil(step)).map(move |chunk| chunk * step..total.min((chunk + 1) * step))
+}
+
+/// Bytes of `elements` elements; whole blocks, as recipe and readers have made sure.
+pub fn bytes_of(elements: u64, dtype: DType) -> u64 {
+    dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
+}
+
+/// Chunks whose results are kept at once: enough to keep every thread busy, few enough for models of any size.
+const BATCH_CHUNKS: usize = 4096;
+
+/// Does `work` on each chunk, on so many threads (`None` is one per core), and hands each result to `done`, in the order of chunks.
+/// `path` is the file that messages name.
+///
+/// # Errors
+/// The first error of `work`, and a number of threads that is 0, more than 1024 or more than the system starts.
+pub fn walk<C: Sync, T: Send>(
+    mut chunks: impl Iterator<Item = C>,
+    threads: Option<usize>,
+    path: &Path,
+    work: impl Fn(&C) -> Result<T> + Sync,
+    mut done: impl FnMut(&C, T),
+) -> Result<()> {
+    if let Some(count) = threads.filter(|count| !(1..=THREADS_MAX).contains(count)) {
+        let problem = format!("expected 1 to {THREADS_MAX} threads, found {count}");
+        return Err(Error::new(path, problem).help("leave the number out to use every core"));
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
+    let pool = pool.map_err(|error| Error::new(path, format!("no threads could be started: {error}")))?;
+    loop {
+        let batch: Vec<C> = chunks.by_ref().take(BATCH_CHUNKS).collect();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        // One chunk at a time and thread: rayon would otherwise hand out long runs of neighbours.
+        let one_each = || batch.par_iter().with_max_len(1).map(&work).collect::<Result<Vec<T>>>();
+        let results = pool.install(one_each)?;
+        batch.iter().zip(results).for_each(|(chunk, result)| done(chunk, result));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_whole_units_and_cover_everything_once() {
+        const N: u64 = CHUNK_ELEMENTS;
+        for (total, unit) in
+            [(96 * 40, 96), (4096 * 600, 4096), (N, N), (N * 5, N * 5), (N * 7 + 32, N * 7 + 32), (7, 1), (0, 4)]
+        {
+            let ranges: Vec<Range<u64>> = chunk_ranges(total, unit).collect();
+            let mut end = 0;
+            for range in &ranges {
+                assert_eq!(range.start, end, "{total} by {unit}");
+                assert!(range.start.is_multiple_of(unit.min(N)) && range.end - range.start <= N, "{total} by {unit}");
+                end = range.end;
+            }
+            assert_eq!(end, total, "{total} by {unit}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_threads_that_means_nothing_is_refused_before_any_starts() {
+        for threads in [0, 1025, 1_000_000, usize::MAX] {
+            let error = walk(0..1, Some(threads), Path::new("m.gguf"), |_| Ok(()), |_, ()| ()).unwrap_err().to_string();
+            assert!(error.contains(&format!("expected 1 to 1024 threads, found {threads}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_chunks() {
+        let count = 2 * BATCH_CHUNKS + 3;
+        let mut doubled = Vec::new();
+        let double = |number: &usize| Ok(number * 2);
+        walk(0..count, Some(3), Path::new("m.gguf"), double, |_, result| doubled.push(result)).unwrap();
+        assert!(doubled == (0..count).map(|number| number * 2).collect::<Vec<usize>>());
+        let fail = |number: &usize| if *number == count - 1 { Err(Error::new("m", "last")) } else { Ok(()) };
+        assert!(walk(0..count, Some(3), Path::new("m.gguf"), fail, |_, ()| ()).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! What there is no room for is refused with a sentence, before anything is allocated or computed.
+
+use super::tiny_model::{CONTEXT, Kind};
+use super::{device, entries, model, model_of, prompts};
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::profile::Profile;
+use trueup_runtime::{Result, Session, SessionOptions, Weights};
+
+/// The processor, of which little memory is free.
+struct Small {
+    inner: Arc<dyn Device>,
+    free: u64,
+}
+
+impl Device for Small {
+    fn about(&self) -> About {
+        About { memory: Some((1 << 40, self.free)), ..self.inner.about() }
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        self.inner.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.inner.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        self.inner.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        self.inner.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        self.inner.execute(steps)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+}
+
+fn weights(kind: Kind, context: usize, name: &str) -> (tempfile::TempDir, Arc<Weights>) {
+    let (folder, model) = model_of(kind, context, DType::F32);
+    (folder, Arc::new(Weights::new(model, device(name), None)))
+}
+
+#[test]
+fn a_session_beyond_the_memory_is_refused() {
+    let (_folder, model) = model(DType::F32, false);
+    let options = SessionOptions::default();
+    let of = |free| {
+        let small = Small { inner: device("cpu"), free };
+        Session::new(Arc::new(Weights::new(model.clone(), Arc::new(small), None)), &options)
+    };
+    let error = of(100_000).err().unwrap().to_string();
+    assert!(
+        error.contains("bytes of memory, and 100000 are free") && error.contains("context (-c) smaller"),
+        "{error}"
+    );
+    let plan = Session::plan(of(u64::MAX).unwrap().weights(), &options, 1, 1, 1).unwrap();
+    let device = &plan.report().devices[0];
+    let needed = device.weight_bytes + device.kv_bytes + device.input_bytes + device.arena_bytes;
+    assert!(of(needed as u64 - 1).is_err(), "one byte is missing");
+    // A larger batch needs more room for intermediate results, which is then not there.
+    let mut session = of(needed as u64).unwrap();
+    let error = session.compute(&entries(&prompts()[1..2]), None).unwrap_err().to_string();
+    assert!(error.contains("are free") && session.is_empty(0), "{error}");
+}
+
+/// The largest cache that indices allow, of a model that claims as large a context.
+#[test]
+fn batches_beyond_any_memory_are_refused() {
+    for name in ["ref", "cpu"] {
+        let context = (1 << 31) - 64;
+        let (_folder, weights) = weights(Kind::Llama, context, name);
+        let options = SessionOptions { context: Some(context), kv: Some(DType::F32), ..SessionOptions::default() };
+        let plan = Session::plan(&weights, &options, 1, 1, 1).unwrap();
+        assert_eq!(plan.report().devices[0].kv_bytes, 2 * 2 * 4 * 32 * context);
+        for tokens in [1 << 20, context] {
+            let error = Session::plan(&weights, &options, tokens, 1, context).unwrap_err().to_string();
+            assert!(error.contains("more than any machine has"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn plans_of_batches_that_cannot_be_say_why() {
+    let (_folder, weights) = weights(Kind::Llama, CONTEXT, "cpu");
+    let options = SessionOptions { sequences: 2, ..SessionOptions::default() };
+    let most = usize::MAX;
+    for (tokens, outputs, length, part) in [
+        (1, 1, most, "longer than the context of 160"),
+        (1, 1, 161, "longer than the context of 160"),
+        (most, 1, 1, "room for 1 to 320"),
+        (321, 1, 160, "room for 1 to 320"),
+        (0, 0, 1, "room for 1 to 320"),
+        (3, 4, 3, "logits of 4 tokens"),
+        (3, 0, 3, "logits of 0 tokens"),
+    ] {
+        let error = Session::plan(&weights, &options, tokens, outputs, length).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(Session::plan(&weights, &options, 320, 320, 160).is_ok());
+}
