@@ -298,6 +298,8 @@ mod tests {
             "{{ 'x' * 3e9 }}",
             "{{ 'x' * 1|default(9)|replace('1', '99999999')|int }}",
             "{% set x = ['a'] * 1000 %}{% set y = x * 1000 %}{% set z = y * 1000 %}{{ z }}",
+            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x[:] %}{% endfor %}",
+            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x * 1 %}{% endfor %}",
             "{% generation x %}{% endgeneration %}",
             &many_lists,
             &nested,

@@ -260,7 +260,7 @@ fn install_own(environment: &mut Environment<'static>, budget: &Budget) {
     let own = budget.clone();
     environment.add_filter("__read", move |value: Value| own.read_whole(&value).map(|()| value));
     let own = budget.clone();
-    environment.add_filter("__place", move |value: Value| own.read_handle(&value).map(|()| value));
+    environment.add_filter("__place", move |value: Value| own.read_handle(&value).and_then(|()| flat(value)));
     let own = budget.clone();
     environment.add_filter("__times", move |value: Value, count: usize| counted_times(&own, value, count));
     environment.add_filter("__number", only_number);
@@ -302,7 +302,12 @@ fn counted(
 /// One side of `*` whose other side is the literal number `count`.
 fn counted_times(budget: &Budget, value: Value, count: usize) -> Checked<Value> {
     items(&value, |size| budget.take_built(size.saturating_mul(count)))?;
-    Ok(value)
+    flat(value)
+}
+
+/// A list that the engine would make anew on every walk becomes one that is there, so that such lists never stack up.
+fn flat(value: Value) -> Checked<Value> {
+    if value.kind() == ValueKind::Iterable { Ok(value.try_iter()?.collect()) } else { Ok(value) }
 }
 
 /// One side of `*` whose other side is not known before it runs.
