@@ -8,10 +8,12 @@
 //! the types of its inputs and refuses what does not fit. Shapes are concrete for one batch.
 #![forbid(unsafe_code)]
 
+mod case;
 mod graph;
 pub mod op;
 mod shape;
 
+pub use case::{Case, Fill};
 pub use graph::{Graph, Input, Node, Origin, ShapeError, Value, ValueId};
 pub use op::Op;
 pub use shape::{Shape, TensorType};

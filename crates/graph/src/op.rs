@@ -12,6 +12,7 @@ mod rope;
 mod soft_max;
 mod swiglu;
 
+use crate::case::Case;
 use crate::shape::{Shape, TensorType};
 pub use add::Add;
 pub use get_rows::GetRows;
@@ -28,11 +29,21 @@ use trueup_blocks::DType;
 
 /// The rule of one operator.
 trait Rule {
-    /// The name in plans, reports and the command line.
-    const NAME: &'static str;
+    /// The names in plans, reports and the command line: one, or for a family of operators the names of all its members.
+    const NAMES: &'static [&'static str];
+
+    /// The name of this one.
+    fn name(&self) -> &'static str {
+        Self::NAMES[0]
+    }
 
     /// The type of the output, or which rule the inputs break.
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String>;
+
+    /// What the operator suite tries of all members.
+    fn cases() -> Vec<Case> {
+        Vec::new()
+    }
 }
 
 macro_rules! operators {
@@ -45,7 +56,7 @@ macro_rules! operators {
         impl Op {
             /// The name in plans, reports and the command line.
             pub fn name(&self) -> &'static str {
-                match self { $(Op::$name(_) => <$name as Rule>::NAME),* }
+                match self { $(Op::$name(op) => op.name()),* }
             }
 
             /// The type of the output, or which rule the inputs break.
@@ -54,7 +65,14 @@ macro_rules! operators {
             }
 
             /// Names of all operators.
-            pub const NAMES: &'static [&'static str] = &[$(<$name as Rule>::NAME),*];
+            pub fn names() -> Vec<&'static str> {
+                [$(<$name as Rule>::NAMES),*].concat()
+            }
+
+            /// What the operator suite tries, operator by operator.
+            pub fn cases() -> Vec<Case> {
+                [$(<$name as Rule>::cases()),*].concat()
+            }
         }
 
         $(impl From<$name> for Op {

@@ -35,7 +35,9 @@ fn outputs_follow_from_inputs() {
     }
     seen.sort_unstable();
     seen.dedup();
-    assert_eq!(seen, Op::NAMES, "every operator has a case");
+    let mut names = Op::names();
+    names.sort_unstable();
+    assert_eq!(seen, names, "every operator has a case");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::shape::TensorType;
 pub struct Add;
 
 impl Rule for Add {
-    const NAME: &'static str = "add";
+    const NAMES: &'static [&'static str] = &["add"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [a, b] = exactly(inputs)?;

@@ -13,7 +13,7 @@ pub struct GetRows {
 }
 
 impl Rule for GetRows {
-    const NAME: &'static str = "get_rows";
+    const NAMES: &'static [&'static str] = &["get_rows"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [table, index] = exactly(inputs)?;

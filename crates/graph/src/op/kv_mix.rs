@@ -13,7 +13,7 @@ pub struct KvMix {
 }
 
 impl Rule for KvMix {
-    const NAME: &'static str = "kv_mix";
+    const NAMES: &'static [&'static str] = &["kv_mix"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [p, values, sequences] = exactly(inputs)?;

@@ -13,7 +13,7 @@ pub struct KvScores {
 }
 
 impl Rule for KvScores {
-    const NAME: &'static str = "kv_scores";
+    const NAMES: &'static [&'static str] = &["kv_scores"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [q, keys, sequences] = exactly(inputs)?;

@@ -9,7 +9,7 @@ use crate::shape::TensorType;
 pub struct KvStore;
 
 impl Rule for KvStore {
-    const NAME: &'static str = "kv_store";
+    const NAMES: &'static [&'static str] = &["kv_store"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [cache, x, rows] = exactly(inputs)?;

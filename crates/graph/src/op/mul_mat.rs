@@ -8,7 +8,7 @@ use crate::shape::TensorType;
 pub struct MulMat;
 
 impl Rule for MulMat {
-    const NAME: &'static str = "mul_mat";
+    const NAMES: &'static [&'static str] = &["mul_mat"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [w, x] = exactly(inputs)?;

@@ -9,7 +9,7 @@ pub struct Reshape {
 }
 
 impl Rule for Reshape {
-    const NAME: &'static str = "reshape";
+    const NAMES: &'static [&'static str] = &["reshape"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [x] = exactly(inputs)?;

@@ -12,7 +12,7 @@ pub struct RmsNorm {
 }
 
 impl Rule for RmsNorm {
-    const NAME: &'static str = "rms_norm";
+    const NAMES: &'static [&'static str] = &["rms_norm"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [x, w] = exactly(inputs)?;

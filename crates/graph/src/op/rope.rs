@@ -63,7 +63,7 @@ pub enum RopeScaling {
 }
 
 impl Rule for Rope {
-    const NAME: &'static str = "rope";
+    const NAMES: &'static [&'static str] = &["rope"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let (x, positions, factors) = match inputs {

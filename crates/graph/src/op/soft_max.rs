@@ -13,7 +13,7 @@ pub struct SoftMax {
 }
 
 impl Rule for SoftMax {
-    const NAME: &'static str = "soft_max";
+    const NAMES: &'static [&'static str] = &["soft_max"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [x, mask] = exactly(inputs)?;

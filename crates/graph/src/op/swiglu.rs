@@ -8,7 +8,7 @@ use crate::shape::TensorType;
 pub struct Swiglu;
 
 impl Rule for Swiglu {
-    const NAME: &'static str = "swiglu";
+    const NAMES: &'static [&'static str] = &["swiglu"];
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [gate, up] = exactly(inputs)?;
