@@ -1,5 +1,6 @@
 //! The data types a tensor can have, with the ids that GGUF gives them.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
 /// What the bytes of a tensor mean. Every live GGUF type is here, so that any file can be described; the ones that this
@@ -166,6 +167,21 @@ impl DType {
 
     fn layout(self) -> &'static Layout {
         &LAYOUTS[self as usize]
+    }
+}
+
+/// As its name.
+impl Serialize for DType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// From its name.
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        DType::from_name(&name).ok_or_else(|| de::Error::custom(format!("there is no data type {name}")))
     }
 }
 

@@ -3,9 +3,10 @@
 
 use crate::op::Op;
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 
 /// One computation of one operator.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Case {
     /// What is computed.
     pub op: Op,
@@ -29,7 +30,7 @@ impl Case {
 
 /// What a tensor is filled with. Numbers are rounded to the tensor's type, block types hold what their codec makes of them; all follow from
 /// the seed of the case.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fill {
     /// Normally distributed around 0 with this standard deviation.
     Normal(f64),

@@ -23,6 +23,7 @@ pub use mul_mat::MulMat;
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
+use serde::{Deserialize, Serialize};
 pub use soft_max::SoftMax;
 pub use swiglu::Swiglu;
 use trueup_blocks::DType;
@@ -49,7 +50,7 @@ trait Rule {
 macro_rules! operators {
     ($($name:ident),* $(,)?) => {
         /// One operator with its parameters.
-        #[derive(Clone, PartialEq, Debug)]
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "each variant is documented at its struct")]
         pub enum Op { $($name($name)),* }
 

@@ -1,11 +1,12 @@
 //! Sizes of tensors: up to four, the innermost first.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Index;
 use trueup_blocks::DType;
 
 /// Up to four sizes, innermost first; the missing outer ones are 1. A matrix of `rows` rows is `[columns, rows]`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Shape([usize; 4]);
 
 impl Shape {
@@ -54,7 +55,7 @@ impl fmt::Display for Shape {
 }
 
 /// Shape and data type of a tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct TensorType {
     /// What an element is. Activations are `F32`, on the oracle `F64`.
     pub dtype: DType,

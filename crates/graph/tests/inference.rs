@@ -13,6 +13,15 @@ fn rope(dimensions: usize) -> Op {
 }
 
 #[test]
+fn every_case_of_the_suite_keeps_the_rule_of_its_operator() {
+    for case in Op::cases() {
+        let types: Vec<TensorType> = case.inputs.iter().map(|(ty, _)| *ty).collect();
+        let inferred = case.op.infer(&types);
+        assert!(inferred.is_ok(), "{:?} of {types:?}: {inferred:?}", case.op);
+    }
+}
+
+#[test]
 fn outputs_follow_from_inputs() {
     let cache = ty(F16, &[32, 256, 3]);
     let cases: Vec<(Op, Vec<TensorType>, TensorType)> = vec![
@@ -29,15 +38,9 @@ fn outputs_follow_from_inputs() {
         (KvMix { kv_heads: 2 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], ty(F32, &[64, 7])),
         (Swiglu.into(), vec![ty(F64, &[9, 2]), ty(F64, &[9, 2])], ty(F64, &[9, 2])),
     ];
-    let mut seen: Vec<&str> = cases.iter().map(|(op, _, _)| op.name()).collect();
     for (op, inputs, output) in &cases {
         assert_eq!(op.infer(inputs).as_ref(), Ok(output), "{}", op.name());
     }
-    seen.sort_unstable();
-    seen.dedup();
-    let mut names = Op::names();
-    names.sort_unstable();
-    assert_eq!(seen, names, "every operator has a case");
 }
 
 #[test]

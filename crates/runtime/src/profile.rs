@@ -3,12 +3,12 @@
 //! The verifier computes what rounding these declarations must cause, and calls everything beyond it a fault. A profile that
 //! claims more precision than the device has is therefore found; one that claims less hides faults.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use trueup_blocks::DType;
 
 /// How one operator computes.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Profile {
     /// What happens to activations before they are multiplied.
     pub activations: Activations,
@@ -19,7 +19,6 @@ pub struct Profile {
     /// How many partial sums are kept side by side; 1 is one after the other.
     pub lanes: usize,
     /// What results are rounded to.
-    #[serde(serialize_with = "dtype_name")]
     pub output: DType,
     /// Error of transcendental functions (exp, sin, pow), in units in the last place of f32.
     pub function_ulp: f32,
@@ -28,7 +27,7 @@ pub struct Profile {
 }
 
 /// What happens to activations before they are multiplied with a weight.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activations {
     /// Used as they are.
@@ -47,7 +46,7 @@ pub enum Activations {
 }
 
 /// How a real number becomes a code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
     /// Halves to the even neighbour.
@@ -59,7 +58,7 @@ pub enum Rounding {
 }
 
 /// How a product enters the sum.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Products {
     /// Not rounded by itself (fused multiply-add, or integers).
@@ -69,7 +68,7 @@ pub enum Products {
 }
 
 /// What sums are kept in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accumulator {
     /// No sums, or sums without any rounding that counts.
@@ -83,7 +82,7 @@ pub enum Accumulator {
 }
 
 /// How the angles of rope are computed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Angles {
     /// Each frequency by `pow` in f32.
@@ -150,10 +149,6 @@ impl fmt::Display for Profile {
             Angles::Iterated => write!(f, "; angles iterated in f32"),
         }
     }
-}
-
-fn dtype_name<S: serde::Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(dtype.name())
 }
 
 #[cfg(test)]

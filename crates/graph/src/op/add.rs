@@ -1,10 +1,11 @@
 use super::{Rule, exactly, expect, expect_activation};
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 
 /// `y = a + b`; `b` is repeated along dimensions where its size divides the one of `a` (a bias, `[n]` to `[n, tokens]`).
 ///
 /// Inputs: `a` an activation, `b` an activation or an f32 or f16 weight. Output: the type of `a`.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Add;
 
 impl Rule for Add {

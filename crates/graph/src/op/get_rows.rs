@@ -1,12 +1,13 @@
 use super::{Rule, exactly, expect};
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
 /// `y[:, i] = table[:, index[i]]`, decoded: the embedding of tokens, or a choice among activations.
 ///
 /// Inputs: `table` `[width, rows]` of any stored type, `index` i32 `[n]`. Output: `[width, n]` of type `output`. No rounding but that of
 /// decoding.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GetRows {
     /// The type of activations in this graph.
     pub output: DType,

@@ -1,12 +1,13 @@
 use super::{Rule, exactly, expect, expect_activation, expect_indices};
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 
 /// `y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h]` over the values `V` of the sequence of token `t`: the cached
 /// values, weighed by attention, heads side by side.
 ///
 /// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context, sequences]`, `sequences` i32
 /// `[tokens]`. Output: `[head size * heads, tokens]` of the type of `p`.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvMix {
     /// Heads of the cache; divides the heads of `p`.
     pub kv_heads: usize,

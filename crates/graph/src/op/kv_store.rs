@@ -1,11 +1,12 @@
 use super::{Rule, exactly, expect, expect_activation, expect_indices};
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 
 /// `cache[:, rows[t]] = x[:, t]`, rounded to the type of the cache: keys or values of new tokens enter the KV cache.
 ///
 /// Inputs: `cache` a state `[head size * kv heads, context, sequences]`, `x` an activation `[head size * kv heads, tokens]`, `rows` i32
 /// `[tokens]` (see [`Input::KvRows`](crate::Input::KvRows)). Output: the cache itself, written in place.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvStore;
 
 impl Rule for KvStore {

@@ -1,10 +1,11 @@
 use super::{Rule, exactly, expect, expect_activation};
 use crate::shape::TensorType;
+use serde::{Deserialize, Serialize};
 
 /// `y[m, n] = sum_k w[k, m] x[k, n]`: a weight matrix applied to each token.
 ///
 /// Inputs: `w` `[K, M]` of any stored type, `x` an activation `[K, N]`. Output: `[M, N]` of the type of `x`.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MulMat;
 
 impl Rule for MulMat {

@@ -1,8 +1,9 @@
 use super::{Rule, exactly, expect};
 use crate::shape::{Shape, TensorType};
+use serde::{Deserialize, Serialize};
 
 /// The same elements in the same order under another shape. Shares its input's memory.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reshape {
     /// The new shape, of as many elements.
     pub shape: Shape,

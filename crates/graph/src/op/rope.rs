@@ -1,5 +1,6 @@
 use super::{Rule, expect, expect_activation, expect_indices};
 use crate::shape::{Shape, TensorType};
+use serde::{Deserialize, Serialize};
 
 /// Rotates pairs of elements of each head by an angle that grows with the position.
 ///
@@ -14,7 +15,7 @@ use crate::shape::{Shape, TensorType};
 /// ```
 ///
 /// Elements from `dimensions` on stay as they are.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rope {
     /// Which two elements are a pair.
     pub pairs: RopePairs,
@@ -27,7 +28,7 @@ pub struct Rope {
 }
 
 /// Which two elements of a head are rotated together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RopePairs {
     /// `(2 i, 2 i + 1)`: GGUF's "normal".
     Neighbours,
@@ -36,7 +37,7 @@ pub enum RopePairs {
 }
 
 /// How angles are changed for contexts longer than the trained one.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum RopeScaling {
     /// `a_i = t_i`, `s = 1`.
     None,
