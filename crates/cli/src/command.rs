@@ -5,6 +5,7 @@ mod completions;
 mod convert;
 mod demo;
 mod devices;
+mod diff;
 mod input;
 mod inspect;
 mod man;
@@ -35,6 +36,8 @@ pub enum Command {
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
     Verify(verify::Arguments),
+    /// Compare two model files of any format, tensor by tensor
+    Diff(diff::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -58,6 +61,7 @@ pub fn run(command: Command) -> Result {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Diff(arguments) => diff::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),

@@ -31,16 +31,23 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sorting {
     /// Rows of a head, or of the piece of one that the chunk is.
-    head_rows: usize,
+    pub head_rows: usize,
     /// Elements of a row.
-    row: u64,
+    pub row: u64,
+}
+
+impl Sorting {
+    /// Of a whole tensor.
+    pub fn new(tensor: &MappedTensor, head_rows: usize) -> Sorting {
+        Sorting { head_rows, row: row_elements(&tensor.expected.shape) }
+    }
 }
 
 /// All chunks of all tensors, in order.
 pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
     let of_tensor = move |(number, tensor): (usize, &MappedTensor)| {
         let total = tensor.expected.shape.iter().product();
-        let row = row_elements(tensor);
+        let row = row_elements(&tensor.expected.shape);
         match mapping.head_rows(tensor) {
             Some(head_rows) => sorted_chunks(number, total, head_rows, row),
             None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(number, elements)).collect(),
@@ -50,7 +57,7 @@ pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
 }
 
 /// Chunks of a tensor of `total` elements whose rows are sorted: several heads, or several pairs of rows of one.
-fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<Chunk> {
+pub(crate) fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<Chunk> {
     let head = head_rows as u64 * row;
     if head <= CHUNK_ELEMENTS {
         let sorting = Some(Sorting { head_rows, row });
@@ -77,12 +84,13 @@ fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<C
 }
 
 /// Elements that move together when rows are sorted: a row of a matrix, one element of a bias.
-fn row_elements(tensor: &MappedTensor) -> u64 {
-    if tensor.expected.shape.len() == 1 { 1 } else { tensor.expected.shape[0] }
+pub(crate) fn row_elements(shape: &[u64]) -> u64 {
+    if shape.len() == 1 { 1 } else { shape[0] }
 }
 
 impl Chunk {
-    fn unsorted(tensor: usize, elements: Range<u64>) -> Chunk {
+    /// Elements that stand in the same order on both sides.
+    pub fn unsorted(tensor: usize, elements: Range<u64>) -> Chunk {
         Chunk { tensor, sources: vec![elements.clone()], elements, sorting: None }
     }
 

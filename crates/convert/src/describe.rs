@@ -57,7 +57,8 @@ pub fn vocabulary(source: &dyn Checkpoint) -> Result<Vocabulary> {
     vocabulary_of(source, &Mapping::new(source)?)
 }
 
-fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
+/// The same for one that was mapped already.
+pub(crate) fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
     let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary());
     Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }

@@ -6,12 +6,15 @@
 //!     └────────────── check: order rows back, compare ◀────────────────────────────────────────────────────── Gguf ┘
 //! ```
 //!
+//! [`diff()`] compares two models of any formats in the same chunks.
+//!
 //! Tensors are streamed in chunks of bounded size, written at their places; the bytes do not depend on the number of threads.
 #![forbid(unsafe_code)]
 
 mod check;
 mod chunk;
 mod describe;
+mod diff;
 mod mapping;
 mod overrides;
 mod permute;
@@ -20,6 +23,7 @@ mod stream;
 
 pub use check::{Agreement, TensorCheck, check};
 pub use describe::vocabulary;
+pub use diff::{Diff, DiffOptions, Difference, Kind, ValueDifference, diff};
 pub use mapping::{MappedTensor, Mapping};
 pub use overrides::{Override, OverrideError};
 pub use permute::{restore_rope_rows, sort_rope_rows};

@@ -1,4 +1,4 @@
-//! `inspect`, `verify`, `plan`, `devices`, `demo`: what they say, and their exit codes.
+//! `inspect`, `diff`, `verify`, `plan`, `devices`, `demo`: what they say, and their exit codes.
 
 use crate::trueup::{Scratch, argument, stories, tiny, trueup};
 use serde_json::{Value, json};
@@ -23,6 +23,23 @@ fn hashes_can_be_checked_later() {
     trueup(&["inspect", &model, "--check", &model]).refuses(&["text"]);
     fs::write(&list, "hello\n").expect("a file");
     trueup(&["inspect", &model, "--check", &list]).refuses(&["line 1"]);
+}
+
+#[test]
+fn two_models_of_any_format_are_compared() {
+    let scratch = Scratch::new();
+    let (folder, gguf) = (argument(&stories()), scratch.gguf(&stories(), "stories.gguf"));
+    let told = trueup(&["diff", &folder, &gguf]).exits(0);
+    assert!(told.stdout.starts_with("equal: ") && told.stdout.contains("56 tensors: 56 exact, 0 rounded"), "{told:?}");
+    let quantized = scratch.quantized_stories("q8_0");
+    let answer = trueup(&["diff", &folder, &quantized, "--json"]).exits(1).json();
+    assert_eq!((&answer["equal"], answer["differences"].as_array().map(Vec::len)), (&json!(false), Some(43)));
+    let line = &answer["differences"][0];
+    assert_eq!((&line["kind"], &line["name"]), (&json!("tensor"), &json!("token_embd.weight")));
+    assert_eq!(trueup(&["diff", &folder, &quantized, "--allow-rounding", "--json"]).exits(0).json()["equal"], true);
+    let told = trueup(&["diff", &gguf, &scratch.gguf(&tiny("qwen3"), "qwen3.gguf"), "-t", "1"]).exits(1);
+    assert!(told.stdout.contains("general.architecture") && told.stdout.contains("different: "), "{told:?}");
+    trueup(&["diff", &gguf, &scratch.path("missing.gguf")]).refuses(&["missing.gguf"]);
 }
 
 #[test]

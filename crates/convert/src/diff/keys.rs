@@ -1,0 +1,118 @@
+//! Keys of both sides, by what they mean.
+
+use super::side::Side;
+use super::{Difference, Kind};
+use crate::describe::vocabulary_of;
+use trueup_formats::gguf::{Array, Metadata, Value};
+use trueup_formats::{Result, quote};
+use trueup_models::Model;
+use trueup_tokenizer::Vocabulary;
+
+/// The key of a file that has a tokenizer.
+const TOKENIZER: &str = "tokenizer.ggml.model";
+
+/// Beginnings of keys that say what the model computes and how it reads text, where they are compared as they stand.
+const MEANT: [&str; 3] = ["tokenizer.", "trueup.tokenizer.", "general.architecture"];
+
+/// How many keys were compared, and those that differ.
+pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(usize, Vec<Difference>)> {
+    let (mut a_keys, mut b_keys) = (keys(a, notes)?, keys(b, notes)?);
+    if a_keys.contains(TOKENIZER) != b_keys.contains(TOKENIZER) {
+        let without = if a_keys.contains(TOKENIZER) { b } else { a };
+        notes.push(format!("{} has no tokenizer; tokenizers are not compared", name(without)));
+        a_keys = without_tokenizer(&a_keys);
+        b_keys = without_tokenizer(&b_keys);
+    }
+    let only_b = b_keys.iter().filter(|(key, _)| !a_keys.contains(key));
+    let all = a_keys.iter().map(|(key, value)| (key, Some(value), b_keys.value(key)));
+    let all: Vec<_> = all.chain(only_b.map(|(key, value)| (key, None, Some(value)))).collect();
+    let differs = all.iter().filter(|(_, a, b)| a != b);
+    let line = |(key, a, b): &(&str, Option<&Value>, Option<&Value>)| {
+        let (a, b) = described(*a, *b);
+        Difference { kind: Kind::Key, name: (*key).to_owned(), a, b, values: None }
+    };
+    Ok((all.len(), differs.map(line).collect()))
+}
+
+fn name(side: &Side) -> String {
+    quote(&side.source.path().to_string_lossy())
+}
+
+fn without_tokenizer(keys: &Metadata) -> Metadata {
+    kept(keys, |key| !key.starts_with("tokenizer.") && !key.starts_with("trueup.tokenizer."))
+}
+
+fn kept(keys: &Metadata, keeps: impl Fn(&str) -> bool) -> Metadata {
+    let mut kept = Metadata::default();
+    for (key, value) in keys.iter().filter(|(key, _)| keeps(key)) {
+        kept.insert(key, value.clone());
+    }
+    kept
+}
+
+/// The keys as our own writer puts them, or as they stand where the file's architecture is not known.
+fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
+    let mut keys = Metadata::default();
+    if let Some(mapping) = side.mapping() {
+        mapping.hyper().write_metadata(mapping.architecture(), &mut keys);
+        let files = side.source.tokenizer();
+        if files.tokenizer_json.is_some() || files.tokenizer_model.is_some() || files.llama2c.is_some() {
+            vocabulary_of(side.source, mapping)?.write_metadata(&mut keys)?;
+        }
+        return Ok(keys);
+    }
+    let Some(metadata) = side.metadata() else { return Ok(keys) };
+    match Model::from_gguf(metadata, side.source.tensors(), side.source.path()) {
+        Ok(model) => model.hyper().write_metadata(model.architecture(), &mut keys),
+        Err(error) => {
+            notes.push(format!("hyper-parameters of {} are compared as they stand: {error}", name(side)));
+            let architecture = metadata.string("general.architecture").unwrap_or_default();
+            let own = format!("{architecture}.");
+            let is_meant = |key: &str| key.starts_with(&own) || MEANT.iter().any(|start| key.starts_with(start));
+            return Ok(kept(metadata, is_meant));
+        }
+    }
+    if metadata.contains(TOKENIZER) {
+        Vocabulary::from_metadata(metadata, side.source.path())?.write_metadata(&mut keys)?;
+    }
+    Ok(keys)
+}
+
+/// Both values for people; of two lists only where they differ first.
+fn described(a: Option<&Value>, b: Option<&Value>) -> (Option<String>, Option<String>) {
+    let (Some(Value::Array(first)), Some(Value::Array(second))) = (a, b) else {
+        return (a.map(text), b.map(text));
+    };
+    let longer = first.len().max(second.len());
+    let place = (0..longer).find(|place| first.value(*place) != second.value(*place)).unwrap_or(0);
+    let item = |list: &Array| match list.value(place) {
+        Some(value) => format!("item {place} of {}: {}", list.len(), text(&value)),
+        None => format!("{} items", list.len()),
+    };
+    (Some(item(first)), Some(item(second)))
+}
+
+/// Most characters of a value that are shown.
+const TEXT_MAX: usize = 80;
+
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::U8(number) => number.to_string(),
+        Value::I8(number) => number.to_string(),
+        Value::U16(number) => number.to_string(),
+        Value::I16(number) => number.to_string(),
+        Value::U32(number) => number.to_string(),
+        Value::I32(number) => number.to_string(),
+        Value::F32(number) => number.to_string(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::String(text) => quote(text),
+        Value::Array(items) => format!("{} items", items.len()),
+        Value::U64(number) => number.to_string(),
+        Value::I64(number) => number.to_string(),
+        Value::F64(number) => number.to_string(),
+    };
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,218 @@
+//! Tensors of the same name: shapes, then values, chunk by chunk on all cores.
+
+use super::side::{Side, SideTensor};
+use super::{DiffOptions, Difference, Kind, ValueDifference};
+use crate::chunk::{Chunk, Sorting, row_elements, sorted_chunks};
+use std::collections::HashMap;
+use trueup_blocks::{DType, DeviationSums};
+use trueup_formats::Result;
+use trueup_quantize::{Transcoder, chunk_ranges, decode_exact, walk};
+
+/// What comparing all tensors gave.
+pub(super) struct Tensors {
+    pub tensors: usize,
+    pub exact: usize,
+    pub rounded: usize,
+    pub differences: Vec<Difference>,
+}
+
+/// Two tensors with the same name and shape.
+struct Pair {
+    a: usize,
+    b: usize,
+}
+
+/// The same elements of both.
+struct PairChunk {
+    pair: usize,
+    a: Chunk,
+    b: Chunk,
+}
+
+pub(super) fn compare(a: &Side, b: &Side, options: DiffOptions) -> Result<Tensors> {
+    let mut of_b: HashMap<&str, usize> =
+        b.tensors.iter().enumerate().map(|(place, tensor)| (tensor.name.as_str(), place)).collect();
+    let (mut pairs, mut lines) = (Vec::new(), Vec::new());
+    for (place, tensor) in a.tensors.iter().enumerate() {
+        let other = of_b.remove(tensor.name.as_str());
+        let comparable = other.is_some_and(|other| are_comparable(tensor, &b.tensors[other]));
+        if let (Some(other), true) = (other, comparable) {
+            lines.push(Line::Pair(pairs.len()));
+            pairs.push(Pair { a: place, b: other });
+        } else {
+            lines.push(Line::Different(difference(Some(tensor), other.map(|other| &b.tensors[other]), None)));
+        }
+    }
+    let only_b = b.tensors.iter().filter(|tensor| of_b.contains_key(tensor.name.as_str()));
+    lines.extend(only_b.map(|tensor| Line::Different(difference(None, Some(tensor), None))));
+    let found = read_all(a, b, &pairs, options.threads)?;
+    Ok(summary(a, b, &pairs, lines, &found, options))
+}
+
+/// A tensor of either model, before its values are known.
+enum Line {
+    Pair(usize),
+    Different(Difference),
+}
+
+/// Whether values can be compared: the same shape, both types known, and rows that were sorted in the same way.
+fn are_comparable(a: &SideTensor, b: &SideTensor) -> bool {
+    let known = |dtype: DType| dtype.codec().is_some();
+    let sorted_alike = a.sorting.is_none() || b.sorting.is_none() || a.sorting == b.sorting;
+    a.shape == b.shape && sorted_alike && (a.dtype == b.dtype || known(a.dtype) && known(b.dtype))
+}
+
+fn difference(a: Option<&SideTensor>, b: Option<&SideTensor>, values: Option<ValueDifference>) -> Difference {
+    let name = a.or(b).map(|tensor| tensor.name.clone()).unwrap_or_default();
+    Difference { kind: Kind::Tensor, name, a: a.map(SideTensor::describe), b: b.map(SideTensor::describe), values }
+}
+
+fn summary(a: &Side, b: &Side, pairs: &[Pair], lines: Vec<Line>, found: &[Found], options: DiffOptions) -> Tensors {
+    let mut tensors = Tensors { tensors: lines.len(), exact: 0, rounded: 0, differences: Vec::new() };
+    for line in lines {
+        let number = match line {
+            Line::Pair(number) => number,
+            Line::Different(difference) => {
+                tensors.differences.push(difference);
+                continue;
+            }
+        };
+        let (first, second) = (&a.tensors[pairs[number].a], &b.tensors[pairs[number].b]);
+        let Some(values) = found[number].difference(&first.shape) else {
+            tensors.exact += 1;
+            continue;
+        };
+        tensors.rounded += usize::from(values.rounded);
+        if !(values.rounded && options.allow_rounding) {
+            tensors.differences.push(difference(Some(first), Some(second), Some(values)));
+        }
+    }
+    tensors
+}
+
+/// Reads all pairs, chunks of equal bytes without decoding them; pairs that differ are read again as a whole, for their averages.
+fn read_all(a: &Side, b: &Side, pairs: &[Pair], threads: Option<usize>) -> Result<Vec<Found>> {
+    let everything = |_: usize| true;
+    let mut found = vec![Found::default(); pairs.len()];
+    read(a, b, pairs, threads, (&everything, true), &mut found)?;
+    let again: Vec<bool> = found.iter().map(|found| found.different > 0 && found.skipped).collect();
+    found.iter_mut().zip(&again).filter(|(_, again)| **again).for_each(|(found, _)| *found = Found::default());
+    read(a, b, pairs, threads, (&|pair| again[pair], false), &mut found)?;
+    Ok(found)
+}
+
+/// Reads the pairs that are wanted; `skips` leaves out the values of chunks whose bytes are equal.
+fn read(
+    a: &Side,
+    b: &Side,
+    pairs: &[Pair],
+    threads: Option<usize>,
+    (wanted, skips): (&dyn Fn(usize) -> bool, bool),
+    found: &mut [Found],
+) -> Result<()> {
+    let wanted = pairs.iter().enumerate().filter(|(number, _)| wanted(*number));
+    let chunks = wanted.flat_map(|(number, pair)| chunks(a, b, number, pair));
+    let one = |chunk: &PairChunk| -> Result<Found> {
+        let types = (a.tensors[chunk.a.tensor].dtype, b.tensors[chunk.b.tensor].dtype);
+        let (a_bytes, b_bytes) = (a.read(&chunk.a)?, b.read(&chunk.b)?);
+        if skips && types.0 == types.1 && a_bytes == b_bytes {
+            return Ok(Found { skipped: true, ..Found::default() });
+        }
+        Ok(Found::of(chunk.a.elements.start, types, &a_bytes, &b_bytes))
+    };
+    walk(chunks, threads, a.source.path(), one, |chunk, more| found[chunk.pair].merge(&more))
+}
+
+/// The same elements for both sides: whole heads where a side sorts rows.
+fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
+    let (first, second) = (&a.tensors[pair.a], &b.tensors[pair.b]);
+    let total = first.shape.iter().product();
+    let row = row_elements(&first.shape);
+    let sorted: Vec<Chunk> = match first.sorting.or(second.sorting) {
+        Some(Sorting { head_rows, row }) => sorted_chunks(0, total, head_rows, row),
+        None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(0, elements)).collect(),
+    };
+    let of = |chunk: &Chunk, tensor: usize, sorting: Option<Sorting>| match sorting {
+        Some(_) => Chunk { tensor, ..chunk.clone() },
+        None => Chunk::unsorted(tensor, chunk.elements.clone()),
+    };
+    let pair = |chunk: &Chunk| PairChunk {
+        pair: number,
+        a: of(chunk, pair.a, first.sorting),
+        b: of(chunk, pair.b, second.sorting),
+    };
+    sorted.iter().map(pair).collect()
+}
+
+/// What comparing some elements gave.
+#[derive(Clone, Default)]
+struct Found {
+    /// Elements with another value.
+    different: u64,
+    /// The first of them, counted from the tensor's first element.
+    first: Option<u64>,
+    /// Whether some bytes of b are not what its type makes of a; and the other way round.
+    not_rounded_to: [bool; 2],
+    /// Whether values of equal bytes are missing in the sums.
+    skipped: bool,
+    sums: DeviationSums,
+}
+
+impl Found {
+    fn of(start: u64, (a_type, b_type): (DType, DType), a: &[u8], b: &[u8]) -> Found {
+        if a_type.codec().is_none() {
+            let block = a_type.block_bytes();
+            let differs = |(a, b): (&[u8], &[u8])| a != b;
+            let blocks = || a.chunks(block).zip(b.chunks(block));
+            let different = blocks().filter(|pair| differs(*pair)).count() * a_type.block_len();
+            let first = blocks().position(differs).map(|place| start + (place * a_type.block_len()) as u64);
+            return Found { different: different as u64, first, not_rounded_to: [true; 2], ..Found::default() };
+        }
+        let (a_values, b_values) = (decode_exact(a_type, a), decode_exact(b_type, b));
+        let differs = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan());
+        let pairs = || a_values.iter().zip(&b_values);
+        let mut found = Found {
+            different: pairs().filter(|pair| differs(*pair)).count() as u64,
+            first: pairs().position(differs).map(|place| start + place as u64),
+            ..Found::default()
+        };
+        found.sums.add(&narrowed(&a_values), &narrowed(&b_values));
+        if found.different > 0 {
+            let rounded = |from, to, bytes: &[u8]| Transcoder::new(from, to).transcode_unchecked(bytes.to_vec());
+            found.not_rounded_to = [rounded(a_type, b_type, a) != b, rounded(b_type, a_type, b) != a];
+        }
+        found
+    }
+
+    fn merge(&mut self, other: &Found) {
+        self.different += other.different;
+        self.first = self.first.or(other.first);
+        self.not_rounded_to = [0, 1].map(|side| self.not_rounded_to[side] || other.not_rounded_to[side]);
+        self.skipped |= other.skipped;
+        self.sums.merge(&other.sums);
+    }
+
+    fn difference(&self, shape: &[u64]) -> Option<ValueDifference> {
+        let mut rest = self.first?;
+        let mut index = |size: &u64| {
+            let place = rest % size.max(&1);
+            rest /= size.max(&1);
+            place
+        };
+        let first = shape.iter().map(&mut index).collect();
+        let deviation = self.sums.deviation();
+        Some(ValueDifference {
+            rounded: self.not_rounded_to.contains(&false),
+            elements: self.different,
+            first,
+            rmse: deviation.rmse,
+            max_abs: deviation.max_abs,
+            cosine: deviation.cosine,
+        })
+    }
+}
+
+/// As f32, in which distances are measured.
+fn narrowed(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|value| *value as f32).collect()
+}

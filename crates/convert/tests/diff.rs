@@ -1,0 +1,116 @@
+//! Two models: the same in any format and type, and what differs by its name.
+
+use std::path::{Path, PathBuf};
+use trueup_blocks::DType;
+use trueup_convert::{Diff, DiffOptions, Kind, Options, Override, convert, diff};
+use trueup_formats::{Checkpoint, OpenOptions, join_split_scale, open};
+use trueup_quantize::{NoProgress, Recipe, quantize};
+
+const MODELS: [&str; 9] = [
+    "models/llama2",
+    "models/llama3",
+    "models/llama3-tied",
+    "models/llama-linear",
+    "models/llama-yarn",
+    "models/mistral",
+    "models/qwen2",
+    "models/qwen3",
+    "stories-1M",
+];
+
+fn model(path: impl AsRef<Path>) -> Box<dyn Checkpoint> {
+    join_split_scale(open(path, &OpenOptions::default()).unwrap()).unwrap()
+}
+
+fn source(name: &str) -> Box<dyn Checkpoint> {
+    model(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name))
+}
+
+fn written(folder: &tempfile::TempDir, source: &dyn Checkpoint, options: &Options) -> PathBuf {
+    let output = folder.path().join("model.gguf");
+    convert(source, &output, options, &NoProgress).unwrap();
+    output
+}
+
+fn compared(a: &dyn Checkpoint, b: &dyn Checkpoint) -> Diff {
+    diff(a, b, DiffOptions { threads: Some(2), ..DiffOptions::default() }).unwrap()
+}
+
+#[test]
+fn a_converted_model_equals_its_source_both_ways() {
+    let mut faults = Vec::new();
+    for name in MODELS {
+        for dtype in [None, Some(DType::F32)] {
+            let (folder, source) = (tempfile::tempdir().unwrap(), source(name));
+            let options = Options { recipe: Recipe::new(dtype), ..Options::default() };
+            let file = model(written(&folder, source.as_ref(), &options));
+            for found in [compared(source.as_ref(), file.as_ref()), compared(file.as_ref(), source.as_ref())] {
+                let whole = found.exact == found.tensors && found.tensors == file.tensors().len() && found.keys > 20;
+                if !found.equal || !whole || !found.notes.is_empty() {
+                    faults.push(format!("{name} as {dtype:?}: {found:#?}"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn quantized_tensors_are_rounded_and_equal_where_that_is_allowed() {
+    let (folder, source) = (tempfile::tempdir().unwrap(), source("stories-1M"));
+    let file = model(written(&folder, source.as_ref(), &Options::default()));
+    for split in [false, true] {
+        let output = folder.path().join("q8.gguf");
+        let options = trueup_quantize::Options {
+            recipe: Recipe::new(Some(DType::Q8_0)),
+            layout: if split { trueup_quantize::Layout::Split } else { trueup_quantize::Layout::Block },
+            threads: Some(2),
+            dry_run: false,
+        };
+        quantize(file.as_ref(), &output, &options, &NoProgress).unwrap();
+        let quantized = model(&output);
+        for other in [source.as_ref(), file.as_ref()] {
+            let found = compared(other, quantized.as_ref());
+            assert_eq!((found.equal, found.exact + found.rounded), (false, found.tensors));
+            assert_eq!((found.differences.len(), found.rounded), (43, 43));
+            assert!(found.differences.iter().all(|line| line.values.as_ref().is_some_and(|values| values.rounded)));
+            let allowed = DiffOptions { allow_rounding: true, ..DiffOptions::default() };
+            assert!(diff(other, quantized.as_ref(), allowed).unwrap().equal);
+        }
+    }
+}
+
+#[test]
+fn what_differs_is_named() {
+    let (folder, source) = (tempfile::tempdir().unwrap(), source("models/llama2"));
+    let overrides = vec!["llama.rope.freq_base=12345".parse::<Override>().unwrap()];
+    let path = written(&folder, source.as_ref(), &Options { overrides, ..Options::default() });
+    // One element of one matrix, in the file alone.
+    let file = model(&path);
+    let number = file.tensors().iter().position(|tensor| tensor.name == "blk.1.attn_q.weight").unwrap();
+    let mut head = vec![0; file.tensors()[number].bytes as usize];
+    file.read(number, 0, &mut head).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let start = bytes.windows(head.len()).position(|window| window == head).unwrap();
+    // The fifth element of the third row of 64, as bf16: its sign.
+    bytes[start + 2 * (2 * 64 + 5) + 1] ^= 0x80;
+    std::fs::write(&path, bytes).unwrap();
+    let found = compared(source.as_ref(), model(&path).as_ref());
+    let names: Vec<(Kind, &str)> = found.differences.iter().map(|line| (line.kind, line.name.as_str())).collect();
+    assert_eq!(names, [(Kind::Key, "llama.rope.freq_base"), (Kind::Tensor, "blk.1.attn_q.weight")], "{found:#?}");
+    assert_eq!(found.differences[0].b.as_deref(), Some("12345"));
+    let values = found.differences[1].values.as_ref().unwrap();
+    assert_eq!((values.rounded, values.elements, values.first.as_slice()), (false, 1, [5, 2].as_slice()));
+    assert_eq!(found.exact, found.tensors - 1);
+}
+
+#[test]
+fn tensors_of_one_side_alone_and_of_other_shapes_are_listed() {
+    let (a, b) = (source("models/llama3"), source("models/llama3-tied"));
+    let found = compared(a.as_ref(), b.as_ref());
+    let head = found.differences.iter().find(|line| line.name == "output.weight").unwrap();
+    assert!(head.b.is_none() && head.a.as_ref().is_some_and(|a| a.contains("lm_head.weight")), "{head:?}");
+    let other = compared(a.as_ref(), source("models/qwen2").as_ref());
+    assert!(other.differences.iter().any(|line| line.kind == Kind::Key && line.name == "general.architecture"));
+    assert!(!other.equal && other.exact < other.tensors);
+}
