@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod batch;
 mod bound;
 mod operand;
 mod precision;
@@ -28,6 +29,7 @@ mod tokens;
 mod verdict;
 mod verify;
 
+pub use batch::{BatchDifference, BatchReport, SequenceReport};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};

@@ -11,13 +11,15 @@
 use crate::bound::{Case, judge};
 use crate::operand::{self, Operand};
 use crate::record::{Judged, Phase, Records};
-use crate::running::{Inputs, Running, last_uses};
+use crate::repeat::{Repeated, repeated};
+use crate::running::{Inputs, Running, cache_sizes, last_uses};
+use rayon::ThreadPool;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
-use trueup_runtime::{Error, HostTensor, ModelFile, Observer, Result, Seen};
+use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen};
 
 /// What a node's result is kept as until its last use.
 #[derive(Clone, Debug)]
@@ -34,24 +36,31 @@ pub(crate) struct Shadow<'a> {
     records: &'a mut Records,
     prompt: usize,
     step: usize,
-    /// Ids that are being computed and were not seen yet, with the position of the first.
-    ids: Vec<u32>,
-    start: usize,
+    /// Tokens that are being computed and were not seen yet.
+    entries: Vec<Entry>,
+    /// Tokens that each sequence holds.
+    lengths: Vec<usize>,
     inputs: Option<Inputs>,
     last_uses: Vec<usize>,
     kept: HashMap<usize, Kept>,
     caches: HashMap<String, Vec<u8>>,
     /// The reference's logits of the current step, one row behind the other.
     reference_logits: Vec<f64>,
+    /// How often each node is computed again, on the same inputs, before it is judged.
+    repeats: usize,
+    pool: Arc<ThreadPool>,
 }
 
 impl<'a> Shadow<'a> {
-    /// A watcher of prompt number `prompt`, before its first token.
+    /// A watcher of prompt number `prompt`, before its first token, which computes each node `repeats` times more and judges on the
+    /// threads of `pool`.
     pub fn new(
         model: Arc<ModelFile>,
         reference: &'a mut Running,
         records: &'a mut Records,
         prompt: usize,
+        repeats: usize,
+        pool: Arc<ThreadPool>,
     ) -> Shadow<'a> {
         Shadow {
             model,
@@ -59,32 +68,34 @@ impl<'a> Shadow<'a> {
             records,
             prompt,
             step: 0,
-            ids: Vec::new(),
-            start: 0,
+            entries: Vec::new(),
+            lengths: Vec::new(),
             inputs: None,
             last_uses: Vec::new(),
             kept: HashMap::new(),
             caches: HashMap::new(),
             reference_logits: Vec::new(),
+            repeats,
+            pool,
         }
     }
 
-    /// Says which ids the session computes next, as step `step`.
-    pub fn expect(&mut self, step: usize, ids: &[u32]) {
+    /// Says which tokens the session computes next, as step `step`.
+    pub fn expect(&mut self, step: usize, entries: &[Entry]) {
         self.step = step;
-        self.ids = ids.to_vec();
+        self.entries = entries.to_vec();
         self.reference_logits.clear();
     }
 
-    /// The reference's logits of the step, one row for each of its ids.
+    /// The reference's logits of the step, one row for each token that wants them.
     pub fn reference_logits(&self) -> &[f64] {
         &self.reference_logits
     }
 
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
-        let ids: Vec<u32> = self.ids.drain(..tokens.min(self.ids.len())).collect();
-        let inputs = Inputs::new(&self.model, &ids, self.start);
-        self.start += ids.len();
+        let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
+        let (room, _) = cache_sizes(graph)?;
+        let inputs = Inputs::new(&self.model, &entries, &mut self.lengths, room);
         self.records.expect(graph);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
@@ -100,7 +111,7 @@ impl<'a> Shadow<'a> {
     /// Judges the node and gives what is to be kept of it.
     fn look(&mut self, seen: &Seen<'_>) -> Result<Kept> {
         let (graph, node) = (seen.graph, seen.node());
-        let output = seen.output()?;
+        let Repeated { output, spread } = repeated(seen, self.repeats)?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
         let reference = self.reference.advance(graph, seen.node)?.map(Cow::into_owned);
         let reference = reference.as_deref();
@@ -113,10 +124,12 @@ impl<'a> Shadow<'a> {
             let pairs = node.inputs.iter().zip(&own);
             let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
             let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
-            let (op, profile, copies) = (&node.op, &profile, &copies);
-            judge(&Case { op, inputs: &inputs, profile, output, reference, copies, step: self.step })
+            let (op, profile, copies, spread) = (&node.op, &profile, &copies, &spread);
+            let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step: self.step };
+            self.pool.install(|| judge(&case))
         };
-        if seen.node + 1 == graph.nodes().len() {
+        let wanted = self.inputs.as_ref().is_some_and(Inputs::wants_logits);
+        if wanted && seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
         }
         let judged = Judged { node, phase: self.phase(), prompt: self.prompt, profile, output: ty, statistics };

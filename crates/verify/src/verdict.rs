@@ -101,6 +101,10 @@ pub enum Gate {
 /// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
 const RMS_MAX: f64 = 1.3;
 
+/// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements; in more of them it
+/// is noise that was not declared.
+const RACED_SHARE: f64 = 0.01;
+
 impl Gate {
     /// The verdict on what was seen. `loss` says whether the declared profile rounds inputs or results beyond f32.
     pub fn verdict(self, statistics: &Statistics, loss: bool) -> Verdict {
@@ -111,6 +115,9 @@ impl Gate {
             Verdict::NotFinite
         } else if broken.unwritten > 0 {
             Verdict::StructuralBug
+        } else if statistics.raced > 0 {
+            let few = statistics.raced as f64 <= RACED_SHARE * statistics.elements as f64;
+            if few { Verdict::StructuralBug } else { Verdict::UndeclaredPrecision }
         } else if !self.holds(statistics) {
             failure(self, statistics)
         } else if broken.undefined > 0 {
