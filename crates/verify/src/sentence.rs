@@ -102,6 +102,9 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::StructuralBug if report.nodes.iter().any(|node| raced(&node)) => {
             "gives different results on the same inputs, in few elements (a data race is suspected)"
         }
+        Verdict::NotFinite if report.nodes.iter().any(|node| raced(&node)) => {
+            "gives NaN or infinity in some computations on the same inputs (a data race is suspected)"
+        }
         Verdict::UndeclaredPrecision if report.nodes.iter().any(|node| raced(&node)) => {
             "gives different results on the same inputs, further apart than declared (undeclared precision)"
         }

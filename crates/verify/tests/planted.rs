@@ -176,7 +176,7 @@ fn one_prompt_is_enough_to_see_that_sequences_are_ignored() {
 fn other_bits_in_a_batch_fail_where_the_same_are_promised() {
     let (_directory, model) = model(DType::F32);
     for (promised, outcome) in [(true, Outcome::Fail), (false, Outcome::Pass)] {
-        let faulty = Faulty::new(device("cpu"), &model, Fault::DependsOnBatch(promised), node(&model, "l_out-1"));
+        let faulty = Faulty::new(device("cpu"), &model, Fault::DependsOnBatch(promised), node(&model, "result_output"));
         let report = verified(&model, faulty, &options());
         assert_eq!(report.result, outcome, "{}", report.to_terminal());
         assert!(report.first_bad.is_none() && report.repeat.deterministic && report.batch.promised == promised);
@@ -199,20 +199,24 @@ fn threads_that_judge_change_nothing_and_are_counted() {
 
 #[test]
 fn noise_that_differs_from_run_to_run_passes_within_what_is_declared() {
-    for dtype in [DType::F32, DType::Q8_0, DType::Q4_0] {
+    // Products of floats are declared with sums in f32, which the noise is within; those of blocks with sums in f64, which it is not.
+    for (dtype, units, outcome) in [
+        (DType::F32, 2.0, Outcome::Pass),
+        (DType::F16, 2.0, Outcome::Pass),
+        (DType::F32, 3000.0, Outcome::Fail),
+        (DType::Q8_0, 2.0, Outcome::Fail),
+    ] {
         let (_directory, model) = model(dtype);
-        let dithered = Faulty::new(device("cpu"), &model, Fault::Dither(0.5), usize::MAX);
+        let dithered = Faulty::new(device("cpu"), &model, Fault::Dither(units), usize::MAX);
         let report = verified(&model, dithered, &options());
-        assert_eq!(report.result, Outcome::Pass, "{dtype}: {}", report.to_terminal());
+        assert_eq!(report.result, outcome, "{dtype}: {}", report.to_terminal());
         assert!(!report.repeat.deterministic && report.batch.invariant.is_none());
-        assert!(report.sentence.contains("not deterministic"), "{}", report.sentence);
-        let unsteady = report.nodes.iter().filter(|node| node.phases.iter().any(|phase| phase.unsteady > 0));
-        assert!(unsteady.count() > 20, "{}", report.to_terminal());
-        let wild = Faulty::new(device("cpu"), &model, Fault::Dither(3000.0), usize::MAX);
-        let report = verified(&model, wild, &options());
-        assert_eq!(report.result, Outcome::Fail, "{dtype}: {}", report.to_terminal());
-        let bad = report.first_bad.unwrap();
-        assert_eq!((bad.node.as_str(), bad.verdict), ("attn_norm-0", Verdict::UndeclaredPrecision));
+        if outcome == Outcome::Pass {
+            assert!(report.sentence.contains("not deterministic: 15 nodes differ"), "{}", report.sentence);
+        } else {
+            let bad = report.first_bad.unwrap();
+            assert_eq!((bad.node.as_str(), bad.verdict), ("Qcur-0", Verdict::UndeclaredPrecision));
+        }
     }
 }
 
