@@ -14,6 +14,7 @@
 mod activation;
 mod batch;
 mod bound;
+mod choice;
 mod operand;
 mod precision;
 mod record;

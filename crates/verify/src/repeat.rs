@@ -11,7 +11,6 @@ use crate::tokens::{TokenReport, top};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use trueup_blocks::DType;
 use trueup_runtime::{Entry, HostTensor, Logits, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 /// How often the device runs before it is looked at.
@@ -20,7 +19,7 @@ pub(crate) const RUNS: usize = 3;
 /// What plain runs said.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RepeatReport {
-    /// Plain runs of each prompt.
+    /// Plain runs of each prompt, and of the batch of all.
     pub runs: usize,
     /// Whether all plain runs gave the same bits.
     pub deterministic: bool,
@@ -28,7 +27,8 @@ pub struct RepeatReport {
     pub spread: Option<f64>,
     /// Plain runs with logits that are no numbers.
     pub not_finite: usize,
-    /// Whether the observed run gave the bits of a plain one.
+    /// Whether the observed runs gave the bits of plain ones; true where a device does not repeat itself, whose observed runs count in
+    /// `spread` instead.
     pub taps_neutral: bool,
     /// sha256 of the first plain run's logits, as little-endian f64.
     pub logits_sha256: String,
@@ -128,18 +128,14 @@ pub(crate) fn repeated(seen: &Seen, more: usize) -> Result<Repeated> {
         results.push(seen.output()?);
     }
     let same = results.windows(2).all(|pair| pair[0].to_bytes() == pair[1].to_bytes());
-    let spread = if same { Vec::new() } else { spread(&results.iter().map(numbers).collect::<Vec<_>>()) };
+    let spread = if same {
+        Vec::new()
+    } else {
+        spread(&results.iter().map(|result| operand::decode(result.ty(), &result.to_bytes())).collect::<Vec<_>>())
+    };
     // The last one: it is what the nodes behind will read.
     let output = results.pop().map_or_else(|| seen.output(), Ok)?;
     Ok(Repeated { output, spread })
-}
-
-/// A result as numbers, whatever it holds.
-fn numbers(result: &HostTensor) -> Vec<f64> {
-    if result.ty().dtype == DType::I32 {
-        return result.to_indices().into_iter().map(f64::from).collect();
-    }
-    operand::decode(result.ty(), &result.to_bytes())
 }
 
 /// The standard deviation of each element over the results, 0 where all bits are the same.

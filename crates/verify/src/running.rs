@@ -136,6 +136,28 @@ impl Running {
         }
     }
 
+    /// The first input of a node that was not advanced to yet, as the reference has it: the scores that a choice is made by.
+    pub fn scores(&self, graph: &Graph, index: usize) -> Option<Vec<f64>> {
+        let input = *graph.nodes()[index].inputs.first()?;
+        match self {
+            Running::Oracle(oracle) => oracle.values[input.index()].as_ref().map(|scores| scores.values().into_owned()),
+            Running::Device { results, .. } => results.get(&graph.value(input).name).cloned(),
+        }
+    }
+
+    /// Replaces the indices that the reference chose at a node, before a later node is advanced to. A reference that is another device
+    /// has computed the whole batch already and keeps its own.
+    pub fn follow(&mut self, graph: &Graph, index: usize, choices: &[i32]) {
+        match self {
+            Running::Oracle(oracle) => {
+                let output = graph.nodes()[index].output;
+                let ty = oracle.graph.value(output).ty;
+                oracle.values[output.index()] = Some(indices(ty, choices));
+            }
+            Running::Device { .. } => {}
+        }
+    }
+
     /// Computes the node, if that was not done, and gives its result; for `kv_store` the rows as the reference stores them.
     pub fn advance(&mut self, graph: &Graph, index: usize) -> Result<Option<Cow<'_, [f64]>>> {
         let node = &graph.nodes()[index];
@@ -150,6 +172,11 @@ impl Running {
             }
         }
     }
+}
+
+/// Indices as a result of this type.
+fn indices(ty: TensorType, choices: &[i32]) -> HostTensor {
+    HostTensor::stored(ty, choices.iter().flat_map(|choice| choice.to_le_bytes()).collect())
 }
 
 /// The rows that a `kv_store` writes.

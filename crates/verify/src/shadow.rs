@@ -9,6 +9,7 @@
 //! step: what the device changes or mixes up in between shows at the node that reads it.
 
 use crate::bound::{Case, judge};
+use crate::choice::{Side, tied};
 use crate::operand::{self, Operand};
 use crate::record::{Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
@@ -18,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen};
 
@@ -25,6 +27,8 @@ use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen
 #[derive(Clone, Debug)]
 enum Kept {
     Numbers(Vec<f64>),
+    /// Indices that a node chose.
+    Integers(Vec<i32>),
     /// A cache, kept by the name of its state.
     Cache(String),
 }
@@ -113,7 +117,8 @@ impl<'a> Shadow<'a> {
         let (graph, node) = (seen.graph, seen.node());
         let Repeated { output, spread } = repeated(seen, self.repeats)?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
-        let reference = self.reference.advance(graph, seen.node)?.map(Cow::into_owned);
+        let choices = if ty.dtype == DType::I32 { output.to_indices() } else { Vec::new() };
+        let reference = self.advance(graph, seen.node, &choices)?;
         let reference = reference.as_deref();
         let stored = matches!(node.op, Op::KvStore(_));
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
@@ -123,7 +128,11 @@ impl<'a> Shadow<'a> {
             let own = self.own_inputs(graph, node)?;
             let pairs = node.inputs.iter().zip(&own);
             let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
-            let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
+            let output = match (stored, ty.dtype) {
+                (true, _) => Operand::blocks(ty, &bytes),
+                (false, DType::I32) => Operand::integers(ty, &choices),
+                (false, _) => Operand::numbers(ty, &numbers),
+            };
             let (op, profile, copies, spread) = (&node.op, &profile, &copies, &spread);
             let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step: self.step };
             self.pool.install(|| judge(&case))
@@ -139,7 +148,26 @@ impl<'a> Shadow<'a> {
             self.caches.insert(state.clone(), bytes.into_owned());
             return Ok(Kept::Cache(state));
         }
-        Ok(Kept::Numbers(numbers))
+        Ok(if ty.dtype == DType::I32 { Kept::Integers(choices) } else { Kept::Numbers(numbers) })
+    }
+
+    /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's `choices`, the reference
+    /// follows these from here on: a tie does not cascade (NUMERICS 2.9).
+    fn advance(&mut self, graph: &Graph, index: usize, choices: &[i32]) -> Result<Option<Vec<f64>>> {
+        let node = &graph.nodes()[index];
+        let is_choice = graph.value(node.output).ty.dtype == DType::I32;
+        let scores = if is_choice { self.reference.scores(graph, index) } else { None };
+        let result = self.reference.advance(graph, index)?.map(Cow::into_owned);
+        let (Some(scores), Some(own), Some(input)) = (scores, &result, node.inputs.first()) else { return Ok(result) };
+        let Some(Kept::Numbers(found)) = self.kept.get(&input.index()) else { return Ok(result) };
+        let own: Vec<i32> = own.iter().map(|choice| *choice as i32).collect();
+        let reference = Side { scores: &scores, choices: &own };
+        let device = Side { scores: found, choices };
+        if own == choices || !tied(graph.value(*input).ty.shape[0], reference, device) {
+            return Ok(result);
+        }
+        self.reference.follow(graph, index, choices);
+        Ok(Some(choices.iter().map(|choice| f64::from(*choice)).collect()))
     }
 
     /// Which columns of the activations of a product the node was judged on before; none for other operators.
@@ -178,6 +206,7 @@ impl<'a> Shadow<'a> {
             (Own::Numbers(numbers), _) => Operand::numbers(ty, numbers),
             (Own::Integers(integers), _) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Numbers(numbers))) => Operand::numbers(ty, numbers),
+            (Own::Nothing, Some(Kept::Integers(integers))) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Cache(state))) => {
                 Operand::blocks(ty, self.caches.get(state).ok_or_else(missing)?)
             }
@@ -204,7 +233,7 @@ enum Own<'a> {
 impl Own<'_> {
     fn of(tensor: HostTensor) -> Self {
         let ty: TensorType = *tensor.ty();
-        if ty.dtype == trueup_blocks::DType::I32 {
+        if ty.dtype == DType::I32 {
             Own::Integers(tensor.to_indices())
         } else {
             Own::Numbers(tensor.values().into_owned())
