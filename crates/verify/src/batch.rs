@@ -203,17 +203,17 @@ mod tests {
 
     #[test]
     fn sequences_have_different_lengths_where_that_can_be() {
-        let cases: [(&[Vec<u32>], usize, &[usize], usize); 7] = [
-            (&[vec![1; 9]], 3, &[9, 5], 2),
-            (&[vec![1; 500]], 0, &[64, 32], 2),
-            (&[vec![1]], 3, &[1, 2], 2),
-            (&[vec![1]], 0, &[1, 2], 0),
-            (&[vec![1; 4], vec![2; 4]], 2, &[4, 3], 2),
-            (&[vec![1], vec![2]], 2, &[1, 2], 1),
-            (&[vec![1; 3], vec![2; 9]], 1, &[3, 9], 1),
+        let cases = [
+            (vec![vec![1; 9]], 3, vec![9, 5], 2),
+            (vec![vec![1; 500]], 0, vec![64, 32], 2),
+            (vec![vec![1]], 3, vec![1, 2], 2),
+            (vec![vec![1]], 0, vec![1, 2], 0),
+            (vec![vec![1; 4], vec![2; 4]], 2, vec![4, 3], 2),
+            (vec![vec![1], vec![2]], 2, vec![1, 2], 1),
+            (vec![vec![1; 3], vec![2; 9]], 1, vec![3, 9], 1),
         ];
         for (prompts, steps, expected, joint) in cases {
-            let batch = PromptBatch::new(prompts, &vec![vec![3; steps]; prompts.len()], 500);
+            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500);
             assert_eq!(lengths(&batch), expected);
             let known = |sequence: &Sequence| sequence.ids.len() == sequence.length + batch.steps;
             assert!(batch.sequences.iter().all(known) && batch.steps == joint, "{batch:?}");

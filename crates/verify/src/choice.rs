@@ -57,19 +57,19 @@ mod tests {
         let scores = [0.3, 2.1, 2.1004, -1.0];
         let noisy = [0.3, 2.1002, 2.1001, -1.0];
         let shifted = noisy.map(|score| score + 5.0);
-        let cases: [(&str, &[i32], &[f64], &[i32], bool); 8] = [
-            ("the same", &[2], &noisy, &[2], true),
-            ("a near tie", &[2], &noisy, &[1], true),
-            ("a shift of all scores is no noise", &[2], &shifted, &[1], true),
-            ("another than the best two", &[2], &noisy, &[0], false),
-            ("without noise there is no tie", &[2], &scores, &[1], false),
-            ("the best two the other way around", &[2, 1], &noisy, &[1, 2], true),
-            ("the second is too far", &[2, 1], &noisy, &[1, 0], false),
-            ("no index of the row", &[2], &noisy, &[4], false),
+        let cases = [
+            ("the same", vec![2], noisy, vec![2], true),
+            ("a near tie", vec![2], noisy, vec![1], true),
+            ("a shift of all scores is no noise", vec![2], shifted, vec![1], true),
+            ("another than the best two", vec![2], noisy, vec![0], false),
+            ("without noise there is no tie", vec![2], scores, vec![1], false),
+            ("the best two the other way around", vec![2, 1], noisy, vec![1, 2], true),
+            ("the second is too far", vec![2, 1], noisy, vec![1, 0], false),
+            ("no index of the row", vec![2], noisy, vec![4], false),
         ];
         for (name, own, found, other, expected) in cases {
-            let reference = Side { scores: &scores, choices: own };
-            let device = Side { scores: found, choices: other };
+            let reference = Side { scores: &scores, choices: &own };
+            let device = Side { scores: &found, choices: &other };
             assert_eq!(tied(4, reference, device), expected, "{name}");
         }
     }

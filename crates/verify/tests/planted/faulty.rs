@@ -287,10 +287,10 @@ impl Faulty {
 impl Device for Faulty {
     fn about(&self) -> About {
         let about = self.device.about();
-        match self.fault {
-            Fault::DependsOnBatch(promised) => About { batch_invariant: promised, ..about },
-            _ => about,
+        if let Fault::DependsOnBatch(promised) = self.fault {
+            return About { batch_invariant: promised, ..about };
         }
+        about
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
