@@ -233,14 +233,11 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Whether looking changes bits; on a device that does not repeat itself, how far apart the runs are.
+    /// Whether looking changes bits, which is asked only of a device that repeats itself, and how far apart the runs are.
     fn compare_taps(&mut self, observed: &Run, plain: &Run, deterministic: bool) {
         self.deterministic &= deterministic;
-        if deterministic {
-            self.taps_neutral &= observed.same(plain);
-        } else {
-            self.spread = larger(self.spread, observed.distance(plain));
-        }
+        self.taps_neutral &= !self.deterministic || observed.same(plain);
+        self.spread = larger(self.spread, observed.distance(plain));
     }
 
     /// Computes the batch of all prompts plainly, then observed.
