@@ -232,6 +232,22 @@ mod tests {
     }
 
     #[test]
+    fn a_spread_within_the_noise_passes_and_beyond_it_is_a_race_or_undeclared() {
+        let verdict = |spread: &[f64]| {
+            let results = vec![0.5; 500];
+            let mut tally = Tally::new(0, Precision::F32, &results, None).spreading(spread);
+            (0..500).for_each(|index| tally.add(index, &noise(0.0)));
+            Gate::Noise.verdict(&tally.finish(), false)
+        };
+        let mut few = vec![0.5; 500];
+        assert_eq!(verdict(&few), Verdict::Rounding);
+        few[..5].fill(9.0);
+        assert_eq!(verdict(&few), Verdict::StructuralBug, "1 % of the elements");
+        few[..6].fill(9.0);
+        assert_eq!(verdict(&few), Verdict::UndeclaredPrecision);
+    }
+
+    #[test]
     fn verdicts_are_ordered_from_good_to_bad() {
         assert!(Verdict::ALL.is_sorted());
         assert_eq!(Verdict::ALL.iter().filter(|verdict| verdict.passes()).count(), 3);
