@@ -53,6 +53,8 @@ pub struct About {
     pub simulated: bool,
     /// Bytes of its memory, all and free, where it can tell.
     pub memory: Option<(u64, u64)>,
+    /// Whether it promises each token the same bits in any batch as alone; the verifier holds it to that.
+    pub batch_invariant: bool,
 }
 
 /// What a buffer is for; a device may place it accordingly.

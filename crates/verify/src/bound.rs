@@ -46,6 +46,9 @@ pub struct Case<'a> {
     /// For `mul_mat`, whether each column of activations is a copy of an earlier one: its errors are the same ones. Columns beyond the
     /// end are none.
     pub copies: &'a [bool],
+    /// For a device that does not repeat itself, the standard deviation of each element over computations on the same inputs; empty where
+    /// all gave the same bits.
+    pub spread: &'a [f64],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
 }
@@ -94,7 +97,8 @@ const PIECE: usize = 16;
 /// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
-    let tally = Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference);
+    let output = Precision::of(case.output.ty.dtype);
+    let tally = Tally::new(case.step, output, &device, case.reference).spreading(case.spread);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -167,7 +171,7 @@ pub(crate) mod testing {
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let output = Operand::numbers(op.infer(&types).unwrap(), result);
-        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], step: 0 })
+        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], spread: &[], step: 0 })
     }
 
     /// Whether the result passes.

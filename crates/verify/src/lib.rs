@@ -12,7 +12,9 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod batch;
 mod bound;
+mod choice;
 mod operand;
 mod precision;
 mod record;
@@ -28,6 +30,7 @@ mod tokens;
 mod verdict;
 mod verify;
 
+pub use batch::{BatchDifference, BatchReport, SequenceReport};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};

@@ -110,6 +110,10 @@ fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
             let bits = u32::from_le_bytes(*bytes);
             *number = if bits == u32::MAX { UNWRITTEN } else { f64::from(f32::from_bits(bits)) };
         }
+    } else if dtype == DType::I32 {
+        for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *number = f64::from(i32::from_le_bytes(*bytes));
+        }
     } else if let Some(codec) = dtype.codec() {
         (codec.decode_exact)(bytes, numbers);
     } else {
@@ -138,6 +142,12 @@ mod tests {
         assert!(is_unwritten(numbers[0]) && !is_unwritten(numbers[1]));
         assert!(numbers[1].is_nan());
         assert_eq!(numbers[2], 1.5);
+    }
+
+    #[test]
+    fn indices_are_numbers_too() {
+        let bytes: Vec<u8> = [7i32, -1].iter().flat_map(|index| index.to_le_bytes()).collect();
+        assert_eq!(decode(&TensorType::new(DType::I32, &[2]), &bytes), [7.0, -1.0]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Phase {
 /// Where an element lies in a result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Place {
-    /// The prompt, counted from 0.
+    /// The prompt, counted from 0; behind the last one, the batch of all.
     pub prompt: usize,
     /// The step: 0 computes the prompt, each further one a token.
     pub step: usize,
@@ -180,7 +180,8 @@ impl Records {
         });
         let phase = &mut phases[index];
         phase.statistics.merge(&judged.statistics);
-        let worst = judged.statistics.first_broken.or(judged.statistics.worst_z);
+        let statistics = &judged.statistics;
+        let worst = statistics.first_broken.or(statistics.first_raced).or(statistics.worst_z);
         if let Some(worst) = worst.filter(|found| phase.worst.as_ref().is_none_or(|(ratio, _)| found.ratio > *ratio)) {
             phase.worst = Some((worst.ratio, place_of(judged, &worst)));
         }

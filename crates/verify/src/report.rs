@@ -6,6 +6,7 @@
 //!
 //! No number here is NaN or infinite: what has no finite value is null.
 
+use crate::batch::BatchReport;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
@@ -63,6 +64,8 @@ pub struct Report {
     pub tokens: TokenReport,
     /// Whether the device repeats itself.
     pub repeat: RepeatReport,
+    /// What was computed in one batch, and whether it made a difference.
+    pub batch: BatchReport,
 }
 
 /// A node that is not what it should be.
@@ -197,6 +200,10 @@ pub struct PhaseReport {
     pub unwritten: u64,
     /// Elements beyond the range of the declared type.
     pub range_exceeded: u64,
+    /// Elements that differed when the node was computed again on the same inputs.
+    pub unsteady: u64,
+    /// Those of them that differed by far more than the declared noise.
+    pub raced: u64,
     /// The worst element.
     pub worst: Option<Place>,
 }
@@ -228,6 +235,8 @@ impl PhaseReport {
             infinite: statistics.broken.infinite,
             unwritten: statistics.broken.unwritten,
             range_exceeded: statistics.broken.range_exceeded,
+            unsteady: statistics.unsteady,
+            raced: statistics.raced,
             worst: record.worst.as_ref().map(|(_, place)| place.clone()),
         }
     }
@@ -267,6 +276,7 @@ pub(crate) struct Findings {
     pub records: Records,
     pub tokens: TokenReport,
     pub repeat: RepeatReport,
+    pub batch: BatchReport,
     pub model: String,
     pub device: DeviceFacts,
     pub reference: DeviceFacts,
@@ -281,7 +291,8 @@ impl Report {
         let records = &findings.records;
         let coverage = coverage(records);
         let first_bad = records.all().iter().find(|record| record.verdict().fails()).map(bad_node);
-        let others = [findings.tokens.outcome(), findings.repeat.outcome(&findings.tokens)];
+        let repeat = findings.repeat.outcome(&findings.tokens);
+        let others = [findings.tokens.outcome(), repeat, findings.batch.outcome()];
         let failed = first_bad.is_some() || others.contains(&Outcome::Fail);
         let enough = coverage.nodes > 0
             && coverage.checked == coverage.nodes
@@ -310,6 +321,7 @@ impl Report {
             steps: findings.steps,
             tokens: findings.tokens,
             repeat: findings.repeat,
+            batch: findings.batch,
         };
         report.sentence = crate::sentence::sentence(&report);
         report

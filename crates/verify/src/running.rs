@@ -7,6 +7,7 @@
 
 use crate::operand;
 use crate::precision::Precision;
+use rayon::ThreadPool;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,42 +18,91 @@ use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
 /// What the host fills in for one batch, made from the ids alone: not taken from the session that is judged.
+///
+/// A token stands behind those that its sequence holds already; row `sequence * room + position` of the cache is its own, where `room`
+/// is the number of rows that the cache has for each sequence; it looks at the positions of its sequence up to its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
-    tokens: Vec<i32>,
-    start: usize,
+    entries: Vec<Entry>,
+    positions: Vec<usize>,
+    room: usize,
     window: Option<usize>,
 }
 
 impl Inputs {
-    /// The inputs for `ids` behind `start` tokens of the one sequence.
-    pub fn new(model: &ModelFile, ids: &[u32], start: usize) -> Inputs {
-        let tokens = ids.iter().map(|id| i32::try_from(*id).unwrap_or(-1)).collect();
-        Inputs { tokens, start, window: model.model().hyper().window().map(|window| window.size()) }
+    /// The inputs of a batch behind the tokens that each sequence holds, as `lengths` says; these grow. `room` is the number of rows of
+    /// the cache for each sequence.
+    pub fn new(model: &ModelFile, entries: &[Entry], lengths: &mut Vec<usize>, room: usize) -> Inputs {
+        let window = model.model().hyper().window().map(|window| window.size());
+        Inputs::placed(entries, lengths, room, window)
+    }
+
+    fn placed(entries: &[Entry], lengths: &mut Vec<usize>, room: usize, window: Option<usize>) -> Inputs {
+        let place = |entry: &Entry| {
+            if lengths.len() <= entry.sequence {
+                lengths.resize(entry.sequence + 1, 0);
+            }
+            lengths[entry.sequence] += 1;
+            lengths[entry.sequence] - 1
+        };
+        let positions = entries.iter().map(place).collect();
+        Inputs { entries: entries.to_vec(), positions, room, window }
+    }
+
+    /// Whether logits behind any of the tokens are wanted.
+    pub fn wants_logits(&self) -> bool {
+        self.entries.iter().any(|entry| entry.wants_logits)
     }
 
     /// The tensor of type `ty` that the host fills in.
     pub fn tensor(&self, input: Input, ty: &TensorType) -> HostTensor {
-        let count = self.tokens.len() as i32;
-        let positions = || (self.start as i32..self.start as i32 + count).collect::<Vec<i32>>();
+        let each = |value: &dyn Fn(&Entry, usize) -> i32| {
+            let pairs = self.entries.iter().zip(&self.positions);
+            HostTensor::indices(&pairs.map(|(entry, position)| value(entry, *position)).collect::<Vec<i32>>())
+        };
         match input {
-            Input::Tokens => HostTensor::indices(&self.tokens),
-            Input::Positions | Input::KvRows => HostTensor::indices(&positions()),
-            Input::Sequences => HostTensor::indices(&vec![0; self.tokens.len()]),
-            Input::OutputRows => HostTensor::indices(&(0..count).collect::<Vec<i32>>()),
+            Input::Tokens => each(&|entry, _| index(entry.token as usize)),
+            Input::Positions => each(&|_, position| index(position)),
+            Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
+            Input::Sequences => each(&|entry, _| index(entry.sequence)),
+            Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::Mask => self.mask(ty, usize::MAX),
             Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX)),
         }
     }
 
+    /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row.
+    fn outputs(&self) -> Vec<i32> {
+        let wanted = |place: &usize| self.entries[*place].wants_logits;
+        let mut outputs: Vec<i32> = (0..self.entries.len()).filter(wanted).map(index).collect();
+        if outputs.is_empty() {
+            outputs.extend(self.entries.len().checked_sub(1).map(index));
+        }
+        outputs
+    }
+
     fn mask(&self, ty: &TensorType, window: usize) -> HostTensor {
         let capacity = ty.shape[0];
         let value = |index: usize| {
-            let (looked_at, own) = (index % capacity, self.start + index / capacity);
-            if looked_at <= own && own - looked_at < window { 0.0 } else { f64::NEG_INFINITY }
+            // A mask of more columns than tokens is not this batch's: no column shows anything then.
+            let (looked_at, own) = (index % capacity, self.positions.get(index / capacity));
+            let shown = own.is_some_and(|own| looked_at <= *own && own - looked_at < window);
+            if shown { 0.0 } else { f64::NEG_INFINITY }
         };
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
+}
+
+/// A number as an index; -1, which no table has, where it is too large.
+fn index(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(-1)
+}
+
+/// Sizes of the KV cache of a graph: rows of each sequence, and sequences.
+pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
+    let cache = graph.values().iter().find(|value| value.origin == Origin::State);
+    let [_, room, sequences, _] = cache.ok_or_else(|| unlike("it has no KV cache"))?.ty.shape.sizes();
+    Ok((room, sequences))
 }
 
 /// For each value of a graph, the last node that reads it.
@@ -79,12 +129,32 @@ impl Running {
         match self {
             Running::Oracle(oracle) => oracle.begin(graph, inputs),
             Running::Device { session, results } => {
-                let token = |id: &i32| Entry { token: id.unsigned_abs(), sequence: 0, wants_logits: true };
-                let entries: Vec<Entry> = inputs.tokens.iter().map(token).collect();
                 results.clear();
-                session.compute(&entries, Some(&mut Collector { results }))?;
+                session.compute(&inputs.entries, Some(&mut Collector { results }))?;
                 Ok(())
             }
+        }
+    }
+
+    /// The first input of a node that was not advanced to yet, as the reference has it: the scores that a choice is made by.
+    pub fn scores(&self, graph: &Graph, index: usize) -> Option<Vec<f64>> {
+        let input = *graph.nodes()[index].inputs.first()?;
+        match self {
+            Running::Oracle(oracle) => oracle.values[input.index()].as_ref().map(|scores| scores.values().into_owned()),
+            Running::Device { results, .. } => results.get(&graph.value(input).name).cloned(),
+        }
+    }
+
+    /// Replaces the indices that the reference chose at a node, before a later node is advanced to. A reference that is another device
+    /// has computed the whole batch already and keeps its own.
+    pub fn follow(&mut self, graph: &Graph, index: usize, choices: &[i32]) {
+        match self {
+            Running::Oracle(oracle) => {
+                let output = graph.nodes()[index].output;
+                let ty = oracle.graph.value(output).ty;
+                oracle.values[output.index()] = Some(indices(ty, choices));
+            }
+            Running::Device { .. } => {}
         }
     }
 
@@ -102,6 +172,11 @@ impl Running {
             }
         }
     }
+}
+
+/// Indices as a result of this type.
+fn indices(ty: TensorType, choices: &[i32]) -> HostTensor {
+    HostTensor::stored(ty, choices.iter().flat_map(|choice| choice.to_le_bytes()).collect())
 }
 
 /// The rows that a `kv_store` writes.
@@ -140,27 +215,24 @@ pub(crate) struct Oracle {
     values: Vec<Option<HostTensor>>,
     caches: HashMap<String, HostTensor>,
     inputs: Option<Inputs>,
+    pool: Arc<ThreadPool>,
 }
 
 impl Oracle {
-    /// The oracle before the first token.
-    pub fn new(model: Arc<ModelFile>, kv: Option<DType>) -> Oracle {
+    /// The oracle before the first token, computing on the threads of `pool`.
+    pub fn new(model: Arc<ModelFile>, kv: Option<DType>, pool: Arc<ThreadPool>) -> Oracle {
         let (last_uses, values) = (Vec::new(), Vec::new());
         let kv = kv.unwrap_or(DType::F64);
-        Oracle { model, kv, graph: Graph::default(), last_uses, values, caches: HashMap::new(), inputs: None }
+        Oracle { model, kv, graph: Graph::default(), last_uses, values, caches: HashMap::new(), inputs: None, pool }
     }
 
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
-        let sizes = |wanted: fn(&Origin) -> bool| {
-            device.values().iter().find(|value| wanted(&value.origin)).map(|value| value.ty.shape.sizes())
-        };
-        let [capacity, ..] = sizes(|origin| matches!(origin, Origin::Input(Input::Mask | Input::MaskWindow)))
-            .ok_or_else(|| unlike("it has no mask"))?;
-        let [_, context, sequences, _] =
-            sizes(|origin| *origin == Origin::State).ok_or_else(|| unlike("it has no KV cache"))?;
-        let tokens = inputs.tokens.len();
-        let batch =
-            Batch { tokens, outputs: tokens, capacity, context, sequences, activation: DType::F64, kv: self.kv };
+        let is_mask = |origin: &Origin| matches!(origin, Origin::Input(Input::Mask | Input::MaskWindow));
+        let mask = device.values().iter().find(|value| is_mask(&value.origin));
+        let capacity = mask.ok_or_else(|| unlike("it has no mask"))?.ty.shape[0];
+        let (context, sequences) = cache_sizes(device)?;
+        let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
+        let batch = Batch { tokens, outputs, capacity, context, sequences, activation: DType::F64, kv: self.kv };
         self.graph = self.model.model().graph(&batch)?;
         if self.graph.nodes().len() != device.nodes().len() {
             return Err(unlike("it has another number of nodes"));
@@ -174,7 +246,7 @@ impl Oracle {
     fn advance(&mut self, index: usize) -> Result<Option<Cow<'_, [f64]>>> {
         let node = self.graph.nodes()[index].clone();
         let borrowed: Vec<HostTensor> = node.inputs.iter().map(|input| self.input(*input)).collect::<Result<_>>()?;
-        let result = evaluate(&node.op, &borrowed.iter().collect::<Vec<_>>())?;
+        let result = self.pool.install(|| evaluate(&node.op, &borrowed.iter().collect::<Vec<_>>()))?;
         let stored = stored_rows(&node).is_some();
         if stored {
             let state = self.graph.value(node.inputs[0]).name.clone();
@@ -220,14 +292,46 @@ mod tests {
 
     #[test]
     fn masks_show_the_past_and_the_window_less_of_it() {
-        let inputs = Inputs { tokens: vec![7, 8], start: 2, window: Some(2) };
+        let mut inputs = inputs(&[(7, 0, true), (8, 0, true)], &[2]);
+        inputs.window = Some(2);
         let ty = TensorType::new(DType::F32, &[5, 2]);
         let seen =
             |input| -> Vec<bool> { inputs.tensor(input, &ty).values().iter().map(|value| *value == 0.0).collect() };
         let (yes, no) = (true, false);
         assert_eq!(seen(Input::Mask), [yes, yes, yes, no, no, yes, yes, yes, yes, no]);
         assert_eq!(seen(Input::MaskWindow), [no, yes, yes, no, no, no, no, yes, yes, no]);
-        let positions = inputs.tensor(Input::Positions, &TensorType::new(DType::I32, &[2]));
-        assert_eq!(positions.to_indices(), [2, 3]);
+    }
+
+    #[test]
+    fn tokens_of_several_sequences_stand_behind_their_own() {
+        let inputs = inputs(&[(7, 1, false), (8, 1, true), (9, 0, false), (5, 1, true)], &[0, 3]);
+        let ty = TensorType::new(DType::I32, &[4]);
+        let indices = |input| inputs.tensor(input, &ty).to_indices();
+        assert_eq!(indices(Input::Tokens), [7, 8, 9, 5]);
+        assert_eq!(indices(Input::Positions), [3, 4, 0, 5]);
+        assert_eq!(indices(Input::Sequences), [1, 1, 0, 1]);
+        assert_eq!(indices(Input::KvRows), [67, 68, 0, 69]);
+        assert_eq!(indices(Input::OutputRows), [1, 3]);
+        let mask = inputs.tensor(Input::Mask, &TensorType::new(DType::F32, &[6, 4]));
+        let shown: Vec<usize> = mask.values().chunks(6).map(|row| row.iter().filter(|x| **x == 0.0).count()).collect();
+        assert_eq!(shown, [4, 5, 1, 6]);
+    }
+
+    #[test]
+    fn one_row_is_computed_even_when_none_is_wanted() {
+        let inputs = inputs(&[(7, 0, false), (8, 0, false)], &[]);
+        assert!(!inputs.wants_logits());
+        assert_eq!(inputs.outputs(), [1]);
+    }
+
+    /// Inputs of tokens, their sequences and whether logits are wanted, behind so many tokens, in a cache with 64 rows each.
+    fn inputs(tokens: &[(u32, usize, bool)], lengths: &[usize]) -> Inputs {
+        let entry = |(token, sequence, wants_logits): &(u32, usize, bool)| Entry {
+            token: *token,
+            sequence: *sequence,
+            wants_logits: *wants_logits,
+        };
+        let entries: Vec<Entry> = tokens.iter().map(entry).collect();
+        Inputs::placed(&entries, &mut lengths.to_vec(), 64, None)
     }
 }

@@ -1,6 +1,6 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
-use crate::report::{BadNode, Outcome, Report};
+use crate::report::{BadNode, NodeReport, Outcome, Report};
 use crate::tokens::Flip;
 use crate::verdict::Verdict;
 
@@ -20,14 +20,29 @@ pub(crate) fn sentence(report: &Report) -> String {
             };
             format!(
                 "{device} computes the model as it declares: all {} nodes are within rounding and declared loss against \
-                 {reference}{fell_back}{phase}.",
-                coverage.nodes
+                 {reference}{fell_back}{phase}{}.",
+                coverage.nodes,
+                unsteady(report)
             )
         }
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => {
             format!("Not enough was checked to say whether {device} is right: {}.", doubt(report))
+        }
+    }
+}
+
+/// What is said of a device that computes as it declares but not twice the same.
+fn unsteady(report: &Report) -> String {
+    if report.repeat.deterministic {
+        return String::new();
+    }
+    let differs = |node: &&NodeReport| node.phases.iter().any(|phase| phase.unsteady > 0);
+    match report.nodes.iter().filter(differs).count() {
+        0 => "; it is not deterministic, though no node differed when it was computed again".to_owned(),
+        count => {
+            format!("; it is not deterministic: {count} nodes differ from run to run, within their declared noise")
         }
     }
 }
@@ -55,8 +70,6 @@ fn doubt(report: &Report) -> String {
             "the reference's own logits are no numbers behind {} of {} tokens",
             tokens.reference_not_finite, tokens.positions
         )
-    } else if !report.repeat.deterministic {
-        format!("{device} gives different logits in runs on the same tokens, which a data race does")
     } else if report.steps > 0 && coverage.checked_decode < coverage.nodes {
         format!(
             "{} of {} nodes were not judged while decoding",
@@ -76,15 +89,25 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
         let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
         format!(
-            " at {} of step {} of prompt {}: expected {}, found {}",
+            " at {} of step {} of {}: expected {}, found {}",
             worst.element,
             worst.step,
-            worst.prompt,
+            run(report, worst.prompt),
             number(worst.expected),
             number(worst.device)
         )
     });
+    let raced = |node: &&NodeReport| node.node == bad.node && node.phases.iter().any(|phase| phase.raced > 0);
     let kind = match bad.verdict {
+        Verdict::StructuralBug if report.nodes.iter().any(|node| raced(&node)) => {
+            "gives different results on the same inputs, in few elements (a data race is suspected)"
+        }
+        Verdict::NotFinite if report.nodes.iter().any(|node| raced(&node)) => {
+            "gives NaN or infinity in some computations on the same inputs (a data race is suspected)"
+        }
+        Verdict::UndeclaredPrecision if report.nodes.iter().any(|node| raced(&node)) => {
+            "gives different results on the same inputs, further apart than declared (undeclared precision)"
+        }
         Verdict::UndeclaredPrecision => "is less exact than declared (undeclared precision)",
         Verdict::StructuralBug => "is wrong in a way that no rounding is (structural bug)",
         Verdict::NotFinite => "gives NaN or infinity where the reference has numbers",
@@ -100,6 +123,11 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     )
 }
 
+/// Which run that is.
+fn run(report: &Report, prompt: usize) -> String {
+    if prompt < report.prompts.len() { format!("prompt {prompt}") } else { "the batch of all prompts".to_owned() }
+}
+
 fn no_node(report: &Report) -> String {
     let (device, tokens) = (&report.device.name, &report.tokens);
     if report.repeat.outcome(tokens) == Outcome::Fail {
@@ -109,6 +137,16 @@ fn no_node(report: &Report) -> String {
             "gives different logits in runs on the same tokens, further apart than its own error: a data race is suspected"
         };
         return format!("{device} {what}. Next: {}.", next(report));
+    }
+    if report.batch.outcome() == Outcome::Fail {
+        let place = report.batch.first_difference.map_or(String::new(), |found| {
+            format!(", first behind position {} of sequence {}", found.position, found.sequence)
+        });
+        return format!(
+            "All nodes are as declared, but {device} gives other bits in a batch than alone, which it promises not to{place}. \
+             Next: {}.",
+            next(report)
+        );
     }
     if tokens.not_finite > 0 {
         return format!(

@@ -9,20 +9,26 @@
 //! step: what the device changes or mixes up in between shows at the node that reads it.
 
 use crate::bound::{Case, judge};
+use crate::choice::{Side, tied};
 use crate::operand::{self, Operand};
 use crate::record::{Judged, Phase, Records};
-use crate::running::{Inputs, Running, last_uses};
+use crate::repeat::{Repeated, repeated};
+use crate::running::{Inputs, Running, cache_sizes, last_uses};
+use rayon::ThreadPool;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
-use trueup_runtime::{Error, HostTensor, ModelFile, Observer, Result, Seen};
+use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen};
 
 /// What a node's result is kept as until its last use.
 #[derive(Clone, Debug)]
 enum Kept {
     Numbers(Vec<f64>),
+    /// Indices that a node chose.
+    Integers(Vec<i32>),
     /// A cache, kept by the name of its state.
     Cache(String),
 }
@@ -34,24 +40,31 @@ pub(crate) struct Shadow<'a> {
     records: &'a mut Records,
     prompt: usize,
     step: usize,
-    /// Ids that are being computed and were not seen yet, with the position of the first.
-    ids: Vec<u32>,
-    start: usize,
+    /// Tokens that are being computed and were not seen yet.
+    entries: Vec<Entry>,
+    /// Tokens that each sequence holds.
+    lengths: Vec<usize>,
     inputs: Option<Inputs>,
     last_uses: Vec<usize>,
     kept: HashMap<usize, Kept>,
     caches: HashMap<String, Vec<u8>>,
     /// The reference's logits of the current step, one row behind the other.
     reference_logits: Vec<f64>,
+    /// How often each node is computed again, on the same inputs, before it is judged.
+    repeats: usize,
+    pool: Arc<ThreadPool>,
 }
 
 impl<'a> Shadow<'a> {
-    /// A watcher of prompt number `prompt`, before its first token.
+    /// A watcher of prompt number `prompt`, before its first token, which computes each node `repeats` times more and judges on the
+    /// threads of `pool`.
     pub fn new(
         model: Arc<ModelFile>,
         reference: &'a mut Running,
         records: &'a mut Records,
         prompt: usize,
+        repeats: usize,
+        pool: Arc<ThreadPool>,
     ) -> Shadow<'a> {
         Shadow {
             model,
@@ -59,32 +72,34 @@ impl<'a> Shadow<'a> {
             records,
             prompt,
             step: 0,
-            ids: Vec::new(),
-            start: 0,
+            entries: Vec::new(),
+            lengths: Vec::new(),
             inputs: None,
             last_uses: Vec::new(),
             kept: HashMap::new(),
             caches: HashMap::new(),
             reference_logits: Vec::new(),
+            repeats,
+            pool,
         }
     }
 
-    /// Says which ids the session computes next, as step `step`.
-    pub fn expect(&mut self, step: usize, ids: &[u32]) {
+    /// Says which tokens the session computes next, as step `step`.
+    pub fn expect(&mut self, step: usize, entries: &[Entry]) {
         self.step = step;
-        self.ids = ids.to_vec();
+        self.entries = entries.to_vec();
         self.reference_logits.clear();
     }
 
-    /// The reference's logits of the step, one row for each of its ids.
+    /// The reference's logits of the step, one row for each token that wants them.
     pub fn reference_logits(&self) -> &[f64] {
         &self.reference_logits
     }
 
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
-        let ids: Vec<u32> = self.ids.drain(..tokens.min(self.ids.len())).collect();
-        let inputs = Inputs::new(&self.model, &ids, self.start);
-        self.start += ids.len();
+        let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
+        let (room, _) = cache_sizes(graph)?;
+        let inputs = Inputs::new(&self.model, &entries, &mut self.lengths, room);
         self.records.expect(graph);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
@@ -100,9 +115,10 @@ impl<'a> Shadow<'a> {
     /// Judges the node and gives what is to be kept of it.
     fn look(&mut self, seen: &Seen<'_>) -> Result<Kept> {
         let (graph, node) = (seen.graph, seen.node());
-        let output = seen.output()?;
+        let Repeated { output, spread } = repeated(seen, self.repeats)?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
-        let reference = self.reference.advance(graph, seen.node)?.map(Cow::into_owned);
+        let choices = if ty.dtype == DType::I32 { output.to_indices() } else { Vec::new() };
+        let reference = self.advance(graph, seen.node, &choices)?;
         let reference = reference.as_deref();
         let stored = matches!(node.op, Op::KvStore(_));
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
@@ -112,11 +128,17 @@ impl<'a> Shadow<'a> {
             let own = self.own_inputs(graph, node)?;
             let pairs = node.inputs.iter().zip(&own);
             let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
-            let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
-            let (op, profile, copies) = (&node.op, &profile, &copies);
-            judge(&Case { op, inputs: &inputs, profile, output, reference, copies, step: self.step })
+            let output = match (stored, ty.dtype) {
+                (true, _) => Operand::blocks(ty, &bytes),
+                (false, DType::I32) => Operand::integers(ty, &choices),
+                (false, _) => Operand::numbers(ty, &numbers),
+            };
+            let (op, profile, copies, spread) = (&node.op, &profile, &copies, &spread);
+            let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step: self.step };
+            self.pool.install(|| judge(&case))
         };
-        if seen.node + 1 == graph.nodes().len() {
+        let wanted = self.inputs.as_ref().is_some_and(Inputs::wants_logits);
+        if wanted && seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
         }
         let judged = Judged { node, phase: self.phase(), prompt: self.prompt, profile, output: ty, statistics };
@@ -126,7 +148,26 @@ impl<'a> Shadow<'a> {
             self.caches.insert(state.clone(), bytes.into_owned());
             return Ok(Kept::Cache(state));
         }
-        Ok(Kept::Numbers(numbers))
+        Ok(if ty.dtype == DType::I32 { Kept::Integers(choices) } else { Kept::Numbers(numbers) })
+    }
+
+    /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's `choices`, the reference
+    /// follows these from here on: a tie does not cascade (NUMERICS 2.9).
+    fn advance(&mut self, graph: &Graph, index: usize, choices: &[i32]) -> Result<Option<Vec<f64>>> {
+        let node = &graph.nodes()[index];
+        let is_choice = graph.value(node.output).ty.dtype == DType::I32;
+        let scores = if is_choice { self.reference.scores(graph, index) } else { None };
+        let result = self.reference.advance(graph, index)?.map(Cow::into_owned);
+        let (Some(scores), Some(own), Some(input)) = (scores, &result, node.inputs.first()) else { return Ok(result) };
+        let Some(Kept::Numbers(found)) = self.kept.get(&input.index()) else { return Ok(result) };
+        let own: Vec<i32> = own.iter().map(|choice| *choice as i32).collect();
+        let reference = Side { scores: &scores, choices: &own };
+        let device = Side { scores: found, choices };
+        if own == choices || !tied(graph.value(*input).ty.shape[0], reference, device) {
+            return Ok(result);
+        }
+        self.reference.follow(graph, index, choices);
+        Ok(Some(choices.iter().map(|choice| f64::from(*choice)).collect()))
     }
 
     /// Which columns of the activations of a product the node was judged on before; none for other operators.
@@ -165,6 +206,7 @@ impl<'a> Shadow<'a> {
             (Own::Numbers(numbers), _) => Operand::numbers(ty, numbers),
             (Own::Integers(integers), _) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Numbers(numbers))) => Operand::numbers(ty, numbers),
+            (Own::Nothing, Some(Kept::Integers(integers))) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Cache(state))) => {
                 Operand::blocks(ty, self.caches.get(state).ok_or_else(missing)?)
             }
@@ -191,7 +233,7 @@ enum Own<'a> {
 impl Own<'_> {
     fn of(tensor: HostTensor) -> Self {
         let ty: TensorType = *tensor.ty();
-        if ty.dtype == trueup_blocks::DType::I32 {
+        if ty.dtype == DType::I32 {
             Own::Integers(tensor.to_indices())
         } else {
             Own::Numbers(tensor.values().into_owned())

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::operand::is_unwritten;
-use crate::precision::Precision;
+use crate::precision::{LAMBDA, Precision};
 
 /// What an element should be, by both references, and how far a right device may be away.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,7 +36,7 @@ impl Expected {
 
     /// A result of few roundings: within `bound` of `exact`, of which half is likely.
     pub fn within(exact: f64, bound: f64, coarse: f64) -> Expected {
-        let sigma = bound / crate::precision::LAMBDA;
+        let sigma = bound / LAMBDA;
         Expected { exact, declared: exact, sigma, sigma_exact: sigma, bound, ties: 0.0, coarse }
     }
 }
@@ -90,6 +90,12 @@ pub struct Statistics {
     pub broken: Broken,
     /// The first element that was not written, is NaN or is infinite without reason.
     pub first_broken: Option<Worst>,
+    /// Elements that differed when the node was computed again on the same inputs.
+    pub unsteady: u64,
+    /// Those of them that differed by far more than their noise.
+    pub raced: u64,
+    /// The first of these.
+    pub first_raced: Option<Worst>,
     /// The largest |z|.
     pub worst_z: Option<Worst>,
     /// The largest b.
@@ -182,6 +188,9 @@ impl Statistics {
         self.broken.range_exceeded += other.broken.range_exceeded;
         self.broken.undefined += other.broken.undefined;
         self.first_broken = self.first_broken.or(other.first_broken);
+        self.unsteady += other.unsteady;
+        self.raced += other.raced;
+        self.first_raced = self.first_raced.or(other.first_raced);
         if let Some(worst) = other.worst_z {
             Worst::keep(&mut self.worst_z, worst);
         }
@@ -227,6 +236,7 @@ pub struct Tally<'a> {
     output: Precision,
     device: &'a [f64],
     reference: Option<&'a [f64]>,
+    spread: &'a [f64],
     statistics: Statistics,
 }
 
@@ -234,7 +244,15 @@ impl<'a> Tally<'a> {
     /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the free-running
     /// reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
-        Tally { step, output, device, reference, statistics: Statistics::default() }
+        Tally { step, output, device, reference, spread: &[], statistics: Statistics::default() }
+    }
+
+    /// The same for a device that does not repeat itself: `spread` is the standard deviation of each element over computations on the same
+    /// inputs, empty where there is none. It joins the noise (NUMERICS 2.7), each element's by no more than what is declared for it: what
+    /// differs by far more than that is counted as raced.
+    #[must_use]
+    pub fn spreading(self, spread: &'a [f64]) -> Tally<'a> {
+        Tally { spread, ..self }
     }
 
     /// An empty tally of the same result.
@@ -274,12 +292,30 @@ impl<'a> Tally<'a> {
         independent: bool,
     ) {
         self.statistics.elements += 1;
+        let expected = &self.spread_out(index, device, expected);
         if device.is_finite() && expected.declared.is_finite() {
             self.add_finite(index, device, expected, reference, independent);
             self.add_averages(device, expected, reference);
         } else {
             self.add_broken(index, device, expected);
         }
+    }
+
+    /// The expectation with the spread of element `index` in its noise.
+    fn spread_out(&mut self, index: usize, device: f64, expected: &Expected) -> Expected {
+        let spread = self.spread.get(index).copied().unwrap_or(0.0);
+        if spread == 0.0 {
+            return *expected;
+        }
+        self.statistics.unsteady += 1;
+        // A spread that is no number is beyond any noise.
+        if spread.is_nan() || spread > LAMBDA * expected.sigma {
+            self.statistics.raced += 1;
+            let found = self.worst(f64::INFINITY, index, device, expected);
+            self.statistics.first_raced.get_or_insert(found);
+        }
+        let joined = |sigma: f64| sigma.hypot(spread.min(sigma));
+        Expected { sigma: joined(expected.sigma), sigma_exact: joined(expected.sigma_exact), ..*expected }
     }
 
     /// Adds `count` elements that are bit for bit what they should be and stand for nothing else.
@@ -501,5 +537,24 @@ mod tests {
         merged.merge(&second.finish());
         // NaN is equal to nothing, so the text is compared.
         assert_eq!(format!("{merged:?}"), format!("{:?}", all.finish()));
+    }
+
+    #[test]
+    fn spread_joins_the_noise_up_to_what_is_declared_and_counts_as_raced_far_beyond() {
+        let z = |spread: &[f64]| {
+            let mut tally = tally(&[3.0], None).spreading(spread);
+            tally.add(0, &noise(1.0));
+            let found = tally.finish();
+            (found.worst_z.unwrap().ratio, found.unsteady, found.raced)
+        };
+        assert_eq!(z(&[]), (4.0, 0, 0));
+        assert_eq!(z(&[0.0]), (4.0, 0, 0));
+        assert_eq!(z(&[0.375]), (2.0 / 0.625, 1, 0));
+        let widest = 2.0 / (0.5 * std::f64::consts::SQRT_2);
+        for (spread, raced) in [(3.9, 0), (4.1, 1), (f64::NAN, 1)] {
+            let (ratio, unsteady, found) = z(&[spread]);
+            assert!((ratio - widest).abs() < 1e-12, "{spread}: {ratio}");
+            assert_eq!((unsteady, found), (1, raced), "{spread}");
+        }
     }
 }

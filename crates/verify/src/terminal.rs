@@ -101,8 +101,26 @@ impl Report {
         }
         let repeat = &self.repeat;
         let deterministic = if repeat.deterministic { "the same bits" } else { "different bits" };
-        let taps = if repeat.taps_neutral { "changes nothing" } else { "changes the logits" };
-        line(text, &format!("repeat     {} plain runs give {deterministic}; observing {taps}", repeat.runs));
+        let taps = match (repeat.deterministic, repeat.taps_neutral) {
+            (true, true) => "; observing changes nothing",
+            (true, false) => "; observing changes the logits",
+            (false, _) => " (not deterministic)",
+        };
+        line(text, &format!("repeat     {} plain runs give {deterministic}{taps}", repeat.runs));
+        self.batch_line(text);
+    }
+
+    fn batch_line(&self, text: &mut String) {
+        let batch = &self.batch;
+        let lengths: Vec<String> = batch.sequences.iter().map(|sequence| sequence.tokens.to_string()).collect();
+        let bits = match (batch.invariant, batch.promised) {
+            (Some(true), _) => "each has the bits that it has alone",
+            (Some(false), true) => "other bits than alone, which the device promises not to give",
+            (Some(false), false) => "other bits than alone, which the device may give",
+            (None, _) => "not compared bit for bit with each alone",
+        };
+        let (lengths, steps) = (lengths.join(", "), batch.steps);
+        line(text, &format!("batch      sequences of {lengths} tokens and {steps} steps in one batch; {bits}"));
     }
 }
 

@@ -101,6 +101,10 @@ pub enum Gate {
 /// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
 const RMS_MAX: f64 = 1.3;
 
+/// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements; in more of them it
+/// is noise that was not declared.
+const RACED_SHARE: f64 = 0.01;
+
 impl Gate {
     /// The verdict on what was seen. `loss` says whether the declared profile rounds inputs or results beyond f32.
     pub fn verdict(self, statistics: &Statistics, loss: bool) -> Verdict {
@@ -111,6 +115,9 @@ impl Gate {
             Verdict::NotFinite
         } else if broken.unwritten > 0 {
             Verdict::StructuralBug
+        } else if statistics.raced > 0 {
+            let few = statistics.raced as f64 <= RACED_SHARE * statistics.elements as f64;
+            if few { Verdict::StructuralBug } else { Verdict::UndeclaredPrecision }
         } else if !self.holds(statistics) {
             failure(self, statistics)
         } else if broken.undefined > 0 {
@@ -222,6 +229,22 @@ mod tests {
     fn few_elements_may_spread_more() {
         assert!(judged(Gate::Noise, false, &[1.5; 9], &[noise(0.0); 9]).passes());
         assert!(!judged(Gate::Noise, false, &[1.5; 900], &[noise(0.0); 900]).passes());
+    }
+
+    #[test]
+    fn a_spread_within_the_noise_passes_and_beyond_it_is_a_race_or_undeclared() {
+        let verdict = |spread: &[f64]| {
+            let results = vec![0.5; 500];
+            let mut tally = Tally::new(0, Precision::F32, &results, None).spreading(spread);
+            (0..500).for_each(|index| tally.add(index, &noise(0.0)));
+            Gate::Noise.verdict(&tally.finish(), false)
+        };
+        let mut few = vec![0.5; 500];
+        assert_eq!(verdict(&few), Verdict::Rounding);
+        few[..5].fill(9.0);
+        assert_eq!(verdict(&few), Verdict::StructuralBug, "1 % of the elements");
+        few[..6].fill(9.0);
+        assert_eq!(verdict(&few), Verdict::UndeclaredPrecision);
     }
 
     #[test]

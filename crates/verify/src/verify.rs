@@ -1,15 +1,17 @@
-//! The run: plain runs first, then the observed one beside the reference, then the verdict.
+//! The run: for each prompt, and for all in one batch, plain runs first, then the observed one beside the reference; then the verdict.
 
+use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::record::Records;
-use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, hash, larger, plain, repeat};
+use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, Report};
 use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
 use crate::tokens::{Tokens, top};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::HashMap;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_runtime::device::Device;
+use trueup_runtime::device::{Device, THREADS_MAX};
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
 
 /// What a device is compared with in the free run. Isolated verdicts are always against f64.
@@ -36,14 +38,16 @@ pub struct VerifyOptions {
     pub require_device: bool,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,
+    /// Threads that judge, the oracle's included; `None` takes as many as the machine has. No result depends on it.
+    pub threads: Option<usize>,
 }
 
 /// How far a verification is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// The prompt in work, counted from 0.
+    /// The prompt in work, counted from 0; the last is the batch of all.
     pub prompt: usize,
-    /// How many there are.
+    /// How many there are, the batch included.
     pub prompts: usize,
     /// Passes over tokens that are done, of this prompt.
     pub done: usize,
@@ -58,7 +62,8 @@ pub const STEPS_DEFAULT: usize = 8;
 pub const TEXT_DEFAULT: &str = "Once upon a time, a little girl named Lily found an old map in a box under her bed. She \
                                 asked her brother to help her look for the place.";
 
-/// Compares every node of the model on `device` with f64 on the same inputs, and the whole run with `reference`.
+/// Compares every node of the model on `device` with f64 on the same inputs, and the whole run with `reference`: each prompt by itself with
+/// logits behind each token, then all in one batch.
 ///
 /// Fails on prompts that the model cannot take, on devices that fail, and when the model's file changes meanwhile; a device that
 /// computes wrongly is no error but an [`Outcome`](crate::Outcome).
@@ -88,12 +93,26 @@ pub fn verify(
         spread: 0.0,
         not_finite: 0,
         continuations: Vec::new(),
+        alone: Vec::new(),
+        pool: pool(options.threads)?,
     };
     for prompt in 0..options.prompts.len() {
         run.prompt(prompt, progress)?;
     }
+    let batch = run.batch(progress)?;
     model.unchanged()?;
-    Ok(run.report(device.about().into(), &reference))
+    Ok(run.report(device.about().into(), &reference, batch))
+}
+
+/// Threads for the verifier's own work.
+fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
+    if let Some(threads) = threads.filter(|threads| *threads == 0 || *threads > THREADS_MAX) {
+        return Err(Error::Request(format!("{threads} threads cannot judge; ask for 1 to {THREADS_MAX}")));
+    }
+    let all = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = threads.unwrap_or_else(all);
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+    Ok(Arc::new(pool.map_err(|error| Error::Request(format!("cannot start {threads} threads to judge: {error}")))?))
 }
 
 fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
@@ -120,12 +139,20 @@ struct Verification<'a> {
     options: &'a VerifyOptions,
     records: Records,
     tokens: Tokens,
-    plain_runs: Vec<Run>,
+    plain_runs: Vec<Arc<Run>>,
     deterministic: bool,
     taps_neutral: bool,
     spread: f64,
     not_finite: usize,
     continuations: Vec<Vec<u32>>,
+    /// For each prompt, a plain run on it and its continuation.
+    alone: Vec<Arc<Run>>,
+    pool: Arc<ThreadPool>,
+}
+
+/// How often each node is computed again: as often as plain runs are, where these differ.
+fn again(deterministic: bool) -> usize {
+    if deterministic { 0 } else { RUNS - 1 }
 }
 
 impl Verification<'_> {
@@ -139,18 +166,21 @@ impl Verification<'_> {
         let (prompt, steps) = (&self.options.prompts[number], self.options.steps);
         let session_options = self.session_options(prompt);
         let all = steps + 2;
-        let mut tell = |done| progress(Progress { prompt: number, prompts: self.options.prompts.len(), done, all });
+        let prompts = self.options.prompts.len() + 1;
+        let mut tell = |done| progress(Progress { prompt: number, prompts, done, all });
         tell(0);
         let repeats = repeat(&self.weights, &session_options, prompt, steps)?;
         tell(1);
         let mut running = self.running(&session_options)?;
         let mut session = Session::new(self.weights.clone(), &session_options)?;
-        let mut shadow = Shadow::new(self.model.clone(), &mut running, &mut self.records, number);
+        let (model, pool) = (self.model.clone(), self.pool.clone());
+        let again = again(repeats.deterministic);
+        let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
         let mut observed = Run::default();
         let mut continuation = Vec::with_capacity(steps);
         let mut ids = prompt.clone();
         for step in 0..=steps {
-            shadow.expect(step, &ids);
+            shadow.expect(step, &entries(&ids));
             let start = session.len(0);
             let logits = compute(&mut session, &ids, Some(&mut shadow))?;
             observed.add(&logits);
@@ -173,7 +203,7 @@ impl Verification<'_> {
 
     fn running(&self, options: &SessionOptions) -> Result<Running> {
         Ok(match &self.reference_weights {
-            None => Running::Oracle(Box::new(Oracle::new(self.model.clone(), self.options.kv))),
+            None => Running::Oracle(Box::new(Oracle::new(self.model.clone(), self.options.kv, self.pool.clone()))),
             Some(weights) => {
                 Running::Device { session: Box::new(Session::new(weights.clone(), options)?), results: HashMap::new() }
             }
@@ -189,29 +219,100 @@ impl Verification<'_> {
         observed: &Run,
         continuation: &[u32],
     ) -> Result<()> {
-        let same_ids = repeats.chosen == continuation;
-        let neutral = if same_ids {
-            observed.same(&repeats.first)
+        let first = Arc::new(repeats.first);
+        let alone = if repeats.chosen == continuation {
+            first.clone()
         } else {
-            let (run, _) = plain(&self.weights, options, prompt, continuation.len(), Some(continuation))?;
-            observed.same(&run)
+            Arc::new(plain(&self.weights, options, prompt, continuation.len(), Some(continuation))?.0)
         };
-        self.taps_neutral &= neutral;
-        self.deterministic &= repeats.deterministic;
+        self.compare_taps(observed, &alone, repeats.deterministic);
         self.spread = larger(self.spread, repeats.spread);
         self.not_finite += repeats.not_finite;
-        self.plain_runs.push(repeats.first);
+        self.plain_runs.push(first);
+        self.alone.push(alone);
         Ok(())
     }
 
-    fn report(self, device: DeviceFacts, reference: &Reference) -> Report {
+    /// Whether looking changes bits, which is asked only of a device that repeats itself, and how far apart the runs are.
+    fn compare_taps(&mut self, observed: &Run, plain: &Run, deterministic: bool) {
+        self.deterministic &= deterministic;
+        self.taps_neutral &= !self.deterministic || observed.same(plain);
+        self.spread = larger(self.spread, observed.distance(plain));
+    }
+
+    /// Computes the batch of all prompts plainly, then observed.
+    fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
+        let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().hyper().context());
+        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room);
+        let options = batch.session_options(&self.session_options(&[]));
+        let (number, all) = (self.options.prompts.len(), batch.steps + 2);
+        let mut tell = |done| progress(Progress { prompt: number, prompts: number + 1, done, all });
+        tell(0);
+        let first = batch.plain(&self.weights, &options)?;
+        let mut deterministic = true;
+        for _ in 1..RUNS {
+            let run = batch.plain(&self.weights, &options)?;
+            deterministic &= run.same(&first);
+            self.spread = larger(self.spread, run.distance(&first));
+            self.not_finite += usize::from(!run.is_finite());
+        }
+        self.not_finite += usize::from(!first.is_finite());
+        tell(1);
+        let observed = self.observed_batch(&batch, &options, deterministic, &mut tell)?;
+        self.compare_taps(&observed, &first, deterministic);
+        let alone: Vec<Arc<Run>> =
+            batch.sequences.iter().map(|sequence| self.alone(sequence)).collect::<Result<_>>()?;
+        let difference = self.deterministic.then(|| batch.first_difference(&first, &alone));
+        let promised = self.weights.devices().iter().all(|device| device.about().batch_invariant);
+        Ok(batch.report(difference, promised))
+    }
+
+    fn observed_batch(
+        &mut self,
+        batch: &PromptBatch,
+        options: &SessionOptions,
+        deterministic: bool,
+        tell: &mut dyn FnMut(usize),
+    ) -> Result<Run> {
+        let mut running = self.running(options)?;
+        let mut session = Session::new(self.weights.clone(), options)?;
+        let (model, pool, number) = (self.model.clone(), self.pool.clone(), self.options.prompts.len());
+        let again = again(self.deterministic && deterministic);
+        let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
+        let mut observed = Run::default();
+        let vocabulary = self.model.model().hyper().vocabulary();
+        for step in 0..=batch.steps {
+            let entries = batch.entries(step);
+            shadow.expect(step, &entries);
+            let logits = session.compute(&entries, Some(&mut shadow))?;
+            observed.add(&logits);
+            let references = shadow.reference_logits().chunks(vocabulary);
+            for ((row, reference), (sequence, position)) in references.enumerate().zip(batch.rows(step)) {
+                self.tokens.add(batch.sequences[sequence].prompt, position, reference, logits.row(row));
+            }
+            tell(step + 2);
+        }
+        Ok(observed)
+    }
+
+    /// A plain run of the sequence alone, with logits behind each token.
+    fn alone(&self, sequence: &Sequence) -> Result<Arc<Run>> {
+        let (prompt, continuation) = (&self.options.prompts[sequence.prompt], &self.continuations[sequence.prompt]);
+        if prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len() {
+            return Ok(self.alone[sequence.prompt].clone());
+        }
+        let options = self.session_options(&sequence.ids);
+        Ok(Arc::new(plain(&self.weights, &options, &sequence.ids, 0, None)?.0))
+    }
+
+    fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport) -> Report {
         let repeat = RepeatReport {
             runs: RUNS,
             deterministic: self.deterministic,
             spread: self.spread.is_finite().then_some(self.spread),
             not_finite: self.not_finite,
             taps_neutral: self.taps_neutral,
-            logits_sha256: hash(self.plain_runs.iter()),
+            logits_sha256: hash(self.plain_runs.iter().map(|run| &**run)),
         };
         let reference = match reference {
             Reference::Oracle => DeviceFacts {
@@ -225,6 +326,7 @@ impl Verification<'_> {
             tokens: self.tokens.report(),
             records: self.records,
             repeat,
+            batch,
             model: self.model.path().display().to_string(),
             device,
             reference,

@@ -111,6 +111,13 @@ fn each_fault_is_found_at_its_node() {
         (DType::F32, "kq_soft_max-0", Fault::MaskOneOff),
         (DType::Q8_0, "ffn_norm-1", Fault::Epsilon),
         (DType::F32, "result_norm", Fault::Epsilon),
+        (DType::Q8_0, "kq-0", Fault::FirstSequence),
+        (DType::F32, "kqv_out-1", Fault::FirstSequence),
+        (DType::Q4_0, "cache_k-1", Fault::FirstSequenceRows),
+        (DType::F32, "cache_v-0", Fault::FirstSequenceRows),
+        (DType::Q8_0, "result_rows", Fault::FirstRows),
+        (DType::F32, "Qcur_rope-0", Fault::FirstPositions),
+        (DType::Q8_0, "Kcur_rope-1", Fault::FirstPositions),
     ];
     let mut problems = Vec::new();
     for (dtype, name, fault) in faults {
@@ -142,18 +149,106 @@ fn nodes_that_fell_back_are_counted_and_not_enough_where_the_device_is_required(
 }
 
 #[test]
-fn a_race_that_the_observed_run_does_not_show_is_no_pass() {
-    let cases = [(1e-6, Outcome::Inconclusive), (3.0, Outcome::Fail), (f32::NAN, Outcome::Fail)];
+fn one_prompt_is_enough_to_see_that_sequences_are_ignored() {
+    let faults = [
+        ("kq-1", Fault::FirstSequence),
+        ("cache_v-1", Fault::FirstSequenceRows),
+        ("result_rows", Fault::FirstRows),
+        ("Kcur_rope-0", Fault::FirstPositions),
+    ];
+    let (_directory, model) = model(DType::Q8_0);
+    for prompt in [vec![1, 5, 9, 20], vec![7]] {
+        let options = VerifyOptions { prompts: vec![prompt], steps: 4, ..VerifyOptions::default() };
+        let report = verified(&model, device("cpu"), &options);
+        assert_eq!(report.result, Outcome::Pass, "{}", report.to_terminal());
+        assert_eq!((report.batch.sequences.len(), report.batch.steps, report.batch.invariant), (2, 2, Some(true)));
+        assert_ne!(report.batch.sequences[0].tokens, report.batch.sequences[1].tokens);
+        for (name, fault) in faults {
+            let report = verified(&model, Faulty::new(device("cpu"), &model, fault, node(&model, name)), &options);
+            let bad = report.first_bad.as_ref().map(|bad| bad.node.as_str());
+            assert_eq!(bad, Some(name), "{fault:?}: {}", report.to_terminal());
+            assert!(report.sentence.contains("of the batch of all prompts"), "{}", report.sentence);
+        }
+    }
+}
+
+#[test]
+fn other_bits_in_a_batch_fail_where_the_same_are_promised() {
+    let (_directory, model) = model(DType::F32);
+    for (promised, outcome) in [(true, Outcome::Fail), (false, Outcome::Pass)] {
+        let faulty = Faulty::new(device("cpu"), &model, Fault::DependsOnBatch(promised), node(&model, "result_output"));
+        let report = verified(&model, faulty, &options());
+        assert_eq!(report.result, outcome, "{}", report.to_terminal());
+        assert!(report.first_bad.is_none() && report.repeat.deterministic && report.batch.promised == promised);
+        assert_eq!(report.batch.invariant, Some(false));
+        assert_eq!(report.sentence.contains("other bits in a batch than alone"), promised, "{}", report.sentence);
+    }
+}
+
+#[test]
+fn threads_that_judge_change_nothing_and_are_counted() {
+    let (_directory, model) = model(DType::Q8_0);
+    let run = |threads| verified(&model, device("cpu"), &VerifyOptions { threads, ..options() });
+    assert_eq!(run(Some(1)), run(Some(3)));
+    for threads in [0, 1 << 20] {
+        let options = VerifyOptions { threads: Some(threads), ..options() };
+        let error = verify(model.clone(), device("cpu"), Reference::Oracle, &options, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("threads cannot judge"), "{error}");
+    }
+}
+
+#[test]
+fn noise_that_differs_from_run_to_run_passes_within_what_is_declared() {
+    // Products of floats are declared with sums in f32, which the noise is within; those of blocks with sums in f64, which it is not.
+    for (dtype, units, outcome) in [
+        (DType::F32, 2.0, Outcome::Pass),
+        (DType::F16, 2.0, Outcome::Pass),
+        (DType::F32, 3000.0, Outcome::Fail),
+        (DType::Q8_0, 2.0, Outcome::Fail),
+    ] {
+        let (_directory, model) = model(dtype);
+        let dithered = Faulty::new(device("cpu"), &model, Fault::Dither(units), usize::MAX);
+        let report = verified(&model, dithered, &options());
+        assert_eq!(report.result, outcome, "{dtype}: {}", report.to_terminal());
+        assert!(!report.repeat.deterministic && report.batch.invariant.is_none());
+        if outcome == Outcome::Pass {
+            assert!(report.sentence.contains("not deterministic: 15 nodes differ"), "{}", report.sentence);
+        } else {
+            let bad = report.first_bad.unwrap();
+            assert_eq!((bad.node.as_str(), bad.verdict), ("Qcur-0", Verdict::UndeclaredPrecision));
+        }
+    }
+}
+
+#[test]
+fn a_race_is_named_by_the_first_node_that_differs_on_the_same_inputs() {
+    for (dtype, name, more) in
+        [(DType::Q8_0, "ffn_gate-0", 0.1), (DType::F32, "l_out-0", 1e-3), (DType::Q4_0, "kq-1", f32::NAN)]
+    {
+        let (_directory, model) = model(dtype);
+        let racy = Faulty::new(device("cpu"), &model, Fault::Wavering(more), node(&model, name));
+        let report = verified(&model, racy, &options());
+        assert_eq!(report.result, Outcome::Fail, "{}", report.to_terminal());
+        let bad = report.first_bad.as_ref().unwrap();
+        assert_eq!(bad.node, name, "{}", report.to_terminal());
+        assert!(!report.repeat.deterministic && report.sentence.contains("on the same inputs"), "{}", report.sentence);
+    }
+}
+
+#[test]
+fn a_race_that_no_observed_run_shows_fails_when_it_is_beyond_the_noise() {
+    let cases = [(1e-6, Outcome::Pass), (3.0, Outcome::Fail), (f32::NAN, Outcome::Fail)];
     for (more, outcome) in cases {
         let (_directory, model) = model(DType::Q8_0);
-        // The prompt is computed three times without looking; the second time is off, the observed fourth is not.
+        // The prompt is computed three times without looking; the second time is off, the observed ones are not.
         let node = node(&model, "result_output");
         let racy = Faulty::new(device("cpu"), &model, Fault::Race(more), node);
         let report =
             verified(&model, racy, &VerifyOptions { prompts: vec![vec![1, 5, 9]], ..VerifyOptions::default() });
         assert_eq!(report.result, outcome, "{}", report.to_terminal());
         assert!(!report.repeat.deterministic && report.repeat.taps_neutral && report.first_bad.is_none());
-        assert!(report.sentence.contains("data race"), "{}", report.sentence);
+        let word = if outcome == Outcome::Pass { "not deterministic" } else { "data race" };
+        assert!(report.sentence.contains(word), "{}", report.sentence);
     }
 }
 
@@ -219,7 +314,7 @@ fn the_report_is_json_without_surprises() {
     let options = VerifyOptions { prompts: vec![vec![3, 4]], steps: 1, ..VerifyOptions::default() };
     let report =
         verify(model.clone(), faulty, Reference::Oracle, &options, &mut |progress| seen.push(progress.done)).unwrap();
-    assert_eq!(seen, [0, 1, 2, 3]);
+    assert_eq!(seen, [0, 1, 2, 3, 0, 1, 2, 3], "the prompt, then the batch");
     let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     assert_eq!(json["version"], 1);
     assert_eq!(json["result"], "fail");

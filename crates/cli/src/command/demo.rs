@@ -143,7 +143,7 @@ fn tell(file: &Path, threads: Option<usize>) -> Result<()> {
 fn verify_file(file: &Path, threads: Option<usize>) -> Result {
     let model = Arc::new(ModelFile::open(file)?);
     let prompts = vec![model.tokenizer()?.encode(TEXT_DEFAULT, true)?];
-    let options = VerifyOptions { prompts, steps: STEPS_DEFAULT, ..VerifyOptions::default() };
+    let options = VerifyOptions { prompts, steps: STEPS_DEFAULT, threads, ..VerifyOptions::default() };
     let device = open_device("cpu", &DeviceOptions { threads, ..DeviceOptions::default() })?;
     let report = verify_with_bar(model, device, Reference::Oracle, &options)?;
     let json = file.with_extension("verify.json");

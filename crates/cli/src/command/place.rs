@@ -106,6 +106,11 @@ impl Machine {
         Ok(open_device(name, &options)?)
     }
 
+    /// Threads, where a number was asked for.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
     /// A session with room for so many sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
         SessionOptions { context: self.context, sequences, kv: self.kv(), ..SessionOptions::default() }

@@ -61,6 +61,7 @@ pub fn run(arguments: Arguments) -> Result {
         context: session.context,
         require_device: arguments.require_device,
         fallback,
+        threads: arguments.machine.threads(),
     };
     let report = verify_with_bar(model, device, reference, &options)?;
     let as_json = arguments.json.as_deref() == Some(Path::new("-"));

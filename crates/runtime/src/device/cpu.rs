@@ -168,6 +168,7 @@ impl Device for Cpu {
             description: format!("{}, {}, {threads} threads", processor::name(), self.isa()),
             simulated: false,
             memory: processor::memory(),
+            batch_invariant: true,
         }
     }
 

@@ -117,7 +117,7 @@ impl Device for Reference {
     fn about(&self) -> About {
         let threads = self.pool.current_num_threads();
         let description = format!("the oracle: f64, sums in index order, {threads} threads");
-        About { name: NAME.to_owned(), description, simulated: false, memory: None }
+        About { name: NAME.to_owned(), description, simulated: false, memory: None, batch_invariant: true }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {

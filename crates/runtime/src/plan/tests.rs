@@ -21,7 +21,13 @@ impl Paper {
 
 impl Device for Paper {
     fn about(&self) -> About {
-        About { name: self.name.to_owned(), description: "paper".to_owned(), simulated: true, memory: None }
+        About {
+            name: self.name.to_owned(),
+            description: "paper".to_owned(),
+            simulated: true,
+            memory: None,
+            batch_invariant: false,
+        }
     }
 
     fn supports(&self, op: &Op, _: &[TensorType], _: &TensorType) -> std::result::Result<Profile, String> {

@@ -46,6 +46,21 @@ pub enum Fault {
     MaskOneOff,
     /// Epsilon is ten times too large.
     Epsilon,
+    /// All tokens count as the first sequence's.
+    FirstSequence,
+    /// Rows of the cache count positions alone: all sequences write where the first one does.
+    FirstSequenceRows,
+    /// Outputs are the first rows, not those that are asked for.
+    FirstRows,
+    /// The positions of the first sequence of the batch are used for all tokens.
+    FirstPositions,
+    /// Where two sequences or more are in the batch, the last bit of each element of the result is the other one; whether the device
+    /// promises that nothing depends on the batch.
+    DependsOnBatch(bool),
+    /// Each element of a product of matrices is off by up to so many units of 2^-24, otherwise each time, at every such node.
+    Dither(f32),
+    /// One element of the result is larger by this every second time that it is computed.
+    Wavering(f32),
     /// One element of the result is larger by this when it is computed for the second time, and never again.
     Race(f32),
 }
@@ -59,11 +74,20 @@ pub struct Faulty {
     pub node: usize,
     /// How often it was computed.
     pub computed: AtomicUsize,
+    /// Sequences of the last KV cache that was asked for.
+    pub sequences: AtomicUsize,
 }
 
 impl Faulty {
     pub fn new(device: Arc<dyn Device>, model: &Arc<ModelFile>, fault: Fault, node: usize) -> Arc<Faulty> {
-        Arc::new(Faulty { device, model: model.clone(), fault, node, computed: AtomicUsize::new(0) })
+        Arc::new(Faulty {
+            device,
+            model: model.clone(),
+            fault,
+            node,
+            computed: AtomicUsize::new(0),
+            sequences: AtomicUsize::new(1),
+        })
     }
 }
 
@@ -73,6 +97,16 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 
 fn bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// A number between -1 and 1 that follows from a seed and an index.
+fn chance(seed: u32, index: u32) -> f32 {
+    let mut mixed = seed.wrapping_mul(0x9e37_79b9) ^ index.wrapping_mul(0x85eb_ca6b);
+    for _ in 0..3 {
+        mixed ^= mixed >> 15;
+        mixed = mixed.wrapping_mul(0xc2b2_ae35);
+    }
+    (mixed >> 8) as f32 / (1 << 23) as f32 - 1.0
 }
 
 impl Faulty {
@@ -107,13 +141,21 @@ impl Faulty {
                     block.iter_mut().filter(|_| scale > 0.0).for_each(|x| *x = (*x / scale).round() * scale);
                 }
             })?,
-            Fault::OneOff => {
-                let last = step.inputs.len() - 1;
-                let indices = self.read(&step.inputs[last])?;
-                let more =
-                    indices.as_chunks::<4>().0.iter().flat_map(|index| (i32::from_le_bytes(*index) + 1).to_le_bytes());
-                step.inputs[last] = self.changed(&step.inputs[last], &more.collect::<Vec<u8>>(), Usage::Input)?;
-            }
+            Fault::OneOff => self.alter_indices(&mut step, |_, indices| {
+                indices.iter_mut().for_each(|index| *index += 1);
+            })?,
+            Fault::FirstSequence => self.alter_indices(&mut step, |_, indices| indices.fill(0))?,
+            Fault::FirstSequenceRows => self.alter_indices(&mut step, |cache, indices| {
+                let room = cache.shape[1] as i32;
+                indices.iter_mut().for_each(|row| *row %= room);
+            })?,
+            Fault::FirstRows => self.alter_indices(&mut step, |_, indices| {
+                indices.iter_mut().zip(0..).for_each(|(index, row)| *index = row);
+            })?,
+            Fault::FirstPositions => self.alter_indices(&mut step, |_, indices| {
+                let first = indices[0];
+                indices.iter_mut().zip(first..).for_each(|(index, position)| *index = position);
+            })?,
             Fault::NoMask => self.alter_mask(&mut step, |mask| mask.fill(0.0))?,
             Fault::MaskOneOff => self.alter_mask(&mut step, |mask| {
                 let behind = mask.iter().position(|value| *value != 0.0).unwrap();
@@ -143,6 +185,7 @@ impl Faulty {
             | Fault::Stale
             | Fault::Lacks(_)
             | Fault::Race(_) => {}
+            Fault::Dither(_) | Fault::Wavering(_) | Fault::DependsOnBatch(_) => {}
         }
         Ok(step)
     }
@@ -151,6 +194,17 @@ impl Faulty {
         let mut x = numbers(&self.read(&step.inputs[1])?);
         x.chunks_mut(step.inputs[1].ty.shape[0]).for_each(change);
         step.inputs[1] = self.changed(&step.inputs[1], &bytes(&x), Usage::Arena)?;
+        Ok(())
+    }
+
+    /// Changes the last input, which holds indices; the first input's type is given beside them.
+    fn alter_indices(&self, step: &mut Step, change: impl Fn(&TensorType, &mut [i32])) -> Result<()> {
+        let last = step.inputs.len() - 1;
+        let bytes = self.read(&step.inputs[last])?;
+        let mut indices: Vec<i32> = bytes.as_chunks::<4>().0.iter().map(|index| i32::from_le_bytes(*index)).collect();
+        change(&step.inputs[0].ty, &mut indices);
+        let bytes: Vec<u8> = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
+        step.inputs[last] = self.changed(&step.inputs[last], &bytes, Usage::Input)?;
         Ok(())
     }
 
@@ -186,6 +240,21 @@ impl Faulty {
                     y[middle] += more;
                 }
             }
+            Fault::Wavering(more) => {
+                if self.computed.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                    y[middle] += more;
+                }
+            }
+            Fault::Dither(units) => {
+                let seed = self.computed.fetch_add(1, Ordering::Relaxed) as u32;
+                for (index, y) in (0u32..).zip(&mut y) {
+                    *y *= 1.0 + units * chance(seed, index) / (1 << 24) as f32;
+                }
+            }
+            Fault::DependsOnBatch(_) if self.sequences.load(Ordering::Relaxed) < 2 => return Ok(()),
+            Fault::DependsOnBatch(_) => y.iter_mut().for_each(|y| *y = f32::from_bits(y.to_bits() ^ 1)),
+            Fault::FirstSequence | Fault::FirstSequenceRows | Fault::FirstRows => return Ok(()),
+            Fault::FirstPositions => return Ok(()),
             Fault::BlockScale(_) | Fault::SwappedBlocks(_) | Fault::DroppedTail(_) | Fault::SevenBits => return Ok(()),
             Fault::OneOff | Fault::OtherPairs | Fault::NoMask | Fault::MaskOneOff => return Ok(()),
             Fault::Epsilon | Fault::Lacks(_) => return Ok(()),
@@ -217,7 +286,11 @@ impl Faulty {
 
 impl Device for Faulty {
     fn about(&self) -> About {
-        self.device.about()
+        let about = self.device.about();
+        if let Fault::DependsOnBatch(promised) = self.fault {
+            return About { batch_invariant: promised, ..about };
+        }
+        about
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
@@ -228,6 +301,9 @@ impl Device for Faulty {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        if usage == Usage::State {
+            self.sequences.store(ty.shape.sizes()[2], Ordering::Relaxed);
+        }
         self.device.alloc(ty, usage)
     }
 
@@ -244,7 +320,8 @@ impl Device for Faulty {
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
         for step in steps {
-            if step.node != self.node {
+            let everywhere = matches!(self.fault, Fault::Dither(_)) && matches!(step.op, Op::MulMat(_));
+            if step.node != self.node && !everywhere {
                 self.device.execute(std::slice::from_ref(step))?;
                 continue;
             }

@@ -1,0 +1,250 @@
+//! All prompts in one batch: what a kernel that ignores sequences, rows of the cache or rows of outputs gets wrong.
+//!
+//! ```text
+//!   prompt 0   a b c d e f g              alone: logits behind each token
+//!   prompt 1   p q r
+//!   batch      p q r a b c d e f g        sequences 1 and 0, logits behind the last tokens r and g only
+//!   step 1     s h                        one token of each, at positions 3 and 7
+//! ```
+//!
+//! Sequences are the beginnings of the prompts, of different lengths, and stand in the batch in the reverse of their order; further tokens
+//! are those that follow in the run alone. So each row of logits has its twin there, and a device that promises the same bits in any
+//! batch (NUMERICS 2.7) is held to it. A single prompt is joined by its own first half.
+
+use crate::repeat::Run;
+use crate::report::Outcome;
+use serde::Serialize;
+use std::sync::Arc;
+use trueup_runtime::{Entry, Result, Session, SessionOptions, Weights};
+
+/// Prompts that are computed together at most.
+const SEQUENCES_MAX: usize = 16;
+
+/// Tokens of all prompts together at most: enough for every index to matter, and few enough for the oracle.
+const TOKENS_MAX: usize = 128;
+
+/// Steps of all sequences together at most.
+const STEPS_MAX: usize = 2;
+
+/// What was computed together, and whether it made a difference.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct BatchReport {
+    /// The sequences, in the order of their numbers.
+    pub sequences: Vec<SequenceReport>,
+    /// The numbers of the sequences in the order of their tokens in the batch.
+    pub order: Vec<usize>,
+    /// Steps behind the prompts, of one token of each sequence.
+    pub steps: usize,
+    /// Whether all logits have the bits that they have with each sequence alone; null on a device that does not repeat itself.
+    pub invariant: Option<bool>,
+    /// Whether the device promises that.
+    pub promised: bool,
+    /// The first logits with other bits.
+    pub first_difference: Option<BatchDifference>,
+}
+
+/// A sequence of the batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct SequenceReport {
+    /// The prompt whose beginning it is, counted from 0.
+    pub prompt: usize,
+    /// Tokens of it that were computed at once.
+    pub tokens: usize,
+}
+
+/// Logits that are others in a batch than alone.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct BatchDifference {
+    /// The sequence.
+    pub sequence: usize,
+    /// The position of the token behind which they are.
+    pub position: usize,
+    /// The largest difference of a logit; null where one is no number.
+    pub largest: Option<f64>,
+}
+
+impl BatchReport {
+    /// What the batch says by itself: bits that depend on it are a fault of a device that promises otherwise.
+    pub fn outcome(&self) -> Outcome {
+        if self.promised && self.invariant == Some(false) { Outcome::Fail } else { Outcome::Pass }
+    }
+}
+
+/// One sequence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sequence {
+    /// The prompt whose beginning it is.
+    pub prompt: usize,
+    /// Tokens that are computed at once, and those of the steps.
+    pub ids: Vec<u32>,
+    /// How many are computed at once.
+    pub length: usize,
+}
+
+/// What is computed together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PromptBatch {
+    pub sequences: Vec<Sequence>,
+    pub steps: usize,
+}
+
+impl PromptBatch {
+    /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens.
+    pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize) -> PromptBatch {
+        let sources: Vec<usize> = if prompts.len() == 1 { vec![0, 0] } else { (0..prompts.len()).collect() };
+        let sources = &sources[..sources.len().min(SEQUENCES_MAX)];
+        let most = TOKENS_MAX / sources.len().max(1);
+        let mut sequences: Vec<Sequence> = Vec::with_capacity(sources.len());
+        for (number, prompt) in sources.iter().copied().enumerate() {
+            let mut ids = prompts[prompt].clone();
+            ids.extend(continuations.get(prompt).into_iter().flatten());
+            let halved = prompts.len() == 1 && number == 1;
+            if halved && ids.len() == 1 && room > 1 {
+                ids.push(ids[0]);
+            }
+            let whole = prompts[prompt].len().min(most);
+            let wanted = if halved { whole.div_ceil(2) } else { whole };
+            let free = |length: &usize| sequences.iter().all(|other| other.length != *length);
+            let length = (1..=wanted).rev().chain(wanted + 1..=ids.len()).find(free).unwrap_or(wanted);
+            sequences.push(Sequence { prompt, ids, length });
+        }
+        let steps = sequences.iter().map(|sequence| sequence.ids.len() - sequence.length).min().unwrap_or(0);
+        let steps = steps.min(STEPS_MAX);
+        sequences.iter_mut().for_each(|sequence| sequence.ids.truncate(sequence.length + steps));
+        PromptBatch { sequences, steps }
+    }
+
+    /// A session with room for the batch and no more.
+    pub fn session_options(&self, options: &SessionOptions) -> SessionOptions {
+        let context = self.sequences.iter().map(|sequence| sequence.ids.len()).max();
+        SessionOptions { context, sequences: self.sequences.len(), ..*options }
+    }
+
+    /// Numbers of the sequences in the order of their tokens.
+    pub fn order(&self) -> impl Iterator<Item = usize> {
+        (0..self.sequences.len()).rev()
+    }
+
+    /// The tokens of a step; step 0 is the prompts. Logits are wanted behind the last of each sequence.
+    pub fn entries(&self, step: usize) -> Vec<Entry> {
+        let of_sequence = |number: usize| {
+            let Sequence { ids, length, .. } = &self.sequences[number];
+            let range = if step == 0 { 0..*length } else { length + step - 1..length + step };
+            let last = range.end - 1;
+            range.map(move |place| Entry { token: ids[place], sequence: number, wants_logits: place == last })
+        };
+        self.order().flat_map(of_sequence).collect()
+    }
+
+    /// For each row of logits of a step, its sequence and the position of the token that it is behind.
+    pub fn rows(&self, step: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.order().map(move |number| (number, self.sequences[number].length - 1 + step))
+    }
+
+    /// One run without looking.
+    pub fn plain(&self, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Run> {
+        let mut session = Session::new(weights.clone(), options)?;
+        let mut run = Run::default();
+        for step in 0..=self.steps {
+            run.add(&session.compute(&self.entries(step), None)?);
+        }
+        Ok(run)
+    }
+
+    /// The first row of `together` that has other bits than its twin in the runs of the sequences alone.
+    pub fn first_difference(&self, together: &Run, alone: &[Arc<Run>]) -> Option<BatchDifference> {
+        let rows = (0..=self.steps).flat_map(|step| self.rows(step));
+        let differs = |(row, (sequence, position)): (usize, (usize, usize))| {
+            let difference = |largest| Some(BatchDifference { sequence, position, largest });
+            let (Some(found), Some(expected)) = (together.row(row), alone[sequence].row(position)) else {
+                return difference(None);
+            };
+            let (found, expected) = (Run::of(found), Run::of(expected));
+            let largest = found.distance(&expected);
+            if found.same(&expected) { None } else { difference(largest.is_finite().then_some(largest)) }
+        };
+        rows.enumerate().find_map(differs)
+    }
+
+    /// What was computed, and the finding.
+    pub fn report(&self, difference: Option<Option<BatchDifference>>, promised: bool) -> BatchReport {
+        let sequence = |sequence: &Sequence| SequenceReport { prompt: sequence.prompt, tokens: sequence.length };
+        BatchReport {
+            sequences: self.sequences.iter().map(sequence).collect(),
+            order: self.order().collect(),
+            steps: self.steps,
+            invariant: difference.map(|difference| difference.is_none()),
+            promised,
+            first_difference: difference.flatten(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(batch: &PromptBatch) -> Vec<usize> {
+        batch.sequences.iter().map(|sequence| sequence.length).collect()
+    }
+
+    #[test]
+    fn prompts_stand_in_reverse_with_logits_behind_their_ends() {
+        let batch = PromptBatch::new(&[vec![1, 2, 3], vec![4]], &[vec![7, 8, 9], vec![5, 6, 7]], 64);
+        let plain = |step| -> Vec<(u32, usize, bool)> {
+            batch.entries(step).iter().map(|entry| (entry.token, entry.sequence, entry.wants_logits)).collect()
+        };
+        assert_eq!(plain(0), [(4, 1, true), (1, 0, false), (2, 0, false), (3, 0, true)]);
+        assert_eq!(plain(1), [(5, 1, true), (7, 0, true)]);
+        assert_eq!(plain(2), [(6, 1, true), (8, 0, true)]);
+        assert_eq!(batch.steps, STEPS_MAX);
+        assert_eq!(batch.rows(1).collect::<Vec<_>>(), [(1, 1), (0, 3)]);
+    }
+
+    #[test]
+    fn sequences_have_different_lengths_where_that_can_be() {
+        let cases = [
+            (vec![vec![1; 9]], 3, vec![9, 5], 2),
+            (vec![vec![1; 500]], 0, vec![64, 32], 2),
+            (vec![vec![1]], 3, vec![1, 2], 2),
+            (vec![vec![1]], 0, vec![1, 2], 0),
+            (vec![vec![1; 4], vec![2; 4]], 2, vec![4, 3], 2),
+            (vec![vec![1], vec![2]], 2, vec![1, 2], 1),
+            (vec![vec![1; 3], vec![2; 9]], 1, vec![3, 9], 1),
+        ];
+        for (prompts, steps, expected, joint) in cases {
+            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500);
+            assert_eq!(lengths(&batch), expected);
+            let known = |sequence: &Sequence| sequence.ids.len() == sequence.length + batch.steps;
+            assert!(batch.sequences.iter().all(known) && batch.steps == joint, "{batch:?}");
+        }
+    }
+
+    #[test]
+    fn many_prompts_are_cut_and_a_context_of_one_token_is_kept() {
+        let many = PromptBatch::new(&vec![vec![1; 100]; 40], &vec![vec![]; 40], 200);
+        assert_eq!(many.sequences.len(), SEQUENCES_MAX);
+        assert!(lengths(&many).iter().sum::<usize>() <= TOKENS_MAX + SEQUENCES_MAX * SEQUENCES_MAX);
+        let narrow = PromptBatch::new(&[vec![1]], &[vec![]], 1);
+        assert_eq!(lengths(&narrow), [1, 1]);
+    }
+
+    #[test]
+    fn other_bits_fail_only_where_they_were_promised() {
+        let batch = PromptBatch::new(&[vec![1, 2], vec![3]], &[vec![], vec![]], 64);
+        let (a, b) = (Run::of(&[1.0, 2.0]), Run::of(&[3.0, 4.0]));
+        let together = Run::of_rows(&[&[3.0, 4.0], &[1.0, 2.5]]);
+        let alone = [Arc::new(Run::of_rows(&[&[0.0, 0.0], &[1.0, 2.0]])), Arc::new(b.clone())];
+        assert!(!a.same(&b));
+        let difference = batch.first_difference(&together, &alone);
+        assert_eq!(difference, Some(BatchDifference { sequence: 0, position: 1, largest: Some(0.5) }));
+        for (found, promised, outcome) in [
+            (Some(difference), true, Outcome::Fail),
+            (Some(difference), false, Outcome::Pass),
+            (Some(None), true, Outcome::Pass),
+            (None, true, Outcome::Pass),
+        ] {
+            assert_eq!(batch.report(found, promised).outcome(), outcome);
+        }
+    }
+}
