@@ -521,4 +521,16 @@ mod tests {
         // NaN is equal to nothing, so the text is compared.
         assert_eq!(format!("{merged:?}"), format!("{:?}", all.finish()));
     }
+
+    #[test]
+    fn a_result_that_rounding_may_put_beyond_the_range_may_be_infinite() {
+        let (max, infinity) = (f64::from(f32::MAX), f64::INFINITY);
+        let device = [infinity, infinity, -infinity];
+        let mut tally = tally(&device, None);
+        for (index, exact) in [max * (1.0 - 1e-7), max * (1.0 - 1e-3), max * (1.0 - 1e-7)].into_iter().enumerate() {
+            tally.add(index, &Expected::within(exact, exact * 2e-7, 0.0));
+        }
+        let broken = tally.finish().broken;
+        assert_eq!((broken.range_exceeded, broken.infinite), (1, 2));
+    }
 }

@@ -1,13 +1,12 @@
 //! `y = a o b`: one rounding, one unit in the last place allowed; for a quotient and a power what the device declares of its functions
 //! (NUMERICS 4).
 
-use super::{Case, in_strips, oracle, within};
-use crate::precision::Precision;
+use super::{Case, arithmetic, in_strips, oracle, within};
 use crate::statistics::Statistics;
 use trueup_graph::Shape;
 use trueup_graph::op::Arithmetic;
 
-pub(super) fn judge(arithmetic: Arithmetic, case: &Case) -> Statistics {
+pub(super) fn judge(member: Arithmetic, case: &Case) -> Statistics {
     let [a, b] = case.inputs else { return Statistics::default() };
     let shape = case.output.ty.shape;
     let moved = moved_by_inputs(case);
@@ -17,12 +16,12 @@ pub(super) fn judge(arithmetic: Arithmetic, case: &Case) -> Statistics {
         let right = b.row(repeated_row(row, &shape, &b.ty.shape), &mut right);
         for column in 0..shape[0] {
             let (left, right) = (left[column % left.len()], right[column % right.len()]);
-            let (index, exact) = (row * shape[0] + column, apply(arithmetic, left, right));
+            let (index, exact) = (row * shape[0] + column, apply(member, left, right));
             if exact.is_nan() && left.is_finite() && right.is_finite() {
                 tally.add_no_number(index);
             } else {
                 let moved = moved.get(index).copied().unwrap_or(0.0);
-                tally.add(index, &within(case, exact, error(arithmetic, case, exact) + moved));
+                tally.add(index, &within(case, exact, error(member, case, exact) + moved));
             }
         }
     })
@@ -38,8 +37,8 @@ fn moved_by_inputs(case: &Case) -> Vec<f64> {
     exact.map(|exact| oracle::moved_by_inputs(case, &inputs, &exact)).unwrap_or_default()
 }
 
-fn apply(arithmetic: Arithmetic, a: f64, b: f64) -> f64 {
-    match arithmetic {
+fn apply(member: Arithmetic, a: f64, b: f64) -> f64 {
+    match member {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
         Arithmetic::Mul => a * b,
@@ -49,13 +48,13 @@ fn apply(arithmetic: Arithmetic, a: f64, b: f64) -> f64 {
 }
 
 /// What arithmetic may add; products and quotients below the smallest normal number may be flushed to 0.
-fn error(arithmetic: Arithmetic, case: &Case, exact: f64) -> f64 {
-    let output = Precision::of(case.output.ty.dtype);
+fn error(member: Arithmetic, case: &Case, exact: f64) -> f64 {
+    let precision = arithmetic(case.profile);
     let function = 1.0 + f64::from(case.profile.function_ulp);
-    match arithmetic {
-        Arithmetic::Add | Arithmetic::Sub => output.ulp(exact),
-        Arithmetic::Mul => output.ulp(exact) + output.normal_min,
-        Arithmetic::Div | Arithmetic::Pow => function * output.ulp(exact) + output.normal_min,
+    match member {
+        Arithmetic::Add | Arithmetic::Sub => precision.ulp(exact),
+        Arithmetic::Mul => precision.ulp(exact) + precision.normal_min,
+        Arithmetic::Div | Arithmetic::Pow => function * precision.ulp(exact) + precision.normal_min,
     }
 }
 
@@ -71,6 +70,7 @@ mod tests {
     use super::*;
     use crate::bound::testing::{f32_type, numbers, passes};
     use crate::operand::Operand;
+    use crate::precision::Precision;
     use trueup_graph::Op;
     use trueup_runtime::profile::{Accumulator, Profile};
 

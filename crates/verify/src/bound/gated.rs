@@ -75,4 +75,19 @@ mod tests {
         result[100] = -result[100];
         assert!(!passes(&op, &inputs, &Profile::F32, &result));
     }
+
+    #[test]
+    fn f32_geglu_passes_and_the_other_gelu_does_not() {
+        let gate: Vec<f64> = numbers(129, 17).into_iter().map(|x| f64::from((x * 4.0) as f32)).collect();
+        let up = numbers(129, 18);
+        let inputs = [Operand::numbers(f32_type(&[129]), &gate), Operand::numbers(f32_type(&[129]), &up)];
+        let gelu = |x: f32| 0.5 * x * (1.0 + (0.797_884_6 * x * (1.0 + 0.044715 * x * x)).tanh());
+        let result: Vec<f64> =
+            gate.iter().zip(&up).map(|(gate, up)| f64::from(gelu(*gate as f32) * *up as f32)).collect();
+        let profile = Profile { function_ulp: 1.0, ..Profile::F32 };
+        assert!(passes(&Op::Gated(Gated::Geglu), &inputs, &profile, &result));
+        for other in [Gated::Reglu, Gated::GegluErf, Gated::GegluQuick, Gated::Swiglu] {
+            assert!(!passes(&Op::Gated(other), &inputs, &profile, &result), "{other:?}");
+        }
+    }
 }

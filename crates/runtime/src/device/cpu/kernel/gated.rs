@@ -20,21 +20,47 @@ kernel! {
 #[inline(always)]
 fn opened(op: Gated, gate: &[f32], up: &[f32], y: &mut [f32]) {
     match op {
-        Gated::Reglu => open(gate, up, y, |gate, up| relu(gate) * up),
-        Gated::Geglu => open(gate, up, y, |gate, up| gelu(gate) * up),
-        // Rounded once, as the function in f64 is.
-        Gated::GegluErf => open(gate, up, y, |gate, up| (gelu_erf(gate.into()) * f64::from(up)) as f32),
-        Gated::GegluQuick => open(gate, up, y, |gate, up| gelu_quick(gate) * up),
-        Gated::Swiglu => open(gate, up, y, |gate, up| silu(gate) * up),
+        Gated::Reglu => open(gate, up, y, reglu),
+        Gated::Geglu => open(gate, up, y, geglu),
+        Gated::GegluErf => open(gate, up, y, geglu_erf),
+        Gated::GegluQuick => open(gate, up, y, geglu_quick),
+        Gated::Swiglu => open(gate, up, y, swiglu),
     }
 }
 
+/// The product is a function, not a closure: only functions are compiled again for the instruction set in any case.
 #[inline(always)]
 fn open(gate: &[f32], up: &[f32], y: &mut [f32], product: impl Fn(f32, f32) -> f32) {
     assert_eq!((gate.len(), gate.len()), (up.len(), y.len()), "rows of one length");
     for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
         *y = product(*gate, *up);
     }
+}
+
+#[inline(always)]
+fn reglu(gate: f32, up: f32) -> f32 {
+    relu(gate) * up
+}
+
+#[inline(always)]
+fn geglu(gate: f32, up: f32) -> f32 {
+    gelu(gate) * up
+}
+
+/// Rounded once, as the function in f64 is.
+#[inline(always)]
+fn geglu_erf(gate: f32, up: f32) -> f32 {
+    (gelu_erf(gate.into()) * f64::from(up)) as f32
+}
+
+#[inline(always)]
+fn geglu_quick(gate: f32, up: f32) -> f32 {
+    gelu_quick(gate) * up
+}
+
+#[inline(always)]
+fn swiglu(gate: f32, up: f32) -> f32 {
+    silu(gate) * up
 }
 
 #[cfg(test)]
