@@ -16,9 +16,10 @@ import os
 import numpy as np
 from safetensors.numpy import save_file
 
+import operators_elementwise
 import operators_layers
 
-FAMILIES = [operators_layers]
+FAMILIES = [operators_elementwise, operators_layers]
 
 
 def write(folder, name, cases):

@@ -10,6 +10,7 @@
 
 mod case;
 mod graph;
+mod infinite;
 pub mod op;
 mod shape;
 

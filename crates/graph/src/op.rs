@@ -1,6 +1,7 @@
 //! The operators. One file each: parameters, formula, inference. This file is the list.
 
-mod add;
+mod arithmetic;
+mod gated;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
@@ -10,11 +11,12 @@ mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
-mod swiglu;
+mod unary;
 
 use crate::case::Case;
 use crate::shape::{Shape, TensorType};
-pub use add::Add;
+pub use arithmetic::Arithmetic;
+pub use gated::Gated;
 pub use get_rows::GetRows;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
@@ -25,8 +27,8 @@ pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
 use serde::{Deserialize, Serialize};
 pub use soft_max::SoftMax;
-pub use swiglu::Swiglu;
 use trueup_blocks::DType;
+pub use unary::Unary;
 
 /// The rule of one operator.
 trait Rule {
@@ -84,7 +86,7 @@ macro_rules! operators {
     };
 }
 
-operators! { Add, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Swiglu }
+operators! { Arithmetic, Gated, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Unary }
 
 impl Op {
     /// Rows of a table by index, as activations of type `output`.

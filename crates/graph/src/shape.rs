@@ -38,6 +38,24 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// The shape to which both can be repeated: in each dimension the larger size, of which the other is a divisor, where 0 is a multiple of
+    /// every size. `None` where neither size divides the other.
+    pub fn repeated_with(&self, other: &Shape) -> Option<Shape> {
+        let mut sizes = self.0;
+        for (size, other) in sizes.iter_mut().zip(other.0) {
+            *size = if other > 0 && size.is_multiple_of(other) {
+                *size
+            } else if *size > 0 && other.is_multiple_of(*size) || *size == other {
+                other
+            } else {
+                return None;
+            };
+        }
+        Some(Shape(sizes))
+    }
+}
+
 impl Index<usize> for Shape {
     type Output = usize;
 

@@ -1,7 +1,8 @@
 //! What each operator makes of its inputs, and what it refuses.
 
 use trueup_blocks::DType::{self, F16, F32, F64, I32, Q4_0};
-use trueup_graph::op::{Add, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
+use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
+use trueup_graph::op::{SoftMax, Unary};
 use trueup_graph::{Graph, Input, Op, TensorType};
 
 fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
@@ -25,7 +26,11 @@ fn every_case_of_the_suite_keeps_the_rule_of_its_operator() {
 fn outputs_follow_from_inputs() {
     let cache = ty(F16, &[32, 256, 3]);
     let cases: Vec<(Op, Vec<TensorType>, TensorType)> = vec![
-        (Add.into(), vec![ty(F32, &[8, 5]), ty(F32, &[8])], ty(F32, &[8, 5])),
+        (Arithmetic::Add.into(), vec![ty(F32, &[8, 5]), ty(F32, &[8])], ty(F32, &[8, 5])),
+        (Arithmetic::Sub.into(), vec![ty(F32, &[4, 1, 6]), ty(F16, &[8, 5, 2])], ty(F32, &[8, 5, 6])),
+        (Arithmetic::Pow.into(), vec![ty(F32, &[3]), ty(F32, &[0, 2])], ty(F32, &[0, 2])),
+        (Arithmetic::Div.into(), vec![ty(F64, &[0]), ty(F64, &[0])], ty(F64, &[0])),
+        (Unary::Clamp { min: f32::NEG_INFINITY, max: 1.0 }.into(), vec![ty(F32, &[7, 2])], ty(F32, &[7, 2])),
         (Op::get_rows(F64), vec![ty(Q4_0, &[64, 100]), ty(I32, &[7])], ty(F64, &[64, 7])),
         (MulMat.into(), vec![ty(Q4_0, &[64, 10]), ty(F32, &[64, 7])], ty(F32, &[10, 7])),
         (Op::reshape(&[16, 4, 7]), vec![ty(F32, &[64, 7])], ty(F32, &[16, 4, 7])),
@@ -36,7 +41,7 @@ fn outputs_follow_from_inputs() {
         (KvScores { capacity: 64 }.into(), vec![ty(F32, &[16, 4, 7]), cache, ty(I32, &[7])], ty(F32, &[64, 7, 4])),
         (SoftMax { scale: 0.25 }.into(), vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 7])], ty(F32, &[64, 7, 4])),
         (KvMix { kv_heads: 2 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], ty(F32, &[64, 7])),
-        (Swiglu.into(), vec![ty(F64, &[9, 2]), ty(F64, &[9, 2])], ty(F64, &[9, 2])),
+        (Gated::Swiglu.into(), vec![ty(F64, &[9, 2]), ty(F64, &[9, 2])], ty(F64, &[9, 2])),
     ];
     for (op, inputs, output) in &cases {
         assert_eq!(op.infer(inputs).as_ref(), Ok(output), "{}", op.name());
@@ -47,9 +52,18 @@ fn outputs_follow_from_inputs() {
 fn inputs_that_do_not_fit_are_refused_with_the_rule() {
     let cache = ty(F16, &[32, 256, 3]);
     let cases: Vec<(Op, Vec<TensorType>, &str)> = vec![
-        (Add.into(), vec![ty(F32, &[8, 5])], "takes 2 inputs, got 1"),
-        (Add.into(), vec![ty(F32, &[8, 5]), ty(F32, &[5])], "b [5] cannot be repeated to [8, 5]"),
-        (Add.into(), vec![ty(F32, &[8, 5]), ty(Q4_0, &[32])], "b must be floating point, not q4_0"),
+        (Arithmetic::Add.into(), vec![ty(F32, &[8, 5])], "takes 2 inputs, got 1"),
+        (
+            Arithmetic::Add.into(),
+            vec![ty(F32, &[8, 5]), ty(F32, &[5])],
+            "a [8, 5] and b [5] cannot be repeated to one shape",
+        ),
+        (Arithmetic::Add.into(), vec![ty(F32, &[8, 5]), ty(Q4_0, &[32])], "b must be floating point, not q4_0"),
+        (Arithmetic::Mul.into(), vec![ty(F16, &[8]), ty(F16, &[8])], "a must be f32 or f64, not f16"),
+        (Unary::Exp.into(), vec![ty(F16, &[8])], "x must be f32 or f64, not f16"),
+        (Unary::Clamp { min: 2.0, max: 1.0 }.into(), vec![ty(F32, &[8])], "min 2 must be a number not above max 1"),
+        (Unary::Clamp { min: f32::NAN, max: 1.0 }.into(), vec![ty(F32, &[8])], "min NaN must be a number"),
+        (Unary::Scale { factor: 1.0, bias: f32::INFINITY }.into(), vec![ty(F32, &[8])], "bias must be finite, not inf"),
         (Op::get_rows(F32), vec![ty(F32, &[8, 5]), ty(F32, &[5])], "index must be i32[n], not f32[5]"),
         (MulMat.into(), vec![ty(Q4_0, &[64, 10]), ty(F32, &[32, 7])], "w has rows of 64, x of 32"),
         (MulMat.into(), vec![ty(F32, &[64, 10]), ty(F16, &[64, 7])], "x must be f32 or f64, not f16"),
@@ -65,7 +79,7 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (KvScores { capacity: 64 }.into(), vec![ty(F32, &[16, 3, 7]), cache, ty(I32, &[7])], "3 heads of 16 do not"),
         (SoftMax { scale: 1.0 }.into(), vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 4])], "mask must be f32[64, 7]"),
         (KvMix { kv_heads: 3 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], "4 heads do not share"),
-        (Swiglu.into(), vec![ty(F32, &[9, 2]), ty(F32, &[9, 3])], "must have one type"),
+        (Gated::Swiglu.into(), vec![ty(F32, &[9, 2]), ty(F32, &[9, 3])], "must have one type"),
     ];
     for (op, inputs, rule) in &cases {
         let problem = op.infer(inputs).expect_err(rule);

@@ -11,7 +11,7 @@ use crate::architecture::{FeedForward, Norm};
 use crate::model::Model;
 use crate::role::Role;
 use trueup_blocks::DType;
-use trueup_graph::op::{Add, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, SoftMax, Swiglu};
+use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, SoftMax};
 use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
@@ -84,10 +84,10 @@ impl Builder<'_> {
     fn layer(&mut self, stream: ValueId) -> Built {
         let normed = self.norm("attn_norm", stream, Role::AttentionNorm)?;
         let attention = self.attention(normed)?;
-        let middle = self.node("ffn_inp", Add, &[attention, stream])?;
+        let middle = self.node("ffn_inp", Arithmetic::Add, &[attention, stream])?;
         let normed = self.norm("ffn_norm", middle, Role::FfnNorm)?;
         let fed = self.feed_forward(normed)?;
-        self.node("l_out", Add, &[fed, middle])
+        self.node("l_out", Arithmetic::Add, &[fed, middle])
     }
 
     /// Attention over the cache: `x` `[width, tokens]` to the same.
@@ -143,7 +143,7 @@ impl Builder<'_> {
             return Ok(y);
         }
         let bias = self.weight(projection.bias);
-        self.node(&format!("{name}_bias"), Add, &[y, bias])
+        self.node(&format!("{name}_bias"), Arithmetic::Add, &[y, bias])
     }
 
     /// Puts `x` `[head size * kv heads, tokens]` into the cache of keys (`k`) or values (`v`).
@@ -160,7 +160,7 @@ impl Builder<'_> {
             FeedForward::GatedSilu => {
                 let gate = self.project("ffn_gate", &GATE, x)?;
                 let up = self.project("ffn_up", &UP, x)?;
-                let hidden = self.node("ffn_swiglu", Swiglu, &[gate, up])?;
+                let hidden = self.node("ffn_swiglu", Gated::Swiglu, &[gate, up])?;
                 self.project("ffn_out", &DOWN, hidden)
             }
         }

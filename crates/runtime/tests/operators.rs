@@ -10,7 +10,6 @@ use trueup_runtime::device::reference::evaluate;
 
 /// Operators without a golden, with the reason.
 const WITHOUT: &[(&str, &str)] = &[
-    ("add", "one addition"),
     ("get_rows", "moves bytes"),
     ("reshape", "moves nothing"),
     ("kv_store", "moves bytes; judged inside whole models, whose logits are transformers'"),

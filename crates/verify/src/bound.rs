@@ -8,19 +8,21 @@
 //! Nothing here shares code with a device or with the oracle but the decode rule of a block. Work is cut into pieces that do not depend on
 //! the number of threads, and their statistics are merged in order: a report is the same for any number.
 
-mod add;
 mod angles;
+mod arithmetic;
 mod dot;
+mod gated;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod mul_mat;
+mod oracle;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
-mod swiglu;
+mod unary;
 
 use crate::operand::Operand;
 use crate::precision::Precision;
@@ -56,7 +58,8 @@ pub struct Case<'a> {
 /// Compares the result with both references, element by element.
 pub fn judge(case: &Case) -> Statistics {
     match case.op {
-        Op::Add(_) => add::judge(case),
+        Op::Arithmetic(arithmetic) => arithmetic::judge(*arithmetic, case),
+        Op::Gated(gated) => gated::judge(*gated, case),
         Op::GetRows(_) => get_rows::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
@@ -66,7 +69,7 @@ pub fn judge(case: &Case) -> Statistics {
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
-        Op::Swiglu(_) => swiglu::judge(case),
+        Op::Unary(unary) => unary::judge(*unary, case),
     }
 }
 
@@ -74,7 +77,8 @@ pub fn judge(case: &Case) -> Statistics {
 pub fn gate(op: &Op) -> Gate {
     match op {
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
-        Op::Add(_) | Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => Gate::Bound,
+        Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => Gate::Bound,
+        Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) => Gate::Bound,
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
     }
 }
@@ -85,8 +89,9 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
-        Op::Add(_) | Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
-        Op::SoftMax(_) | Op::Swiglu(_) => false,
+        Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
+        Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
+        Op::SoftMax(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

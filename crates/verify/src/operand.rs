@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
+use trueup_runtime::HostTensor;
 
 /// A tensor, seen from the host.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +84,15 @@ impl<'a> Operand<'a> {
         match self.data {
             Data::Blocks(blocks) => Some(&blocks[row * bytes..(row + 1) * bytes]),
             Data::Numbers(_) | Data::Integers(_) => None,
+        }
+    }
+
+    /// The same tensor as the oracle takes it.
+    pub fn to_host_tensor(&self) -> HostTensor {
+        match self.data {
+            Data::Numbers(numbers) => HostTensor::real(self.ty, numbers.to_vec()),
+            Data::Integers(integers) => HostTensor::indices(integers).with_type(self.ty),
+            Data::Blocks(bytes) => HostTensor::stored(self.ty, bytes.to_vec()),
         }
     }
 

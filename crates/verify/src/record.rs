@@ -202,7 +202,8 @@ fn place_of(judged: &Judged, worst: &Worst) -> Place {
 /// What the indices of an operator's result count, innermost first.
 fn axes(op: &Op) -> &'static [&'static str] {
     match op {
-        Op::MulMat(_) | Op::Add(_) | Op::Swiglu(_) | Op::GetRows(_) => &["row", "token"],
+        Op::MulMat(_) | Op::GetRows(_) => &["row", "token"],
+        Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => &["row", "token"],
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
         Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],

@@ -73,7 +73,7 @@ pub struct Broken {
     pub nan: u64,
     /// Infinite where the reference has a number of the result's range, or not infinite in the same way where the reference is.
     pub infinite: u64,
-    /// Infinite where the reference is beyond the range of the declared type.
+    /// Infinite where the reference, or what rounding may make of it, is beyond the range of the declared type.
     pub range_exceeded: u64,
     /// The reference itself is not a number, because the device's inputs are not: nothing can be said.
     pub undefined: u64,
@@ -318,6 +318,25 @@ impl<'a> Tally<'a> {
         Expected { sigma: joined(expected.sigma), sigma_exact: joined(expected.sigma_exact), ..*expected }
     }
 
+    /// Adds an element for which the operator has no value on inputs that are numbers, such as the root of -1: NaN is right, and any number
+    /// infinitely far away.
+    pub fn add_no_number(&mut self, index: usize) {
+        let device = self.device[index];
+        let none = Expected::same(f64::NAN, f64::NAN);
+        if is_unwritten(device) {
+            self.add(index, &none);
+            return;
+        }
+        self.statistics.elements += 1;
+        if device.is_nan() {
+            self.statistics.equal += 1;
+        } else {
+            let found = self.worst(f64::INFINITY, index, device, &none);
+            Worst::keep(&mut self.statistics.worst_z, found);
+            Worst::keep(&mut self.statistics.worst_bound, found);
+        }
+    }
+
     /// Adds `count` elements that are bit for bit what they should be and stand for nothing else.
     pub fn add_untouched(&mut self, count: usize) {
         self.statistics.elements += count as u64;
@@ -380,7 +399,7 @@ impl<'a> Tally<'a> {
 
     fn add_broken(&mut self, index: usize, device: f64, expected: &Expected) {
         let beyond = expected.exact.is_finite()
-            && expected.exact.abs() > self.output.max
+            && expected.exact.abs() + expected.bound > self.output.max
             && device == expected.exact.signum() * f64::INFINITY;
         let same_infinity = device.is_infinite() && device == expected.declared;
         let broken = &mut self.statistics.broken;
@@ -556,5 +575,16 @@ mod tests {
             assert!((ratio - widest).abs() < 1e-12, "{spread}: {ratio}");
             assert_eq!((unsteady, found), (1, raced), "{spread}");
         }
+    }
+
+    fn a_result_that_rounding_may_put_beyond_the_range_may_be_infinite() {
+        let (max, infinity) = (f64::from(f32::MAX), f64::INFINITY);
+        let device = [infinity, infinity, -infinity];
+        let mut tally = tally(&device, None);
+        for (index, exact) in [max * (1.0 - 1e-7), max * (1.0 - 1e-3), max * (1.0 - 1e-7)].into_iter().enumerate() {
+            tally.add(index, &Expected::within(exact, exact * 2e-7, 0.0));
+        }
+        let broken = tally.finish().broken;
+        assert_eq!((broken.range_exceeded, broken.infinite), (1, 2));
     }
 }

@@ -100,8 +100,10 @@ impl Cpu {
         let inputs = match &step.op {
             Op::Reshape(_) => return Ok(()),
             Op::KvStore(_) => &step.inputs[1..],
-            Op::Add(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => &step.inputs[..],
-            Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => &step.inputs[..],
+            Op::Arithmetic(_) | Op::Gated(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
+                &step.inputs[..]
+            }
+            Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Unary(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();

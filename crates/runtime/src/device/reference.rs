@@ -8,7 +8,8 @@
 //! judges. It shares only the decode rule of a block with other devices. Threads compute different elements, never parts of one sum:
 //! results are the same for any number of them.
 
-mod add;
+mod arithmetic;
+mod gated;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
@@ -19,7 +20,7 @@ mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
-mod swiglu;
+mod unary;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
@@ -39,7 +40,8 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     let output = op.infer(&types).map_err(|problem| fault(op, problem))?;
     readable(op, &types).map_err(|problem| fault(op, problem))?;
     let values = match op {
-        Op::Add(_) => add::evaluate(inputs, &output),
+        Op::Arithmetic(arithmetic) => arithmetic::evaluate(*arithmetic, inputs, &output),
+        Op::Gated(gated) => gated::evaluate(*gated, inputs),
         Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
@@ -49,7 +51,7 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
         Op::Rope(rope) => rope::evaluate(rope, inputs),
         Op::SoftMax(soft_max) => soft_max::evaluate(soft_max, inputs),
-        Op::Swiglu(_) => swiglu::evaluate(inputs),
+        Op::Unary(unary) => unary::evaluate(unary, inputs),
     };
     Ok(HostTensor::real(output, values))
 }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::profile::Profile;
 use proptest::prelude::*;
 use trueup_blocks::DType;
-use trueup_graph::op::{Add, KvStore, Swiglu};
+use trueup_graph::op::{Arithmetic, Gated, KvStore};
 use trueup_graph::{Input, Op};
 
 /// A device that says what it computes, and computes nothing.
@@ -68,8 +68,8 @@ fn graph(steps: &[(usize, usize, u8)]) -> Graph {
         let (a, b) = (values[first % values.len()], values[second % values.len()]);
         let name = format!("node-{index}");
         let made = match kind % 3 {
-            0 => graph.node(name, None, Add.into(), &[a, b]),
-            1 => graph.node(name, None, Swiglu.into(), &[a, b]),
+            0 => graph.node(name, None, Arithmetic::Add.into(), &[a, b]),
+            1 => graph.node(name, None, Gated::Swiglu.into(), &[a, b]),
             _ => graph.node(name, None, Op::reshape(&[100, 3]), &[a]),
         };
         values.push(made.unwrap());
@@ -165,7 +165,7 @@ fn the_cache_stays_on_one_device() {
     let table = graph.weight("table", TensorType::new(DType::F32, &[4, 8]));
     let rows = graph.input(Input::KvRows, TensorType::new(DType::I32, &[2]));
     let x = graph.node("x", None, Op::get_rows(DType::F32), &[table, rows]).unwrap();
-    let sum = graph.node("sum", None, Add.into(), &[x, x]).unwrap();
+    let sum = graph.node("sum", None, Arithmetic::Add.into(), &[x, x]).unwrap();
     let cache = graph.node("cache_k-0", None, KvStore.into(), &[state, sum, rows]).unwrap();
     graph.node("kq-0", None, Op::reshape(&[256]), &[cache]).unwrap();
     let no_store = Paper { name: "no-store", lacks: &["kv_store"] };

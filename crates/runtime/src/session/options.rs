@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::weights::Weights;
 use trueup_blocks::DType;
-use trueup_graph::op::Swiglu;
+use trueup_graph::op::Gated;
 use trueup_graph::{Op, TensorType};
 use trueup_models::Batch;
 
@@ -150,6 +150,6 @@ impl Sizes {
 /// f64 where the device computes in it, else f32.
 fn activation_of(device: &dyn Device) -> DType {
     let ty = TensorType::new(DType::F64, &[1]);
-    let op = Op::from(Swiglu);
+    let op = Op::from(Gated::Swiglu);
     if device.supports(&op, &[ty, ty], &ty).is_ok() { DType::F64 } else { DType::F32 }
 }

@@ -23,6 +23,7 @@ mod avx2;
 mod dots;
 mod element;
 mod exponential;
+mod gated;
 mod lanes;
 mod mix;
 mod panel_product;
@@ -30,17 +31,18 @@ mod quantize;
 mod rms_norm;
 mod rows;
 mod soft_max;
-mod swiglu;
+mod unary;
 
 pub use dots::{dots_bf16, dots_f16, dots_f32};
 pub use exponential::EXPONENTIAL_ULP;
+pub use gated::gated;
 pub use mix::{mix_f16, mix_f32};
 pub use panel_product::{panel_product_q4_0, panel_product_q8_0};
 pub use quantize::{ActivationBlock, quantize};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
-pub use swiglu::swiglu;
+pub use unary::unary;
 
 pub use lanes::{DOT_LANES, LANES};
 

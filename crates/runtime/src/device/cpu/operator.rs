@@ -4,7 +4,8 @@
 //!  supports ──▶ profile(op, inputs, output) ◀── execute, which then computes
 //! ```
 
-mod add;
+mod arithmetic;
+mod gated;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
@@ -14,7 +15,7 @@ mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
-mod swiglu;
+mod unary;
 
 use super::isa::Instructions;
 use super::memory::{Target, View};
@@ -23,8 +24,18 @@ use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
+/// What an operator declares: the same for all its parameters, or `by_member` of its family.
+macro_rules! declared {
+    ($file:ident, $op:ident, $inputs:ident) => {
+        $file::profile($inputs)
+    };
+    ($file:ident, $op:ident, $inputs:ident, by_member) => {
+        $file::profile($op, $inputs)
+    };
+}
+
 macro_rules! operators {
-    ($($Op:ident => $file:ident),* $(,)?) => {
+    ($($Op:ident => $file:ident $($by_member:ident)?),* $(,)?) => {
         /// How an operator is computed on tensors of these types, or why it is not.
         pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
             match op.infer(inputs) {
@@ -33,7 +44,8 @@ macro_rules! operators {
                 Err(problem) => return Err(format!("{}: {problem}", op.name())),
             }
             match op {
-                $(Op::$Op(_) => $file::profile(inputs).map_err(|problem| format!("{}: {problem}", op.name())),)*
+                $(Op::$Op(_member) => declared!($file, _member, inputs $(, $by_member)?)
+                    .map_err(|problem| format!("{}: {problem}", op.name())),)*
             }
         }
 
@@ -47,7 +59,8 @@ macro_rules! operators {
 }
 
 operators! {
-    Add => add,
+    Arithmetic => arithmetic by_member,
+    Gated => gated by_member,
     GetRows => get_rows,
     KvMix => kv_mix,
     KvScores => kv_scores,
@@ -57,7 +70,7 @@ operators! {
     RmsNorm => rms_norm,
     Rope => rope,
     SoftMax => soft_max,
-    Swiglu => swiglu,
+    Unary => unary by_member,
 }
 
 /// One operator's tensors.

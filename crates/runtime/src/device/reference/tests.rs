@@ -19,7 +19,9 @@
 //! ```
 
 use super::*;
-use trueup_graph::op::{Add, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
+use trueup_graph::op::{
+    Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax,
+};
 
 fn r(sizes: &[usize], step: usize) -> HostTensor {
     let ty = TensorType::new(DType::F64, sizes);
@@ -42,7 +44,7 @@ fn assert_close(computed: &[f64], expected: &[f64]) {
 fn add_repeats_a_bias() {
     let bias = HostTensor::real(TensorType::new(DType::F64, &[3]), vec![1.0, 2.0, 4.0]);
     let x = HostTensor::real(TensorType::new(DType::F64, &[3, 2]), vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    assert_close(&computed(Add, &[&x, &bias]), &[1.0, 3.0, 6.0, 4.0, 6.0, 9.0]);
+    assert_close(&computed(Arithmetic::Add, &[&x, &bias]), &[1.0, 3.0, 6.0, 4.0, 6.0, 9.0]);
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn plain_rows(w: &HostTensor, x: &[f64]) -> Vec<f64> {
 #[test]
 fn swiglu_agrees_with_numpy() {
     let expected = [0.38155312333602875, 0.12030798780922763, -0.021974560623105176, 0.3890370820011591];
-    assert_close(&computed(Swiglu, &[&r(&[4], 5), &r(&[4], 7)]), &expected);
+    assert_close(&computed(Gated::Swiglu, &[&r(&[4], 5), &r(&[4], 7)]), &expected);
 }
 
 #[test]

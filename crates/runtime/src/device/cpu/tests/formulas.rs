@@ -1,7 +1,7 @@
 //! The other operators against their formulas.
 
 use super::*;
-use trueup_graph::op::{Add, KvMix, KvScores, KvStore, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
+use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax};
 
 #[test]
 fn rows_are_decoded_exactly() {
@@ -31,24 +31,29 @@ fn activations_are_chosen_exactly() {
 #[test]
 fn sums_are_rounded_once() {
     let cpu = default_cpu();
-    let cases: [(&[usize], &[usize]); 5] = [
+    let cases: [(&[usize], &[usize]); 8] = [
         (&[33, 5], &[33]),
         (&[31, 4], &[31, 4]),
         (&[6, 4, 3, 2], &[3, 2, 1, 2]),
         (&[1], &[1]),
         (&[257, 2, 3], &[1, 1, 3]),
+        (&[1], &[33, 5]),
+        (&[3, 2, 1, 2], &[6, 4, 3, 2]),
+        (&[8, 1, 6], &[2, 5, 3]),
     ];
     for (a_sizes, b_sizes) in cases {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             let (a, b) = (activation(a_sizes, 1), weight(dtype, b_sizes, 2));
-            let found = compute(&cpu, &Add.into(), &[a.clone(), b.clone()]);
-            let (exact_a, exact_b, [n0, n1, n2, _]) = (a.exact(), b.exact(), a.ty.shape.sizes());
-            let [b0, b1, b2, b3] = b.ty.shape.sizes();
-            let element = |i: usize| {
+            let found = compute(&cpu, &Arithmetic::Add.into(), &[a.clone(), b.clone()]);
+            let output = Op::from(Arithmetic::Add).infer(&[a.ty, b.ty]).unwrap().shape;
+            let [n0, n1, n2, _] = output.sizes();
+            let place = |i: usize, [s0, s1, s2, s3]: [usize; 4]| {
                 let (i0, i1, i2, i3) = (i % n0, i / n0 % n1, i / (n0 * n1) % n2, i / (n0 * n1 * n2));
-                exact_a[i] + exact_b[i0 % b0 + b0 * (i1 % b1 + b1 * (i2 % b2 + b2 * (i3 % b3)))]
+                i0 % s0 + s0 * (i1 % s1 + s1 * (i2 % s2 + s2 * (i3 % s3)))
             };
-            let expected: Vec<f32> = (0..exact_a.len()).map(|i| element(i) as f32).collect();
+            let (exact_a, exact_b) = (a.exact(), b.exact());
+            let element = |i| exact_a[place(i, a.ty.shape.sizes())] + exact_b[place(i, b.ty.shape.sizes())];
+            let expected: Vec<f32> = (0..output.elements()).map(|i| element(i) as f32).collect();
             assert_eq!(found, expected, "{a_sizes:?} + {dtype}{b_sizes:?}");
         }
     }
@@ -57,7 +62,7 @@ fn sums_are_rounded_once() {
 #[test]
 fn both_inputs_may_be_activations_of_the_arena() {
     let (a, b) = (activation(&[40, 3], 1), activation(&[40, 3], 2));
-    let found = compute(&default_cpu(), &Add.into(), &[a.clone(), b.clone()]);
+    let found = compute(&default_cpu(), &Arithmetic::Add.into(), &[a.clone(), b.clone()]);
     let expected: Vec<f32> = floats_of(&a.bytes).iter().zip(floats_of(&b.bytes)).map(|(a, b)| a + b).collect();
     assert_eq!(found, expected);
 }
@@ -84,7 +89,7 @@ fn swiglu_is_the_formula() {
     let (mut gate, up) = (numbers(31 * 77, 5), activation(&[31, 77], 6));
     gate.iter_mut().for_each(|gate| *gate *= 30.0);
     let gate = activation_of(&[31, 77], &gate);
-    let found = compute(&default_cpu(), &Swiglu.into(), &[gate.clone(), up.clone()]);
+    let found = compute(&default_cpu(), &Gated::Swiglu.into(), &[gate.clone(), up.clone()]);
     let expected: Vec<f64> =
         gate.exact().iter().zip(up.exact()).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect();
     expect_close("swiglu", &found, &expected, |i| 5.0 * U * expected[i].abs());

@@ -1,7 +1,7 @@
 //! What may not change one bit.
 
 use super::*;
-use trueup_graph::op::{KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
+use trueup_graph::op::{Gated, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Unary};
 
 const MATRICES: [DType; 9] =
     [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
@@ -16,7 +16,10 @@ fn cases() -> Vec<(Op, Vec<Given>)> {
         cases.push((Op::get_rows(DType::F32), vec![weight(dtype, &[288, 517], 1), integers(&[516, 3, 3])]));
     }
     cases.push((RmsNorm { epsilon: 1e-6 }.into(), vec![activation(&[257, 300], 3), weight(DType::F32, &[257], 4)]));
-    cases.push((Swiglu.into(), vec![activation(&[511, 300], 5), activation(&[511, 300], 6)]));
+    for gated in Gated::ALL {
+        cases.push((gated.into(), vec![activation(&[511, 300], 5), activation(&[511, 300], 6)]));
+    }
+    cases.extend(Unary::PLAIN.map(|unary| (unary.into(), vec![activation(&[511, 300], 5)])));
     let mask = Given { ty: TensorType::new(DType::F32, &[96, 9]), bytes: vec![0; 96 * 9 * 4], usage: Usage::Input };
     cases.push((SoftMax { scale: 3.0 }.into(), vec![activation(&[96, 9, 16], 7), mask]));
     let sequences = integers(&[0, 1, 2, 0, 1, 2, 0, 1, 2]);

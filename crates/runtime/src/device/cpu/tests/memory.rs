@@ -1,7 +1,7 @@
 //! What is uploaded comes back, and what does not fit is refused with a reason.
 
 use super::*;
-use trueup_graph::op::{KvStore, MulMat, Swiglu};
+use trueup_graph::op::{Gated, KvStore, MulMat};
 
 fn alone(cpu: &Cpu, given: &Given) -> Tensor {
     let tensor = Tensor { buffer: cpu.alloc(&given.ty, given.usage).unwrap(), offset_bytes: 0, ty: given.ty };
@@ -98,7 +98,7 @@ fn tensors_outside_their_buffer_and_overlaps_are_refused() {
     let arena = cpu.alloc(&TensorType::new(DType::I8, &[1024]), Usage::Arena).unwrap();
     let ty = TensorType::new(DType::F32, &[64]);
     let at = |offset_bytes| Tensor { buffer: arena.clone(), offset_bytes, ty };
-    let step = |inputs: Vec<Tensor>, output| Step { node: 0, op: Swiglu.into(), inputs, output };
+    let step = |inputs: Vec<Tensor>, output| Step { node: 0, op: Gated::Swiglu.into(), inputs, output };
     assert!(cpu.execute(&[step(vec![at(256), at(256)], at(0))]).is_ok(), "one tensor may be both inputs");
     let error = cpu.execute(&[step(vec![at(0), at(256)], at(128))]).unwrap_err().to_string();
     assert!(error.contains("overlaps the output"), "{error}");

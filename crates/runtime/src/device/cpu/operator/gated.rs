@@ -1,26 +1,26 @@
 //! The gated activation of the feed-forward.
 
-use super::{Call, expect_f32, pieces_min};
+use super::{Call, expect_f32, pieces_min, unary};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use rayon::prelude::*;
 use trueup_graph::TensorType;
-use trueup_graph::op::Swiglu;
+use trueup_graph::op::Gated;
 
 /// Elements that a thread takes at a time.
 const CHUNK: usize = 1 << 10;
 
-pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
+pub fn profile(op: &Gated, inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("gate and up", &inputs[0])?;
-    Ok(Profile { function_ulp: kernel::EXPONENTIAL_ULP, ..Profile::F32 })
+    Ok(unary::declared(&op.function()))
 }
 
-pub fn compute(_: &Swiglu, call: Call) -> Result<(), String> {
+pub fn compute(op: &Gated, call: Call) -> Result<(), String> {
     let (gate, up) = (call.inputs[0].floats()?, call.inputs[1].floats()?);
     let y = Call::output_floats(call.output)?;
     let chunks = y.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
     chunks
         .with_min_len(pieces_min(4 * CHUNK))
-        .for_each(|(y, (gate, up))| kernel::swiglu(call.instructions, gate, up, y));
+        .for_each(|(y, (gate, up))| kernel::gated(call.instructions, *op, gate, up, y));
     Ok(())
 }
