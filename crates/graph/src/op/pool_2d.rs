@@ -38,6 +38,7 @@ impl Rule for Pool2d {
             format!("a window of pooling has no dilation and padding of at most half its size, not {window:?}")
         })?;
         let [width, height, channels, batch] = x.shape.sizes();
+        expect(width > 0 && height > 0, || format!("a window sees nothing of {x}"))?;
         let [across, down] = window.places([width, height])?;
         Ok(TensorType::new(x.dtype, &[across, down, channels, batch]))
     }

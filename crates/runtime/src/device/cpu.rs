@@ -102,6 +102,9 @@ impl Cpu {
             Op::KvStore(_) => &step.inputs[1..],
             Op::Add(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => &step.inputs[..],
             Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => &step.inputs[..],
+            Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
+            Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
+            Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();

@@ -30,6 +30,7 @@ mod quantize;
 mod rms_norm;
 mod rows;
 mod soft_max;
+mod sums;
 mod swiglu;
 
 pub use dots::{dots_bf16, dots_f16, dots_f32};
@@ -40,6 +41,7 @@ pub use quantize::{ActivationBlock, quantize};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
+pub use sums::{squares, sum_of};
 pub use swiglu::swiglu;
 
 pub use lanes::{DOT_LANES, LANES};
