@@ -10,16 +10,24 @@
 
 mod add;
 mod angles;
+mod copied;
 mod dot;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod make;
 mod mul_mat;
+mod norm;
+mod pool_2d;
+mod rank;
+mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
+mod ssm_conv;
+mod ssm_scan;
 mod swiglu;
 
 use crate::operand::Operand;
@@ -55,14 +63,22 @@ pub fn judge(case: &Case) -> Statistics {
     match case.op {
         Op::Add(_) => add::judge(case),
         Op::GetRows(_) => get_rows::judge(case),
+        Op::Im2Col(_) | Op::Upscale(_) => copied::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
+        Op::Make(make) => make::judge(make, case),
         Op::MulMat(_) => mul_mat::judge(case),
+        Op::Norm(norm) => norm::judge(norm, case),
+        Op::Pool2d(pool) => pool_2d::judge(pool, case),
+        Op::Rank(rank) => rank::judge(rank, case),
+        Op::Reduce(reduce) => reduce::judge(reduce, case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
+        Op::SsmConv(_) => ssm_conv::judge(case),
+        Op::SsmScan(_) => ssm_scan::judge(case),
         Op::Swiglu(_) => swiglu::judge(case),
     }
 }
@@ -73,6 +89,11 @@ pub fn gate(op: &Op) -> Gate {
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
         Op::Add(_) | Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => Gate::Bound,
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
+        Op::Im2Col(_) | Op::Rank(_) | Op::Upscale(_) => Gate::Bits,
+        Op::Make(_) | Op::Norm(_) | Op::SsmScan(_) => Gate::Bound,
+        Op::Pool2d(pool) => pool_2d::gate(pool),
+        Op::Reduce(reduce) => reduce::gate(reduce),
+        Op::SsmConv(_) => Gate::Noise,
     }
 }
 
@@ -84,6 +105,8 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         }
         Op::Add(_) | Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
         Op::SoftMax(_) | Op::Swiglu(_) => false,
+        Op::Reduce(_) | Op::SsmConv(_) | Op::SsmScan(_) => profile.accumulator == Accumulator::F16,
+        Op::Im2Col(_) | Op::Make(_) | Op::Norm(_) | Op::Pool2d(_) | Op::Rank(_) | Op::Upscale(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
+use trueup_runtime::HostTensor;
 
 /// A tensor, seen from the host.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +87,15 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// The same tensor as the oracle takes it.
+    pub fn to_host_tensor(&self) -> HostTensor {
+        match self.data {
+            Data::Numbers(numbers) => HostTensor::real(self.ty, numbers.to_vec()),
+            Data::Integers(integers) => HostTensor::indices(integers).with_type(self.ty),
+            Data::Blocks(bytes) => HostTensor::stored(self.ty, bytes.to_vec()),
+        }
+    }
+
     /// All elements as numbers.
     pub fn all(&self) -> Cow<'a, [f64]> {
         match self.data {
@@ -109,6 +119,10 @@ fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
             let bits = u32::from_le_bytes(*bytes);
             *number = if bits == u32::MAX { UNWRITTEN } else { f64::from(f32::from_bits(bits)) };
+        }
+    } else if dtype == DType::I32 {
+        for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *number = f64::from(i32::from_le_bytes(*bytes));
         }
     } else if let Some(codec) = dtype.codec() {
         (codec.decode_exact)(bytes, numbers);
@@ -138,6 +152,14 @@ mod tests {
         assert!(is_unwritten(numbers[0]) && !is_unwritten(numbers[1]));
         assert!(numbers[1].is_nan());
         assert_eq!(numbers[2], 1.5);
+    }
+
+    #[test]
+    fn indices_are_numbers_and_tensors_of_the_host() {
+        let (ty, indices) = (TensorType::new(DType::I32, &[3]), [5, -1, 70000]);
+        let tensor = Operand::integers(ty, &indices).to_host_tensor();
+        assert_eq!(decode(&ty, &tensor.to_bytes()), [5.0, -1.0, 70000.0]);
+        assert_eq!(tensor.to_indices(), indices);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 use trueup_runtime::{Error, HostTensor, ModelFile, Observer, Result, Seen};
 
@@ -23,6 +24,7 @@ use trueup_runtime::{Error, HostTensor, ModelFile, Observer, Result, Seen};
 #[derive(Clone, Debug)]
 enum Kept {
     Numbers(Vec<f64>),
+    Integers(Vec<i32>),
     /// A cache, kept by the name of its state.
     Cache(String),
 }
@@ -126,7 +128,7 @@ impl<'a> Shadow<'a> {
             self.caches.insert(state.clone(), bytes.into_owned());
             return Ok(Kept::Cache(state));
         }
-        Ok(Kept::Numbers(numbers))
+        Ok(if ty.dtype == DType::I32 { Kept::Integers(output.to_indices()) } else { Kept::Numbers(numbers) })
     }
 
     /// Which columns of the activations of a product the node was judged on before; none for other operators.
@@ -165,6 +167,7 @@ impl<'a> Shadow<'a> {
             (Own::Numbers(numbers), _) => Operand::numbers(ty, numbers),
             (Own::Integers(integers), _) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Numbers(numbers))) => Operand::numbers(ty, numbers),
+            (Own::Nothing, Some(Kept::Integers(integers))) => Operand::integers(ty, integers),
             (Own::Nothing, Some(Kept::Cache(state))) => {
                 Operand::blocks(ty, self.caches.get(state).ok_or_else(missing)?)
             }
@@ -191,7 +194,7 @@ enum Own<'a> {
 impl Own<'_> {
     fn of(tensor: HostTensor) -> Self {
         let ty: TensorType = *tensor.ty();
-        if ty.dtype == trueup_blocks::DType::I32 {
+        if ty.dtype == DType::I32 {
             Own::Integers(tensor.to_indices())
         } else {
             Own::Numbers(tensor.values().into_owned())
