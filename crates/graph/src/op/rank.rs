@@ -7,13 +7,13 @@ use trueup_blocks::DType;
 /// Where in each innermost row the elements of some rank lie. The results are indices, i32:
 ///
 /// ```text
-///  argmax    [n, n1, n2, n3] -> [n1, n2, n3]      the largest; of equal ones the first
+///  argmax    [n, n1, n2, n3] -> [n1, n2, n3]      the largest
 ///  argsort   [n, rows ...]   -> [n, rows ...]     all, in order
 ///  top_k     [n, rows ...]   -> [k, rows ...]     the k largest, the largest first
 /// ```
 ///
-/// Input: `x`, an activation. Any order of equal elements sorts, and any of them may be among the `k`; devices of this project keep them
-/// in the order in which they lie. NaN counts as larger than all numbers.
+/// Input: `x`, an activation. Any of equal elements may be the largest or among the `k`, and any order of them sorts; the oracle and `cpu`
+/// keep them in the order in which they lie. NaN counts as larger than all numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rank {
     /// Which ranks are wanted.

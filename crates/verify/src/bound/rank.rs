@@ -18,13 +18,13 @@ pub(super) fn judge(rank: &Rank, case: &Case) -> Statistics {
         let x = x.row(row, &mut buffer);
         let places = sorted(rank.rule, x);
         let found = &found[row * wanted..][..wanted];
+        let undefined = x.iter().any(|x| x.is_nan());
         let mut taken = vec![false; x.len()];
         for (rank, (found, place)) in found.iter().zip(places).enumerate() {
             let right = index(*found, x.len()).is_some_and(|found| {
                 let first = !std::mem::replace(&mut taken[found], true);
                 first && x[found] == x[place]
             });
-            let undefined = x.iter().any(|x| x.is_nan());
             let expected = if undefined {
                 f64::NAN
             } else if right {
