@@ -18,8 +18,9 @@ from safetensors.numpy import save_file
 
 import operators_elementwise
 import operators_layers
+import operators_reduce
 
-FAMILIES = [operators_elementwise, operators_layers]
+FAMILIES = [operators_elementwise, operators_layers, operators_reduce]
 
 
 def write(folder, name, cases):

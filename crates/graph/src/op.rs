@@ -3,14 +3,25 @@
 mod arithmetic;
 mod gated;
 mod get_rows;
+mod im2col;
+mod infinite;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod make;
 mod mul_mat;
+mod norm;
+mod pool_2d;
+mod rank;
+mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
+mod ssm_conv;
+mod ssm_scan;
+mod upscale;
+mod window;
 mod unary;
 
 use crate::case::Case;
@@ -18,16 +29,26 @@ use crate::shape::{Shape, TensorType};
 pub use arithmetic::Arithmetic;
 pub use gated::Gated;
 pub use get_rows::GetRows;
+pub use im2col::Im2Col;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
+pub use make::{Make, Making};
 pub use mul_mat::MulMat;
+pub use norm::{Norm, NormRule};
+pub use pool_2d::{Pool2d, Pooling};
+pub use rank::{Rank, RankRule};
+pub use reduce::{Reduce, Reduction};
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
 use serde::{Deserialize, Serialize};
 pub use soft_max::SoftMax;
+pub use ssm_conv::SsmConv;
+pub use ssm_scan::SsmScan;
 use trueup_blocks::DType;
+pub use upscale::Upscale;
+pub use window::Window;
 pub use unary::Unary;
 
 /// The rule of one operator.
@@ -86,7 +107,29 @@ macro_rules! operators {
     };
 }
 
-operators! { Arithmetic, Gated, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Unary }
+operators! {
+    Arithmetic,
+    Gated,
+    GetRows,
+    Im2Col,
+    KvMix,
+    KvScores,
+    KvStore,
+    Make,
+    MulMat,
+    Norm,
+    Pool2d,
+    Rank,
+    Reduce,
+    Reshape,
+    RmsNorm,
+    Rope,
+    SoftMax,
+    SsmConv,
+    SsmScan,
+    Unary,
+    Upscale,
+}
 
 impl Op {
     /// Rows of a table by index, as activations of type `output`.

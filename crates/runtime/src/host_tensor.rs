@@ -53,9 +53,9 @@ impl HostTensor {
         HostTensor { ty, data: self.data.clone() }
     }
 
-    /// Whether the elements can be read as numbers: real, or stored in a type that has a codec.
+    /// Whether the elements can be read as numbers: real, or stored as i32 or in a type that has a codec.
     pub fn is_readable(&self) -> bool {
-        matches!(self.data, Data::Real(_)) || self.ty.dtype.codec().is_some()
+        matches!(self.data, Data::Real(_)) || self.ty.dtype == DType::I32 || self.ty.dtype.codec().is_some()
     }
 
     /// Fills `target` with the exact values of the elements from number `start` on. Panics outside the tensor, inside a block, and where
@@ -63,6 +63,12 @@ impl HostTensor {
     pub fn read(&self, start: usize, target: &mut [f64]) {
         match &self.data {
             Data::Real(values) => target.copy_from_slice(&values[start..start + target.len()]),
+            Data::Stored(bytes) if self.ty.dtype == DType::I32 => {
+                let cells = &bytes.as_chunks::<4>().0[start..start + target.len()];
+                for (target, cell) in target.iter_mut().zip(cells) {
+                    *target = f64::from(i32::from_le_bytes(*cell));
+                }
+            }
             Data::Stored(bytes) => {
                 let dtype = self.ty.dtype;
                 let codec = dtype.codec().unwrap_or_else(|| panic!("{dtype} has no codec"));
@@ -91,12 +97,13 @@ impl HostTensor {
             Data::Stored(bytes) if self.ty.dtype == DType::I32 => {
                 bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect()
             }
+            Data::Real(values) if self.ty.dtype == DType::I32 => values.iter().map(|value| *value as i32).collect(),
             Data::Stored(_) | Data::Real(_) => panic!("{} holds no indices", self.ty),
         }
     }
 
-    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even. Panics for real
-    /// numbers of a type that is not floating point.
+    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even; of i32
+    /// they are whole already. Panics for real numbers of any other type.
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         match &self.data {
             Data::Stored(bytes) => Cow::Borrowed(bytes),
@@ -120,7 +127,7 @@ impl HostTensor {
     }
 }
 
-/// Each value as the nearest number of a floating-point type, halves to even.
+/// Each value as the nearest number of a floating-point type, halves to even, or as the index that it is.
 fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
     fn fill<const BYTES: usize>(values: &[f64], bytes: &mut [u8], round: impl Fn(f64) -> [u8; BYTES]) {
         let targets = bytes.as_chunks_mut::<BYTES>().0;
@@ -137,6 +144,8 @@ fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
         fill(values, bytes, |value| half::f16::from_f32(to_f32_odd(value)).to_le_bytes());
     } else if dtype == DType::Bf16 {
         fill(values, bytes, |value| half::bf16::from_f32(to_f32_odd(value)).to_le_bytes());
+    } else if dtype == DType::I32 {
+        fill(values, bytes, |value| (value as i32).to_le_bytes());
     } else {
         panic!("real numbers are rounded to floating-point types only, not to {dtype}");
     }
@@ -165,6 +174,17 @@ mod tests {
         assert_eq!(tensor(middle), half::f16::from_bits(0x3C00).to_le_bytes(), "halves go to the even neighbour");
         assert_eq!(tensor(middle + (-40f64).exp2()), half::f16::from_bits(0x3C01).to_le_bytes());
         assert_eq!(tensor(-middle - (-40f64).exp2()), half::f16::from_bits(0xBC01).to_le_bytes());
+    }
+
+    #[test]
+    fn indices_that_were_computed_are_those_that_are_stored() {
+        let ty = TensorType::new(DType::I32, &[3]);
+        let computed = HostTensor::real(ty, vec![7.0, 0.0, 65537.0]);
+        let stored = HostTensor::stored(ty, computed.to_bytes().into_owned());
+        assert_eq!((computed.to_indices(), stored.to_indices()), (vec![7, 0, 65537], vec![7, 0, 65537]));
+        let mut last = [0.0; 2];
+        stored.read(1, &mut last);
+        assert_eq!(last, [0.0, 65537.0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::BTreeSet;
 use std::path::Path;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::{Case, Op, TensorType};
 use trueup_runtime::HostTensor;
 use trueup_runtime::device::reference::evaluate;
 
@@ -89,4 +89,13 @@ fn the_oracle_agrees_with_others_on_every_operator() {
     faults
         .extend(WITHOUT.iter().filter(|(name, _)| seen.contains(name)).map(|(name, _)| format!("{name} has a golden")));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_case_of_the_suite_survives_json() {
+    for case in Op::cases() {
+        let text = serde_json::to_string(&case).unwrap();
+        let read: Case = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(read, case, "{text}");
+    }
 }

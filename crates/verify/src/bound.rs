@@ -10,19 +10,27 @@
 
 mod angles;
 mod arithmetic;
+mod copied;
 mod dot;
 mod gated;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod make;
 mod mul_mat;
 mod oracle;
+mod norm;
+mod pool_2d;
+mod rank;
+mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
 mod unary;
+mod ssm_conv;
+mod ssm_scan;
 
 use crate::operand::Operand;
 use crate::precision::Precision;
@@ -61,15 +69,23 @@ pub fn judge(case: &Case) -> Statistics {
         Op::Arithmetic(arithmetic) => arithmetic::judge(*arithmetic, case),
         Op::Gated(gated) => gated::judge(*gated, case),
         Op::GetRows(_) => get_rows::judge(case),
+        Op::Im2Col(_) | Op::Upscale(_) => copied::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
+        Op::Make(make) => make::judge(make, case),
         Op::MulMat(_) => mul_mat::judge(case),
+        Op::Norm(norm) => norm::judge(norm, case),
+        Op::Pool2d(pool) => pool_2d::judge(pool, case),
+        Op::Rank(rank) => rank::judge(rank, case),
+        Op::Reduce(reduce) => reduce::judge(reduce, case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
         Op::Unary(unary) => unary::judge(*unary, case),
+        Op::SsmConv(_) => ssm_conv::judge(case),
+        Op::SsmScan(_) => ssm_scan::judge(case),
     }
 }
 
@@ -80,6 +96,11 @@ pub fn gate(op: &Op) -> Gate {
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => Gate::Bound,
         Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) => Gate::Bound,
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
+        Op::Im2Col(_) | Op::Rank(_) | Op::Upscale(_) => Gate::Bits,
+        Op::Make(_) | Op::Norm(_) | Op::SsmScan(_) => Gate::Bound,
+        Op::Pool2d(pool) => pool_2d::gate(pool),
+        Op::Reduce(reduce) => reduce::gate(reduce),
+        Op::SsmConv(_) => Gate::Noise,
     }
 }
 
@@ -92,6 +113,8 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
         Op::SoftMax(_) => false,
+        Op::Reduce(_) | Op::SsmConv(_) | Op::SsmScan(_) => profile.accumulator == Accumulator::F16,
+        Op::Im2Col(_) | Op::Make(_) | Op::Norm(_) | Op::Pool2d(_) | Op::Rank(_) | Op::Upscale(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

@@ -155,9 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn indices_are_numbers_too() {
-        let bytes: Vec<u8> = [7i32, -1].iter().flat_map(|index| index.to_le_bytes()).collect();
-        assert_eq!(decode(&TensorType::new(DType::I32, &[2]), &bytes), [7.0, -1.0]);
+    fn indices_are_numbers_and_tensors_of_the_host() {
+        let (ty, indices) = (TensorType::new(DType::I32, &[3]), [5, -1, 70000]);
+        let tensor = Operand::integers(ty, &indices).to_host_tensor();
+        assert_eq!(decode(&ty, &tensor.to_bytes()), [5.0, -1.0, 70000.0]);
+        assert_eq!(tensor.to_indices(), indices);
     }
 
     #[test]

@@ -209,6 +209,12 @@ fn axes(op: &Op) -> &'static [&'static str] {
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],
         Op::KvStore(_) => &["row", "cached position", "sequence"],
+        Op::Im2Col(_) => &["tap", "place across", "place down", "image"],
+        Op::Make(_) => &["element", "step"],
+        Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &["element", "row", "plane", "image"],
+        Op::Pool2d(_) | Op::Upscale(_) => &["column", "row", "channel", "image"],
+        Op::SsmConv(_) => &["channel", "token", "sequence"],
+        Op::SsmScan(_) => &["element"],
     }
 }
 

@@ -27,7 +27,6 @@ use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen
 #[derive(Clone, Debug)]
 enum Kept {
     Numbers(Vec<f64>),
-    /// Indices that a node chose.
     Integers(Vec<i32>),
     /// A cache, kept by the name of its state.
     Cache(String),

@@ -577,6 +577,7 @@ mod tests {
         }
     }
 
+    #[test]
     fn a_result_that_rounding_may_put_beyond_the_range_may_be_infinite() {
         let (max, infinity) = (f64::from(f32::MAX), f64::INFINITY);
         let device = [infinity, infinity, -infinity];

@@ -104,6 +104,9 @@ impl Cpu {
                 &step.inputs[..]
             }
             Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Unary(_) => &step.inputs[..],
+            Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
+            Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
+            Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();

@@ -11,15 +11,24 @@
 mod arithmetic;
 mod gated;
 mod get_rows;
+mod im2col;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod make;
 mod memory;
 mod mul_mat;
+mod norm;
+mod pool_2d;
+mod rank;
+mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
+mod ssm_conv;
+mod ssm_scan;
+mod upscale;
 mod unary;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
@@ -43,14 +52,23 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::Arithmetic(arithmetic) => arithmetic::evaluate(*arithmetic, inputs, &output),
         Op::Gated(gated) => gated::evaluate(*gated, inputs),
         Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
+        Op::Im2Col(im2col) => im2col::evaluate(im2col, inputs, &output),
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvStore(_) => return kv_store::evaluate(inputs).map_err(|problem| fault(op, problem)),
+        Op::Make(make) => make::evaluate(make, inputs, &output),
         Op::MulMat(_) => mul_mat::evaluate(inputs, &output),
+        Op::Norm(norm) => norm::evaluate(norm, inputs),
+        Op::Pool2d(pool) => pool_2d::evaluate(pool, inputs, &output),
+        Op::Rank(rank) => rank::evaluate(rank, inputs),
+        Op::Reduce(reduce) => reduce::evaluate(reduce, inputs, &output),
         Op::Reshape(_) => return Ok(reshape::evaluate(inputs, &output)),
         Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
         Op::Rope(rope) => rope::evaluate(rope, inputs),
         Op::SoftMax(soft_max) => soft_max::evaluate(soft_max, inputs),
+        Op::SsmConv(_) => ssm_conv::evaluate(inputs, &output),
+        Op::SsmScan(_) => ssm_scan::evaluate(inputs).map_err(|problem| fault(op, problem))?,
+        Op::Upscale(upscale) => upscale::evaluate(upscale, inputs, &output),
         Op::Unary(unary) => unary::evaluate(unary, inputs),
     };
     Ok(HostTensor::real(output, values))
@@ -125,7 +143,7 @@ impl Device for Reference {
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         let inferred = op.infer(inputs)?;
         readable(op, inputs)?;
-        if inferred != *output || !output.dtype.is_float() {
+        if inferred != *output || !(output.dtype.is_float() || output.dtype == DType::I32) {
             return Err(format!("{} gives {inferred}, not {output}", op.name()));
         }
         Ok(Profile { output: output.dtype, ..Profile::EXACT })

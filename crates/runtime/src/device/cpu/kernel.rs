@@ -31,6 +31,7 @@ mod quantize;
 mod rms_norm;
 mod rows;
 mod soft_max;
+mod sums;
 mod unary;
 
 pub use dots::{dots_bf16, dots_f16, dots_f32};
@@ -42,6 +43,7 @@ pub use quantize::{ActivationBlock, quantize};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
+pub use sums::{squares, sum_of};
 pub use unary::unary;
 
 pub use lanes::{DOT_LANES, LANES};

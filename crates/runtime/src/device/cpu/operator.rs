@@ -7,19 +7,28 @@
 mod arithmetic;
 mod gated;
 mod get_rows;
+mod im2col;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod make;
 mod mul_mat;
+mod norm;
+mod pool_2d;
+mod rank;
+mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
+mod ssm_conv;
+mod ssm_scan;
+mod upscale;
 mod unary;
 
 use super::isa::Instructions;
 use super::memory::{Target, View};
-use crate::profile::Profile;
+use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -62,14 +71,23 @@ operators! {
     Arithmetic => arithmetic by_member,
     Gated => gated by_member,
     GetRows => get_rows,
+    Im2Col => im2col,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
+    Make => make,
     MulMat => mul_mat,
+    Norm => norm,
+    Pool2d => pool_2d,
+    Rank => rank,
+    Reduce => reduce,
     Reshape => reshape,
     RmsNorm => rms_norm,
     Rope => rope,
     SoftMax => soft_max,
+    SsmConv => ssm_conv,
+    SsmScan => ssm_scan,
+    Upscale => upscale,
     Unary => unary by_member,
 }
 
@@ -135,6 +153,10 @@ impl<'a> Call<'a> {
         }
     }
 }
+
+/// Results of f64 arithmetic, rounded once: sums in as many lanes as norms have.
+const IN_F64: Profile =
+    Profile { accumulator: Accumulator::F64, lanes: super::kernel::LANES, output: DType::F32, ..Profile::EXACT };
 
 /// Results of f32 arithmetic without sums: what most operators declare.
 const ELEMENTWISE: Profile = Profile::F32;

@@ -2,6 +2,7 @@
 
 use super::*;
 use trueup_graph::op::{Gated, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Unary};
+use trueup_graph::op::{Norm, NormRule, Rank, RankRule, Reduce, Reduction, SsmScan};
 
 const MATRICES: [DType; 9] =
     [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
@@ -32,6 +33,13 @@ fn cases() -> Vec<(Op, Vec<Given>)> {
     }
     let rope = Rope { pairs: RopePairs::Halves, dimensions: 64, base: 5e5, scaling: RopeScaling::None };
     cases.push((rope.into(), vec![activation(&[64, 16, 9], 11), integers(&[0, 1, 2, 3, 4, 5, 6, 7, 8])]));
+    cases.push((Reduce { rule: Reduction::Sum }.into(), vec![activation(&[257, 300], 12)]));
+    cases.push((Norm { rule: NormRule::Layer, epsilon: 1e-5 }.into(), vec![activation(&[257, 300], 13)]));
+    cases.push((Rank { rule: RankRule::TopK { k: 5 } }.into(), vec![activation(&[257, 300], 14)]));
+    let scanned = [[16, 1, 80, 3], [1, 80, 9, 2], [80, 9, 2, 1], [16, 80, 1, 1], [16, 1, 9, 2], [16, 1, 9, 2]];
+    let mut inputs: Vec<Given> = scanned.iter().map(|sizes| activation(sizes, 15)).collect();
+    inputs.push(integers(&[2, 0]));
+    cases.push((SsmScan.into(), inputs));
     cases
 }
 

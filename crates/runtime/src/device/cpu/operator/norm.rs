@@ -1,0 +1,42 @@
+//! Normalisation of runs of elements, in f64 but for the result.
+
+use super::{Call, IN_F64, expect_f32, pieces_min};
+use crate::device::cpu::kernel;
+use crate::profile::Profile;
+use rayon::prelude::*;
+use trueup_graph::TensorType;
+use trueup_graph::op::{Norm, NormRule};
+
+pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_f32("x", &inputs[0])?;
+    Ok(IN_F64)
+}
+
+pub fn compute(op: &Norm, call: Call) -> Result<(), String> {
+    let x = call.inputs[0].floats()?;
+    let y = Call::output_floats(call.output)?;
+    let len = op.run(&call.output_type.shape);
+    if y.is_empty() {
+        return Ok(());
+    }
+    let runs = y.par_chunks_mut(len).zip(x.par_chunks(len)).with_min_len(pieces_min(len));
+    runs.for_each(|(y, x)| {
+        let (shift, divisor) = shift_and_divisor(op, x);
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = ((f64::from(*x) - shift) / divisor) as f32;
+        }
+    });
+    Ok(())
+}
+
+/// What is subtracted from each element, and what the difference is divided by.
+fn shift_and_divisor(op: &Norm, x: &[f32]) -> (f64, f64) {
+    let (len, epsilon) = (x.len() as f64, f64::from(op.epsilon));
+    match op.rule {
+        NormRule::Layer | NormRule::Group { .. } => {
+            let mean = kernel::sum_of(x) / len;
+            (mean, (kernel::squares(x, mean) / len + epsilon).sqrt())
+        }
+        NormRule::L2 => (0.0, kernel::squares(x, 0.0).sqrt().max(epsilon)),
+    }
+}
