@@ -9,11 +9,11 @@ pub(super) fn evaluate(upscale: &Upscale, inputs: &[&HostTensor], output: &Tenso
     let sizes = inputs[0].ty().shape.sizes();
     let source = |index: usize| {
         let (mut rest, mut place, mut stride) = (index, 0, 1);
-        for axis in 0..4 {
+        for (axis, len) in sizes.iter().enumerate() {
             let size = output.shape[axis];
             place += rest % size / upscale.factors[axis] * stride;
             rest /= size;
-            stride *= sizes[axis];
+            stride *= len;
         }
         place
     };
