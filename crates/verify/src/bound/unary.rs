@@ -81,8 +81,10 @@ mod tests {
     use trueup_graph::Op;
     use trueup_runtime::profile::Profile;
 
+    type Function = fn(f32) -> f32;
+
     /// The formulas in f32 as they are usually written.
-    const USUAL: [(Unary, fn(f32) -> f32); 15] = [
+    const USUAL: [(Unary, Function); 15] = [
         (Unary::Sqr, |x| x * x),
         (Unary::Exp, f32::exp),
         (Unary::Sin, f32::sin),

@@ -90,7 +90,7 @@ fn sigmoid(x: f32) -> f32 {
 /// `x (1 + tanh u) / 2 = x / (1 + exp(-2 u))` with `2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3)`.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
-    x * sigmoid(x * (x * x).mul_add(0.071_354_814, 1.595_769_1))
+    x * sigmoid(x * (x * x).mul_add(0.071_354_814, 1.595_769))
 }
 
 /// `x / (1 + exp(-1.702 x))`.
