@@ -10,6 +10,7 @@
 
 mod case;
 mod graph;
+mod number;
 pub mod op;
 mod shape;
 

@@ -1,11 +1,14 @@
 //! The operators. One file each: parameters, formula, inference. This file is the list.
 
 mod add;
+mod diag_mask;
+mod flash_attn;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod mul_mat;
+mod mul_mat_id;
 mod reshape;
 mod rms_norm;
 mod rope;
@@ -15,11 +18,14 @@ mod swiglu;
 use crate::case::Case;
 use crate::shape::{Shape, TensorType};
 pub use add::Add;
+pub use diag_mask::{DiagMask, Triangle};
+pub use flash_attn::FlashAttn;
 pub use get_rows::GetRows;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
 pub use mul_mat::MulMat;
+pub use mul_mat_id::MulMatId;
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
@@ -84,7 +90,9 @@ macro_rules! operators {
     };
 }
 
-operators! { Add, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Swiglu }
+operators! {
+    Add, DiagMask, FlashAttn, GetRows, KvMix, KvScores, KvStore, MulMat, MulMatId, Reshape, RmsNorm, Rope, SoftMax, Swiglu,
+}
 
 impl Op {
     /// Rows of a table by index, as activations of type `output`.
@@ -119,6 +127,12 @@ fn expect(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 
 fn expect_activation(what: &str, ty: &TensorType) -> Result<(), String> {
     expect(is_activation(ty), || format!("{what} must be f32 or f64, not {}", ty.dtype))
+}
+
+/// What matrices are multiplied with: an activation, or f16.
+fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
+    let fits = is_activation(ty) || ty.dtype == DType::F16;
+    expect(fits, || format!("{what} must be f32, f64 or f16, not {}", ty.dtype))
 }
 
 fn expect_indices(what: &str, ty: &TensorType, len: usize) -> Result<(), String> {

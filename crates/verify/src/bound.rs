@@ -10,12 +10,15 @@
 
 mod add;
 mod angles;
+mod diag_mask;
 mod dot;
+mod flash_attn;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod mul_mat;
+mod mul_mat_id;
 mod reshape;
 mod rms_norm;
 mod rope;
@@ -54,11 +57,14 @@ pub struct Case<'a> {
 pub fn judge(case: &Case) -> Statistics {
     match case.op {
         Op::Add(_) => add::judge(case),
+        Op::DiagMask(mask) => diag_mask::judge(mask, case),
+        Op::FlashAttn(attention) => flash_attn::judge(attention, case),
         Op::GetRows(_) => get_rows::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
         Op::MulMat(_) => mul_mat::judge(case),
+        Op::MulMatId(_) => mul_mat_id::judge(case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
@@ -70,20 +76,23 @@ pub fn judge(case: &Case) -> Statistics {
 /// How results of the operator are judged.
 pub fn gate(op: &Op) -> Gate {
     match op {
+        Op::DiagMask(_) => Gate::Bits,
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
+        Op::FlashAttn(_) => Gate::Bound,
         Op::Add(_) | Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => Gate::Bound,
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
+        Op::MulMatId(_) => Gate::Noise,
     }
 }
 
 /// Whether the profile declares a rounding beyond f32 that shows in results of this operator.
 pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
     let sums = match op {
-        Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
+        Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatId(_) => {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
         Op::Add(_) | Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
-        Op::SoftMax(_) | Op::Swiglu(_) => false,
+        Op::DiagMask(_) | Op::SoftMax(_) | Op::Swiglu(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

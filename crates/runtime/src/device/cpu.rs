@@ -101,6 +101,7 @@ impl Cpu {
             Op::Reshape(_) => return Ok(()),
             Op::KvStore(_) => &step.inputs[1..],
             Op::Add(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => &step.inputs[..],
+            Op::DiagMask(_) | Op::FlashAttn(_) | Op::MulMatId(_) => &step.inputs[..],
             Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;

@@ -9,12 +9,15 @@
 //! results are the same for any number of them.
 
 mod add;
+mod diag_mask;
+mod flash_attn;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod memory;
 mod mul_mat;
+mod mul_mat_id;
 mod reshape;
 mod rms_norm;
 mod rope;
@@ -40,11 +43,14 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     readable(op, &types).map_err(|problem| fault(op, problem))?;
     let values = match op {
         Op::Add(_) => add::evaluate(inputs, &output),
+        Op::DiagMask(mask) => diag_mask::evaluate(mask, inputs),
+        Op::FlashAttn(attention) => flash_attn::evaluate(attention, inputs, &output),
         Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvStore(_) => return kv_store::evaluate(inputs).map_err(|problem| fault(op, problem)),
         Op::MulMat(_) => mul_mat::evaluate(inputs, &output),
+        Op::MulMatId(_) => mul_mat_id::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::Reshape(_) => return Ok(reshape::evaluate(inputs, &output)),
         Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
         Op::Rope(rope) => rope::evaluate(rope, inputs),

@@ -23,6 +23,7 @@ mod avx2;
 mod dots;
 mod element;
 mod exponential;
+mod exponentials;
 mod lanes;
 mod mix;
 mod panel_product;
@@ -34,6 +35,7 @@ mod swiglu;
 
 pub use dots::{dots_bf16, dots_f16, dots_f32};
 pub use exponential::EXPONENTIAL_ULP;
+pub use exponentials::exponentials;
 pub use mix::{mix_f16, mix_f32};
 pub use panel_product::{panel_product_q4_0, panel_product_q8_0};
 pub use quantize::{ActivationBlock, quantize};

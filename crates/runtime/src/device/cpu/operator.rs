@@ -5,11 +5,15 @@
 //! ```
 
 mod add;
+mod diag_mask;
+mod flash_attn;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod matrix;
 mod mul_mat;
+mod mul_mat_id;
 mod reshape;
 mod rms_norm;
 mod rope;
@@ -48,11 +52,14 @@ macro_rules! operators {
 
 operators! {
     Add => add,
+    DiagMask => diag_mask,
+    FlashAttn => flash_attn,
     GetRows => get_rows,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
     MulMat => mul_mat,
+    MulMatId => mul_mat_id,
     Reshape => reshape,
     RmsNorm => rms_norm,
     Rope => rope,
@@ -133,6 +140,12 @@ fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
 fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
     let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
     if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+}
+
+/// What matrices are multiplied with.
+fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
+    let multiplied = matches!(ty.dtype, DType::F32 | DType::F16);
+    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
 fn expect_cache(what: &str, ty: &TensorType) -> Result<(), String> {
