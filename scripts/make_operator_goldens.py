@@ -16,9 +16,10 @@ import os
 import numpy as np
 from safetensors.numpy import save_file
 
+import operators_attention
 import operators_layers
 
-FAMILIES = [operators_layers]
+FAMILIES = [operators_attention, operators_layers]
 
 
 def write(folder, name, cases):
