@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`DType`] names every type of a GGUF file. A type that this build can compute with has a [`Codec`], found by
-//! [`DType::codec`]; one file of this crate holds one format: a picture of its bytes, its rule as plain scalar code, and its
+//! [`DType::codec`], or at least a [`Decoder`]; one file of this crate holds one format: a picture of its bytes, its rule as plain scalar code, and its
 //! faster variants. Bytes are the same for every variant, every instruction set and every number of threads.
 //!
 //! ```
@@ -28,6 +28,7 @@
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx2;
 mod codec;
+mod decoder;
 mod deviation;
 #[macro_use]
 mod dispatch;
@@ -43,14 +44,21 @@ mod bf16;
 mod f16;
 mod f32;
 mod f64;
+mod iq4_nl;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
+mod q4_k;
 mod q5_0;
 mod q5_1;
+mod q5_k;
+mod q6_k;
 mod q8_0;
 mod q8_1;
 
 pub use codec::{Block, Codec};
+pub use decoder::Decoder;
 pub use deviation::{Deviation, DeviationSums};
 pub use dtype::DType;
 pub use finite::first_not_finite;
@@ -68,3 +76,5 @@ codec::codecs![
     q8_0::Q8_0,
     q8_1::Q8_1,
 ];
+
+decoder::decoders![Q2K = q2_k, Q3K = q3_k, Q4K = q4_k, Q5K = q5_k, Q6K = q6_k, Iq4Nl = iq4_nl,];

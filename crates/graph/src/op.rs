@@ -1,15 +1,17 @@
 //! The operators. One file each: parameters, formula, inference. This file is the list.
 
 mod arithmetic;
+mod diag_mask;
+mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
-mod infinite;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
 mod mul_mat;
+mod mul_mat_id;
 mod norm;
 mod pool_2d;
 mod rank;
@@ -20,13 +22,15 @@ mod rope;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
+mod unary;
 mod upscale;
 mod window;
-mod unary;
 
 use crate::case::Case;
 use crate::shape::{Shape, TensorType};
 pub use arithmetic::Arithmetic;
+pub use diag_mask::{DiagMask, Triangle};
+pub use flash_attn::FlashAttn;
 pub use gated::Gated;
 pub use get_rows::GetRows;
 pub use im2col::Im2Col;
@@ -35,6 +39,7 @@ pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
 pub use make::{Make, Making};
 pub use mul_mat::MulMat;
+pub use mul_mat_id::MulMatId;
 pub use norm::{Norm, NormRule};
 pub use pool_2d::{Pool2d, Pooling};
 pub use rank::{Rank, RankRule};
@@ -47,9 +52,9 @@ pub use soft_max::SoftMax;
 pub use ssm_conv::SsmConv;
 pub use ssm_scan::SsmScan;
 use trueup_blocks::DType;
+pub use unary::Unary;
 pub use upscale::Upscale;
 pub use window::Window;
-pub use unary::Unary;
 
 /// The rule of one operator.
 trait Rule {
@@ -109,6 +114,8 @@ macro_rules! operators {
 
 operators! {
     Arithmetic,
+    DiagMask,
+    FlashAttn,
     Gated,
     GetRows,
     Im2Col,
@@ -117,6 +124,7 @@ operators! {
     KvStore,
     Make,
     MulMat,
+    MulMatId,
     Norm,
     Pool2d,
     Rank,
@@ -164,6 +172,12 @@ fn expect(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 
 fn expect_activation(what: &str, ty: &TensorType) -> Result<(), String> {
     expect(is_activation(ty), || format!("{what} must be f32 or f64, not {}", ty.dtype))
+}
+
+/// What matrices are multiplied with: an activation, or f16.
+fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
+    let fits = is_activation(ty) || ty.dtype == DType::F16;
+    expect(fits, || format!("{what} must be f32, f64 or f16, not {}", ty.dtype))
 }
 
 fn expect_indices(what: &str, ty: &TensorType, len: usize) -> Result<(), String> {

@@ -39,7 +39,11 @@ fn outputs_follow_from_inputs() {
         (rope(16), vec![ty(F64, &[16, 4, 7]), ty(I32, &[7]), ty(F32, &[8])], ty(F64, &[16, 4, 7])),
         (KvStore.into(), vec![cache, ty(F32, &[32, 7]), ty(I32, &[7])], cache),
         (KvScores { capacity: 64 }.into(), vec![ty(F32, &[16, 4, 7]), cache, ty(I32, &[7])], ty(F32, &[64, 7, 4])),
-        (SoftMax { scale: 0.25 }.into(), vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 7])], ty(F32, &[64, 7, 4])),
+        (
+            SoftMax { scale: 0.25, max_bias: 0.0 }.into(),
+            vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 7])],
+            ty(F32, &[64, 7, 4]),
+        ),
         (KvMix { kv_heads: 2 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], ty(F32, &[64, 7])),
         (Gated::Swiglu.into(), vec![ty(F64, &[9, 2]), ty(F64, &[9, 2])], ty(F64, &[9, 2])),
     ];
@@ -66,18 +70,22 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (Unary::Scale { factor: 1.0, bias: f32::INFINITY }.into(), vec![ty(F32, &[8])], "bias must be finite, not inf"),
         (Op::get_rows(F32), vec![ty(F32, &[8, 5]), ty(F32, &[5])], "index must be i32[n], not f32[5]"),
         (MulMat.into(), vec![ty(Q4_0, &[64, 10]), ty(F32, &[32, 7])], "w has rows of 64, x of 32"),
-        (MulMat.into(), vec![ty(F32, &[64, 10]), ty(F16, &[64, 7])], "x must be f32 or f64, not f16"),
+        (MulMat.into(), vec![ty(F32, &[64, 10]), ty(I32, &[64, 7])], "x must be f32, f64 or f16, not i32"),
         (Op::reshape(&[16, 4, 7]), vec![ty(F32, &[64, 8])], "[64, 8] has 512 elements, [16, 4, 7] has 448"),
         (RmsNorm { epsilon: 0.0 }.into(), vec![ty(F32, &[16]), ty(F32, &[16])], "epsilon must be positive"),
         (RmsNorm { epsilon: 1e-5 }.into(), vec![ty(F32, &[16]), ty(F32, &[8])], "w must be floating point and [16]"),
         (rope(7), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7])], "7 rotated elements must be even"),
         (rope(32), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7])], "at most the head size 16"),
-        (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[6])], "positions must be i32[7], not i32[6]"),
+        (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[6])], "positions must be i32[7] or i32[7, 2], not i32[6]"),
         (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7]), ty(F32, &[4])], "factors must be [8]"),
         (KvStore.into(), vec![cache, ty(F32, &[16, 7]), ty(I32, &[7])], "the cache has rows of 32, x of 16"),
         (KvScores { capacity: 512 }.into(), vec![ty(F32, &[16, 4, 7]), cache, ty(I32, &[7])], "capacity 512 must lie"),
         (KvScores { capacity: 64 }.into(), vec![ty(F32, &[16, 3, 7]), cache, ty(I32, &[7])], "3 heads of 16 do not"),
-        (SoftMax { scale: 1.0 }.into(), vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 4])], "mask must be f32[64, 7]"),
+        (
+            SoftMax { scale: 1.0, max_bias: 0.0 }.into(),
+            vec![ty(F32, &[64, 7, 4]), ty(F32, &[64, 4])],
+            "mask must be f32 or f16 and [64, 7]",
+        ),
         (KvMix { kv_heads: 3 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], "4 heads do not share"),
         (Gated::Swiglu.into(), vec![ty(F32, &[9, 2]), ty(F32, &[9, 3])], "must have one type"),
     ];
@@ -94,7 +102,7 @@ fn a_node_that_does_not_fit_is_named_with_its_inputs() {
     let weight = graph.weight("blk.0.ffn_up.weight", ty(Q4_0, &[64, 10]));
     let error = graph.node("ffn_up-0", Some(0), MulMat.into(), &[weight, tokens]).unwrap_err();
     let sentence =
-        "ffn_up-0 (mul_mat) of blk.0.ffn_up.weight q4_0[64, 10], inp_tokens i32[3]: x must be f32 or f64, not i32";
+        "ffn_up-0 (mul_mat) of blk.0.ffn_up.weight q4_0[64, 10], inp_tokens i32[3]: x must be f32, f64 or f16, not i32";
     assert_eq!(error.to_string(), sentence);
     assert!(graph.nodes().is_empty());
     assert_eq!(graph.weight("blk.0.ffn_up.weight", ty(Q4_0, &[64, 10])), weight, "a weight is one value");

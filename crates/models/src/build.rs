@@ -107,7 +107,7 @@ impl Builder<'_> {
         let has_window = self.layer.is_some_and(|layer| hyper.window().is_some_and(|window| window.layers()[layer]));
         let mask = self.input(if has_window { Input::MaskWindow } else { Input::Mask });
         let scale = (1.0 / (head_size as f64).sqrt()) as f32;
-        let weights = self.node("kq_soft_max", SoftMax { scale }, &[scores, mask])?;
+        let weights = self.node("kq_soft_max", SoftMax { scale, max_bias: 0.0 }, &[scores, mask])?;
         let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
         self.project("attn_out", &ATTENTION_OUTPUT, mixed)
     }

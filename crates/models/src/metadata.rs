@@ -267,6 +267,10 @@ impl MetadataWriter<'_> {
                 self.value("rope.scaling.type", "linear");
                 self.value("rope.scaling.factor", factor);
             }
+            RopeScaling::Long { magnitude } => {
+                self.value("rope.scaling.type", "longrope");
+                self.value("rope.scaling.attn_factor", magnitude);
+            }
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
                 self.value("rope.scaling.type", "yarn");
                 self.value("rope.scaling.factor", factor);

@@ -48,6 +48,7 @@ impl RopeDescription {
         match self.scaling {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => positive("the factor of the rotation's scaling", factor.into()),
+            RopeScaling::Long { magnitude } => positive("the magnitude of the rotation's scaling", magnitude.into()),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
                 positive("the factor of the rotation's scaling", factor.into());
                 positive("the original context of the rotation's scaling", original_context.into());

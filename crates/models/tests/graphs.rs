@@ -133,7 +133,7 @@ fn heads_have_their_own_size_and_norm_and_the_oracle_its_own_type() {
     assert_eq!(shown(&graph, "attn_out-0"), "f64[64, 3]");
     assert_eq!(shown(&graph, "result_output"), "f64[400, 3]");
     let soft_max = graph.nodes().iter().find(|node| node.name == "kq_soft_max-0").unwrap();
-    assert_eq!(soft_max.op, Op::from(trueup_graph::op::SoftMax { scale: 0.176_776_69 }));
+    assert_eq!(soft_max.op, Op::from(trueup_graph::op::SoftMax { scale: 0.176_776_69, max_bias: 0.0 }));
 }
 
 #[test]

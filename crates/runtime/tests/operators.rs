@@ -15,7 +15,6 @@ const WITHOUT: &[(&str, &str)] = &[
     ("kv_store", "moves bytes; judged inside whole models, whose logits are transformers'"),
     ("kv_scores", "judged inside whole models, whose logits are transformers'"),
     ("kv_mix", "judged inside whole models, whose logits are transformers'"),
-    ("rope", "judged inside whole models, whose logits are transformers'"),
 ];
 
 /// Largest error by the largest result: f64 on both sides, in other orders of summation.

@@ -11,7 +11,9 @@
 mod angles;
 mod arithmetic;
 mod copied;
+mod diag_mask;
 mod dot;
+mod flash_attn;
 mod gated;
 mod get_rows;
 mod kv_mix;
@@ -19,8 +21,9 @@ mod kv_scores;
 mod kv_store;
 mod make;
 mod mul_mat;
-mod oracle;
+mod mul_mat_id;
 mod norm;
+mod oracle;
 mod pool_2d;
 mod rank;
 mod reduce;
@@ -28,9 +31,9 @@ mod reshape;
 mod rms_norm;
 mod rope;
 mod soft_max;
-mod unary;
 mod ssm_conv;
 mod ssm_scan;
+mod unary;
 
 use crate::operand::Operand;
 use crate::precision::Precision;
@@ -68,6 +71,8 @@ pub fn judge(case: &Case) -> Statistics {
     match case.op {
         Op::Arithmetic(arithmetic) => arithmetic::judge(*arithmetic, case),
         Op::Gated(gated) => gated::judge(*gated, case),
+        Op::DiagMask(mask) => diag_mask::judge(mask, case),
+        Op::FlashAttn(attention) => flash_attn::judge(attention, case),
         Op::GetRows(_) => get_rows::judge(case),
         Op::Im2Col(_) | Op::Upscale(_) => copied::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
@@ -79,6 +84,7 @@ pub fn judge(case: &Case) -> Statistics {
         Op::Pool2d(pool) => pool_2d::judge(pool, case),
         Op::Rank(rank) => rank::judge(rank, case),
         Op::Reduce(reduce) => reduce::judge(reduce, case),
+        Op::MulMatId(_) => mul_mat_id::judge(case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
@@ -92,6 +98,7 @@ pub fn judge(case: &Case) -> Statistics {
 /// How results of the operator are judged.
 pub fn gate(op: &Op) -> Gate {
     match op {
+        Op::DiagMask(_) => Gate::Bits,
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => Gate::Bound,
         Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) => Gate::Bound,
@@ -101,13 +108,15 @@ pub fn gate(op: &Op) -> Gate {
         Op::Pool2d(pool) => pool_2d::gate(pool),
         Op::Reduce(reduce) => reduce::gate(reduce),
         Op::SsmConv(_) => Gate::Noise,
+        Op::FlashAttn(_) => Gate::Bound,
+        Op::MulMatId(_) => Gate::Noise,
     }
 }
 
 /// Whether the profile declares a rounding beyond f32 that shows in results of this operator.
 pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
     let sums = match op {
-        Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
+        Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatId(_) => {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
@@ -115,6 +124,7 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::SoftMax(_) => false,
         Op::Reduce(_) | Op::SsmConv(_) | Op::SsmScan(_) => profile.accumulator == Accumulator::F16,
         Op::Im2Col(_) | Op::Make(_) | Op::Norm(_) | Op::Pool2d(_) | Op::Rank(_) | Op::Upscale(_) => false,
+        Op::DiagMask(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

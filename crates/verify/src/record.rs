@@ -204,6 +204,9 @@ fn axes(op: &Op) -> &'static [&'static str] {
     match op {
         Op::MulMat(_) | Op::GetRows(_) => &["row", "token"],
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => &["row", "token"],
+        Op::DiagMask(_) => &["position", "token", "head"],
+        Op::FlashAttn(_) => &["element", "head", "token"],
+        Op::MulMatId(_) => &["row", "expert used", "token"],
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
         Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],

@@ -1,4 +1,6 @@
+use super::mul_mat::WEIGHTS;
 use super::{Rule, exactly, expect};
+use crate::case::{Case, Fill};
 use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
@@ -22,4 +24,25 @@ impl Rule for GetRows {
         expect(table.shape.rows() == table.shape[1], || format!("table must be a matrix, not {table}"))?;
         Ok(TensorType::new(self.output, &[table.shape[0], index.shape[0]]))
     }
+
+    fn cases() -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (dtype, _) in WEIGHTS {
+            for [width, rows, count] in
+                [[32, 1, 1], [64, 31, 33], [256, 257, 9], [288, 33, 40], [96, 7, 0], [2048, 1000, 8]]
+            {
+                cases.push(case(dtype, [width, rows, count]));
+            }
+        }
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            cases.extend([[1, 1, 3], [31, 33, 5], [257, 31, 100], [0, 3, 2]].map(|sizes| case(dtype, sizes)));
+        }
+        cases
+    }
+}
+
+fn case(dtype: DType, [width, rows, count]: [usize; 3]) -> Case {
+    let table = (TensorType::new(dtype, &[width, rows]), Fill::Normal(1.0));
+    let index = (TensorType::new(DType::I32, &[count]), Fill::Integers(0, rows as i32 - 1));
+    Case::new(GetRows { output: DType::F32 }, &[table, index])
 }

@@ -1,6 +1,8 @@
 use super::{Rule, exactly, expect, expect_activation, expect_indices};
+use crate::case::{Case, Fill};
 use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
+use trueup_blocks::DType;
 
 /// `y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t]` over the keys `K` of the sequence of token `t`: how much each token of
 /// the batch looks at each cached position.
@@ -30,5 +32,31 @@ impl Rule for KvScores {
         })?;
         expect_indices("sequences", &sequences, tokens)?;
         Ok(TensorType::new(q.dtype, &[self.capacity, tokens, heads]))
+    }
+
+    fn cases() -> Vec<Case> {
+        let mut cases = Vec::new();
+        for dtype in [DType::F32, DType::F16] {
+            // Head size, heads, kv heads, tokens, capacity, context, sequences.
+            for [size, heads, kv_heads, tokens, capacity, context, sequences] in [
+                [1, 1, 1, 1, 1, 1, 1],
+                [31, 3, 1, 2, 33, 40, 1],
+                [64, 8, 2, 7, 64, 128, 3],
+                [33, 6, 6, 9, 31, 31, 5],
+                [40, 4, 4, 1, 257, 300, 2],
+                [128, 16, 4, 3, 192, 256, 2],
+                [80, 5, 5, 17, 64, 64, 33],
+                [16, 2, 2, 0, 64, 64, 2],
+                [128, 32, 8, 1, 2048, 2048, 1],
+            ] {
+                for (fill, probe) in [(Fill::Normal(1.0), false), (Fill::Integers(-15, 15), true)] {
+                    let q = (TensorType::new(DType::F32, &[size, heads, tokens]), fill);
+                    let keys = (TensorType::new(dtype, &[size * kv_heads, context, sequences]), fill);
+                    let own = (TensorType::new(DType::I32, &[tokens]), Fill::Integers(0, sequences as i32 - 1));
+                    cases.push(Case { probe, ..Case::new(KvScores { capacity }, &[q, keys, own]) });
+                }
+            }
+        }
+        cases
     }
 }

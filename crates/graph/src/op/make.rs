@@ -1,4 +1,4 @@
-use super::{Rule, exactly, expect, expect_activation, infinite, is_activation};
+use super::{Rule, exactly, expect, expect_activation, is_activation};
 use crate::case::{Case, Fill};
 use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub enum Making {
         /// The shape.
         shape: Shape,
         /// The number; may be infinite.
-        #[serde(with = "infinite")]
+        #[serde(with = "crate::infinite")]
         value: f32,
     },
     /// Waves of the steps of a diffusion model.

@@ -107,6 +107,7 @@ impl Cpu {
             Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
             Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
             Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
+            Op::DiagMask(_) | Op::FlashAttn(_) | Op::MulMatId(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();

@@ -9,6 +9,8 @@
 //! results are the same for any number of them.
 
 mod arithmetic;
+mod diag_mask;
+mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
@@ -18,6 +20,7 @@ mod kv_store;
 mod make;
 mod memory;
 mod mul_mat;
+mod mul_mat_id;
 mod norm;
 mod pool_2d;
 mod rank;
@@ -28,8 +31,8 @@ mod rope;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
-mod upscale;
 mod unary;
+mod upscale;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
@@ -51,6 +54,8 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     let values = match op {
         Op::Arithmetic(arithmetic) => arithmetic::evaluate(*arithmetic, inputs, &output),
         Op::Gated(gated) => gated::evaluate(*gated, inputs),
+        Op::DiagMask(mask) => diag_mask::evaluate(mask, inputs),
+        Op::FlashAttn(attention) => flash_attn::evaluate(attention, inputs, &output),
         Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::Im2Col(im2col) => im2col::evaluate(im2col, inputs, &output),
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
@@ -62,6 +67,7 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::Pool2d(pool) => pool_2d::evaluate(pool, inputs, &output),
         Op::Rank(rank) => rank::evaluate(rank, inputs),
         Op::Reduce(reduce) => reduce::evaluate(reduce, inputs, &output),
+        Op::MulMatId(_) => mul_mat_id::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::Reshape(_) => return Ok(reshape::evaluate(inputs, &output)),
         Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
         Op::Rope(rope) => rope::evaluate(rope, inputs),

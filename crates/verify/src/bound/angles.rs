@@ -42,6 +42,7 @@ impl<'a> Frequencies<'a> {
         let (radians, magnitude, scaling) = match self.rope.scaling {
             RopeScaling::None => (extrapolated, 1.0, 0.0),
             RopeScaling::Linear { factor } => (extrapolated / f64::from(factor), 1.0, 1.0),
+            RopeScaling::Long { magnitude } => (extrapolated, f64::from(magnitude), 0.0),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
                 let ramp = self.ramp(pair, f64::from(original_context), f64::from(beta_fast), f64::from(beta_slow));
                 let share = (1.0 - ramp) / f64::from(factor) + ramp;

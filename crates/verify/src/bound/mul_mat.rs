@@ -1,4 +1,4 @@
-//! `y[m, n] = sum_k w[k, m] x[k, n]`: accumulation noise around R1, and the noise of declared 8-bit activations around R0.
+//! `y[m, n] = sum_k w[k, m] x[k, n]`, in stacks each matrix for neighbouring batches: accumulation noise around R1, and the noise of declared 8-bit activations around R0.
 //!
 //! ```text
 //!   R0: sigma^2 = sum over blocks b of d_b^2 / 12 (sum of w^2 in b)  [+ 0.18 u16^2 S_b^2]  + sigma_acc^2       (NUMERICS 2.3)
@@ -8,19 +8,28 @@
 use super::dot::{Accumulation, Loss};
 use super::{Case, in_strips};
 use crate::activation::{BLOCK_LEN, Row};
+use crate::operand::Operand;
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::{Expected, Statistics};
 use trueup_blocks::DType;
 use trueup_runtime::profile::{Activations, Profile, Rounding};
 
 /// The activations of one token.
-struct Token {
+pub(super) struct Token {
     exact: Vec<f64>,
     declared: Row,
 }
 
+impl Token {
+    /// Column `column` of the activations, as it is and as declared.
+    pub(super) fn of(x: &Operand, column: usize, profile: &Profile) -> Token {
+        let exact = x.row(column, &mut Vec::new()).to_vec();
+        Token { declared: Row::declared(&exact, profile.activations), exact }
+    }
+}
+
 /// One row of weights and what is asked of it for every token.
-struct Weights<'a> {
+pub(super) struct Weights<'a> {
     row: &'a [f64],
     /// Sum of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<(f64, f64)>,
@@ -30,19 +39,16 @@ pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x] = case.inputs else { return Statistics::default() };
     let output = Precision::of(case.output.ty.dtype);
     let accumulation = Accumulation::new(case.profile, output, is_affine(weights.ty.dtype));
-    let tokens: Vec<Token> = (0..x.ty.shape.rows())
-        .map(|token| {
-            let exact = x.row(token, &mut Vec::new()).to_vec();
-            Token { declared: Row::declared(&exact, case.profile.activations), exact }
-        })
-        .collect();
-    let rows = weights.ty.shape.rows();
-    let quantized = matches!(case.profile.activations, Activations::Q8 { .. });
-    in_strips(case, rows, |row, tally| {
+    let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
+    let [_, rows, b2, b3] = weights.ty.shape.sizes();
+    let [_, tokens, n2, n3] = x.ty.shape.sizes();
+    in_strips(case, rows * n2 * n3, |strip, tally| {
+        let (row, batch) = (strip % rows, strip / rows);
+        let matrix = batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
         let mut buffer = Vec::new();
         let mut products = Vec::new();
-        let weights = Weights::new(weights.row(row, &mut buffer), quantized);
-        for (column, token) in tokens.iter().enumerate() {
+        let weights = Weights::new(weights.row(matrix * rows + row, &mut buffer), case.profile);
+        for (column, token) in all.iter().enumerate().skip(batch * tokens).take(tokens) {
             let expected = product(&accumulation, case.profile, &weights, token, &mut products);
             if case.copies.get(column).copied().unwrap_or(false) {
                 tally.add_copy(column * rows + row, &expected);
@@ -54,12 +60,14 @@ pub(super) fn judge(case: &Case) -> Statistics {
 }
 
 /// Whether decoding adds a minimum to a product, which rounds in f32.
-fn is_affine(dtype: DType) -> bool {
+pub(super) fn is_affine(dtype: DType) -> bool {
     dtype == DType::Q4_1 || dtype == DType::Q5_1
 }
 
 impl Weights<'_> {
-    fn new(row: &[f64], quantized: bool) -> Weights<'_> {
+    /// A row of exact weights.
+    pub(super) fn new<'a>(row: &'a [f64], profile: &Profile) -> Weights<'a> {
+        let quantized = matches!(profile.activations, Activations::Q8 { .. });
         let sums = |block: &[f64]| block.iter().fold((0.0, 0.0), |(squares, sum), w| (squares + w * w, sum + w.abs()));
         let blocks = if quantized { row.chunks(BLOCK_LEN).map(sums).collect() } else { Vec::new() };
         Weights { row, blocks }
@@ -67,7 +75,7 @@ impl Weights<'_> {
 }
 
 /// One element of the result.
-fn product(
+pub(super) fn product(
     accumulation: &Accumulation,
     profile: &Profile,
     weights: &Weights,

@@ -4,7 +4,7 @@
 use super::angles::{Angle, Frequencies};
 use super::{Case, arithmetic, function_error, in_strips, within};
 use crate::precision::Precision;
-use crate::statistics::{Expected, Statistics};
+use crate::statistics::{Expected, Statistics, Tally};
 use trueup_graph::op::{Rope, RopePairs};
 
 pub(super) fn judge(rope: &Rope, case: &Case) -> Statistics {
@@ -14,31 +14,43 @@ pub(super) fn judge(rope: &Rope, case: &Case) -> Statistics {
         _ => return Statistics::default(),
     };
     let [head_size, heads, ..] = x.ty.shape.sizes();
+    let [tokens, rows, ..] = positions.ty.shape.sizes();
     let frequencies = Frequencies::new(rope, factors, case.profile.angles);
     in_strips(case, x.ty.shape[2], |token, tally| {
-        let position = positions.indices()[token];
-        let angles: Vec<Angle> = (0..rope.dimensions / 2).map(|pair| frequencies.angle(pair, position)).collect();
+        let angles: Vec<Vec<Angle>> = (0..rows)
+            .map(|row| {
+                let position = positions.indices()[row * tokens + token];
+                (0..rope.dimensions / 2).map(|pair| frequencies.angle(pair, position)).collect()
+            })
+            .collect();
         let mut buffer = Vec::new();
         for head in 0..heads {
             let row = token * heads + head;
             let x = x.row(row, &mut buffer);
-            for (pair, angle) in angles.iter().enumerate() {
-                let [first, second] = pair_places(rope, pair);
-                let (sine, cosine) = (angle.radians.sin() * angle.magnitude, angle.radians.cos() * angle.magnitude);
-                let error = pair_error(case, angle, x[first], x[second]);
-                let rotated = [x[first] * cosine - x[second] * sine, x[first] * sine + x[second] * cosine];
-                let length = x[first].hypot(x[second]) * angle.magnitude.abs();
-                for (place, exact) in [first, second].into_iter().zip(rotated) {
-                    let mut expected = within(case, exact, error);
-                    expected.coarse = error + 2.0 * Precision::BF16.unit * length;
-                    tally.add(row * head_size + place, &expected);
-                }
+            for (part, angles) in angles.iter().enumerate() {
+                add_part(rope, case, angles, (row * head_size, part * rope.dimensions), x, tally);
             }
-            for (place, x) in x.iter().enumerate().skip(rope.dimensions) {
+            for (place, x) in x.iter().enumerate().skip(rope.dimensions * rows) {
                 tally.add(row * head_size + place, &Expected::same(*x, *x));
             }
         }
     })
+}
+
+/// The elements of the head `x` that are rotated by `angles`: those from `part` on. The head begins at element `head`.
+fn add_part(rope: &Rope, case: &Case, angles: &[Angle], (head, part): (usize, usize), x: &[f64], tally: &mut Tally) {
+    for (pair, angle) in angles.iter().enumerate() {
+        let [first, second] = pair_places(rope, pair).map(|place| part + place);
+        let (sine, cosine) = (angle.radians.sin() * angle.magnitude, angle.radians.cos() * angle.magnitude);
+        let error = pair_error(case, angle, x[first], x[second]);
+        let rotated = [x[first] * cosine - x[second] * sine, x[first] * sine + x[second] * cosine];
+        let length = x[first].hypot(x[second]) * angle.magnitude.abs();
+        for (place, exact) in [first, second].into_iter().zip(rotated) {
+            let mut expected = within(case, exact, error);
+            expected.coarse = error + 2.0 * Precision::BF16.unit * length;
+            tally.add(head + place, &expected);
+        }
+    }
 }
 
 /// Which two elements of a head are pair `pair`.

@@ -1,32 +1,68 @@
-//! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + mask`: relative `u (|s - max| + 4 + lambda sqrt(0.18 n / 3))`
+//! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + slope mask`: relative `u (|s - max| + 4 + lambda sqrt(0.18 n / 3))`
 //! (NUMERICS 2.4). A masked element is exactly 0.
 
 use super::{Case, arithmetic, function_error, in_strips, within};
+use crate::operand::Operand;
 use crate::precision::{LAMBDA, ROUNDING_VARIANCE};
 use crate::statistics::{Expected, Statistics};
 use trueup_graph::op::SoftMax;
+use trueup_runtime::profile::Profile;
 
 pub(super) fn judge(soft_max: &SoftMax, case: &Case) -> Statistics {
-    let [x, mask] = case.inputs else { return Statistics::default() };
-    let [len, tokens, ..] = x.ty.shape.sizes();
+    let (x, mask) = match case.inputs {
+        [x] => (x, None),
+        [x, mask] => (x, Some(mask)),
+        _ => return Statistics::default(),
+    };
+    let [len, tokens, heads, _] = x.ty.shape.sizes();
     in_strips(case, x.ty.shape.rows(), |row, tally| {
-        let (mut scores, mut masks) = (Vec::new(), Vec::new());
+        let mut scores = Vec::new();
         let scores = x.row(row, &mut scores);
-        let masks = mask.row(row % tokens, &mut masks);
+        let place = [row % tokens, row / tokens % heads, row / tokens / heads];
+        let biases = biases(mask, place, len, slope(soft_max.max_bias, place[1], heads));
         // What a masked score is does not matter, not even whether it was computed.
         let arguments: Vec<f64> = scores
             .iter()
-            .zip(masks)
-            .map(|(x, mask)| if *mask == f64::NEG_INFINITY { *mask } else { f64::from(soft_max.scale) * x + mask })
+            .zip(&biases)
+            .map(|(x, bias)| if *bias == f64::NEG_INFINITY { *bias } else { f64::from(soft_max.scale) * x + bias })
             .collect();
-        for (column, expected) in row_expected(case, soft_max.scale, &arguments).iter().enumerate() {
+        for (column, expected) in row_expected(case, soft_max, &arguments, &biases).iter().enumerate() {
             tally.add(row * len + column, expected);
         }
     })
 }
 
+/// What is added to the scores of a token, a head and a batch: the mask, repeated along the outer dimensions, times the head's slope.
+pub(super) fn biases(mask: Option<&Operand>, [token, head, batch]: [usize; 3], len: usize, slope: f64) -> Vec<f64> {
+    let Some(mask) = mask else { return vec![0.0; len] };
+    let [_, tokens, heads, batches] = mask.ty.shape.sizes();
+    let mut buffer = Vec::new();
+    let row = mask.row(token + tokens * (head % heads + heads * (batch % batches)), &mut buffer);
+    row.iter().map(|mask| if *mask == f64::NEG_INFINITY { *mask } else { slope * mask }).collect()
+}
+
+/// ALiBi's slope of a head; the formula stands at [`SoftMax`].
+pub(super) fn slope(max_bias: f32, head: usize, heads: usize) -> f64 {
+    let power = f64::from(heads.max(1).ilog2()).exp2();
+    let (head, bias) = (head as f64, f64::from(max_bias));
+    if max_bias == 0.0 {
+        1.0
+    } else if head < power {
+        (-bias * (head + 1.0) / power).exp2()
+    } else {
+        (-bias * (2.0 * (head - power) + 1.0) / (2.0 * power)).exp2()
+    }
+}
+
+/// Errors of a bias that has a slope, in units of `u |bias|`: the exponent's rounding, which the power multiplies, the power's own error, and two
+/// products. An exponent is at most `max_bias`.
+pub(super) fn bias_units(max_bias: f32, profile: &Profile) -> f64 {
+    let exponent = f64::from(max_bias) * std::f64::consts::LN_2;
+    if max_bias == 0.0 { 0.0 } else { function_error(profile) + 3.0 + 2.0 * exponent }
+}
+
 /// What one row of results should be.
-fn row_expected(case: &Case, scale: f32, arguments: &[f64]) -> Vec<Expected> {
+fn row_expected(case: &Case, soft_max: &SoftMax, arguments: &[f64], biases: &[f64]) -> Vec<Expected> {
     let precision = arithmetic(case.profile);
     let largest = arguments.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let masked = |argument: &f64| *argument == f64::NEG_INFINITY;
@@ -38,18 +74,24 @@ fn row_expected(case: &Case, scale: f32, arguments: &[f64]) -> Vec<Expected> {
     let walk = LAMBDA * (ROUNDING_VARIANCE * (terms.div_ceil(lanes) + lanes.min(terms)) as f64 / 3.0).sqrt();
     // Numerator and sum each hold the function's error; the rest is the division or a product with a reciprocal.
     let functions = (2.0 * function_error(case.profile) + 2.0).max(4.0);
-    let scaling = if is_power_of_two(scale) { 0.0 } else { 1.0 };
-    let products = exponentials.iter().zip(arguments).filter(|(exponential, _)| **exponential > 0.0);
-    let scaled = products.map(|(exponential, argument)| exponential * argument.abs()).sum::<f64>() / sum;
+    let scaling = if is_power_of_two(soft_max.scale) { 0.0 } else { 1.0 };
+    let biased = bias_units(soft_max.max_bias, case.profile);
+    let added = |argument: &f64, bias: &f64| {
+        let sum = if *bias == 0.0 { 0.0 } else { argument.abs() };
+        scaling * (argument - bias).abs() + sum + biased * bias.abs()
+    };
+    let products = exponentials.iter().zip(arguments.iter().zip(biases)).filter(|(exponential, _)| **exponential > 0.0);
+    let scaled = products.map(|(exponential, (argument, bias))| exponential * added(argument, bias)).sum::<f64>() / sum;
     arguments
         .iter()
+        .zip(biases)
         .zip(&exponentials)
-        .map(|(argument, exponential)| {
+        .map(|((argument, bias), exponential)| {
             if masked(argument) {
                 return Expected::same(0.0, 0.0);
             }
             let exact = exponential / sum;
-            let units = (argument - largest).abs() + scaling * (argument.abs() + scaled) + functions + walk;
+            let units = (argument - largest).abs() + added(argument, bias) + scaled + functions + walk;
             within(case, exact, precision.unit * units * exact + precision.normal_min)
         })
         .collect()
@@ -89,7 +131,7 @@ mod tests {
         mask[50..LEN].fill(f64::NEG_INFINITY);
         mask[LEN + 51..].fill(f64::NEG_INFINITY);
         let inputs = [Operand::numbers(f32_type(&[LEN, 2, 3]), &x), Operand::numbers(f32_type(&[LEN, 2]), &mask)];
-        let op = Op::SoftMax(SoftMax { scale: 0.3 });
+        let op = Op::SoftMax(SoftMax { scale: 0.3, max_bias: 0.0 });
         let profile = Profile { function_ulp: 1.0, ..Profile::F32 };
         let right = softened(&x, &mask);
         assert!(passes(&op, &inputs, &profile, &right));
@@ -104,7 +146,7 @@ mod tests {
         let mask = vec![f64::NEG_INFINITY; LEN];
         let x = numbers(LEN, 12);
         let inputs = [Operand::numbers(f32_type(&[LEN, 1, 1]), &x), Operand::numbers(f32_type(&[LEN, 1]), &mask)];
-        let op = Op::SoftMax(SoftMax { scale: 0.5 });
+        let op = Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 });
         assert!(passes(&op, &inputs, &Profile::F32, &[0.0; LEN]));
         assert!(!passes(&op, &inputs, &Profile::F32, &[f64::NAN; LEN]));
     }

@@ -23,6 +23,7 @@ mod avx2;
 mod dots;
 mod element;
 mod exponential;
+mod exponentials;
 mod gated;
 mod lanes;
 mod mix;
@@ -36,6 +37,7 @@ mod unary;
 
 pub use dots::{dots_bf16, dots_f16, dots_f32};
 pub use exponential::EXPONENTIAL_ULP;
+pub use exponentials::exponentials;
 pub use gated::gated;
 pub use mix::{mix_f16, mix_f32};
 pub use panel_product::{panel_product_q4_0, panel_product_q8_0};

@@ -5,6 +5,8 @@
 //! ```
 
 mod arithmetic;
+mod diag_mask;
+mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
@@ -12,7 +14,9 @@ mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
+mod matrix;
 mod mul_mat;
+mod mul_mat_id;
 mod norm;
 mod pool_2d;
 mod rank;
@@ -23,8 +27,8 @@ mod rope;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
-mod upscale;
 mod unary;
+mod upscale;
 
 use super::isa::Instructions;
 use super::memory::{Target, View};
@@ -70,6 +74,8 @@ macro_rules! operators {
 operators! {
     Arithmetic => arithmetic by_member,
     Gated => gated by_member,
+    DiagMask => diag_mask,
+    FlashAttn => flash_attn,
     GetRows => get_rows,
     Im2Col => im2col,
     KvMix => kv_mix,
@@ -81,6 +87,7 @@ operators! {
     Pool2d => pool_2d,
     Rank => rank,
     Reduce => reduce,
+    MulMatId => mul_mat_id,
     Reshape => reshape,
     RmsNorm => rms_norm,
     Rope => rope,
@@ -168,6 +175,12 @@ fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
 fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
     let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
     if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+}
+
+/// What matrices are multiplied with.
+fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
+    let multiplied = matches!(ty.dtype, DType::F32 | DType::F16);
+    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
 fn expect_cache(what: &str, ty: &TensorType) -> Result<(), String> {

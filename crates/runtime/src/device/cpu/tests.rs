@@ -1,6 +1,7 @@
 //! Every operator against its formula in f64, written here and sharing nothing with the kernels, on shapes that are odd on purpose; and what
 //! may not change a bit: threads, instruction sets, packing, and the other tokens of a batch.
 
+mod attention;
 mod formulas;
 mod invariance;
 mod memory;

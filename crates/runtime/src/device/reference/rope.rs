@@ -13,21 +13,30 @@ pub(super) fn evaluate(rope: &Rope, inputs: &[&HostTensor]) -> Vec<f64> {
     let frequencies: Vec<f64> =
         (0..half).map(|i| frequency(rope, i) / factors.as_ref().map_or(1.0, |factors| factors[i])).collect();
     let magnitude = magnitude(&rope.scaling);
-    for (token, position) in y.chunks_exact_mut((head_size * heads).max(1)).zip(positions) {
+    let [tokens, rows, ..] = inputs[1].ty().shape.sizes();
+    for (t, token) in y.chunks_exact_mut((head_size * heads).max(1)).enumerate() {
         for head in token.chunks_exact_mut(head_size) {
-            for (i, frequency) in frequencies.iter().enumerate() {
-                let (first, second) = match rope.pairs {
-                    RopePairs::Neighbours => (2 * i, 2 * i + 1),
-                    RopePairs::Halves => (i, i + half),
-                };
-                let (sin, cos) = (f64::from(position) * frequency).sin_cos();
-                let (a, b) = (head[first], head[second]);
-                head[first] = magnitude * (a * cos - b * sin);
-                head[second] = magnitude * (a * sin + b * cos);
+            for row in 0..rows {
+                let part = &mut head[row * rope.dimensions..][..rope.dimensions];
+                rotate(rope.pairs, &frequencies, magnitude, f64::from(positions[row * tokens + t]), part);
             }
         }
     }
     y
+}
+
+/// Rotates all pairs of a head, or of the part of one that has positions of its own.
+fn rotate(pairs: RopePairs, frequencies: &[f64], magnitude: f64, position: f64, part: &mut [f64]) {
+    for (i, frequency) in frequencies.iter().enumerate() {
+        let (first, second) = match pairs {
+            RopePairs::Neighbours => (2 * i, 2 * i + 1),
+            RopePairs::Halves => (i, i + frequencies.len()),
+        };
+        let (sin, cos) = (position * frequency).sin_cos();
+        let (a, b) = (part[first], part[second]);
+        part[first] = magnitude * (a * cos - b * sin);
+        part[second] = magnitude * (a * sin + b * cos);
+    }
 }
 
 /// The angle of pair `i` for each position, before the division by factors.
@@ -35,7 +44,7 @@ fn frequency(rope: &Rope, i: usize) -> f64 {
     let (dimensions, base) = (rope.dimensions as f64, f64::from(rope.base));
     let plain = base.powf(-2.0 * i as f64 / dimensions);
     match rope.scaling {
-        RopeScaling::None => plain,
+        RopeScaling::None | RopeScaling::Long { .. } => plain,
         RopeScaling::Linear { factor } => plain / f64::from(factor),
         RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, .. } => {
             let turns_at = |turns: f32| {
@@ -53,6 +62,6 @@ fn frequency(rope: &Rope, i: usize) -> f64 {
 fn magnitude(scaling: &RopeScaling) -> f64 {
     match scaling {
         RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
-        RopeScaling::Yarn { magnitude, .. } => f64::from(*magnitude),
+        RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude } => f64::from(*magnitude),
     }
 }

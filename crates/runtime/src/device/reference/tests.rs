@@ -103,7 +103,7 @@ fn swiglu_agrees_with_numpy() {
 fn soft_max_agrees_with_numpy_and_masks_exactly() {
     let infinity = f64::INFINITY;
     let mask = HostTensor::real(TensorType::new(DType::F32, &[4, 1]), vec![0.0, -infinity, 0.0, 0.0]);
-    let y = computed(SoftMax { scale: 0.7 }, &[&r(&[4, 1, 2], 5), &mask]);
+    let y = computed(SoftMax { scale: 0.7, max_bias: 0.0 }, &[&r(&[4, 1, 2], 5), &mask]);
     let expected = [
         0.140561454762212,
         0.0,
@@ -117,7 +117,7 @@ fn soft_max_agrees_with_numpy_and_masks_exactly() {
     assert_close(&y, &expected);
     assert_eq!(y[1].to_bits(), 0, "a masked position is exactly 0");
     let hidden = HostTensor::real(TensorType::new(DType::F32, &[4, 1]), vec![-infinity; 4]);
-    assert_eq!(computed(SoftMax { scale: 0.7 }, &[&r(&[4, 1, 2], 5), &hidden]), [0.0; 8]);
+    assert_eq!(computed(SoftMax { scale: 0.7, max_bias: 0.0 }, &[&r(&[4, 1, 2], 5), &hidden]), [0.0; 8]);
 }
 
 #[test]
@@ -134,7 +134,8 @@ fn what_is_not_seen_may_hold_anything() {
     let infinity = f64::INFINITY;
     let real = |sizes: &[usize], values: &[f64]| HostTensor::real(TensorType::new(DType::F64, sizes), values.to_vec());
     let mask = HostTensor::real(TensorType::new(DType::F32, &[4, 1]), vec![0.0, -infinity, 0.0, -infinity]);
-    let y = computed(SoftMax { scale: 1.0 }, &[&real(&[4, 1, 1], &[2.0, f64::NAN, 2.0, infinity]), &mask]);
+    let y =
+        computed(SoftMax { scale: 1.0, max_bias: 0.0 }, &[&real(&[4, 1, 1], &[2.0, f64::NAN, 2.0, infinity]), &mask]);
     assert_eq!(y, [0.5, 0.0, 0.5, 0.0]);
     let cache = real(&[1, 4, 1], &[3.0, f64::NAN, 5.0, -infinity]);
     let y = computed(KvMix { kv_heads: 1 }, &[&real(&[4, 1, 1], &y), &cache, &HostTensor::indices(&[0])]);

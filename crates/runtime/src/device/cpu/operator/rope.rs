@@ -22,29 +22,34 @@ pub fn compute(op: &Rope, call: Call) -> Result<(), String> {
     let y = Call::output_floats(call.output)?;
     // x[d, h, t]
     let [head_size, heads, ..] = call.inputs[0].ty.shape.sizes();
+    let [tokens, rows, ..] = call.inputs[1].ty.shape.sizes();
     let width = head_size * heads;
     if y.is_empty() {
         return Ok(());
     }
     let frequencies = frequencies(op, factors.as_deref());
     let magnitude = magnitude(op.scaling);
-    let tokens = y.par_chunks_mut(width).zip(x.par_chunks(width)).zip(positions);
-    tokens.with_min_len(pieces_min(4 * width)).for_each(|((y, x), position)| {
-        let turn = |frequency: &f64| {
-            let (sine, cosine) = (f64::from(position) * frequency).sin_cos();
-            (magnitude * cosine, magnitude * sine)
-        };
-        let turns: Vec<(f64, f64)> = frequencies.iter().map(turn).collect();
-        for (y, x) in y.chunks_exact_mut(head_size).zip(x.chunks_exact(head_size)) {
-            rotate(op.pairs, &turns, x, y);
+    let pieces = y.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate();
+    pieces.with_min_len(pieces_min(4 * width)).for_each(|(t, (y, x))| {
+        y.copy_from_slice(x);
+        for row in 0..rows {
+            let position = f64::from(positions[row * tokens + t]);
+            let turn = |frequency: &f64| {
+                let (sine, cosine) = (position * frequency).sin_cos();
+                (magnitude * cosine, magnitude * sine)
+            };
+            let turns: Vec<(f64, f64)> = frequencies.iter().map(turn).collect();
+            let part = row * op.dimensions..(row + 1) * op.dimensions;
+            for (y, x) in y.chunks_exact_mut(head_size).zip(x.chunks_exact(head_size)) {
+                rotate(op.pairs, &turns, &x[part.clone()], &mut y[part.clone()]);
+            }
         }
     });
     Ok(())
 }
 
-/// Rotates one head; each turn is `(s cos a, s sin a)` of a pair.
+/// Rotates all pairs of a head, or of the part of one that has positions of its own; each turn is `(s cos a, s sin a)` of a pair.
 fn rotate(pairs: RopePairs, turns: &[(f64, f64)], x: &[f32], y: &mut [f32]) {
-    y[2 * turns.len()..].copy_from_slice(&x[2 * turns.len()..]);
     for (i, (cosine, sine)) in turns.iter().enumerate() {
         let (first, second) = match pairs {
             RopePairs::Neighbours => (2 * i, 2 * i + 1),
@@ -63,7 +68,7 @@ fn frequencies(op: &Rope, factors: Option<&[f32]>) -> Vec<f64> {
         let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
         let frequency = base.powf(-2.0 * i as f64 / dimensions) / factor;
         match op.scaling {
-            RopeScaling::None => frequency,
+            RopeScaling::None | RopeScaling::Long { .. } => frequency,
             RopeScaling::Linear { factor } => frequency / f64::from(factor),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, .. } => {
                 let context = f64::from(original_context);
@@ -82,6 +87,6 @@ fn frequencies(op: &Rope, factors: Option<&[f32]>) -> Vec<f64> {
 fn magnitude(scaling: RopeScaling) -> f64 {
     match scaling {
         RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
-        RopeScaling::Yarn { magnitude, .. } => magnitude.into(),
+        RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude } => magnitude.into(),
     }
 }

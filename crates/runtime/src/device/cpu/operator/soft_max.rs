@@ -1,9 +1,10 @@
 //! Softmax of scaled and masked scores.
 
-use super::{Call, expect_f32, pieces_min};
+use super::{Call, Operand, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use trueup_graph::TensorType;
 use trueup_graph::op::SoftMax;
 
@@ -13,17 +14,57 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 }
 
 pub fn compute(op: &SoftMax, call: Call) -> Result<(), String> {
-    let (x, mask) = (call.inputs[0].floats()?, call.inputs[1].floats()?);
+    let x = call.inputs[0].floats()?;
     let y = Call::output_floats(call.output)?;
-    // y[j, t, h]
-    let [capacity, tokens, ..] = call.output_type.shape.sizes();
+    // y[j, t, h, b]
+    let [capacity, tokens, heads, _] = call.output_type.shape.sizes();
     if y.is_empty() {
         return Ok(());
     }
+    let masks = Masks::of(call.inputs.get(1), capacity)?;
     let rows = y.par_chunks_mut(capacity).zip(x.par_chunks(capacity)).enumerate();
     rows.with_min_len(pieces_min(8 * capacity)).for_each(|(row, (y, x))| {
-        let mask = &mask[row % tokens * capacity..][..capacity];
-        kernel::soft_max(call.instructions, x, mask, op.scale, y);
+        let (token, head, batch) = (row % tokens, row / tokens % heads, row / tokens / heads);
+        let mask = masks.row([token, head, batch], slope(op.max_bias, head, heads));
+        kernel::soft_max(call.instructions, x, &mask, op.scale, y);
     });
     Ok(())
+}
+
+/// What is added to scores, `[capacity, tokens, heads, batch]`, repeated along the outer two dimensions; 0 where there is no mask.
+pub struct Masks<'a> {
+    cells: Cow<'a, [f32]>,
+    sizes: [usize; 4],
+}
+
+impl<'a> Masks<'a> {
+    /// The mask of an operator over `capacity` positions.
+    pub fn of(mask: Option<&Operand<'a>>, capacity: usize) -> Result<Masks<'a>, String> {
+        match mask {
+            Some(mask) => Ok(Masks { cells: mask.widened()?, sizes: mask.ty.shape.sizes() }),
+            None => Ok(Masks { cells: Cow::Owned(vec![0.0; capacity]), sizes: [capacity, 1, 1, 1] }),
+        }
+    }
+
+    /// The row of a token, a head and a batch, times `slope`; -infinity stays.
+    pub fn row(&self, [token, head, batch]: [usize; 3], slope: f32) -> Cow<'_, [f32]> {
+        let [capacity, tokens, heads, batches] = self.sizes;
+        let index = token % tokens + tokens * (head % heads + heads * (batch % batches));
+        let cells = &self.cells[index * capacity..][..capacity];
+        if slope == 1.0 {
+            return Cow::Borrowed(cells);
+        }
+        let sloped = |cell: &f32| if *cell == f32::NEG_INFINITY { *cell } else { cell * slope };
+        cells.iter().map(sloped).collect()
+    }
+}
+
+/// The slope of a head, see [`SoftMax`]: computed in f64, rounded once.
+pub fn slope(max_bias: f32, head: usize, heads: usize) -> f32 {
+    if max_bias == 0.0 {
+        return 1.0;
+    }
+    let power = 1usize << heads.max(1).ilog2();
+    let halves = if head < power { 2 * head + 2 } else { 2 * (head - power) + 1 };
+    2f64.powf(-f64::from(max_bias) * halves as f64 / (2 * power) as f64) as f32
 }

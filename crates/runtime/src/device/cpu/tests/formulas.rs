@@ -107,7 +107,7 @@ fn soft_max_is_the_formula() {
         let mask =
             Given { ty: TensorType::new(DType::F32, &[capacity, tokens]), bytes: bytes_of(&mask), usage: Usage::Input };
         let x = activation_of(&[capacity, tokens, heads], &x);
-        let found = compute(&cpu, &SoftMax { scale: 0.3 }.into(), &[x.clone(), mask.clone()]);
+        let found = compute(&cpu, &SoftMax { scale: 0.3, max_bias: 0.0 }.into(), &[x.clone(), mask.clone()]);
         let (x, mask) = (x.exact(), mask.exact());
         for (row, x) in x.chunks(capacity).enumerate() {
             let mask = &mask[row % tokens * capacity..][..capacity];
@@ -143,6 +143,7 @@ fn rotated(op: &Rope, x: &[f64], sizes: [usize; 3], positions: &[i32], factors: 
                 let (angle, s) = match op.scaling {
                     RopeScaling::None => (turn, 1.0),
                     RopeScaling::Linear { factor } => (turn / f64::from(factor), 1.0),
+                    RopeScaling::Long { magnitude } => (turn, f64::from(magnitude)),
                     RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
                         let low = corner(original_context, beta_fast).floor().max(0.0);
                         let high = corner(original_context, beta_slow).ceil().min(n - 1.0);
@@ -170,7 +171,8 @@ fn rope_is_the_formula_at_any_position() {
     let yarn =
         RopeScaling::Yarn { factor: 4.0, original_context: 4096, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.1386 };
     let positions = [0, 1, 77, 4095, 131071];
-    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 8.0 }, yarn] {
+    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 8.0 }, RopeScaling::Long { magnitude: 1.19 }, yarn]
+    {
         for (pairs, dimensions) in [(RopePairs::Neighbours, 64), (RopePairs::Halves, 64), (RopePairs::Halves, 6)] {
             for with_factors in [false, true] {
                 let op = Rope { pairs, dimensions, base: 10000.0, scaling };

@@ -22,7 +22,7 @@ fn cases() -> Vec<(Op, Vec<Given>)> {
     }
     cases.extend(Unary::PLAIN.map(|unary| (unary.into(), vec![activation(&[511, 300], 5)])));
     let mask = Given { ty: TensorType::new(DType::F32, &[96, 9]), bytes: vec![0; 96 * 9 * 4], usage: Usage::Input };
-    cases.push((SoftMax { scale: 3.0 }.into(), vec![activation(&[96, 9, 16], 7), mask]));
+    cases.push((SoftMax { scale: 3.0, max_bias: 0.0 }.into(), vec![activation(&[96, 9, 16], 7), mask]));
     let sequences = integers(&[0, 1, 2, 0, 1, 2, 0, 1, 2]);
     let cache = |dtype| stored(dtype, &[128, 100, 3], 8, Usage::State);
     for dtype in [DType::F16, DType::F32] {
@@ -94,7 +94,7 @@ fn attention_of_a_token_does_not_see_the_batch_or_the_capacity() {
             let q = activation_of(&[head_size, heads, tokens], q);
             let s = compute(&cpu, &KvScores { capacity }.into(), &[q, cache.clone(), integers(sequences)]);
             let s = activation_of(&[capacity, tokens, heads], &s);
-            let p = compute(&cpu, &SoftMax { scale: 0.125 }.into(), &[s, mask]);
+            let p = compute(&cpu, &SoftMax { scale: 0.125, max_bias: 0.0 }.into(), &[s, mask]);
             let p = activation_of(&[capacity, tokens, heads], &p);
             compute(&cpu, &KvMix { kv_heads: 2 }.into(), &[p, cache.clone(), integers(sequences)])
         };

@@ -1,0 +1,114 @@
+//! Reading a format without writing it: every type with a [`Codec`](crate::Codec), and those that files hold but this build does not make.
+//!
+//! ```text
+//!  bytes of a block ──terms──▶ LEN times (scale, step, low, offset, code) ──▶ (scale * step) * code - low * offset
+//! ```
+
+use crate::DType;
+use crate::codec::decode_blocks;
+
+/// How one block format is read. The functions take whole blocks, as those of a [`Codec`](crate::Codec) do.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// The type whose bytes these functions read.
+    pub dtype: DType,
+    /// Elements as f32, by the rule of the format.
+    pub decode: fn(bytes: &[u8], weights: &mut [f32]),
+    /// Elements as the exact numbers that the bytes stand for.
+    pub decode_exact: fn(bytes: &[u8], weights: &mut [f64]),
+}
+
+impl DType {
+    /// How elements of this type are read; `None` for types that this build only describes.
+    pub fn decoder(self) -> Option<Decoder> {
+        let whole = self.codec().map(|codec| Decoder {
+            dtype: codec.dtype,
+            decode: codec.decode,
+            decode_exact: codec.decode_exact,
+        });
+        whole.or_else(|| crate::DECODERS.iter().find(|decoder| decoder.dtype == self).copied())
+    }
+}
+
+/// What one element stands for: `(scale * step) * code - low * offset`.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Term {
+    /// The block's scale.
+    pub scale: f32,
+    /// The scale of its part of the block.
+    pub step: i8,
+    /// The code, in the format's own range.
+    pub code: i8,
+    /// The block's scale of minima, 0 where the format has none.
+    pub low: f32,
+    /// The minimum of its part of the block.
+    pub offset: i8,
+}
+
+impl Term {
+    /// The rule of all formats here, each operation rounded to f32 by itself.
+    fn rounded(self) -> f32 {
+        self.scale * f32::from(self.step) * f32::from(self.code) - self.low * f32::from(self.offset)
+    }
+
+    /// The same in f64, where nothing is rounded.
+    fn exact(self) -> f64 {
+        let product = f64::from(self.scale) * f64::from(self.step) * f64::from(self.code);
+        product - f64::from(self.low) * f64::from(self.offset)
+    }
+}
+
+/// Elements of whole blocks as f32.
+pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    weights: &mut [f32],
+    terms: fn(&[u8; BYTES]) -> [Term; LEN],
+) {
+    decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
+}
+
+/// Elements of whole blocks as exact numbers.
+pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    weights: &mut [f64],
+    terms: fn(&[u8; BYTES]) -> [Term; LEN],
+) {
+    decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::exact));
+}
+
+/// The list of formats that are only read: their types and what their files make of a block.
+macro_rules! decoders {
+    ($($DType:ident = $file:ident),+ $(,)?) => {
+        static DECODERS: &[Decoder] = &[$(Decoder {
+            dtype: DType::$DType,
+            decode: |bytes, weights| decoder::decode(bytes, weights, $file::terms),
+            decode_exact: |bytes, weights| decoder::decode_exact(bytes, weights, $file::terms),
+        }),+];
+    };
+}
+pub(crate) use decoders;
+
+/// Elements of one block of the K types.
+pub(crate) const K_LEN: usize = 256;
+
+/// The two bits of element `e` of a K type in 64 bytes: of each 128 elements, byte `e % 32` holds every 32nd, the first lowest.
+pub(crate) fn two_bits(codes: &[u8; 64], e: usize) -> u8 {
+    codes[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3
+}
+
+/// The six-bit step and offset of part `part` of eight: those of the first four in the low bits of four bytes each, those of the last four
+/// in nibbles behind them, with their upper two bits above the first four's.
+pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
+    let (step, offset) = if part < 4 {
+        (packed[part] & 63, packed[part + 4] & 63)
+    } else {
+        let nibbles = packed[part + 4];
+        (nibbles & 15 | packed[part - 4] >> 6 << 4, nibbles >> 4 | packed[part] >> 6 << 4)
+    };
+    (step as i8, offset as i8)
+}
+
+/// The nibble of element `e` of a K type: of each 64 elements, byte `e % 32` holds the first 32 low and the last 32 high.
+pub(crate) fn nibble(codes: &[u8; 128], e: usize) -> u8 {
+    codes[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15
+}
