@@ -1,29 +1,41 @@
 //! The operators. One file each: parameters, formula, inference. This file is the list.
 
 mod add;
+mod arrange;
+mod cast;
+mod concat;
 mod get_rows;
+mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod mul_mat;
+mod overlay;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod set_rows;
 mod soft_max;
 mod swiglu;
 
 use crate::case::Case;
 use crate::shape::{Shape, TensorType};
 pub use add::Add;
+pub use arrange::Arrange;
+pub use cast::Cast;
+pub use concat::Concat;
 pub use get_rows::GetRows;
+pub use index_fill::IndexFill;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
 pub use mul_mat::MulMat;
+pub use overlay::{Overlay, Overlaying};
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
 use serde::{Deserialize, Serialize};
+pub use set_rows::SetRows;
 pub use soft_max::SoftMax;
 pub use swiglu::Swiglu;
 use trueup_blocks::DType;
@@ -84,7 +96,10 @@ macro_rules! operators {
     };
 }
 
-operators! { Add, GetRows, KvMix, KvScores, KvStore, MulMat, Reshape, RmsNorm, Rope, SoftMax, Swiglu }
+operators! {
+    Add, Arrange, Cast, Concat, GetRows, IndexFill, KvMix, KvScores, KvStore, MulMat, Overlay, Reshape, RmsNorm, Rope, SetRows, SoftMax,
+    Swiglu,
+}
 
 impl Op {
     /// Rows of a table by index, as activations of type `output`.

@@ -101,6 +101,8 @@ impl Cpu {
             Op::Reshape(_) => return Ok(()),
             Op::KvStore(_) => &step.inputs[1..],
             Op::Add(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => &step.inputs[..],
+            Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
+            Op::Overlay(_) | Op::SetRows(_) => &step.inputs[..],
             Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;

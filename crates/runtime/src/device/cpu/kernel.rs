@@ -23,6 +23,7 @@ mod avx2;
 mod dots;
 mod element;
 mod exponential;
+pub mod gather;
 mod lanes;
 mod mix;
 mod panel_product;

@@ -4,7 +4,7 @@
 //!  arena, inputs, f32 states   Vec<f32>        ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
 //!  f16 and bf16                Vec<f16>, Vec<bf16>      row after row
 //!  q4_0, q8_0                  Panels          eight rows side by side (see panels.rs)
-//!  other block types           Vec<u8>         as in the file
+//!  other block types, i64      Vec<u8>         as in the file
 //! ```
 //!
 //! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both.
@@ -33,7 +33,7 @@ pub(super) enum Cells {
     F16(Vec<f16>),
     /// bf16.
     Bf16(Vec<bf16>),
-    /// Blocks as in the file.
+    /// Blocks, or i64, as in the file.
     Blocks(Vec<u8>),
     /// q4_0, packed.
     Q4Panels(Panels<4>),
@@ -50,7 +50,7 @@ pub(super) enum View<'a> {
     F16(&'a [f16]),
     /// bf16.
     Bf16(&'a [bf16]),
-    /// Blocks as in the file.
+    /// Blocks, or i64, as in the file.
     Blocks(&'a [u8]),
     /// q4_0, packed.
     Q4Panels(&'a Panels<4>),
@@ -65,6 +65,10 @@ pub(super) enum Target<'a> {
     F32(&'a mut [f32]),
     /// f16.
     F16(&'a mut [f16]),
+    /// bf16.
+    Bf16(&'a mut [bf16]),
+    /// Blocks as in the file, or i64 as its bytes.
+    Blocks(&'a mut [u8]),
 }
 
 impl Memory {
@@ -126,6 +130,7 @@ impl Cells {
             DType::Bf16 => Ok(Cells::Bf16(zeros(bf16::ZERO, len, ty, usage)?)),
             DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
             DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
+            DType::I64 => Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?)),
             dtype if dtype.is_quantized() && dtype.codec().is_some() => {
                 Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
             }
@@ -214,13 +219,16 @@ impl<'a> Split<'a> {
                 let (output, after) = rest.split_at_mut(end - start);
                 Ok(Split { target: Target::F32(output), before, after, after_start: end })
             }
-            Cells::F16(cells) => {
-                Ok(Split { target: Target::F16(cells), before: &[], after: &[], after_start: usize::MAX })
-            }
-            Cells::Bf16(_) | Cells::Blocks(_) | Cells::Q4Panels(_) | Cells::Q8Panels(_) => {
-                Err(format!("writes no results of type {}", ty.dtype))
-            }
+            Cells::F16(cells) => Ok(Split::whole(Target::F16(cells))),
+            Cells::Bf16(cells) => Ok(Split::whole(Target::Bf16(cells))),
+            Cells::Blocks(cells) => Ok(Split::whole(Target::Blocks(cells))),
+            Cells::Q4Panels(_) | Cells::Q8Panels(_) => Err(format!("writes no results of type {}", ty.dtype)),
         }
+    }
+
+    /// An output that is alone in its buffer.
+    fn whole(target: Target<'a>) -> Split<'a> {
+        Split { target, before: &[], after: &[], after_start: usize::MAX }
     }
 
     /// An input that lies in the output's buffer; a problem where the two overlap.

@@ -5,14 +5,21 @@
 //! ```
 
 mod add;
+mod arrange;
+mod cast;
+mod concat;
 mod get_rows;
+mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod moved;
 mod mul_mat;
+mod overlay;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod set_rows;
 mod soft_max;
 mod swiglu;
 
@@ -25,16 +32,17 @@ use trueup_graph::{Op, TensorType};
 
 macro_rules! operators {
     ($($Op:ident => $file:ident),* $(,)?) => {
-        /// How an operator is computed on tensors of these types, or why it is not.
+        /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
         pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
             match op.infer(inputs) {
                 Ok(inferred) if inferred == *output => {}
                 Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
                 Err(problem) => return Err(format!("{}: {problem}", op.name())),
             }
-            match op {
+            let declared = match op {
                 $(Op::$Op(_) => $file::profile(inputs).map_err(|problem| format!("{}: {problem}", op.name())),)*
-            }
+            };
+            declared.map(|profile| Profile { output: output.dtype, ..profile })
         }
 
         /// Computes an operator that has a profile for the types of these tensors.
@@ -48,14 +56,20 @@ macro_rules! operators {
 
 operators! {
     Add => add,
+    Arrange => arrange,
+    Cast => cast,
+    Concat => concat,
     GetRows => get_rows,
+    IndexFill => index_fill,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
     MulMat => mul_mat,
+    Overlay => overlay,
     Reshape => reshape,
     RmsNorm => rms_norm,
     Rope => rope,
+    SetRows => set_rows,
     SoftMax => soft_max,
     Swiglu => swiglu,
 }
@@ -119,6 +133,7 @@ impl<'a> Call<'a> {
         match output {
             Target::F32(cells) => Ok(cells),
             Target::F16(_) => Err("an activation cannot be written to f16".to_owned()),
+            Target::Bf16(_) | Target::Blocks(_) => Err("an activation is written to f32 only".to_owned()),
         }
     }
 }

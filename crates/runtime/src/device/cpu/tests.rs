@@ -4,6 +4,7 @@
 mod formulas;
 mod invariance;
 mod memory;
+mod moving;
 mod products;
 
 use super::{Cpu, CpuOptions, Isa};
