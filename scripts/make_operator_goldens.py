@@ -17,8 +17,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import operators_layers
+import operators_moving
 
-FAMILIES = [operators_layers]
+FAMILIES = [operators_layers, operators_moving]
 
 
 def write(folder, name, cases):

@@ -15,7 +15,9 @@ mod get_rows;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
+mod moving;
 mod mul_mat;
+mod overlay;
 mod reshape;
 mod rms_norm;
 mod rope;
@@ -54,14 +56,20 @@ pub struct Case<'a> {
 pub fn judge(case: &Case) -> Statistics {
     match case.op {
         Op::Add(_) => add::judge(case),
+        Op::Arrange(_) => moving::judge(case),
+        Op::Cast(_) => moving::judge(case),
+        Op::Concat(_) => moving::judge(case),
         Op::GetRows(_) => get_rows::judge(case),
+        Op::IndexFill(_) => moving::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
         Op::MulMat(_) => mul_mat::judge(case),
+        Op::Overlay(overlay) => overlay::judge(overlay, case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
+        Op::SetRows(_) => moving::judge(case),
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
         Op::Swiglu(_) => swiglu::judge(case),
     }
@@ -71,6 +79,8 @@ pub fn judge(case: &Case) -> Statistics {
 pub fn gate(op: &Op) -> Gate {
     match op {
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) | Op::SetRows(_) => Gate::Bits,
+        Op::Overlay(overlay) => overlay::gate(overlay),
         Op::Add(_) | Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Swiglu(_) => Gate::Bound,
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
     }
@@ -83,6 +93,7 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
         Op::Add(_) | Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => false,
         Op::SoftMax(_) | Op::Swiglu(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit

@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
+use trueup_runtime::HostTensor;
 
 /// A tensor, seen from the host.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +87,15 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// The same tensor as the oracle takes it.
+    pub fn to_host_tensor(&self) -> HostTensor {
+        match self.data {
+            Data::Numbers(numbers) => HostTensor::real(self.ty, numbers.to_vec()),
+            Data::Integers(integers) => HostTensor::indices(integers).with_type(self.ty),
+            Data::Blocks(bytes) => HostTensor::stored(self.ty, bytes.to_vec()),
+        }
+    }
+
     /// All elements as numbers.
     pub fn all(&self) -> Cow<'a, [f64]> {
         match self.data {
@@ -103,13 +113,16 @@ pub fn decode(ty: &TensorType, bytes: &[u8]) -> Vec<f64> {
     numbers
 }
 
-/// Elements of whole blocks as exact numbers; f32 bits that are all ones stay recognisable.
+/// Elements of whole blocks as exact numbers, integers beyond 53 bits as the nearest ones; f32 bits that are all ones stay recognisable.
 fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
     if dtype == DType::F32 {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
             let bits = u32::from_le_bytes(*bytes);
             *number = if bits == u32::MAX { UNWRITTEN } else { f64::from(f32::from_bits(bits)) };
         }
+    } else if dtype == DType::I64 {
+        let integers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        numbers.iter_mut().zip(integers).for_each(|(number, integer)| *number = integer as f64);
     } else if let Some(codec) = dtype.codec() {
         (codec.decode_exact)(bytes, numbers);
     } else {

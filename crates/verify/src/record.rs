@@ -203,6 +203,8 @@ fn axes(op: &Op) -> &'static [&'static str] {
     match op {
         Op::MulMat(_) | Op::Add(_) | Op::Swiglu(_) | Op::GetRows(_) => &["row", "token"],
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) => &["column", "row", "plane", "volume"],
+        Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => &["column", "row", "plane", "volume"],
         Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],

@@ -9,9 +9,9 @@ pub(super) fn evaluate(inputs: &[&HostTensor], output: &TensorType) -> HostTenso
     if x.ty() == output {
         return x.clone();
     }
+    // Here the rounding is the operator.
     let cast = HostTensor::real(*output, numbers(x));
-    // Real numbers of a type that is not floating point have no meaning of their own: they are what is stored.
-    if output.dtype.is_float() { cast } else { HostTensor::stored(*output, cast.to_bytes().into_owned()) }
+    HostTensor::stored(*output, cast.to_bytes().into_owned())
 }
 
 /// The elements as numbers, integers too.
