@@ -50,6 +50,14 @@ def transpose():
         yield {"Arrange": "Transpose"}, [x], tensor(x).transpose(-1, -2).numpy()
 
 
+def view():
+    rng = np.random.default_rng(32)
+    x = normal(rng, 4, 5, 6)
+    for offset, strides, sizes in [(7, [1, 30, 6, 0], [5, 3, 2, 1]), (0, [30, 1, 0, 6], [4, 6, 2, 5]), (119, [0, 0, 0, 0], [2, 1, 1, 1])]:
+        y = torch.as_strided(tensor(x), sizes[::-1], strides[::-1], offset).numpy()
+        yield {"Arrange": {"View": {"offset": offset, "strides": strides, "shape": sizes}}}, [x], y
+
+
 def repeat():
     rng = np.random.default_rng(23)
     x = normal(rng, 3, 1, 5)
@@ -130,6 +138,7 @@ GOLDENS = {
     "cpy": cpy,
     "permute": permute,
     "transpose": transpose,
+    "view": view,
     "repeat": repeat,
     "repeat_interleave": repeat_interleave,
     "pad": pad,

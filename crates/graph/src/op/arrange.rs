@@ -16,6 +16,15 @@ pub enum Arrange {
     },
     /// The two innermost dimensions exchanged: `y[i] = x[i[1], i[0], i[2], i[3]]`.
     Transpose,
+    /// A part of `x`, or the whole in another order: `y[i]` is element `offset + sum over d of i[d] strides[d]` of `x`, counted innermost first.
+    View {
+        /// The first element.
+        offset: usize,
+        /// The distance of neighbours along each dimension, in elements; 0 shows the same ones again.
+        strides: [usize; 4],
+        /// The output's sizes.
+        shape: Shape,
+    },
     /// `y[i] = x[i mod n]`: the whole of `x` again and again.
     Repeat {
         /// The output's sizes, multiples of those of `x`.
@@ -43,12 +52,14 @@ pub enum Arrange {
 }
 
 impl Rule for Arrange {
-    const NAMES: &'static [&'static str] = &["permute", "transpose", "repeat", "repeat_interleave", "pad", "roll"];
+    const NAMES: &'static [&'static str] =
+        &["permute", "transpose", "view", "repeat", "repeat_interleave", "pad", "roll"];
 
     fn name(&self) -> &'static str {
         match self {
             Arrange::Permute { .. } => "permute",
             Arrange::Transpose => "transpose",
+            Arrange::View { .. } => "view",
             Arrange::Repeat { .. } => "repeat",
             Arrange::RepeatInterleave { .. } => "repeat_interleave",
             Arrange::Pad { .. } => "pad",
@@ -96,6 +107,14 @@ impl Arrange {
                 to.iter().zip(x.sizes()).for_each(|(target, size)| sizes[*target] = size);
             }
             Arrange::Transpose => sizes.swap(0, 1),
+            Arrange::View { offset, strides, shape } => {
+                let last = shape.sizes().into_iter().zip(strides).try_fold(*offset, |last, (size, stride)| {
+                    last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)
+                });
+                let inside = shape.elements() == 0 || last.is_some_and(|last| last < x.elements());
+                expect(inside, || format!("{shape} at {offset} with strides {strides:?} does not lie inside {x}"))?;
+                sizes = shape.sizes();
+            }
             Arrange::Repeat { shape } => {
                 let fits = |(size, target): (usize, usize)| size == target || (size > 0 && target.is_multiple_of(size));
                 let all = x.sizes().into_iter().zip(shape.sizes()).all(fits);
@@ -125,6 +144,10 @@ fn members(x: &Shape) -> Vec<Arrange> {
     for to in [[0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [1, 2, 0, 3], [3, 2, 1, 0], [0, 1, 3, 2]] {
         members.push(Arrange::Permute { to });
     }
+    let (offset, half) = (a - a.div_ceil(2), [a.div_ceil(2), b, c, d]);
+    members.push(Arrange::View { offset, strides: [1, a, a * b, a * b * c], shape: Shape::new(&half) });
+    members.push(Arrange::View { offset: 0, strides: [a, 2, 0, 0], shape: Shape::new(&[b, a.div_ceil(2), 2]) });
+    members.push(Arrange::View { offset: 0, strides: [0, 1, a, a * b], shape: Shape::new(&[3, a, b, c]) });
     for shape in [[a, b, c, d], [2 * a, b, c, d], [a, 3 * b, c, 2 * d]] {
         members.push(Arrange::Repeat { shape: Shape::new(&shape) });
     }

@@ -3,15 +3,26 @@
 use super::{default_cpu, numbers};
 use crate::device::cpu::Cpu;
 use crate::device::reference::evaluate;
-use crate::device::{Device, Step, Tensor, Usage};
+use crate::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use crate::host_tensor::HostTensor;
+use trueup_blocks::DType;
 use trueup_graph::{Case, Fill, Op, TensorType};
 
 /// Whether the operator gives bytes that the oracle's must equal.
 fn moves(op: &Op) -> bool {
     matches!(
         op.name(),
-        "permute" | "transpose" | "repeat" | "repeat_interleave" | "pad" | "roll" | "cpy" | "concat" | "set" | "acc"
+        "permute"
+            | "transpose"
+            | "view"
+            | "repeat"
+            | "repeat_interleave"
+            | "pad"
+            | "roll"
+            | "cpy"
+            | "concat"
+            | "set"
+            | "acc"
     ) || matches!(op.name(), "index_fill" | "set_rows" | "get_rows")
 }
 
@@ -46,9 +57,12 @@ fn fault(cpu: &Cpu, case: &Case, usage: Usage) -> Option<String> {
         Ok(expected) => expected,
         Err(error) => return Some(error.to_string()),
     };
-    let output = tensor(cpu, *expected.ty(), Usage::Input);
-    let poison = vec![0xA5; output.ty.bytes()];
-    cpu.upload(&poison, &output).unwrap();
+    let arena_bytes = (3 * ARENA_ALIGN_BYTES + expected.ty().bytes()).next_multiple_of(ARENA_ALIGN_BYTES);
+    let arena = tensor(cpu, TensorType::new(DType::I8, &[arena_bytes]), Usage::Arena);
+    let words = Tensor { ty: TensorType::new(DType::I32, &[arena_bytes / 4]), ..arena.clone() };
+    let poison = vec![0xA5; arena_bytes];
+    cpu.upload(&poison, &words).unwrap();
+    let output = Tensor { offset_bytes: ARENA_ALIGN_BYTES, ty: *expected.ty(), ..arena };
     let tensors: Vec<Tensor> = inputs.iter().map(|input| tensor(cpu, *input.ty(), usage)).collect();
     for (input, tensor) in inputs.iter().zip(&tensors) {
         cpu.upload(&input.to_bytes(), tensor).unwrap();
@@ -61,8 +75,13 @@ fn fault(cpu: &Cpu, case: &Case, usage: Usage) -> Option<String> {
     if let Err(problem) = result {
         return Some(problem);
     }
-    let mut bytes = poison;
-    cpu.download(&output, &mut bytes).unwrap();
+    let mut image = vec![0; arena_bytes];
+    cpu.download(&words, &mut image).unwrap();
+    let (before, rest) = image.split_at(ARENA_ALIGN_BYTES);
+    let (bytes, after) = rest.split_at(output.ty.bytes());
+    if before.iter().chain(after).any(|byte| *byte != 0xA5) {
+        return Some(format!("bytes beside {} are changed", output.ty));
+    }
     let place = bytes.iter().zip(&*expected.to_bytes()).position(|(found, expected)| found != expected)?;
     Some(format!("byte {place} of {}", output.ty))
 }
