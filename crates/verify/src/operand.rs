@@ -88,7 +88,7 @@ impl<'a> Operand<'a> {
     }
 
     /// The same tensor as the oracle takes it.
-    pub fn to_host_tensor(&self) -> HostTensor {
+    pub fn to_host_tensor(self) -> HostTensor {
         match self.data {
             Data::Numbers(numbers) => HostTensor::real(self.ty, numbers.to_vec()),
             Data::Integers(integers) => HostTensor::indices(integers).with_type(self.ty),

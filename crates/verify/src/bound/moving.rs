@@ -23,7 +23,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
 
 /// The oracle's result, not rounded where it is floating point; empty where it refuses the inputs.
 pub(super) fn exact(case: &Case) -> Vec<f64> {
-    let inputs: Vec<HostTensor> = case.inputs.iter().map(Operand::to_host_tensor).collect();
+    let inputs: Vec<HostTensor> = case.inputs.iter().map(|input| input.to_host_tensor()).collect();
     let result = evaluate(case.op, &inputs.iter().collect::<Vec<_>>());
     // Stored integers have no codec: they are read as any operand is.
     result.map_or_else(
