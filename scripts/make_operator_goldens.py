@@ -16,12 +16,13 @@ import os
 import numpy as np
 from safetensors.numpy import save_file
 
-import operators_elementwise
 import operators_attention
+import operators_elementwise
 import operators_layers
+import operators_moving
 import operators_reduce
 
-FAMILIES = [operators_attention, operators_elementwise, operators_layers, operators_reduce]
+FAMILIES = [operators_attention, operators_elementwise, operators_layers, operators_moving, operators_reduce]
 
 
 def write(folder, name, cases):

@@ -1,11 +1,15 @@
 //! The operators. One file each: parameters, formula, inference. This file is the list.
 
 mod arithmetic;
+mod arrange;
+mod cast;
+mod concat;
 mod diag_mask;
 mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
+mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -13,12 +17,14 @@ mod make;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod overlay;
 mod pool_2d;
 mod rank;
 mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod set_rows;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
@@ -29,11 +35,15 @@ mod window;
 use crate::case::Case;
 use crate::shape::{Shape, TensorType};
 pub use arithmetic::Arithmetic;
+pub use arrange::Arrange;
+pub use cast::Cast;
+pub use concat::Concat;
 pub use diag_mask::{DiagMask, Triangle};
 pub use flash_attn::FlashAttn;
 pub use gated::Gated;
 pub use get_rows::GetRows;
 pub use im2col::Im2Col;
+pub use index_fill::IndexFill;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
@@ -41,6 +51,7 @@ pub use make::{Make, Making};
 pub use mul_mat::MulMat;
 pub use mul_mat_id::MulMatId;
 pub use norm::{Norm, NormRule};
+pub use overlay::{Overlay, Overlaying};
 pub use pool_2d::{Pool2d, Pooling};
 pub use rank::{Rank, RankRule};
 pub use reduce::{Reduce, Reduction};
@@ -48,6 +59,7 @@ pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopePairs, RopeScaling};
 use serde::{Deserialize, Serialize};
+pub use set_rows::SetRows;
 pub use soft_max::SoftMax;
 pub use ssm_conv::SsmConv;
 pub use ssm_scan::SsmScan;
@@ -114,11 +126,15 @@ macro_rules! operators {
 
 operators! {
     Arithmetic,
+    Arrange,
+    Cast,
+    Concat,
     DiagMask,
     FlashAttn,
     Gated,
     GetRows,
     Im2Col,
+    IndexFill,
     KvMix,
     KvScores,
     KvStore,
@@ -126,12 +142,14 @@ operators! {
     MulMat,
     MulMatId,
     Norm,
+    Overlay,
     Pool2d,
     Rank,
     Reduce,
     Reshape,
     RmsNorm,
     Rope,
+    SetRows,
     SoftMax,
     SsmConv,
     SsmScan,

@@ -102,8 +102,9 @@ impl HostTensor {
         }
     }
 
-    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even; of i32
-    /// they are whole already. Panics for real numbers of any other type.
+    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even; to an integer
+    /// toward zero, and to the nearest one there is beyond its range; to blocks by the reference rule of their type, after a rounding to f32.
+    /// Panics for real numbers of a type that is none of these.
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         match &self.data {
             Data::Stored(bytes) => Cow::Borrowed(bytes),
@@ -115,19 +116,66 @@ impl HostTensor {
         }
     }
 
+    /// Element `i` of a tensor of type `ty` is element `source(i).1` of tensor number `source(i).0`, bit for bit, or `fill` where there is
+    /// none. Panics outside the sources, and where a source has another type than `ty` or one with blocks.
+    pub fn gathered(
+        ty: TensorType,
+        sources: &[&HostTensor],
+        fill: f64,
+        source: impl Fn(usize) -> Option<(usize, usize)>,
+    ) -> HostTensor {
+        let same = sources.iter().all(|source| source.ty.dtype == ty.dtype);
+        assert!(same && !ty.dtype.is_quantized(), "elements gathered to {ty}");
+        let stored: Option<Vec<&[u8]>> = sources.iter().map(|source| source.stored_bytes()).collect();
+        let places = (0..ty.shape.elements()).map(source);
+        match stored {
+            Some(stored) => {
+                let size = ty.dtype.block_bytes();
+                let mut bytes = vec![0; ty.bytes()];
+                let mut filler = vec![0; size];
+                round_to_bytes(ty.dtype, &[fill], &mut filler);
+                for (target, place) in bytes.chunks_exact_mut(size).zip(places) {
+                    target.copy_from_slice(
+                        place.map_or(&filler, |(which, place)| &stored[which][place * size..][..size]),
+                    );
+                }
+                HostTensor::stored(ty, bytes)
+            }
+            None => {
+                let values: Vec<Cow<[f64]>> = sources.iter().map(|source| source.values()).collect();
+                HostTensor::real(
+                    ty,
+                    places.map(|place| place.map_or(fill, |(which, place)| values[which][place])).collect(),
+                )
+            }
+        }
+    }
+
+    fn stored_bytes(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::Stored(bytes) => Some(bytes),
+            Data::Real(_) => None,
+        }
+    }
+
     /// Overwrites elements from number `start` on, rounded to the declared type. Panics as [`HostTensor::to_bytes`] does.
     pub fn write(&mut self, start: usize, values: &[f64]) {
         match &mut self.data {
             Data::Real(target) => target[start..start + values.len()].copy_from_slice(values),
             Data::Stored(bytes) => {
-                let size = self.ty.dtype.block_bytes();
-                round_to_bytes(self.ty.dtype, values, &mut bytes[start * size..(start + values.len()) * size]);
+                let (len, size) = (self.ty.dtype.block_len(), self.ty.dtype.block_bytes());
+                assert!(start.is_multiple_of(len), "element {start} lies inside a block of {}", self.ty.dtype);
+                round_to_bytes(
+                    self.ty.dtype,
+                    values,
+                    &mut bytes[start / len * size..(start + values.len()) / len * size],
+                );
             }
         }
     }
 }
 
-/// Each value as the nearest number of a floating-point type, halves to even, or as the index that it is.
+/// Each value as the nearest number of a floating-point type, halves to even, as an integer cut toward zero, or as part of a block.
 fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
     fn fill<const BYTES: usize>(values: &[f64], bytes: &mut [u8], round: impl Fn(f64) -> [u8; BYTES]) {
         let targets = bytes.as_chunks_mut::<BYTES>().0;
@@ -146,8 +194,13 @@ fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
         fill(values, bytes, |value| half::bf16::from_f32(to_f32_odd(value)).to_le_bytes());
     } else if dtype == DType::I32 {
         fill(values, bytes, |value| (value as i32).to_le_bytes());
+    } else if dtype == DType::I64 {
+        fill(values, bytes, |value| (value as i64).to_le_bytes());
+    } else if let Some(codec) = dtype.codec() {
+        let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+        (codec.encode)(&values, bytes);
     } else {
-        panic!("real numbers are rounded to floating-point types only, not to {dtype}");
+        panic!("real numbers are not rounded to {dtype}");
     }
 }
 

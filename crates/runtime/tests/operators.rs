@@ -10,7 +10,6 @@ use trueup_runtime::device::reference::evaluate;
 
 /// Operators without a golden, with the reason.
 const WITHOUT: &[(&str, &str)] = &[
-    ("get_rows", "moves bytes"),
     ("reshape", "moves nothing"),
     ("kv_store", "moves bytes; judged inside whole models, whose logits are transformers'"),
     ("kv_scores", "judged inside whole models, whose logits are transformers'"),
@@ -27,6 +26,7 @@ fn tensor(view: &TensorView) -> HostTensor {
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::Bf16,
         Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
         other => panic!("goldens hold no {other:?}"),
     };
     let sizes: Vec<usize> = view.shape().iter().rev().copied().collect();
@@ -36,6 +36,8 @@ fn tensor(view: &TensorView) -> HostTensor {
 fn numbers(tensor: &HostTensor) -> Vec<f64> {
     if tensor.ty().dtype == DType::I32 {
         tensor.to_indices().into_iter().map(f64::from).collect()
+    } else if tensor.ty().dtype == DType::I64 {
+        tensor.to_bytes().as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as f64).collect()
     } else {
         tensor.values().into_owned()
     }

@@ -20,10 +20,12 @@ mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
+mod moving;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
 mod oracle;
+mod overlay;
 mod pool_2d;
 mod rank;
 mod reduce;
@@ -75,6 +77,10 @@ pub fn judge(case: &Case) -> Statistics {
         Op::FlashAttn(attention) => flash_attn::judge(attention, case),
         Op::GetRows(_) => get_rows::judge(case),
         Op::Im2Col(_) | Op::Upscale(_) => copied::judge(case),
+        Op::Arrange(_) => moving::judge(case),
+        Op::Cast(_) => moving::judge(case),
+        Op::Concat(_) => moving::judge(case),
+        Op::IndexFill(_) => moving::judge(case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
@@ -85,9 +91,11 @@ pub fn judge(case: &Case) -> Statistics {
         Op::Rank(rank) => rank::judge(rank, case),
         Op::Reduce(reduce) => reduce::judge(reduce, case),
         Op::MulMatId(_) => mul_mat_id::judge(case),
+        Op::Overlay(overlay) => overlay::judge(overlay, case),
         Op::Reshape(_) => reshape::judge(case),
         Op::RmsNorm(norm) => rms_norm::judge(norm, case),
         Op::Rope(rope) => rope::judge(rope, case),
+        Op::SetRows(_) => moving::judge(case),
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
         Op::Unary(unary) => unary::judge(*unary, case),
         Op::SsmConv(_) => ssm_conv::judge(case),
@@ -102,6 +110,8 @@ pub fn gate(op: &Op) -> Gate {
         Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) => Gate::Bits,
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => Gate::Bound,
         Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) => Gate::Bound,
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) | Op::SetRows(_) => Gate::Bits,
+        Op::Overlay(overlay) => overlay::gate(overlay),
         Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => Gate::Noise,
         Op::Im2Col(_) | Op::Rank(_) | Op::Upscale(_) => Gate::Bits,
         Op::Make(_) | Op::Norm(_) | Op::SsmScan(_) => Gate::Bound,
@@ -125,6 +135,7 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::Reduce(_) | Op::SsmConv(_) | Op::SsmScan(_) => profile.accumulator == Accumulator::F16,
         Op::Im2Col(_) | Op::Make(_) | Op::Norm(_) | Op::Pool2d(_) | Op::Rank(_) | Op::Upscale(_) => false,
         Op::DiagMask(_) => false,
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => false,
     };
     sums || Precision::of(output.dtype).unit > Precision::F32.unit
 }

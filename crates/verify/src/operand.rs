@@ -113,7 +113,7 @@ pub fn decode(ty: &TensorType, bytes: &[u8]) -> Vec<f64> {
     numbers
 }
 
-/// Elements of whole blocks as exact numbers; f32 bits that are all ones stay recognisable.
+/// Elements of whole blocks as exact numbers, integers beyond 53 bits as the nearest ones; f32 bits that are all ones stay recognisable.
 fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
     if dtype == DType::F32 {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -124,6 +124,9 @@ fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *number = f64::from(i32::from_le_bytes(*bytes));
         }
+    } else if dtype == DType::I64 {
+        let integers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        numbers.iter_mut().zip(integers).for_each(|(number, integer)| *number = integer as f64);
     } else if let Some(codec) = dtype.codec() {
         (codec.decode_exact)(bytes, numbers);
     } else {

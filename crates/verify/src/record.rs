@@ -208,6 +208,8 @@ fn axes(op: &Op) -> &'static [&'static str] {
         Op::FlashAttn(_) => &["element", "head", "token"],
         Op::MulMatId(_) => &["row", "expert used", "token"],
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) => &["column", "row", "plane", "volume"],
+        Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => &["column", "row", "plane", "volume"],
         Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],

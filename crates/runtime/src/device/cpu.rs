@@ -97,6 +97,40 @@ impl Cpu {
     fn compute(&self, step: &Step) -> std::result::Result<(), String> {
         let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
         operator::profile(&step.op, &types, &step.output.ty)?;
+        if matches!(step.op, Op::Reshape(_)) {
+            return Ok(());
+        }
+        for tensor in step.inputs.iter().chain([&step.output]) {
+            if !memory(tensor)?.is_in_place(&tensor.ty) {
+                return self.compute_apart(step);
+            }
+        }
+        self.compute_in_place(step)
+    }
+
+    /// Computes with tensors that kernels cannot read or write where they lie, in memory of their own.
+    fn compute_apart(&self, step: &Step) -> std::result::Result<(), String> {
+        let apart = |tensor: &Tensor| -> std::result::Result<Tensor, String> {
+            let source = memory(tensor)?;
+            if source.is_in_place(&tensor.ty) {
+                return Ok(tensor.clone());
+            }
+            let target = Memory::new(&tensor.ty, Usage::Input, false)?;
+            move_bytes((source, tensor.offset_bytes), (&target, 0), &tensor.ty);
+            Ok(Tensor { buffer: Buffer(Arc::new(target)), offset_bytes: 0, ty: tensor.ty })
+        };
+        let inputs = step.inputs.iter().map(apart).collect::<std::result::Result<Vec<Tensor>, String>>()?;
+        let output = if step.op.is_alias() { inputs[0].clone() } else { apart(&step.output)? };
+        let output = Tensor { ty: step.output.ty, ..output };
+        let source = output.clone();
+        self.compute_in_place(&Step { node: step.node, op: step.op.clone(), inputs, output })?;
+        if !memory(&step.output)?.is_in_place(&step.output.ty) {
+            move_bytes((memory(&source)?, 0), (memory(&step.output)?, step.output.offset_bytes), &step.output.ty);
+        }
+        Ok(())
+    }
+
+    fn compute_in_place(&self, step: &Step) -> std::result::Result<(), String> {
         let inputs = match &step.op {
             Op::Reshape(_) => return Ok(()),
             Op::KvStore(_) => &step.inputs[1..],
@@ -108,6 +142,8 @@ impl Cpu {
             Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
             Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
             Op::DiagMask(_) | Op::FlashAttn(_) | Op::MulMatId(_) => &step.inputs[..],
+            Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
+            Op::Overlay(_) | Op::SetRows(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();
@@ -126,6 +162,13 @@ fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
+}
+
+/// Copies a tensor from one memory, at an offset in bytes, to another.
+fn move_bytes(source: (&Memory, usize), target: (&Memory, usize), ty: &TensorType) {
+    let mut bytes = vec![0; ty.bytes()];
+    source.0.read().give(ty, source.1, &mut bytes);
+    target.0.write().take(&bytes, ty, target.1);
 }
 
 /// Memory that is read, locked once each.

@@ -9,11 +9,15 @@
 //! results are the same for any number of them.
 
 mod arithmetic;
+mod arrange;
+mod cast;
+mod concat;
 mod diag_mask;
 mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
+mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -22,12 +26,14 @@ mod memory;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod overlay;
 mod pool_2d;
 mod rank;
 mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod set_rows;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
@@ -41,10 +47,10 @@ use crate::profile::Profile;
 use memory::Memory;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::{Op, Shape, TensorType};
 
-/// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for `kv_store`, whose result
-/// is the cache as it is stored.
+/// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for operators that move stored
+/// elements or write integers or blocks, whose result is as it is stored.
 ///
 /// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type has no codec.
 pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
@@ -58,6 +64,12 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::FlashAttn(attention) => flash_attn::evaluate(attention, inputs, &output),
         Op::GetRows(_) => get_rows::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::Im2Col(im2col) => im2col::evaluate(im2col, inputs, &output),
+        Op::Arrange(arrange) => return Ok(arrange::evaluate(arrange, inputs, &output)),
+        Op::Cast(_) => return Ok(cast::evaluate(inputs, &output)),
+        Op::Concat(concat) => return Ok(concat::evaluate(concat, inputs, &output)),
+        Op::IndexFill(fill) => {
+            return index_fill::evaluate(fill, inputs, &output).map_err(|problem| fault(op, problem));
+        }
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvStore(_) => return kv_store::evaluate(inputs).map_err(|problem| fault(op, problem)),
@@ -68,9 +80,11 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::Rank(rank) => rank::evaluate(rank, inputs),
         Op::Reduce(reduce) => reduce::evaluate(reduce, inputs, &output),
         Op::MulMatId(_) => mul_mat_id::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,
+        Op::Overlay(overlay) => return Ok(overlay::evaluate(overlay, inputs, &output)),
         Op::Reshape(_) => return Ok(reshape::evaluate(inputs, &output)),
         Op::RmsNorm(norm) => rms_norm::evaluate(norm, inputs),
         Op::Rope(rope) => rope::evaluate(rope, inputs),
+        Op::SetRows(_) => return set_rows::evaluate(inputs).map_err(|problem| fault(op, problem)),
         Op::SoftMax(soft_max) => soft_max::evaluate(soft_max, inputs),
         Op::SsmConv(_) => ssm_conv::evaluate(inputs, &output),
         Op::SsmScan(_) => ssm_scan::evaluate(inputs).map_err(|problem| fault(op, problem))?,
@@ -80,9 +94,10 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     Ok(HostTensor::real(output, values))
 }
 
-/// Whether every input is an index or has a codec.
+/// Whether every input is of integers or has a codec.
 fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
-    let unknown = inputs.iter().find(|ty| ty.dtype != DType::I32 && ty.dtype.codec().is_none());
+    let is_integer = |ty: &TensorType| matches!(ty.dtype, DType::I32 | DType::I64);
+    let unknown = inputs.iter().find(|ty| !is_integer(ty) && ty.dtype.codec().is_none());
     unknown.map_or(Ok(()), |ty| {
         Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name()))
     })
@@ -90,6 +105,18 @@ fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
 
 fn fault(op: &Op, problem: String) -> Error {
     Error::Device { device: NAME.to_owned(), problem: format!("{}: {problem}", op.name()) }
+}
+
+/// The indices of element number `element` of a tensor of this shape.
+fn indices(shape: &Shape, element: usize) -> [usize; 4] {
+    let [n0, n1, n2, _] = shape.sizes();
+    [element % n0, element / n0 % n1, element / n0 / n1 % n2, element / n0 / n1 / n2]
+}
+
+/// The number of the element with these indices.
+fn element(shape: &Shape, [i0, i1, i2, i3]: [usize; 4]) -> usize {
+    let [n0, n1, n2, _] = shape.sizes();
+    i0 + n0 * (i1 + n1 * (i2 + n2 * i3))
 }
 
 /// `index` as a place among `len`, or which one it is not.
@@ -149,7 +176,7 @@ impl Device for Reference {
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         let inferred = op.infer(inputs)?;
         readable(op, inputs)?;
-        if inferred != *output || !(output.dtype.is_float() || output.dtype == DType::I32) {
+        if inferred != *output {
             return Err(format!("{} gives {inferred}, not {output}", op.name()));
         }
         Ok(Profile { output: output.dtype, ..Profile::EXACT })

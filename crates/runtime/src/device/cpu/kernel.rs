@@ -25,6 +25,7 @@ mod element;
 mod exponential;
 mod exponentials;
 mod gated;
+pub mod gather;
 mod lanes;
 mod mix;
 mod panel_product;

@@ -4,10 +4,11 @@
 //!  arena, inputs, f32 states   Vec<f32>        ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
 //!  f16 and bf16                Vec<f16>, Vec<bf16>      row after row
 //!  q4_0, q8_0                  Panels          eight rows side by side (see panels.rs)
-//!  other block types           Vec<u8>         as in the file
+//!  other block types, i64      Vec<u8>         as in the file
 //! ```
 //!
-//! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both.
+//! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both. Tensors of other types lie in an arena by their bytes, and are taken
+//! out of it to be computed with.
 
 use super::panels::Panels;
 use crate::device::{Usage, zeros};
@@ -33,7 +34,7 @@ pub(super) enum Cells {
     F16(Vec<f16>),
     /// bf16.
     Bf16(Vec<bf16>),
-    /// Blocks as in the file.
+    /// Blocks, or i64, as in the file.
     Blocks(Vec<u8>),
     /// q4_0, packed.
     Q4Panels(Panels<4>),
@@ -50,7 +51,7 @@ pub(super) enum View<'a> {
     F16(&'a [f16]),
     /// bf16.
     Bf16(&'a [bf16]),
-    /// Blocks as in the file.
+    /// Blocks, or i64, as in the file.
     Blocks(&'a [u8]),
     /// q4_0, packed.
     Q4Panels(&'a Panels<4>),
@@ -65,6 +66,10 @@ pub(super) enum Target<'a> {
     F32(&'a mut [f32]),
     /// f16.
     F16(&'a mut [f16]),
+    /// bf16.
+    Bf16(&'a mut [bf16]),
+    /// Blocks as in the file, or i64 as its bytes.
+    Blocks(&'a mut [u8]),
 }
 
 impl Memory {
@@ -88,14 +93,23 @@ impl Memory {
         self.cells.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether many tensors lie here.
+    pub fn is_arena(&self) -> bool {
+        self.ty.dtype == DType::I8
+    }
+
+    /// Whether kernels can read and write a tensor of this type where it lies here; in an arena only 32-bit words can be.
+    pub fn is_in_place(&self, ty: &TensorType) -> bool {
+        !self.is_arena() || is_word(ty.dtype)
+    }
+
     /// Whether a tensor may lie here: anywhere in an arena, elsewhere only the tensor that the memory is for.
     pub fn check(&self, ty: &TensorType, offset_bytes: usize) -> Result<(), String> {
         let whole = offset_bytes == 0
             && ty.dtype == self.ty.dtype
             && ty.shape.elements() == self.ty.shape.elements()
             && (ty.dtype.block_len() == 1 || ty.shape[0] == self.ty.shape[0]);
-        let part = self.ty.dtype == DType::I8
-            && is_word(ty.dtype)
+        let part = self.is_arena()
             && offset_bytes.is_multiple_of(size_of::<f32>())
             && offset_bytes.checked_add(ty.bytes()).is_some_and(|end| end <= self.ty.bytes());
         if whole || part {
@@ -111,10 +125,10 @@ fn is_word(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32)
 }
 
-/// The words of a tensor at `offset_bytes`.
+/// The words that hold a tensor at `offset_bytes`; the last one may hold more.
 pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
     let start = offset_bytes / size_of::<f32>();
-    start..start + ty.shape.elements()
+    start..start + ty.bytes().div_ceil(size_of::<f32>())
 }
 
 impl Cells {
@@ -126,6 +140,7 @@ impl Cells {
             DType::Bf16 => Ok(Cells::Bf16(zeros(bf16::ZERO, len, ty, usage)?)),
             DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
             DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
+            DType::I64 => Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?)),
             dtype if dtype.is_quantized() && dtype.codec().is_some() => {
                 Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
             }
@@ -138,8 +153,14 @@ impl Cells {
         match self {
             Cells::F32(cells) => {
                 let targets = &mut cells[words(ty, offset_bytes)];
-                for (cell, bytes) in targets.iter_mut().zip(bytes.as_chunks().0) {
+                let (whole, rest) = bytes.as_chunks();
+                for (cell, bytes) in targets.iter_mut().zip(whole) {
                     *cell = f32::from_bits(u32::from_le_bytes(*bytes));
+                }
+                if let Some(cell) = targets.get_mut(whole.len()) {
+                    let mut word = cell.to_bits().to_le_bytes();
+                    word[..rest.len()].copy_from_slice(rest);
+                    *cell = f32::from_bits(u32::from_le_bytes(word));
                 }
             }
             Cells::F16(cells) => {
@@ -162,8 +183,13 @@ impl Cells {
     pub fn give(&self, ty: &TensorType, offset_bytes: usize, bytes: &mut [u8]) {
         match self {
             Cells::F32(cells) => {
-                for (cell, bytes) in cells[words(ty, offset_bytes)].iter().zip(bytes.as_chunks_mut().0) {
+                let cells = &cells[words(ty, offset_bytes)];
+                let (whole, rest) = bytes.as_chunks_mut();
+                for (cell, bytes) in cells.iter().zip(whole.iter_mut()) {
                     *bytes = cell.to_bits().to_le_bytes();
+                }
+                if let Some(cell) = cells.get(whole.len()) {
+                    rest.copy_from_slice(&cell.to_bits().to_le_bytes()[..rest.len()]);
                 }
             }
             Cells::F16(cells) => {
@@ -214,13 +240,16 @@ impl<'a> Split<'a> {
                 let (output, after) = rest.split_at_mut(end - start);
                 Ok(Split { target: Target::F32(output), before, after, after_start: end })
             }
-            Cells::F16(cells) => {
-                Ok(Split { target: Target::F16(cells), before: &[], after: &[], after_start: usize::MAX })
-            }
-            Cells::Bf16(_) | Cells::Blocks(_) | Cells::Q4Panels(_) | Cells::Q8Panels(_) => {
-                Err(format!("writes no results of type {}", ty.dtype))
-            }
+            Cells::F16(cells) => Ok(Split::whole(Target::F16(cells))),
+            Cells::Bf16(cells) => Ok(Split::whole(Target::Bf16(cells))),
+            Cells::Blocks(cells) => Ok(Split::whole(Target::Blocks(cells))),
+            Cells::Q4Panels(_) | Cells::Q8Panels(_) => Err(format!("writes no results of type {}", ty.dtype)),
         }
+    }
+
+    /// An output that is alone in its buffer.
+    fn whole(target: Target<'a>) -> Split<'a> {
+        Split { target, before: &[], after: &[], after_start: usize::MAX }
     }
 
     /// An input that lies in the output's buffer; a problem where the two overlap.
@@ -229,8 +258,9 @@ impl<'a> Split<'a> {
         if end <= self.before.len() {
             return Ok(View::F32(&self.before[start..end]));
         }
-        let behind =
-            start.checked_sub(self.after_start).and_then(|start| self.after.get(start..)?.get(..ty.shape.elements()));
+        let behind = start
+            .checked_sub(self.after_start)
+            .and_then(|start| self.after.get(start..)?.get(..end - self.after_start - start));
         behind.map(View::F32).ok_or_else(|| format!("{ty} at byte {offset_bytes} overlaps the output"))
     }
 }

@@ -5,25 +5,32 @@
 //! ```
 
 mod arithmetic;
+mod arrange;
+mod cast;
+mod concat;
 mod diag_mask;
 mod flash_attn;
 mod gated;
 mod get_rows;
 mod im2col;
+mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
 mod matrix;
+mod moved;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod overlay;
 mod pool_2d;
 mod rank;
 mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod set_rows;
 mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
@@ -49,17 +56,18 @@ macro_rules! declared {
 
 macro_rules! operators {
     ($($Op:ident => $file:ident $($by_member:ident)?),* $(,)?) => {
-        /// How an operator is computed on tensors of these types, or why it is not.
+        /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
         pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
             match op.infer(inputs) {
                 Ok(inferred) if inferred == *output => {}
                 Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
                 Err(problem) => return Err(format!("{}: {problem}", op.name())),
             }
-            match op {
+            let declared = match op {
                 $(Op::$Op(_member) => declared!($file, _member, inputs $(, $by_member)?)
                     .map_err(|problem| format!("{}: {problem}", op.name())),)*
-            }
+            };
+            declared.map(|profile| Profile { output: output.dtype, ..profile })
         }
 
         /// Computes an operator that has a profile for the types of these tensors.
@@ -73,29 +81,35 @@ macro_rules! operators {
 
 operators! {
     Arithmetic => arithmetic by_member,
-    Gated => gated by_member,
+    Arrange => arrange,
+    Cast => cast,
+    Concat => concat,
     DiagMask => diag_mask,
     FlashAttn => flash_attn,
+    Gated => gated by_member,
     GetRows => get_rows,
     Im2Col => im2col,
+    IndexFill => index_fill,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
     Make => make,
     MulMat => mul_mat,
+    MulMatId => mul_mat_id,
     Norm => norm,
+    Overlay => overlay,
     Pool2d => pool_2d,
     Rank => rank,
     Reduce => reduce,
-    MulMatId => mul_mat_id,
     Reshape => reshape,
     RmsNorm => rms_norm,
     Rope => rope,
+    SetRows => set_rows,
     SoftMax => soft_max,
     SsmConv => ssm_conv,
     SsmScan => ssm_scan,
-    Upscale => upscale,
     Unary => unary by_member,
+    Upscale => upscale,
 }
 
 /// One operator's tensors.
@@ -157,6 +171,7 @@ impl<'a> Call<'a> {
         match output {
             Target::F32(cells) => Ok(cells),
             Target::F16(_) => Err("an activation cannot be written to f16".to_owned()),
+            Target::Bf16(_) | Target::Blocks(_) => Err("an activation is written to f32 only".to_owned()),
         }
     }
 }

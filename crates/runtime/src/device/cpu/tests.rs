@@ -5,6 +5,7 @@ mod attention;
 mod formulas;
 mod invariance;
 mod memory;
+mod moving;
 mod products;
 
 use super::{Cpu, CpuOptions, Isa};

@@ -34,6 +34,7 @@ pub fn compute(_: &KvStore, call: Call) -> Result<(), String> {
                 }
             }
         }
+        Target::Bf16(_) | Target::Blocks(_) => return Err(format!("writes no cache of {}", call.output_type.dtype)),
     }
     Ok(())
 }
