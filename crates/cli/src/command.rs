@@ -8,6 +8,7 @@ mod devices;
 mod input;
 mod inspect;
 mod man;
+mod ops;
 mod place;
 mod plan;
 mod quantize;
@@ -35,6 +36,8 @@ pub enum Command {
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
     Verify(verify::Arguments),
+    /// Test and time every operator by itself on a device
+    Ops(ops::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -58,6 +61,7 @@ pub fn run(command: Command) -> Result {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Ops(arguments) => ops::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),
