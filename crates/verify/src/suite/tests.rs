@@ -175,7 +175,7 @@ impl Wrong {
             Fault::WritesWeight => self.change(&step.inputs[0], |bytes| bytes[3] ^= 1),
             Fault::UnwrittenRow => {
                 let row = output.ty.shape[0] * 4;
-                let before = if self.run() % 2 == 0 { 0xff } else { 0x3c };
+                let before = if self.run().is_multiple_of(2) { 0xff } else { 0x3c };
                 self.change(output, |bytes| bytes.rchunks_mut(row).next().unwrap().fill(before))
             }
             Fault::Constant(by) => self.change(output, |bytes| add(bytes, by)),
@@ -196,10 +196,10 @@ impl Device for Wrong {
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        match self.fault {
-            Fault::Lacks => Err(format!("{} is not written", op.name())),
-            _ => self.device.supports(op, inputs, output),
+        if self.fault == Fault::Lacks {
+            return Err(format!("{} is not written", op.name()));
         }
+        self.device.supports(op, inputs, output)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
