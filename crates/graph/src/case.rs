@@ -46,4 +46,11 @@ pub enum Fill {
     Constant(f64),
     /// A mask over `[positions, tokens]`: 0 where position `j` is at most `first + token`, else -inf.
     Causal(i32),
+    /// As `Causal`, and -inf for positions `window` (the second number) or more before `first + token` too: a sliding window.
+    Window(i32, i32),
+    /// As `Causal`, and `j - first - token` instead of 0: distances, which the slopes of ALiBi are multiplied with.
+    Distances(i32),
+    /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the upper bound. Where
+    /// these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and are stored exactly.
+    Codes(i32, i32),
 }

@@ -67,13 +67,33 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
         Fill::Distinct(limit) => distinct(len, limit, &mut random)?,
         Fill::Counting(first) => (0..len).map(|index| f64::from(first) + index as f64).collect(),
         Fill::Constant(value) => vec![value; len],
-        Fill::Causal(first) => {
-            let [positions, tokens, ..] = ty.shape.sizes();
-            let seen =
-                |index: usize| (index % positions) as i64 <= i64::from(first) + (index / positions % tokens) as i64;
-            (0..len).map(|index| if seen(index) { 0.0 } else { f64::NEG_INFINITY }).collect()
+        Fill::Causal(first) => mask(ty, first, |_| 0.0),
+        Fill::Window(first, window) => {
+            mask(ty, first, |ahead| if ahead <= -i64::from(window) { f64::NEG_INFINITY } else { 0.0 })
+        }
+        Fill::Distances(first) => mask(ty, first, |ahead| ahead as f64),
+        Fill::Codes(low, high) => {
+            let mut codes = numbers(ty, &Fill::Integers(low, high), seed)?;
+            for row in codes.chunks_mut(ty.shape[0].max(1)) {
+                row.iter_mut().step_by(CODES).for_each(|code| *code = f64::from(low));
+                row.iter_mut().skip(1).step_by(CODES).for_each(|code| *code = f64::from(high));
+            }
+            codes
         }
     })
+}
+
+/// Elements of a row whose first two are the ends of the codes.
+const CODES: usize = 32;
+
+/// A mask over `[positions, tokens]`: `shown` of how far a position lies ahead of `first + token` where it does not, else -inf.
+fn mask(ty: &TensorType, first: i32, shown: impl Fn(i64) -> f64) -> Vec<f64> {
+    let [positions, tokens, ..] = ty.shape.sizes();
+    let value = |index: usize| {
+        let ahead = (index % positions) as i64 - i64::from(first) - (index / positions % tokens) as i64;
+        if ahead <= 0 { shown(ahead) } else { f64::NEG_INFINITY }
+    };
+    (0..ty.shape.elements()).map(value).collect()
 }
 
 /// The first `len` of all integers below `limit` in random order (Fisher and Yates).
@@ -167,6 +187,19 @@ mod tests {
         let values = filled(DType::F32, &[4, 2], Fill::Causal(1), 1);
         let hidden: Vec<bool> = values.iter().map(|value| *value == f64::NEG_INFINITY).collect();
         assert_eq!(hidden, [false, false, true, true, false, false, false, true]);
+        let none = f64::NEG_INFINITY;
+        let values = filled(DType::F32, &[4, 2], Fill::Window(1, 2), 1);
+        assert_eq!(values, [0.0, 0.0, none, none, none, 0.0, 0.0, none]);
+        let values = filled(DType::F32, &[4, 2], Fill::Distances(1), 1);
+        assert_eq!(values, [-1.0, 0.0, none, none, -2.0, -1.0, 0.0, none]);
+    }
+
+    #[test]
+    fn codes_are_stored_exactly() {
+        for (dtype, low, high) in [(DType::Q4_0, -8, 7), (DType::Q8_0, -127, 127)] {
+            let stored = filled(dtype, &[64, 3], Fill::Codes(low, high), 1);
+            assert_eq!(stored, filled(DType::F64, &[64, 3], Fill::Codes(low, high), 1), "{dtype}");
+        }
     }
 
     #[test]
