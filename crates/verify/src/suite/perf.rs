@@ -12,7 +12,7 @@ use super::{Candidate, Selection, candidates, named};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use trueup_blocks::DType;
-use trueup_graph::op::{Add, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
+use trueup_graph::op::{KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::{DeviceOptions, Result};
@@ -71,7 +71,7 @@ pub struct PerfReport {
 
 /// Measures the selected operators, and the roof where the device is this machine's processor; `tell` hears of each result.
 ///
-/// Operators of a decoder's layer are measured on the shapes of one of about a billion weights, others on the largest case of the suite. `options` are
+/// Products and attention are measured on the shapes of a decoder of about a billion weights, others on the largest case of the suite. `options` are
 /// those that the device was opened with. Fails where the roof cannot be measured; a device that fails has its reason in the result.
 pub fn perf(
     device: &dyn Device,
@@ -93,7 +93,7 @@ pub fn perf(
     Ok(PerfReport { device: about.name, description: about.description, seed, roof, results })
 }
 
-/// What is measured: the layers of a decoder, and of each other operator the case with the most bytes.
+/// What is measured: products and attention of a decoder's layer, and of each other operator the case with the most bytes.
 fn measured_cases() -> Vec<Candidate> {
     let mut cases = layer_cases();
     let all = candidates();
@@ -115,7 +115,6 @@ fn layer_cases() -> Vec<Case> {
     let zeros = |tokens| (ty(DType::I32, &[tokens]), Fill::Constant(0.0));
     let rows = |tokens| (ty(DType::I32, &[tokens]), Fill::Counting(0));
     let cache = || normal(DType::F16, &[256, 1024, 1]);
-    let rope = Rope { pairs: RopePairs::Halves, dimensions: 64, base: 10000.0, scaling: RopeScaling::None };
     let mut cases = Vec::new();
     let stored = [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q8_0, DType::Q4K, DType::Q6K];
     for tokens in [1, 64] {
@@ -123,16 +122,11 @@ fn layer_cases() -> Vec<Case> {
         cases.extend(stored.map(product));
     }
     for tokens in [1, 64] {
-        let scores = f32(&[1024, tokens, 32]);
         cases.extend([
             Case::new(KvScores { capacity: 1024 }, &[f32(&[64, 32, tokens]), cache(), zeros(tokens)]),
-            Case::new(KvMix { kv_heads: 4 }, &[scores, cache(), zeros(tokens)]),
-            Case::new(SoftMax { scale: 0.125 }, &[scores, (ty(DType::F32, &[1024, tokens]), Fill::Causal(960))]),
+            Case::new(KvMix { kv_heads: 4 }, &[f32(&[1024, tokens, 32]), cache(), zeros(tokens)]),
             Case::new(KvStore, &[cache(), f32(&[256, tokens]), rows(tokens)]),
-            Case::new(rope, &[f32(&[64, 32, tokens]), rows(tokens)]),
             Case::new(RmsNorm { epsilon: 1e-5 }, &[f32(&[WIDTH, tokens]), f32(&[WIDTH])]),
-            Case::new(Add, &[f32(&[WIDTH, tokens]), f32(&[WIDTH, tokens])]),
-            Case::new(Swiglu, &[f32(&[5632, tokens]), f32(&[5632, tokens])]),
             Case::new(Op::get_rows(DType::F32), &[normal(DType::Q4_0, &[WIDTH, 4096]), rows(tokens)]),
         ]);
     }
@@ -252,6 +246,7 @@ fn steps(device: &dyn Device, op: &Op, inputs: &[Content], output: &TensorType, 
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::op;
     use super::*;
     use trueup_runtime::device::cpu::{Cpu, CpuOptions};
 
@@ -272,8 +267,9 @@ mod tests {
     fn small_nodes_are_computed_many_at_once_and_large_ones_on_distinct_tensors() {
         let cpu = Cpu::new(CpuOptions { threads: 1, ..CpuOptions::default() }).unwrap();
         let f32 = |sizes: &[usize]| (TensorType::new(DType::F32, sizes), Fill::Normal(1.0));
-        let small = Candidate { name: "add/0".to_owned(), case: Case::new(Add, &[f32(&[32]), f32(&[32])]) };
-        let large = Candidate { name: "add/1".to_owned(), case: Case::new(Add, &[f32(&[4096, 256]), f32(&[4096])]) };
+        let small = Candidate { name: "add/0".to_owned(), case: Case::new(op("add"), &[f32(&[32]), f32(&[32])]) };
+        let large =
+            Candidate { name: "add/1".to_owned(), case: Case::new(op("add"), &[f32(&[4096, 256]), f32(&[4096])]) };
         let roof = None;
         let found = result(&cpu, &small, 1, roof);
         assert!(
@@ -283,7 +279,7 @@ mod tests {
         let found = result(&cpu, &large, 1, roof);
         assert!(found.nodes > 1 && found.copies <= found.nodes && found.copies <= 16, "{found:?}");
         assert!(found.gb_per_s.is_some() && found.gflop_per_s.is_none() && found.roof_share.is_none());
-        let lacking = Candidate { name: "x".to_owned(), case: Case::new(Add, &[f32(&[32]), f32(&[5])]) };
+        let lacking = Candidate { name: "x".to_owned(), case: Case::new(op("add"), &[f32(&[32]), f32(&[5])]) };
         assert!(result(&cpu, &lacking, 1, roof).skipped.is_some());
     }
 }

@@ -220,7 +220,7 @@ mod tests {
             Content { ty, usage, bytes: vec![0; ty.bytes()] }
         };
         let inputs = [content(&[7], DType::F32), content(&[32], DType::Q8_0), content(&[64, 2], DType::F32)];
-        let op: Op = trueup_graph::op::Add.into();
+        let op = super::super::tests::op("add");
         let layout = Layout::new(&op, &inputs, &TensorType::new(DType::F32, &[65]));
         assert_eq!(layout.inputs, [Some(256..284), None, Some(768..1280)]);
         assert_eq!((layout.output, layout.bytes), (Some(1536..1796), 2304));
