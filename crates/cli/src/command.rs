@@ -9,6 +9,7 @@ mod diff;
 mod input;
 mod inspect;
 mod man;
+mod ops;
 mod place;
 mod plan;
 mod quantize;
@@ -38,6 +39,8 @@ pub enum Command {
     Verify(verify::Arguments),
     /// Compare two model files of any format, tensor by tensor
     Diff(diff::Arguments),
+    /// Test and time every operator by itself on a device
+    Ops(ops::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -62,6 +65,7 @@ pub fn run(command: Command) -> Result {
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
+        Command::Ops(arguments) => ops::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),

@@ -24,6 +24,7 @@ mod running;
 mod sentence;
 mod shadow;
 mod statistics;
+pub mod suite;
 mod sum;
 mod terminal;
 mod tokens;

@@ -3,13 +3,14 @@
 use crate::trueup::{argument, stories, trueup};
 use std::process::Command;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "convert",
     "quantize",
     "run",
     "chat",
     "tokenize",
     "verify",
+    "ops",
     "plan",
     "inspect",
     "devices",
@@ -43,6 +44,14 @@ fn every_command_has_help_with_examples() {
             assert!(!help.stdout.contains(flag), "{flag} in {help:?}");
         }
     }
+    for task in ["list", "test", "perf"] {
+        let help = trueup(&["ops", task, "--help"]).exits(0).stdout;
+        assert!(
+            help.contains("Examples:\n  trueup ops") && help.contains("--device") && help.contains("--threads"),
+            "{help}"
+        );
+        assert!(!LATER.iter().any(|flag| help.contains(flag)), "{help}");
+    }
     for command in ["run", "chat", "verify", "plan"] {
         let help = trueup(&[command, "--help"]).exits(0).stdout;
         assert!(help.contains("--device") && help.contains("--dev"), "{help}");
@@ -60,8 +69,8 @@ fn examples_of_the_help_are_true() {
             let words = words(example.trim_start().trim_start_matches("trueup "));
             let mut words: Vec<&str> =
                 words.iter().map(String::as_str).take_while(|word| ![">", "|"].contains(word)).collect();
-            if command == "demo" {
-                // It would write where users' files lie.
+            if ["demo", "ops"].contains(&command) {
+                // They would write where users' files lie, and take long.
                 words.push("--help");
             }
             let told = trueup(&words);

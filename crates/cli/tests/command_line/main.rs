@@ -9,6 +9,7 @@ mod comparing;
 mod faces;
 mod generating;
 mod hostile;
+mod operators;
 mod tokenizing;
 mod trueup;
 mod writing;

@@ -88,6 +88,18 @@ impl Cpu {
         self.pool.current_num_threads()
     }
 
+    /// Multiplies and adds f32 in registers on every thread, `rounds` times, and gives how many operations that was, each multiplication
+    /// and each addition being one. No kernel of this instruction set that computes in f32 does more of them in the same time.
+    pub fn multiply_add(&self, rounds: usize) -> u64 {
+        let work = |_: rayon::BroadcastContext<'_>| {
+            let mut sums = [1.0; kernel::SUMS];
+            kernel::multiply_add(self.instructions, rounds, std::hint::black_box(0.999), &mut sums);
+            std::hint::black_box(sums);
+        };
+        self.pool.broadcast(work);
+        2 * (self.threads() * kernel::SUMS * rounds) as u64
+    }
+
     /// Runs on the threads, alone.
     fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ fn filled(ty: TensorType, fill: Fill, seed: u64) -> HostTensor {
         }
         Fill::Counting(first) => (0..ty.shape.elements()).map(|i| f64::from(first) + i as f64).collect(),
         Fill::Constant(number) => vec![number; ty.shape.elements()],
-        Fill::Causal(_) => panic!("no mask is moved"),
+        Fill::Causal(_) | Fill::Window(..) | Fill::Distances(_) | Fill::Codes(..) => panic!("no {fill:?} is moved"),
     };
     HostTensor::stored(ty, HostTensor::real(ty, values).to_bytes().into_owned())
 }

@@ -1,0 +1,47 @@
+//! Multiplications and additions in registers: what the roof of this processor is measured with.
+
+use super::kernel;
+#[cfg(test)]
+use crate::device::cpu::isa::Instructions;
+
+/// Sums that are kept side by side: as many as hide the latency of one operation and stay in registers.
+pub const SUMS: usize = 80;
+
+kernel! {
+    /// `rounds` times `s = s * factor + 1`, rounded once, for each sum. No memory is touched between.
+    fn multiply_add(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
+        avx2 => recompiled,
+        scalar => chains,
+    }
+    multiply_add_variants_agree on samples
+}
+
+#[inline(always)]
+fn chains(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
+    let mut kept = *sums;
+    for _ in 0..rounds {
+        for sum in &mut kept {
+            *sum = sum.mul_add(factor, 1.0);
+        }
+    }
+    *sums = kept;
+}
+
+#[cfg(test)]
+fn samples(instructions: Instructions) -> Vec<f32> {
+    let mut sums = std::array::from_fn(|place| place as f32);
+    multiply_add(instructions, 100, 0.99, &mut sums);
+    sums.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_reach_the_sum_of_the_geometric_series() {
+        let mut sums = [0.0; SUMS];
+        chains(200, 0.5, &mut sums);
+        assert_eq!(sums, [2.0; SUMS]);
+    }
+}

@@ -1,0 +1,140 @@
+//! The operator suite: every operator by itself on a device, on the shapes, types and numbers of [`Op::cases`], judged as nodes of models are.
+//!
+//! ```text
+//!  Op::cases ─ fill ─▶ stage: weights, states, guarded arena ─ two runs ─▶ run: guards, repetition, bound, probe, NMSE ─▶ result
+//!                                    └ many nodes in one call ─▶ perf: time, GB/s, FLOP/s, share of the roof
+//! ```
+//!
+//! A case passes where all of this holds: the verdict on its elements passes; nothing outside of the result changed; a second run, into memory
+//! with another pattern, gives the same bits; a case of small integers is exact; where only f32 is involved the NMSE is below [`NMSE_MAX`].
+
+mod fill;
+mod list;
+mod perf;
+mod result;
+mod roof;
+mod run;
+mod stage;
+mod work;
+
+pub use list::{Answer, list};
+pub use perf::{PerfReport, PerfResult, perf};
+use regex::Regex;
+pub use result::{CaseResult, Status, SuiteReport};
+pub use roof::Roof;
+use std::collections::HashMap;
+use trueup_graph::{Case, Op};
+use trueup_runtime::device::Device;
+use trueup_runtime::{Error, Result};
+
+/// Largest NMSE of a case in which only f32 is involved.
+pub const NMSE_MAX: f64 = 1e-6;
+
+/// The seed when nobody gives one.
+pub const SEED_DEFAULT: u64 = 1;
+
+/// A case and what it is called.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// The operator's name and the case's number among the operator's, from 0: `add/17`.
+    pub name: String,
+    /// What is computed.
+    pub case: Case,
+}
+
+/// All cases, operator by operator.
+pub fn candidates() -> Vec<Candidate> {
+    named(Op::cases())
+}
+
+/// Names for cases.
+fn named(cases: Vec<Case>) -> Vec<Candidate> {
+    let mut counts: HashMap<&'static str, usize> = HashMap::new();
+    let name = |case: Case| {
+        let count = counts.entry(case.op.name()).or_default();
+        let name = format!("{}/{count}", case.op.name());
+        *count += 1;
+        Candidate { name, case }
+    };
+    cases.into_iter().map(name).collect()
+}
+
+/// Which cases are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    operators: Option<Regex>,
+    case: Option<String>,
+}
+
+impl Selection {
+    /// Cases of operators whose whole name matches the regular expression `operators`, and only the one called `case`. Fails where one of them
+    /// selects nothing that is known.
+    pub fn new(operators: Option<&str>, case: Option<&str>) -> Result<Selection> {
+        let refuse = |sentence: String| Err(Error::Request(sentence));
+        let quote = trueup_formats::quote;
+        let operators = match operators.map(|pattern| (pattern, Regex::new(&format!("^(?:{pattern})$")))) {
+            None => None,
+            Some((_, Ok(regex))) if Op::names().iter().any(|name| regex.is_match(name)) => Some(regex),
+            Some((pattern, Ok(_))) => {
+                return refuse(format!(
+                    "no operator is called {}; known are {}",
+                    quote(pattern),
+                    Op::names().join(", ")
+                ));
+            }
+            Some((pattern, Err(_))) => {
+                return refuse(format!("{} is no regular expression; write one like add|mul_.*", quote(pattern)));
+            }
+        };
+        let selection = Selection { operators, case: case.map(str::to_owned) };
+        match case.filter(|_| !candidates().iter().any(|candidate| selection.takes(candidate))) {
+            None => Ok(selection),
+            Some(case) => refuse(format!("no case is called {}; cases are called like add/0", quote(case))),
+        }
+    }
+
+    fn takes(&self, candidate: &Candidate) -> bool {
+        self.takes_operator(candidate.case.op.name()) && self.case.as_ref().is_none_or(|case| *case == candidate.name)
+    }
+
+    fn takes_operator(&self, name: &str) -> bool {
+        self.operators.as_ref().is_none_or(|operators| operators.is_match(name))
+    }
+}
+
+/// Computes all selected cases on a device and judges them; `tell` hears of each when it is done.
+///
+/// A device that fails, or computes wrongly, fails the case; nothing is an error.
+pub fn test(device: &dyn Device, selection: &Selection, seed: u64, tell: &mut dyn FnMut(&CaseResult)) -> SuiteReport {
+    let selected = candidates().into_iter().filter(|candidate| selection.takes(candidate)).collect();
+    test_cases(device, selected, seed, tell)
+}
+
+fn test_cases(
+    device: &dyn Device,
+    candidates: Vec<Candidate>,
+    seed: u64,
+    tell: &mut dyn FnMut(&CaseResult),
+) -> SuiteReport {
+    let about = device.about();
+    let run = |candidate: Candidate| {
+        let result = run::run(device, &candidate, seed);
+        tell(&result);
+        result
+    };
+    let results: Vec<CaseResult> = candidates.into_iter().map(run).collect();
+    let count = |status: Status| results.iter().filter(|result| result.status == status).count();
+    SuiteReport {
+        device: about.name,
+        description: about.description,
+        seed,
+        cases: results.len(),
+        passed: count(Status::Pass),
+        failed: count(Status::Fail),
+        skipped: count(Status::Skip),
+        results,
+    }
+}
+
+#[cfg(test)]
+mod tests;

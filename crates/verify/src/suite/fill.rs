@@ -1,0 +1,213 @@
+//! Data for the inputs of a case: all of it follows from the seed, the case's name and the input's place.
+//!
+//! ```text
+//!  seed, name, place ──FNV-1a, splitmix64──▶ numbers ──nearest of the type, or the codec's blocks──▶ bytes as in GGUF
+//! ```
+
+use std::f64::consts::TAU;
+use trueup_blocks::DType;
+use trueup_graph::{Fill, TensorType};
+use trueup_runtime::HostTensor;
+
+/// The bytes of one input, as in GGUF; a problem where the type cannot be filled like that.
+pub(super) fn fill(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<u8>, String> {
+    encode(ty, numbers(ty, fill, seed)?)
+}
+
+/// The seed of one input: every bit of the run's seed, of the case's name and of the input's place counts.
+pub(super) fn input_seed(seed: u64, case: &str, input: usize) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let bytes = case.bytes().chain((input as u64).to_le_bytes());
+    let hash = bytes.fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    Random(seed ^ hash).next()
+}
+
+/// splitmix64 (Steele, Lea and Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Evenly distributed in [0, 1).
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Normally distributed around 0 with standard deviation 1 (Box and Muller 1958).
+    fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.unit(), self.unit());
+        (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
+    }
+
+    /// A whole number from 0 to below `count`, which must not be 0.
+    fn below(&mut self, count: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
+    }
+}
+
+fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> {
+    let len = ty.shape.elements();
+    let mut random = Random(seed);
+    let each = |next: &mut dyn FnMut() -> f64| (0..len).map(|_| next()).collect();
+    Ok(match *fill {
+        Fill::Normal(deviation) => each(&mut || deviation * random.normal()),
+        Fill::Uniform(low, high) => each(&mut || low + (high - low) * random.unit()),
+        Fill::Integers(low, high) if low <= high => {
+            let count = (i64::from(high) - i64::from(low) + 1) as u64;
+            each(&mut || (i64::from(low) + random.below(count) as i64) as f64)
+        }
+        Fill::Integers(low, high) => return Err(format!("there is no integer from {low} to {high}")),
+        Fill::Distinct(limit) => distinct(len, limit, &mut random)?,
+        Fill::Counting(first) => (0..len).map(|index| f64::from(first) + index as f64).collect(),
+        Fill::Constant(value) => vec![value; len],
+        Fill::Causal(first) => mask(ty, first, |_| 0.0),
+        Fill::Window(first, window) => {
+            mask(ty, first, |ahead| if ahead <= -i64::from(window) { f64::NEG_INFINITY } else { 0.0 })
+        }
+        Fill::Distances(first) => mask(ty, first, |ahead| ahead as f64),
+        Fill::Codes(low, high) => {
+            let mut codes = numbers(ty, &Fill::Integers(low, high), seed)?;
+            for row in codes.chunks_mut(ty.shape[0].max(1)) {
+                row.iter_mut().step_by(CODES).for_each(|code| *code = f64::from(low));
+                row.iter_mut().skip(1).step_by(CODES).for_each(|code| *code = f64::from(high));
+            }
+            codes
+        }
+    })
+}
+
+/// Elements of a row whose first two are the ends of the codes.
+const CODES: usize = 32;
+
+/// A mask over `[positions, tokens]`: `shown` of how far a position lies ahead of `first + token` where it does not, else -inf.
+fn mask(ty: &TensorType, first: i32, shown: impl Fn(i64) -> f64) -> Vec<f64> {
+    let [positions, tokens, ..] = ty.shape.sizes();
+    let value = |index: usize| {
+        let ahead = (index % positions) as i64 - i64::from(first) - (index / positions % tokens) as i64;
+        if ahead <= 0 { shown(ahead) } else { f64::NEG_INFINITY }
+    };
+    (0..ty.shape.elements()).map(value).collect()
+}
+
+/// The first `len` of all integers below `limit` in random order (Fisher and Yates).
+fn distinct(len: usize, limit: i32, random: &mut Random) -> Result<Vec<f64>, String> {
+    let mut all: Vec<i32> = (0..limit).collect();
+    if all.len() < len {
+        return Err(format!("there are no {len} different integers from 0 to below {limit}"));
+    }
+    for place in 0..len {
+        let other = place + random.below((all.len() - place) as u64) as usize;
+        all.swap(place, other);
+    }
+    Ok(all[..len].iter().map(|integer| f64::from(*integer)).collect())
+}
+
+/// Numbers as the bytes of a tensor.
+fn encode(ty: &TensorType, numbers: Vec<f64>) -> Result<Vec<u8>, String> {
+    let integers = |bytes: fn(f64) -> Vec<u8>| Ok(numbers.iter().flat_map(|number| bytes(number.round())).collect());
+    match ty.dtype {
+        DType::I8 => integers(|number| (number as i8).to_le_bytes().to_vec()),
+        DType::I16 => integers(|number| (number as i16).to_le_bytes().to_vec()),
+        DType::I32 => integers(|number| (number as i32).to_le_bytes().to_vec()),
+        DType::I64 => integers(|number| (number as i64).to_le_bytes().to_vec()),
+        dtype if dtype.is_float() => Ok(HostTensor::real(*ty, numbers).to_bytes().into_owned()),
+        dtype => {
+            let codec = dtype.codec().ok_or_else(|| format!("{dtype} has no codec to fill {ty} with"))?;
+            let floats: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+            let mut bytes = vec![0; ty.bytes()];
+            (codec.encode)(&floats, &mut bytes);
+            Ok(bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(dtype: DType, sizes: &[usize], with: Fill, seed: u64) -> Vec<f64> {
+        let ty = TensorType::new(dtype, sizes);
+        HostTensor::stored(ty, fill(&ty, &with, seed).unwrap()).values().into_owned()
+    }
+
+    fn integers(sizes: &[usize], with: Fill) -> Vec<i32> {
+        let ty = TensorType::new(DType::I32, sizes);
+        HostTensor::stored(ty, fill(&ty, &with, 5).unwrap()).to_indices()
+    }
+
+    #[test]
+    fn one_seed_gives_one_tensor_and_another_seed_another() {
+        let same = |seed| filled(DType::F32, &[100], Fill::Normal(1.0), seed);
+        assert_eq!(same(3), same(3));
+        assert_ne!(same(3), same(4));
+        let seeds = [
+            input_seed(1, "add/0", 0),
+            input_seed(2, "add/0", 0),
+            input_seed(1, "add/1", 0),
+            input_seed(1, "add/0", 1),
+        ];
+        for (place, seed) in seeds.iter().enumerate() {
+            assert!(!seeds[..place].contains(seed));
+        }
+    }
+
+    #[test]
+    fn distributions_have_their_moments() {
+        let values = filled(DType::F32, &[40_000], Fill::Normal(2.0), 1);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let variance = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+        // The standard errors of both are 0.01 and 0.028.
+        assert!(mean.abs() < 0.05 && (variance - 4.0).abs() < 0.15, "{mean} {variance}");
+        let values = filled(DType::F64, &[40_000], Fill::Uniform(-1.0, 3.0), 1);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        assert!((mean - 1.0).abs() < 0.03 && values.iter().all(|value| (-1.0..3.0).contains(value)), "{mean}");
+    }
+
+    #[test]
+    fn integers_are_within_their_bounds_and_reach_them() {
+        let values = integers(&[1000], Fill::Integers(-2, 3));
+        assert_eq!((values.iter().min(), values.iter().max()), (Some(&-2), Some(&3)));
+        let mut values = integers(&[7], Fill::Distinct(9));
+        values.sort();
+        assert!(values.windows(2).all(|pair| pair[0] < pair[1]) && (0..9).contains(&values[0]) && values[6] < 9);
+        assert_eq!(integers(&[4], Fill::Counting(-1)), [-1, 0, 1, 2]);
+        let ty = TensorType::new(DType::I32, &[3]);
+        assert!(fill(&ty, &Fill::Distinct(2), 1).is_err() && fill(&ty, &Fill::Integers(1, 0), 1).is_err());
+    }
+
+    #[test]
+    fn masks_hide_what_lies_behind_a_token() {
+        let values = filled(DType::F32, &[4, 2], Fill::Causal(1), 1);
+        let hidden: Vec<bool> = values.iter().map(|value| *value == f64::NEG_INFINITY).collect();
+        assert_eq!(hidden, [false, false, true, true, false, false, false, true]);
+        let none = f64::NEG_INFINITY;
+        let values = filled(DType::F32, &[4, 2], Fill::Window(1, 2), 1);
+        assert_eq!(values, [0.0, 0.0, none, none, none, 0.0, 0.0, none]);
+        let values = filled(DType::F32, &[4, 2], Fill::Distances(1), 1);
+        assert_eq!(values, [-1.0, 0.0, none, none, -2.0, -1.0, 0.0, none]);
+    }
+
+    #[test]
+    fn codes_are_stored_exactly() {
+        for (dtype, low, high) in [(DType::Q4_0, -8, 7), (DType::Q8_0, -127, 127)] {
+            let stored = filled(dtype, &[64, 3], Fill::Codes(low, high), 1);
+            assert_eq!(stored, filled(DType::F64, &[64, 3], Fill::Codes(low, high), 1), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn blocks_hold_what_their_codec_makes_of_the_numbers() {
+        let values = filled(DType::Q8_0, &[64], Fill::Normal(1.0), 1);
+        let exact = filled(DType::F32, &[64], Fill::Normal(1.0), 1);
+        let largest = exact.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+        assert!(values.iter().zip(&exact).all(|(value, exact)| (value - exact).abs() <= largest / 127.0));
+        assert_ne!(values, exact);
+    }
+}
