@@ -110,8 +110,8 @@ fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
             let bits = u32::from_le_bytes(*bytes);
             *number = if bits == u32::MAX { UNWRITTEN } else { f64::from(f32::from_bits(bits)) };
         }
-    } else if let Some(codec) = dtype.codec() {
-        (codec.decode_exact)(bytes, numbers);
+    } else if let Some(decoder) = dtype.decoder() {
+        (decoder.decode_exact)(bytes, numbers);
     } else {
         numbers.fill(f64::NAN);
     }

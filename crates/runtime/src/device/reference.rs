@@ -36,7 +36,7 @@ use trueup_graph::{Op, TensorType};
 /// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for `kv_store`, whose result
 /// is the cache as it is stored.
 ///
-/// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type has no codec.
+/// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type cannot be decoded.
 pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     let types: Vec<TensorType> = inputs.iter().map(|input| *input.ty()).collect();
     let output = op.infer(&types).map_err(|problem| fault(op, problem))?;
@@ -60,12 +60,10 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     Ok(HostTensor::real(output, values))
 }
 
-/// Whether every input is an index or has a codec.
+/// Whether every input is an index or can be decoded.
 fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
-    let unknown = inputs.iter().find(|ty| ty.dtype != DType::I32 && ty.dtype.codec().is_none());
-    unknown.map_or(Ok(()), |ty| {
-        Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name()))
-    })
+    let unknown = inputs.iter().find(|ty| ty.dtype != DType::I32 && ty.dtype.decoder().is_none());
+    unknown.map_or(Ok(()), |ty| Err(format!("this version cannot decode {} and not compute {}", ty.dtype, op.name())))
 }
 
 fn fault(op: &Op, problem: String) -> Error {

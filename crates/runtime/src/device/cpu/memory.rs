@@ -126,7 +126,7 @@ impl Cells {
             DType::Bf16 => Ok(Cells::Bf16(zeros(bf16::ZERO, len, ty, usage)?)),
             DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
             DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
-            dtype if dtype.is_quantized() && dtype.codec().is_some() => {
+            dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
                 Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
             }
             dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),
