@@ -53,9 +53,9 @@ impl HostTensor {
         HostTensor { ty, data: self.data.clone() }
     }
 
-    /// Whether the elements can be read as numbers: real, or stored as i32 or in a type that has a codec.
+    /// Whether the elements can be read as numbers: real, or stored as i32 or in a type that can be decoded.
     pub fn is_readable(&self) -> bool {
-        matches!(self.data, Data::Real(_)) || self.ty.dtype == DType::I32 || self.ty.dtype.codec().is_some()
+        matches!(self.data, Data::Real(_)) || self.ty.dtype == DType::I32 || self.ty.dtype.decoder().is_some()
     }
 
     /// Fills `target` with the exact values of the elements from number `start` on. Panics outside the tensor, inside a block, and where
@@ -71,10 +71,10 @@ impl HostTensor {
             }
             Data::Stored(bytes) => {
                 let dtype = self.ty.dtype;
-                let codec = dtype.codec().unwrap_or_else(|| panic!("{dtype} has no codec"));
+                let decoder = dtype.decoder().unwrap_or_else(|| panic!("{dtype} cannot be decoded"));
                 let byte = |element: usize| element / dtype.block_len() * dtype.block_bytes();
                 assert!(start.is_multiple_of(dtype.block_len()), "element {start} lies inside a block of {dtype}");
-                (codec.decode_exact)(&bytes[byte(start)..byte(start + target.len())], target);
+                (decoder.decode_exact)(&bytes[byte(start)..byte(start + target.len())], target);
             }
         }
     }

@@ -127,8 +127,8 @@ fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
     } else if dtype == DType::I64 {
         let integers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         numbers.iter_mut().zip(integers).for_each(|(number, integer)| *number = integer as f64);
-    } else if let Some(codec) = dtype.codec() {
-        (codec.decode_exact)(bytes, numbers);
+    } else if let Some(decoder) = dtype.decoder() {
+        (decoder.decode_exact)(bytes, numbers);
     } else {
         numbers.fill(f64::NAN);
     }

@@ -52,7 +52,7 @@ use trueup_graph::{Op, Shape, TensorType};
 /// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for operators that move stored
 /// elements or write integers or blocks, whose result is as it is stored.
 ///
-/// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type has no codec.
+/// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type cannot be decoded.
 pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     let types: Vec<TensorType> = inputs.iter().map(|input| *input.ty()).collect();
     let output = op.infer(&types).map_err(|problem| fault(op, problem))?;
@@ -94,13 +94,11 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
     Ok(HostTensor::real(output, values))
 }
 
-/// Whether every input is of integers or has a codec.
+/// Whether every input is of integers or can be decoded.
 fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
     let is_integer = |ty: &TensorType| matches!(ty.dtype, DType::I32 | DType::I64);
-    let unknown = inputs.iter().find(|ty| !is_integer(ty) && ty.dtype.codec().is_none());
-    unknown.map_or(Ok(()), |ty| {
-        Err(format!("this version has no codec for {} and cannot compute {}", ty.dtype, op.name()))
-    })
+    let unknown = inputs.iter().find(|ty| !is_integer(ty) && ty.dtype.decoder().is_none());
+    unknown.map_or(Ok(()), |ty| Err(format!("this version cannot decode {} and not compute {}", ty.dtype, op.name())))
 }
 
 fn fault(op: &Op, problem: String) -> Error {

@@ -25,11 +25,11 @@ pub(super) fn judge(case: &Case) -> Statistics {
 
 /// The row by the decode rule of its type in f32, where results are f32: the rule rounds sums like `d q + m`.
 fn decoded(table: &Operand, row: usize, exact: &[f64], stored: Precision) -> Vec<f64> {
-    let codec = table.ty.dtype.codec().filter(|_| stored == Precision::F32);
-    match table.row_bytes(row).zip(codec) {
-        Some((bytes, codec)) => {
+    let decoder = table.ty.dtype.decoder().filter(|_| stored == Precision::F32);
+    match table.row_bytes(row).zip(decoder) {
+        Some((bytes, decoder)) => {
             let mut decoded = vec![0.0f32; exact.len()];
-            (codec.decode)(bytes, &mut decoded);
+            (decoder.decode)(bytes, &mut decoded);
             decoded.into_iter().map(f64::from).collect()
         }
         None => exact.iter().map(|value| stored.round(*value)).collect(),

@@ -61,7 +61,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
 
 /// Whether decoding adds a minimum to a product, which rounds in f32.
 pub(super) fn is_affine(dtype: DType) -> bool {
-    dtype == DType::Q4_1 || dtype == DType::Q5_1
+    matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2K | DType::Q4K | DType::Q5K)
 }
 
 impl Weights<'_> {

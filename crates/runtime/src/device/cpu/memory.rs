@@ -141,7 +141,7 @@ impl Cells {
             DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
             DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
             DType::I64 => Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?)),
-            dtype if dtype.is_quantized() && dtype.codec().is_some() => {
+            dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
                 Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
             }
             dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),

@@ -2,6 +2,7 @@
 //! may not change a bit: threads, instruction sets, packing, and the other tokens of a batch.
 
 mod attention;
+mod decoded;
 mod formulas;
 mod invariance;
 mod memory;

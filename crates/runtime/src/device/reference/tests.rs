@@ -213,10 +213,10 @@ fn memory_and_threads_that_cannot_be_had_are_refused() {
 
 #[test]
 fn unknown_types_are_refused_by_name() {
-    let ty = TensorType::new(DType::Q4K, &[256, 1]);
+    let ty = TensorType::new(DType::Iq2Xs, &[256, 1]);
     let w = HostTensor::stored(ty, vec![0; ty.bytes()]);
     let error = evaluate(&MulMat.into(), &[&w, &r(&[256, 1], 1)]).unwrap_err().to_string();
-    assert!(error.contains("q4_k"), "{error}");
+    assert!(error.contains("iq2_xs"), "{error}");
 }
 
 /// `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 4.57.6 (f32) for `LlamaConfig(head_dim=16, rope_theta=10000.0, max_position_embeddings=16384,

@@ -11,7 +11,7 @@ use trueup_graph::op::GetRows;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     let dtype = inputs[0].dtype;
-    if dtype != DType::F64 && dtype.codec().is_some() {
+    if dtype != DType::F64 && dtype.decoder().is_some() {
         Ok(ELEMENTWISE)
     } else {
         Err(format!("rows of {dtype} cannot be decoded here; use f32, f16, bf16 or a type with 32 per block"))
@@ -63,7 +63,7 @@ fn decode_packed<const GROUPS: usize>(
 }
 
 fn decode(dtype: DType, bytes: &[u8], target: &mut [f32]) -> Result<(), String> {
-    let codec = dtype.codec().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
-    (codec.decode)(bytes, target);
+    let decoder = dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+    (decoder.decode)(bytes, target);
     Ok(())
 }

@@ -34,9 +34,11 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         DType::Q4_0 | DType::Q8_0 => Ok(INTEGERS),
         // The decoded weight is exact in f32.
-        DType::Q5_0 | DType::Q8_1 => Ok(FLOATS),
+        DType::Q5_0 | DType::Q8_1 | DType::Q3K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
         // `d * q + m` is rounded once, which is as much as a rounded product.
-        DType::Q4_1 | DType::Q5_1 => Ok(Profile { products: Products::Rounded, ..FLOATS }),
+        DType::Q4_1 | DType::Q5_1 | DType::Q2K | DType::Q4K | DType::Q5K => {
+            Ok(Profile { products: Products::Rounded, ..FLOATS })
+        }
         dtype => {
             Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
         }
@@ -149,12 +151,12 @@ impl Product {
 
     /// Of rows that are decoded to f32 just before they are used.
     fn decoded(self, dtype: DType, bytes: &[u8], x: &[f32], y: &mut [f32]) -> Result<(), String> {
-        let codec = dtype.codec().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+        let decoder = dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
         let row_bytes = self.len / dtype.block_len() * dtype.block_bytes();
         let xs = Rows::dense(x, self.tokens, self.len);
         self.for_rows(y, |first, count, sums| {
             let mut rows = vec![0.0; count * self.len];
-            (codec.decode)(&bytes[first * row_bytes..][..count * row_bytes], &mut rows);
+            (decoder.decode)(&bytes[first * row_bytes..][..count * row_bytes], &mut rows);
             kernel::dots_f32(self.instructions, Rows::dense(&rows, count, self.len), xs, sums);
         });
         Ok(())

@@ -47,10 +47,10 @@ fn what_cannot_be_kept_or_computed_says_why() {
     let message = |result: Result<Buffer>| result.unwrap_err().to_string();
     let f64_type = TensorType::new(DType::F64, &[32, 2]);
     assert!(message(cpu.alloc(&f64_type, Usage::State)).contains("keeps no f64"));
-    assert!(message(cpu.alloc(&TensorType::new(DType::Q4K, &[256, 2]), Usage::Weight)).contains("keeps no q4_k"));
-    let (w, x) = (TensorType::new(DType::Q4K, &[256, 2]), TensorType::new(DType::F32, &[256, 1]));
+    assert!(message(cpu.alloc(&TensorType::new(DType::Iq2Xs, &[256, 2]), Usage::Weight)).contains("keeps no iq2_xs"));
+    let (w, x) = (TensorType::new(DType::Iq2Xs, &[256, 2]), TensorType::new(DType::F32, &[256, 1]));
     let output = TensorType::new(DType::F32, &[2, 1]);
-    assert!(cpu.supports(&MulMat.into(), &[w, x], &output).unwrap_err().contains("q4_k weights"));
+    assert!(cpu.supports(&MulMat.into(), &[w, x], &output).unwrap_err().contains("iq2_xs weights"));
     let wrong = TensorType::new(DType::F32, &[3, 1]);
     assert!(
         cpu.supports(&MulMat.into(), &[x, x], &wrong).unwrap_err().contains("gives f32[1]"),
