@@ -11,6 +11,7 @@ mod man;
 mod place;
 mod plan;
 mod quantize;
+mod repro;
 mod run;
 mod sampling;
 mod screen;
@@ -35,6 +36,8 @@ pub enum Command {
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
     Verify(verify::Arguments),
+    /// Compute one failing node alone, from the file that verify wrote
+    Repro(repro::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -58,6 +61,7 @@ pub fn run(command: Command) -> Result {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Repro(arguments) => repro::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),

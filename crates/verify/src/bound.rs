@@ -9,8 +9,8 @@
 //! the number of threads, and their statistics are merged in order: a report is the same for any number.
 
 mod add;
-mod angles;
-mod dot;
+pub(crate) mod angles;
+pub(crate) mod dot;
 mod get_rows;
 mod kv_mix;
 mod kv_scores;
@@ -22,6 +22,7 @@ mod rope;
 mod soft_max;
 mod swiglu;
 
+use crate::collector::Collector;
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
@@ -48,6 +49,8 @@ pub struct Case<'a> {
     pub copies: &'a [bool],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
+    /// Keeps what each element should be, where that is asked for.
+    pub collector: Option<&'a Collector>,
 }
 
 /// Compares the result with both references, element by element.
@@ -94,7 +97,8 @@ const PIECE: usize = 16;
 /// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
-    let tally = Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference);
+    let tally =
+        Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference).collecting(case.collector);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -167,7 +171,7 @@ pub(crate) mod testing {
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let output = Operand::numbers(op.infer(&types).unwrap(), result);
-        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], step: 0 })
+        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], step: 0, collector: None })
     }
 
     /// Whether the result passes.

@@ -13,14 +13,20 @@
 
 mod activation;
 mod bound;
+mod collector;
+mod explain;
+mod fingerprint;
 mod operand;
 mod precision;
 mod record;
 mod repeat;
 mod report;
+mod repro;
 mod running;
+mod scene;
 mod sentence;
 mod shadow;
+mod signature;
 mod statistics;
 mod sum;
 mod terminal;
@@ -28,9 +34,13 @@ mod tokens;
 mod verdict;
 mod verify;
 
+pub use explain::Explanation;
+pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
+pub use repro::{Repro, ReproResult};
+pub use signature::{Signature, SignatureKind};
 pub use tokens::{Flip, TokenReport};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

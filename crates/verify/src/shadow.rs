@@ -9,6 +9,7 @@
 //! step: what the device changes or mixes up in between shows at the node that reads it.
 
 use crate::bound::{Case, judge};
+use crate::explain::Moment;
 use crate::operand::{self, Operand};
 use crate::record::{Judged, Phase, Records};
 use crate::running::{Inputs, Running, last_uses};
@@ -108,14 +109,22 @@ impl<'a> Shadow<'a> {
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
         let profile = seen.planned.profile;
         let copies = self.copies(graph, node);
+        // Lent to the block below, which reads all else of this shadow.
+        let mut explanations = std::mem::take(&mut self.records.explanations);
         let statistics = {
             let own = self.own_inputs(graph, node)?;
             let pairs = node.inputs.iter().zip(&own);
             let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
             let output = if stored { Operand::blocks(ty, &bytes) } else { Operand::numbers(ty, &numbers) };
             let (op, profile, copies) = (&node.op, &profile, &copies);
-            judge(&Case { op, inputs: &inputs, profile, output, reference, copies, step: self.step })
+            let (step, collector) = (self.step, None);
+            let case = Case { op, inputs: &inputs, profile, output, reference, copies, step, collector };
+            let statistics = judge(&case);
+            let moment = Moment { phase: self.phase(), prompt: self.prompt, step };
+            explanations.look(&case, &statistics, seen, moment);
+            statistics
         };
+        self.records.explanations = explanations;
         if seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
         }

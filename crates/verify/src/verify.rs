@@ -1,5 +1,6 @@
 //! The run: plain runs first, then the observed one beside the reference, then the verdict.
 
+use crate::explain::Explanations;
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, Report};
@@ -7,6 +8,7 @@ use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
 use crate::tokens::{Tokens, top};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_runtime::device::Device;
@@ -36,6 +38,8 @@ pub struct VerifyOptions {
     pub require_device: bool,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,
+    /// Where a file goes that shows the failure alone, for each of the first failing nodes.
+    pub repro_folder: Option<PathBuf>,
 }
 
 /// How far a verification is.
@@ -80,7 +84,7 @@ pub fn verify(
         weights,
         reference_weights,
         options,
-        records: Records::default(),
+        records: Records::new(Explanations::new(options.repro_folder.clone())),
         tokens: Tokens::default(),
         plain_runs: Vec::new(),
         deterministic: true,

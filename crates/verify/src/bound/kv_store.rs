@@ -20,7 +20,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
         .enumerate()
         .filter_map(|(token, row)| Some((usize::try_from(*row).ok()?, token)))
         .collect();
-    let mut tally = Tally::new(case.step, cache, &[], None);
+    let mut tally = Tally::new(case.step, cache, &[], None).collecting(case.collector);
     for row in 0..before.ty.shape.rows() {
         let source = written.get(&row);
         if source.is_none() && before.row_bytes(row).is_some() && before.row_bytes(row) == case.output.row_bytes(row) {
@@ -71,6 +71,7 @@ mod tests {
             reference: Some(&[0.5, -7.0]),
             copies: &[],
             step: 0,
+            collector: None,
         };
         gate(&op).verdict(&judge(&case), true)
     }

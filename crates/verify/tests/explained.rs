@@ -1,0 +1,107 @@
+//! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and shown alone.
+
+#[allow(dead_code, reason = "the other suite uses more of it")]
+#[path = "planted/faulty.rs"]
+mod faulty;
+#[allow(dead_code, reason = "the runtime's tests use more of it")]
+#[path = "../../runtime/tests/tiny_model/mod.rs"]
+mod tiny_model;
+
+use faulty::{Fault, Faulty};
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_models::Batch;
+use trueup_runtime::device::Device;
+use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_verify::{Reference, Report, Repro, VerifyOptions, verify};
+
+fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tiny.gguf");
+    tiny_model::write(&path, dtype, false);
+    let model = ModelFile::open(&path).unwrap();
+    (directory, Arc::new(model))
+}
+
+fn device() -> Arc<dyn Device> {
+    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
+}
+
+fn options() -> VerifyOptions {
+    VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2]], steps: 1, ..VerifyOptions::default() }
+}
+
+fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
+    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
+}
+
+/// The place of a node in the model's graph.
+fn node(model: &ModelFile, name: &str) -> usize {
+    let (activation, kv) = (DType::F32, DType::F16);
+    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, activation, kv };
+    let graph = model.model().graph(&batch).unwrap();
+    graph.nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+/// Type of the weights, node, fault, and what the cause must say.
+const FAULTS: [(DType, &str, Fault, &str); 22] = [
+    (DType::Q8_0, "ffn_up-1", Fault::BlockScale("blk.1.ffn_up.weight"), "of row 1 count 1.05"),
+    (DType::F32, "attn_out-1", Fault::BlockScale("blk.1.attn_output.weight"), "of row 0 count 1.05"),
+    (DType::Q5_0, "ffn_gate-0", Fault::SwappedBlocks("blk.0.ffn_gate.weight"), "exchanged"),
+    (DType::Q8_0, "ffn_out-0", Fault::UnwrittenRow, "of every token were never written"),
+    (DType::Q8_0, "ffn_out-1", Fault::DroppedTail(1), "the last element of"),
+    (DType::Q4_0, "ffn_gate-1", Fault::DroppedTail(32), "the last 32 elements of"),
+    (DType::F32, "ffn_up-0", Fault::SevenBits, "quantizes activations to 7 bits per 32"),
+    (DType::Q8_0, "attn_out-0", Fault::SignFlip, "opposite sign"),
+    (DType::F32, "ffn_swiglu-1", Fault::SignFlip, "opposite sign"),
+    (DType::Q5_1, "kqv_out-1", Fault::NotANumber, "is no number (1 NaN, 0 infinite)"),
+    (DType::Q8_0, "ffn_gate-0", Fault::Gain, "the whole result is 1.001"),
+    (DType::F32, "kq-1", Fault::RoundedToF16, "rounds results to f16 but declared"),
+    (DType::Q4_0, "result_output", Fault::RoundedToF16, "rounds results to f16 but declared"),
+    (DType::Q8_0, "inp_embd", Fault::SwappedRows, "rows 0 and 1 are exchanged"),
+    (DType::Q8_0, "ffn_inp-1", Fault::Stale, "is 0"),
+    (DType::F32, "Qcur_rope-0", Fault::OneOff, "takes positions that are one too large"),
+    (DType::Q8_0, "Kcur_rope-0", Fault::OtherPairs, "rotates the other kind of pairs"),
+    (DType::Q8_0, "cache_k-1", Fault::OneOff, "rows enter the cache 1 behind where their index says"),
+    (DType::Q8_0, "kq_soft_max-1", Fault::NoMask, "ignores the mask"),
+    (DType::F32, "kq_soft_max-0", Fault::MaskOneOff, "shows one position more than the mask"),
+    (DType::Q8_0, "ffn_norm-1", Fault::Epsilon, "takes an epsilon ten times as large"),
+    (DType::F32, "result_norm", Fault::Epsilon, "takes an epsilon ten times as large"),
+];
+
+#[test]
+fn each_fault_is_explained_at_its_node() {
+    let mut problems = Vec::new();
+    for (dtype, name, fault, expected) in FAULTS {
+        let (_directory, model) = model(dtype);
+        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let report = verified(&model, faulty, &options());
+        let bad = report.first_bad.as_ref().unwrap();
+        let cause = bad.cause.clone().unwrap_or_default();
+        if bad.node != name || !cause.contains(expected) || !report.sentence.contains(&cause) {
+            problems.push(format!("{fault:?} at {name} of {dtype}: {} {cause}", bad.node));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn each_fault_is_shown_alone_and_a_clean_device_passes_the_same_file() {
+    let mut problems = Vec::new();
+    for (dtype, name, fault, _) in FAULTS {
+        let (directory, model) = model(dtype);
+        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let options = VerifyOptions { repro_folder: Some(directory.path().join("repro")), ..options() };
+        let report = verified(&model, faulty.clone(), &options);
+        let Some(file) = report.first_bad.as_ref().and_then(|bad| bad.repro.clone()) else {
+            problems.push(format!("{fault:?} at {name} of {dtype}: no file"));
+            continue;
+        };
+        let repro = Repro::open(&file).unwrap();
+        let (again, clean) = (repro.run(&*faulty).unwrap(), repro.run(&*device()).unwrap());
+        if !again.verdict.fails() || !clean.verdict.passes() || !report.sentence.contains("trueup repro") {
+            problems.push(format!("{fault:?} at {name} of {dtype}: {} and {}", again.sentence, clean.sentence));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
