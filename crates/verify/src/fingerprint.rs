@@ -16,9 +16,11 @@ mod soft_max;
 mod sums;
 mod wiring;
 
+use crate::bound::gate;
 use crate::precision::LAMBDA;
 use crate::scene::Scene;
 use crate::statistics::Expected;
+use crate::verdict::Gate;
 use serde::Serialize;
 
 /// Sampled rows, and sampled tokens of each.
@@ -155,7 +157,9 @@ fn fit(name: &str, kind: CandidateKind, scene: &Scene, guesses: &Guesses) -> Fit
         worst = if worst.is_nan() || z.is_nan() { f64::NAN } else { worst.max(z) };
         distance += raw;
         let width = guess.sigma + (guess.high - guess.low) / 2.0;
-        likelihood += z * z / 2.0 + width.max(f64::MIN_POSITIVE).ln();
+        // Ties leave an interval; its middle is likelier than its ends.
+        let middle = if raw == 0.0 { 0.0 } else { raw / width.max(f64::MIN_POSITIVE) };
+        likelihood += z * z / 2.0 + middle * middle / 2.0 + width.max(f64::MIN_POSITIVE).ln();
     }
     let count = guesses.len() as f64;
     let rms = (squares / count).sqrt();
@@ -166,7 +170,7 @@ fn fit(name: &str, kind: CandidateKind, scene: &Scene, guesses: &Guesses) -> Fit
         kind,
         rms_z: rms.is_finite().then_some(rms),
         worst_z: worst.is_finite().then_some(worst),
-        explains: worst <= LAMBDA && rms <= limit && noisy,
+        explains: worst <= LAMBDA && (rms <= limit || gate(&scene.op) != Gate::Noise) && noisy,
         score: (likelihood / count, distance / count),
     }
 }

@@ -105,3 +105,80 @@ fn each_fault_is_shown_alone_and_a_clean_device_passes_the_same_file() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
+
+/// A file of a node whose activations are quantized although the device declares none of that.
+fn repro_file(directory: &std::path::Path, model: &Arc<ModelFile>) -> (Arc<Faulty>, std::path::PathBuf) {
+    let faulty = Faulty::new(device(), model, Fault::SevenBits, node(model, "ffn_up-0"));
+    let options = VerifyOptions { repro_folder: Some(directory.join("repro")), ..options() };
+    let report = verified(model, faulty.clone(), &options);
+    let file = report.first_bad.unwrap().repro.unwrap();
+    assert!(file.ends_with("ffn_up-0.repro.safetensors"), "{file}");
+    (faulty, file.into())
+}
+
+#[test]
+fn a_file_is_cut_as_small_as_it_still_fails_and_names_the_cause_again() {
+    let (directory, model) = model(DType::F32);
+    let (faulty, file) = repro_file(directory.path(), &model);
+    let repro = Repro::open(&file).unwrap();
+    assert_eq!((repro.node(), repro.path()), ("ffn_up-0", file.as_path()));
+    assert!(repro.input_elements() <= 2 * 32, "{} elements", repro.input_elements());
+    let result = repro.run(&*faulty).unwrap();
+    assert_eq!((result.node.as_str(), result.op.as_str()), ("ffn_up-0", "mul_mat"));
+    assert!(result.verdict.fails() && result.explanation.is_some(), "{}", result.sentence);
+    let oracle = open_device("ref", &DeviceOptions::default()).unwrap();
+    assert!(repro.run(&*oracle).unwrap().verdict.passes());
+}
+
+#[test]
+fn a_damaged_file_is_refused_in_one_sentence() {
+    let (directory, model) = model(DType::F32);
+    let (_, file) = repro_file(directory.path(), &model);
+    let bytes = std::fs::read(&file).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+
+    // Each replacement keeps the length of the header.
+    let cases = [
+        ("trueup.repro", "trueup.other", "expected trueup.repro in the header"),
+        ("\\\"version\\\":1", "\\\"version\\\":7", "expected version 1"),
+        ("\\\"MulMat\\\"", "\\\"MulMut\\\"", "cannot be read"),
+        ("\\\"lanes\\\":", "\\\"lanez\\\":", "cannot be read"),
+        ("\\\"shape\\\":[32,", "\\\"shape\\\":[64,", "expected"),
+        ("\\\"shape\\\":[32,", "\\\"shape\\\":[0 ,", "expected a tensor of 1 to"),
+        ("input.0", "input.9", "expected an array input.0, found none"),
+    ];
+    for (from, to, expected) in cases {
+        let place = bytes.windows(from.len()).position(|window| window == from.as_bytes());
+        let place = place.unwrap_or_else(|| panic!("{from} is not in {}", &text[..800]));
+        let mut damaged = bytes.clone();
+        damaged[place..place + from.len()].copy_from_slice(to.as_bytes());
+        let path = directory.path().join("damaged.safetensors");
+        std::fs::write(&path, damaged).unwrap();
+        let error = Repro::open(&path).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{from} to {to}: {error}");
+    }
+    let cut = directory.path().join("cut.safetensors");
+    for len in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
+        std::fs::write(&cut, &bytes[..len]).unwrap();
+        assert!(Repro::open(&cut).is_err(), "the first {len} bytes");
+    }
+}
+
+#[test]
+fn explanations_are_in_the_report() {
+    let (_directory, model) = model(DType::F32);
+    let faulty = Faulty::new(device(), &model, Fault::RoundedToF16, node(&model, "kq-1"));
+    let report = verified(&model, faulty, &options());
+    assert!(report.to_terminal().contains("prompt: the device rounds results to f16"), "{}", report.to_terminal());
+    let json = serde_json::to_value(&report).unwrap();
+    let nodes = json["nodes"].as_array().unwrap();
+    let bad = nodes.iter().find(|node| node["node"] == "kq-1").unwrap();
+    let fingerprint = &bad["explanations"][0]["fingerprint"];
+    assert_eq!(fingerprint["explained_by"], "rounds results to f16");
+    assert_eq!(fingerprint["kind"], "precision");
+    assert!(fingerprint["candidates"].as_array().unwrap().len() > 20);
+    assert!(
+        nodes.iter().filter(|node| node["node"] != "kq-1").all(|node| node["explanations"] == serde_json::json!([]))
+    );
+    assert_eq!(json["first_bad"]["cause"], bad["explanations"][0]["cause"]);
+}

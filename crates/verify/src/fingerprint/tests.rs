@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bound::testing::numbers;
+use crate::precision::Precision;
 use crate::scene::{Content, Given};
 use trueup_blocks::DType;
 use trueup_graph::op::{Add, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Swiglu};
@@ -39,9 +40,17 @@ fn activations(sizes: &[usize], seed: u64) -> Given {
     let Content::Numbers(x) = &mut given.content else { unreachable!("floats are numbers") };
     for row in x.chunks_mut(sizes[0]) {
         row[0] = 127.0;
-        (1..32).for_each(|i| row[i] = i as f64 - 0.5);
+        (row[1], row[2]) = (2.5, -4.5);
     }
     given
+}
+
+/// Numbers beyond the range of f16.
+fn large() -> Scene {
+    let mut scene = product(LANES, 60);
+    let Content::Numbers(w) = &mut scene.inputs[0].content else { unreachable!("floats are numbers") };
+    w.iter_mut().for_each(|w| *w = f64::from((*w * 1e6) as f32));
+    scene
 }
 
 fn product(profile: Profile, seed: u64) -> Scene {
@@ -59,14 +68,14 @@ fn affine() -> Scene {
 }
 
 fn attention(sequences: [i32; 3]) -> [Scene; 2] {
-    let mut p = floats(&[40, 3, 4], 8);
+    let mut p = floats(&[40, 3, 8], 8);
     let Content::Numbers(weights) = &mut p.content else { unreachable!("floats are numbers") };
     weights.iter_mut().for_each(|p| *p = p.abs());
     let cache = |seed| Given { usage: Usage::State, ..floats(&[64, 40, 3], seed) };
     let scores = Op::KvScores(KvScores { capacity: 40 });
     [
-        scene(scores, LANES, vec![floats(&[32, 4, 3], 7), cache(9), integers(&sequences)]),
-        scene(Op::KvMix(KvMix { kv_heads: 2 }), LANES, vec![p, cache(10), integers(&sequences)]),
+        scene(scores, LANES, vec![floats(&[16, 8, 3], 7), cache(9), integers(&sequences)]),
+        scene(Op::KvMix(KvMix { kv_heads: 4 }), LANES, vec![p, cache(10), integers(&sequences)]),
     ]
 }
 
@@ -104,7 +113,7 @@ fn norm(size: f64) -> Scene {
 fn scenes() -> Vec<Scene> {
     let rows =
         |index: &[i32]| scene(Op::get_rows(DType::F32), Profile::F32, vec![floats(&[32, 9], 15), integers(index)]);
-    let mut all = vec![product(LANES, 20), product(Q8, 30), affine(), soft_max(1.0), soft_max(500.0)];
+    let mut all = vec![product(LANES, 20), product(Q8, 30), large(), affine(), soft_max(1.0), soft_max(500.0)];
     all.extend([attention([0, 1, 0]), attention([1, 2, 1])].into_iter().flatten());
     all.extend([rope(false), rope(true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
     let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];
@@ -156,15 +165,14 @@ fn computed(scene: &Scene, sum: impl Fn(&[f64], &[f64]) -> f64) -> Scene {
 
 #[test]
 fn sums_written_out_in_other_arithmetic_are_recognised() {
-    use half::f16;
-    let half = |x: f64| f16::from_f64(x);
+    let half = |value: f64| Precision::F16.round(value);
     let scene = product(LANES, 40);
     let cases: [(&str, Scene); 5] = [
         (
             "accumulates in f16 with products rounded to f16, one after the other",
             computed(&scene, |w, x| {
                 let products = w.iter().zip(x).map(|(w, x)| half(w * x));
-                products.fold(f16::ZERO, |sum, product| half(sum.to_f64() + product.to_f64())).to_f64()
+                products.fold(0.0, |sum, product| half(sum + product))
             }),
         ),
         (
@@ -172,16 +180,16 @@ fn sums_written_out_in_other_arithmetic_are_recognised() {
             computed(&scene, |w, x| {
                 let lane = |first: usize| {
                     let pairs = w.iter().zip(x).skip(first).step_by(2);
-                    pairs.fold(f16::ZERO, |sum, (w, x)| half(w * x + sum.to_f64())).to_f64()
+                    pairs.fold(0.0, |sum, (w, x)| half(w * x + sum))
                 };
-                half(lane(0) + lane(1)).to_f64()
+                half(lane(0) + lane(1))
             }),
         ),
         (
             "accumulates in f16, in an order that is not known",
             computed(&scene, |w, x| {
                 let products = w.iter().zip(x).rev().map(|(w, x)| w * x);
-                products.fold(f16::ZERO, |sum, product| half(sum.to_f64() + product)).to_f64()
+                products.fold(0.0, |sum, product| half(sum + product))
             }),
         ),
         (
@@ -208,7 +216,7 @@ fn sums_written_out_in_other_arithmetic_are_recognised() {
 
 #[test]
 fn a_right_result_and_a_random_one_have_no_fingerprint() {
-    let right = computed(&product(LANES, 50), |w, x| {
+    let right = computed(&product(Profile::F32, 50), |w, x| {
         f64::from(w.iter().zip(x).fold(0.0f32, |sum, (w, x)| (*w as f32).mul_add(*x as f32, sum)))
     });
     assert_eq!(fingerprint(&right, 0).explained_by, None);
