@@ -3,13 +3,14 @@
 use crate::trueup::{argument, stories, trueup};
 use std::process::Command;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "convert",
     "quantize",
     "run",
     "chat",
     "tokenize",
     "verify",
+    "repro",
     "plan",
     "inspect",
     "devices",
