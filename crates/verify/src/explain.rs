@@ -10,6 +10,7 @@
 
 use crate::bound::{Case, gate};
 use crate::fingerprint::{CandidateKind, Fingerprint, fingerprint};
+use crate::operand::{Data, Operand};
 use crate::record::{Phase, axes};
 use crate::repro;
 use crate::scene::{Scene, usages};
@@ -19,7 +20,6 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use trueup_graph::Op;
 use trueup_runtime::Seen;
 
 /// Nodes that are explained at most.
@@ -51,8 +51,8 @@ pub struct Explanation {
 pub(crate) struct Explanations {
     /// Where repro files go.
     folder: Option<PathBuf>,
-    /// Hash of the result of each node in its last step.
-    results: HashMap<String, u64>,
+    /// Hashes of the inputs and the result of each node in its last step.
+    steps: HashMap<String, [u64; 2]>,
     all: Vec<(String, Explanation)>,
 }
 
@@ -78,14 +78,12 @@ impl Explanations {
     /// Explains the case where it failed and is among the first: the one call that an observer makes behind each verdict.
     pub fn look(&mut self, case: &Case, statistics: &Statistics, seen: &Seen<'_>, moment: Moment) {
         let node = seen.node();
-        // A cache differs from that before by design, and is large.
-        let hash = if matches!(case.op, Op::KvStore(_)) { None } else { Some(hash(case)) };
-        let before = hash.and_then(|hash| self.results.insert(node.name.clone(), hash));
+        let repeats = self.repeats(case, &node.name);
         if !gate(case.op).verdict(statistics, false).fails() || !self.wants(&node.name, moment.phase) {
             return;
         }
         let scene = Scene::new(case, &usages(seen.graph, node));
-        let explained = explain(&scene, statistics, before.is_some() && before == hash);
+        let explained = explain(&scene, statistics, repeats);
         let mut explanation =
             Explanation { phase: moment.phase, prompt: moment.prompt, step: moment.step, ..explained };
         let written = self.of(&node.name).iter().any(|known| known.repro.is_some());
@@ -98,6 +96,21 @@ impl Explanations {
         self.all.push((node.name.clone(), explanation));
     }
 
+    /// Whether the node gives bit for bit what it gave in the step before, although its inputs are others.
+    fn repeats(&mut self, case: &Case, node: &str) -> bool {
+        if matches!(case.output.data, Data::Blocks(_)) {
+            return false;
+        }
+        let hash = |operands: &[Operand]| {
+            let mut hasher = DefaultHasher::new();
+            operands.iter().for_each(|operand| add_bits(operand, &mut hasher));
+            hasher.finish()
+        };
+        let now = [hash(case.inputs), hash(&[case.output])];
+        let before = self.steps.insert(node.to_owned(), now);
+        before.is_some_and(|before| before[0] != now[0] && before[1] == now[1])
+    }
+
     /// Whether the node is to be explained in this phase.
     fn wants(&self, node: &str, phase: Phase) -> bool {
         let mut nodes: Vec<&str> = self.all.iter().map(|(name, _)| name.as_str()).collect();
@@ -107,17 +120,13 @@ impl Explanations {
     }
 }
 
-/// A hash of the result's bits.
-fn hash(case: &Case) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match case.output.data {
-        crate::operand::Data::Numbers(numbers) => {
-            numbers.iter().for_each(|number| number.to_bits().hash(&mut hasher));
-        }
-        crate::operand::Data::Integers(integers) => integers.hash(&mut hasher),
-        crate::operand::Data::Blocks(bytes) => bytes.hash(&mut hasher),
+/// Adds the bits of numbers and indices; weights and caches are large and not asked for.
+fn add_bits(operand: &Operand, hasher: &mut DefaultHasher) {
+    match operand.data {
+        Data::Numbers(numbers) => numbers.iter().for_each(|number| number.to_bits().hash(hasher)),
+        Data::Integers(integers) => integers.hash(hasher),
+        Data::Blocks(_) => {}
     }
-    hasher.finish()
 }
 
 /// Explains a failed scene; `repeats` says whether the result is bit for bit that of the step before.

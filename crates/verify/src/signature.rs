@@ -132,9 +132,8 @@ fn unwritten(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let found: Vec<usize> =
         evidence.bad.iter().copied().filter(|index| is_unwritten(evidence.scene.device[*index])).collect();
     let place = evidence.place(&found);
-    let verb = if found.len() == 1 { "was" } else { "were" };
     let count = format!("{} of {} elements", found.len(), evidence.scene.device.len());
-    (!found.is_empty()).then(|| (SignatureKind::Unwritten, format!("{place} {verb} never written ({count})")))
+    (!found.is_empty()).then(|| (SignatureKind::Unwritten, format!("nothing was written to {place} ({count})")))
 }
 
 fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
@@ -142,7 +141,7 @@ fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let found: Vec<usize> = evidence.bad.iter().copied().filter(|index| !device[*index].is_finite()).collect();
     let nan = found.iter().filter(|index| device[**index].is_nan()).count();
     let place = evidence.place(&found);
-    let text = format!("{place} is no number ({nan} NaN, {} infinite)", found.len() - nan);
+    let text = format!("no numbers in {place} ({nan} NaN, {} infinite)", found.len() - nan);
     (!found.is_empty()).then_some((SignatureKind::NotFinite, text))
 }
 
@@ -153,7 +152,7 @@ fn stale(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let zeros = evidence.bad.iter().all(|index| evidence.scene.device[*index] == 0.0);
     let place = evidence.place(&evidence.bad);
     let kind = SignatureKind::Stale;
-    zeros.then(|| (kind, format!("{place} is 0 ({} elements), as if it had not been computed", evidence.bad.len())))
+    zeros.then(|| (kind, format!("zeros in {place} ({} elements), as if it had not been computed", evidence.bad.len())))
 }
 
 fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
@@ -162,7 +161,7 @@ fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         expected.is_some_and(|expected| close(evidence.scene.device[*index], &expected, -expected.declared))
     };
     let place = evidence.place(&evidence.bad);
-    let text = || format!("{place} has the opposite sign ({} elements)", evidence.bad.len());
+    let text = || format!("the opposite sign in {place} ({} elements)", evidence.bad.len());
     evidence.bad.iter().all(negated).then(|| (SignatureKind::Sign, text()))
 }
 
@@ -181,7 +180,7 @@ fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     // Elements too small to show it may pass by themselves: all of a result counts as scaled where most of it is.
     let most = evidence.bad.len() * 2 > device.len() && (0..device.len()).all(|index| scaled(&index));
     let place = if most { "the whole result".to_owned() } else { evidence.place(&evidence.bad) };
-    holds.then(|| (SignatureKind::Factor, format!("{place} is {factor:.6} times what it should be")))
+    holds.then(|| (SignatureKind::Factor, format!("a factor of {factor:.6} on {place}")))
 }
 
 #[cfg(test)]

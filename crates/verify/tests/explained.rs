@@ -8,10 +8,12 @@ mod faulty;
 mod tiny_model;
 
 use faulty::{Fault, Faulty};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
 use trueup_models::Batch;
-use trueup_runtime::device::Device;
+use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
 use trueup_verify::{Reference, Report, Repro, VerifyOptions, verify};
 
@@ -48,18 +50,18 @@ const FAULTS: [(DType, &str, Fault, &str); 22] = [
     (DType::Q8_0, "ffn_up-1", Fault::BlockScale("blk.1.ffn_up.weight"), "of row 1 count 1.05"),
     (DType::F32, "attn_out-1", Fault::BlockScale("blk.1.attn_output.weight"), "of row 0 count 1.05"),
     (DType::Q5_0, "ffn_gate-0", Fault::SwappedBlocks("blk.0.ffn_gate.weight"), "exchanged"),
-    (DType::Q8_0, "ffn_out-0", Fault::UnwrittenRow, "of every token were never written"),
+    (DType::Q8_0, "ffn_out-0", Fault::UnwrittenRow, "nothing was written to row"),
     (DType::Q8_0, "ffn_out-1", Fault::DroppedTail(1), "the last element of"),
     (DType::Q4_0, "ffn_gate-1", Fault::DroppedTail(32), "the last 32 elements of"),
     (DType::F32, "ffn_up-0", Fault::SevenBits, "quantizes activations to 7 bits per 32"),
     (DType::Q8_0, "attn_out-0", Fault::SignFlip, "opposite sign"),
     (DType::F32, "ffn_swiglu-1", Fault::SignFlip, "opposite sign"),
-    (DType::Q5_1, "kqv_out-1", Fault::NotANumber, "is no number (1 NaN, 0 infinite)"),
-    (DType::Q8_0, "ffn_gate-0", Fault::Gain, "the whole result is 1.001"),
+    (DType::Q5_1, "kqv_out-1", Fault::NotANumber, "(1 NaN, 0 infinite)"),
+    (DType::Q8_0, "ffn_gate-0", Fault::Gain, "a factor of 1.001000 on the whole result"),
     (DType::F32, "kq-1", Fault::RoundedToF16, "rounds results to f16 but declared"),
     (DType::Q4_0, "result_output", Fault::RoundedToF16, "rounds results to f16 but declared"),
     (DType::Q8_0, "inp_embd", Fault::SwappedRows, "rows 0 and 1 are exchanged"),
-    (DType::Q8_0, "ffn_inp-1", Fault::Stale, "is 0"),
+    (DType::Q8_0, "ffn_inp-1", Fault::Stale, "zeros in the whole result"),
     (DType::F32, "Qcur_rope-0", Fault::OneOff, "takes positions that are one too large"),
     (DType::Q8_0, "Kcur_rope-0", Fault::OtherPairs, "rotates the other kind of pairs"),
     (DType::Q8_0, "cache_k-1", Fault::OneOff, "rows enter the cache 1 behind where their index says"),
@@ -203,4 +205,66 @@ fn explanations_are_in_the_report() {
         nodes.iter().filter(|node| node["node"] != "kq-1").all(|node| node["explanations"] == serde_json::json!([]))
     );
     assert_eq!(json["first_bad"]["cause"], bad["explanations"][0]["cause"]);
+}
+
+/// A device that gives, at one node, every second time what it gave the time before, for results of one token.
+struct Replaying {
+    device: Arc<dyn Device>,
+    node: usize,
+    before: Mutex<Option<Vec<u8>>>,
+}
+
+impl Device for Replaying {
+    fn about(&self) -> About {
+        self.device.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+        self.device.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
+        self.device.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
+        self.device.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
+        self.device.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
+        for step in steps {
+            self.device.execute(std::slice::from_ref(step))?;
+            if step.node == self.node && step.output.ty.shape[1] == 1 {
+                let mut before = self.before.lock().unwrap();
+                match before.take() {
+                    Some(bytes) => self.device.upload(&bytes, &step.output)?,
+                    None => {
+                        let mut bytes = vec![0; step.output.ty.bytes()];
+                        self.device.download(&step.output, &mut bytes)?;
+                        *before = Some(bytes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> trueup_runtime::Result<()> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn the_result_of_the_step_before_is_recognised() {
+    let (_directory, model) = model(DType::Q8_0);
+    let replaying = Replaying { device: device(), node: node(&model, "ffn_up-0"), before: Mutex::default() };
+    let report = verified(&model, Arc::new(replaying), &VerifyOptions { steps: 2, ..options() });
+    let bad = report.first_bad.unwrap();
+    let cause = bad.cause.unwrap();
+    assert_eq!(bad.node, "ffn_up-0");
+    assert_eq!(cause, "the result is bit for bit that of the step before");
 }

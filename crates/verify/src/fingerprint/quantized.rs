@@ -7,6 +7,9 @@ use trueup_runtime::profile::{Activations, Profile, Rounding};
 /// One row of activations as a device uses it.
 pub(super) type Quantizer = fn(&[f64], &Profile) -> Row;
 
+/// One row of weights, keys or values as a device uses it.
+pub(super) type RowRounding = fn(&[f64]) -> Vec<f64>;
+
 /// As the profile has it.
 pub(super) fn declared(x: &[f64], profile: &Profile) -> Row {
     Row::declared(x, profile.activations)

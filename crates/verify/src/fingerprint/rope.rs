@@ -8,11 +8,14 @@ use trueup_graph::Op;
 use trueup_graph::op::{Rope, RopePairs, RopeScaling};
 use trueup_runtime::profile::Angles;
 
+/// The angle of a pair at a position, in radians; `None` where this way does not apply.
+type Angle = fn(&Rope, usize, i32) -> Option<f64>;
+
 /// What differs from the formula.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// The angle where it is computed otherwise; `None` where this way does not apply.
-    angle: Option<fn(&Rope, usize, i32) -> Option<f64>>,
+    /// The angle where it is computed otherwise.
+    angle: Option<Angle>,
     /// The position of each token.
     position: fn(&[i32], usize) -> i32,
     other_pairs: bool,

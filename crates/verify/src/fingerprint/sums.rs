@@ -5,7 +5,7 @@
 //!   w ──stored side: rounded or not──────▶  ├─ products ──Sums: f32 as declared, or f16 in order──▶ y
 //! ```
 
-use super::quantized::{self, Quantizer};
+use super::quantized::{self, Quantizer, RowRounding};
 use super::{Candidate, CandidateKind, Guess, Guesses};
 use crate::activation::{BLOCK_LEN, Row};
 use crate::bound::dot::{Accumulation, Loss};
@@ -45,7 +45,7 @@ enum Lanes {
 struct Rule {
     activations: Quantizer,
     /// What happens to rows of weights, keys or values.
-    stored: Option<fn(&[f64]) -> Vec<f64>>,
+    stored: Option<RowRounding>,
     sums: Sums,
     /// The minimum of a block is multiplied with the sum of activations that are not rounded.
     raw_sums: bool,

@@ -122,8 +122,8 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
             same(evidence, sum.index, value.sum())
         })
     })?;
-    let name = |block: usize| format!("{} of row {}", block % blocks, first + block / blocks);
-    Some(format!("blocks {} and {} of {BLOCK_LEN} weights are exchanged", name(found), name(found + 1)))
+    let name = |block: usize| format!("block {} of row {}", block % blocks, first + block / blocks);
+    Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
 }
 
 /// The factor that explains the excess of all sums by the products of `range`.

@@ -65,18 +65,26 @@ fn each_pattern_of_a_result_is_found() {
         (
             |y| (0..TOKENS).for_each(|token| y[token * ROWS + 32..][..32].fill(UNWRITTEN)),
             SignatureKind::Unwritten,
-            "rows 32 to 63 of every token were never written",
+            "nothing was written to rows 32 to 63 of every token",
         ),
-        (|y| y[ROWS..2 * ROWS].fill(UNWRITTEN), SignatureKind::Unwritten, "every row of token 1 were never written"),
-        (|y| y[70] = UNWRITTEN, SignatureKind::Unwritten, "row 6 of token 1 was never written (1 of 256"),
-        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "row 5 of token 0 is no number (0 NaN, 1 infinite)"),
-        (|y| y[ROWS..].fill(0.0), SignatureKind::Stale, "every row of tokens 1 to 3 is 0"),
-        (|y| y[9] = -y[9], SignatureKind::Sign, "row 9 of token 0 has the opposite sign"),
-        (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "the whole result is 0.500000 times"),
+        (
+            |y| y[ROWS..2 * ROWS].fill(UNWRITTEN),
+            SignatureKind::Unwritten,
+            "nothing was written to every row of token 1",
+        ),
+        (
+            |y| y[70] = UNWRITTEN,
+            SignatureKind::Unwritten,
+            "nothing was written to row 6 of token 1 (1 of 256 elements)",
+        ),
+        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "no numbers in row 5 of token 0 (0 NaN, 1 infinite)"),
+        (|y| y[ROWS..].fill(0.0), SignatureKind::Stale, "zeros in every row of tokens 1 to 3"),
+        (|y| y[9] = -y[9], SignatureKind::Sign, "the opposite sign in row 9 of token 0"),
+        (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.500000 on the whole result"),
         (
             |y| y[32..64].iter_mut().for_each(|y| *y *= 1.25),
             SignatureKind::Factor,
-            "rows 32 to 63 of token 0 is 1.250000 times",
+            "a factor of 1.250000 on rows 32 to 63 of token 0",
         ),
         (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are exchanged"),
         (|y| y.rotate_right(ROWS), SignatureKind::Moved, "tokens are permuted"),
@@ -123,7 +131,10 @@ fn sums_that_end_early_and_wrong_weights_are_found() {
     w[11 * DEPTH + 32..12 * DEPTH].rotate_left(32);
     let device = product(&other, |_, _, w, x| w * x);
     let said = found(&Scene { device, ..scene }, false).unwrap();
-    assert!(said.text.contains("blocks 1 of row 11 and 2 of row 11 of 32 weights are exchanged"), "{said:?}");
+    assert!(
+        said.text.contains("block 1 of row 11 and block 2 of row 11 (blocks of 32 weights) are exchanged"),
+        "{said:?}"
+    );
 }
 
 #[test]
