@@ -13,6 +13,7 @@ mod ops;
 mod place;
 mod plan;
 mod quantize;
+mod repro;
 mod run;
 mod sampling;
 mod screen;
@@ -41,6 +42,8 @@ pub enum Command {
     Diff(diff::Arguments),
     /// Test and time every operator by itself on a device
     Ops(ops::Arguments),
+    /// Compute one failing node alone, from the file that verify wrote
+    Repro(repro::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -66,6 +69,7 @@ pub fn run(command: Command) -> Result {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Ops(arguments) => ops::run(arguments),
+        Command::Repro(arguments) => repro::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),

@@ -8,11 +8,11 @@
 //! Nothing here shares code with a device or with the oracle but the decode rule of a block. Work is cut into pieces that do not depend on
 //! the number of threads, and their statistics are merged in order: a report is the same for any number.
 
-mod angles;
+pub(crate) mod angles;
 mod arithmetic;
 mod copied;
 mod diag_mask;
-mod dot;
+pub(crate) mod dot;
 mod flash_attn;
 mod gated;
 mod get_rows;
@@ -37,6 +37,7 @@ mod ssm_conv;
 mod ssm_scan;
 mod unary;
 
+use crate::collector::Collector;
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
@@ -66,6 +67,8 @@ pub struct Case<'a> {
     pub spread: &'a [f64],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
+    /// Keeps what each element should be, where that is asked for.
+    pub collector: Option<&'a Collector>,
 }
 
 /// Compares the result with both references, element by element.
@@ -148,6 +151,7 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
     let device = case.output.all();
     let output = Precision::of(case.output.ty.dtype);
     let tally = Tally::new(case.step, output, &device, case.reference).spreading(case.spread);
+    let tally = tally.collecting(case.collector);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -220,7 +224,8 @@ pub(crate) mod testing {
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let output = Operand::numbers(op.infer(&types).unwrap(), result);
-        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], spread: &[], step: 0 })
+        let (copies, spread, collector) = (&[], &[], None);
+        judge(&Case { op, inputs, profile, output, reference: None, copies, spread, step: 0, collector })
     }
 
     /// Whether the result passes.

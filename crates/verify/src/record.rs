@@ -1,10 +1,12 @@
 //! What is known about one node of the model after all steps, and its verdict.
 
 use crate::bound::{declares_loss, gate};
+use crate::explain::Explanations;
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
 use trueup_runtime::profile::Profile;
 
@@ -16,6 +18,15 @@ pub enum Phase {
     Prompt,
     /// One token behind the others.
     Decode,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Phase::Prompt => "prompt",
+            Phase::Decode => "decode",
+        })
+    }
 }
 
 /// Where an element lies in a result.
@@ -128,9 +139,16 @@ pub(crate) struct Records {
     places: HashMap<String, usize>,
     /// Hashes of the columns of activations that a node was judged on, in each phase.
     columns: HashMap<(usize, Phase), HashSet<u64>>,
+    /// Why nodes failed.
+    pub explanations: Explanations,
 }
 
 impl Records {
+    /// No node yet.
+    pub fn new(explanations: Explanations) -> Records {
+        Records { explanations, ..Records::default() }
+    }
+
     /// Takes note of all nodes, so that those which are never looked at are known.
     pub fn expect(&mut self, graph: &Graph) {
         for node in graph.nodes() {
@@ -200,7 +218,7 @@ fn place_of(judged: &Judged, worst: &Worst) -> Place {
 }
 
 /// What the indices of an operator's result count, innermost first.
-fn axes(op: &Op) -> &'static [&'static str] {
+pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
     match op {
         Op::MulMat(_) | Op::GetRows(_) => &["row", "token"],
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => &["row", "token"],

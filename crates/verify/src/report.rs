@@ -7,6 +7,7 @@
 //! No number here is NaN or infinite: what has no finite value is null.
 
 use crate::batch::BatchReport;
+use crate::explain::Explanation;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
@@ -83,6 +84,10 @@ pub struct BadNode {
     pub tensor: Option<String>,
     /// The worst element.
     pub worst: Option<Place>,
+    /// The likely cause; null where the node was not explained.
+    pub cause: Option<String>,
+    /// The file that shows the failure alone, where one was asked for.
+    pub repro: Option<String>,
 }
 
 /// How much was looked at.
@@ -159,6 +164,8 @@ pub struct NodeReport {
     pub amplification: Option<f64>,
     /// What was seen in each phase.
     pub phases: Vec<PhaseReport>,
+    /// Why it failed, in each phase that it failed in; of the first failing nodes only.
+    pub explanations: Vec<Explanation>,
 }
 
 /// One node in one phase.
@@ -259,6 +266,7 @@ impl NodeReport {
             total: finite(statistics.total()).filter(|_| compared),
             amplification: amplification(record, &statistics, records),
             phases: record.phases.iter().map(PhaseReport::new).collect(),
+            explanations: records.explanations.of(&record.node),
         }
     }
 }
@@ -290,7 +298,8 @@ impl Report {
     pub(crate) fn new(findings: Findings) -> Report {
         let records = &findings.records;
         let coverage = coverage(records);
-        let first_bad = records.all().iter().find(|record| record.verdict().fails()).map(bad_node);
+        let first_bad = records.all().iter().find(|record| record.verdict().fails());
+        let first_bad = first_bad.map(|record| bad_node(record, records));
         let repeat = findings.repeat.outcome(&findings.tokens);
         let others = [findings.tokens.outcome(), repeat, findings.batch.outcome()];
         let failed = first_bad.is_some() || others.contains(&Outcome::Fail);
@@ -350,7 +359,8 @@ fn coverage(records: &Records) -> Coverage {
     }
 }
 
-fn bad_node(record: &Record) -> BadNode {
+fn bad_node(record: &Record, records: &Records) -> BadNode {
+    let explanations = records.explanations.of(&record.node);
     let worst = record.worst_phase().and_then(|phase| phase.worst.as_ref().map(|(_, place)| place.clone()));
     BadNode {
         node: record.node.clone(),
@@ -359,6 +369,8 @@ fn bad_node(record: &Record) -> BadNode {
         verdict: record.verdict(),
         tensor: record.weight.clone(),
         worst,
+        cause: explanations.first().map(|explanation| explanation.cause.clone()),
+        repro: explanations.iter().find_map(|explanation| explanation.repro.clone()),
     }
 }
 

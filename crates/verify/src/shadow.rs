@@ -10,6 +10,7 @@
 
 use crate::bound::{Case, judge};
 use crate::choice::{Side, tied};
+use crate::explain::Moment;
 use crate::operand::{self, Operand};
 use crate::record::{Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
@@ -123,6 +124,8 @@ impl<'a> Shadow<'a> {
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
         let profile = seen.planned.profile;
         let copies = self.copies(graph, node);
+        // Lent to the block below, which reads all else of this shadow.
+        let mut explanations = std::mem::take(&mut self.records.explanations);
         let statistics = {
             let own = self.own_inputs(graph, node)?;
             let pairs = node.inputs.iter().zip(&own);
@@ -133,9 +136,16 @@ impl<'a> Shadow<'a> {
                 (false, _) => Operand::numbers(ty, &numbers),
             };
             let (op, profile, copies, spread) = (&node.op, &profile, &copies, &spread);
-            let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step: self.step };
-            self.pool.install(|| judge(&case))
+            let (step, collector) = (self.step, None);
+            let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step, collector };
+            let moment = Moment { phase: self.phase(), prompt: self.prompt, step };
+            self.pool.install(|| {
+                let statistics = judge(&case);
+                explanations.look(&case, &statistics, seen, moment);
+                statistics
+            })
         };
+        self.records.explanations = explanations;
         let wanted = self.inputs.as_ref().is_some_and(Inputs::wants_logits);
         if wanted && seen.node + 1 == graph.nodes().len() {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());

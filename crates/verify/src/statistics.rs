@@ -6,6 +6,7 @@
 //!              └─ sums: z^2, (y - R0)^2, R0^2, y R0, (R0 - reference)^2 ...      averages last
 //! ```
 
+use crate::collector::Collector;
 use crate::operand::is_unwritten;
 use crate::precision::{LAMBDA, Precision};
 
@@ -237,6 +238,8 @@ pub struct Tally<'a> {
     device: &'a [f64],
     reference: Option<&'a [f64]>,
     spread: &'a [f64],
+    collector: Option<&'a Collector>,
+    collected: Vec<(usize, Expected)>,
     statistics: Statistics,
 }
 
@@ -244,7 +247,8 @@ impl<'a> Tally<'a> {
     /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the free-running
     /// reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
-        Tally { step, output, device, reference, spread: &[], statistics: Statistics::default() }
+        let (spread, collector, collected) = (&[] as &[f64], None, Vec::new());
+        Tally { step, output, device, reference, spread, collector, collected, statistics: Statistics::default() }
     }
 
     /// The same for a device that does not repeat itself: `spread` is the standard deviation of each element over computations on the same
@@ -255,13 +259,22 @@ impl<'a> Tally<'a> {
         Tally { spread, ..self }
     }
 
+    /// The same tally, which also hands what each element should be to `collector`.
+    #[must_use]
+    pub fn collecting(self, collector: Option<&'a Collector>) -> Tally<'a> {
+        Tally { collector, ..self }
+    }
+
     /// An empty tally of the same result.
     pub fn beside(&self) -> Tally<'a> {
-        Tally { statistics: Statistics::default(), ..*self }
+        Tally { statistics: Statistics::default(), collected: Vec::new(), ..*self }
     }
 
     /// What was learnt.
     pub fn finish(self) -> Statistics {
+        if let Some(collector) = self.collector {
+            collector.keep(&self.collected);
+        }
         self.statistics
     }
 
@@ -293,6 +306,9 @@ impl<'a> Tally<'a> {
     ) {
         self.statistics.elements += 1;
         let expected = &self.spread_out(index, device, expected);
+        if self.collector.is_some() {
+            self.collected.push((index, *expected));
+        }
         if device.is_finite() && expected.declared.is_finite() {
             self.add_finite(index, device, expected, reference, independent);
             self.add_averages(device, expected, reference);

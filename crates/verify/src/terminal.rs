@@ -78,6 +78,9 @@ impl Report {
                     scientific(node.inherited),
                 ),
             );
+            for explanation in &node.explanations {
+                line(text, &format!("      {}: {}", explanation.phase, explanation.cause));
+            }
         }
     }
 

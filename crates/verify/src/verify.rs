@@ -1,6 +1,7 @@
 //! The run: for each prompt, and for all in one batch, plain runs first, then the observed one beside the reference; then the verdict.
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
+use crate::explain::Explanations;
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, Report};
@@ -9,6 +10,7 @@ use crate::shadow::Shadow;
 use crate::tokens::{Tokens, top};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_runtime::device::{Device, THREADS_MAX};
@@ -40,6 +42,8 @@ pub struct VerifyOptions {
     pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge, the oracle's included; `None` takes as many as the machine has. No result depends on it.
     pub threads: Option<usize>,
+    /// Where a file goes that shows the failure alone, for each of the first failing nodes.
+    pub repro_folder: Option<PathBuf>,
 }
 
 /// How far a verification is.
@@ -85,7 +89,7 @@ pub fn verify(
         weights,
         reference_weights,
         options,
-        records: Records::default(),
+        records: Records::new(Explanations::new(options.repro_folder.clone())),
         tokens: Tokens::default(),
         plain_runs: Vec::new(),
         deterministic: true,

@@ -39,6 +39,9 @@ pub struct Arguments {
     /// Write the report as JSON to a file ("-" is stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a file for each failing node that shows the failure alone (see `trueup repro`) into this folder
+    #[arg(long, value_name = "DIR")]
+    repro_dir: Option<PathBuf>,
     #[command(flatten)]
     machine: Machine,
 }
@@ -62,6 +65,7 @@ pub fn run(arguments: Arguments) -> Result {
         require_device: arguments.require_device,
         fallback,
         threads: arguments.machine.threads(),
+        repro_folder: arguments.repro_dir.clone(),
     };
     let report = verify_with_bar(model, device, reference, &options)?;
     let as_json = arguments.json.as_deref() == Some(Path::new("-"));

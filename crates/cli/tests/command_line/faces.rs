@@ -11,6 +11,7 @@ const COMMANDS: [&str; 13] = [
     "tokenize",
     "verify",
     "ops",
+    "repro",
     "plan",
     "inspect",
     "devices",

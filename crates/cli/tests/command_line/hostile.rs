@@ -53,6 +53,14 @@ fn a_safetensors_file_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn a_safetensors_file_that_shows_no_failure_is_refused() {
+    let scratch = Scratch::new();
+    let folder = scratch.copy(&tiny("llama2"), "model");
+    let file = argument(&folder.join("model.safetensors"));
+    trueup(&["repro", &file]).refuses(&["model.safetensors", "trueup.repro", "--repro-dir"]);
+}
+
+#[test]
 fn a_missing_shard_is_named() {
     let scratch = Scratch::new();
     let folder = scratch.copy(&tiny("llama2"), "model");
@@ -133,6 +141,7 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
             &["run", bad, "-p", "x"],
             &["tokenize", bad, "-p", "x"],
             &["verify", bad],
+            &["repro", bad],
             &["inspect", bad],
         ] {
             trueup(call).refuses(&[bad]);

@@ -20,7 +20,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
         .enumerate()
         .filter_map(|(token, row)| Some((usize::try_from(*row).ok()?, token)))
         .collect();
-    let mut tally = Tally::new(case.step, cache, &[], None).spreading(case.spread);
+    let mut tally = Tally::new(case.step, cache, &[], None).spreading(case.spread).collecting(case.collector);
     for row in 0..before.ty.shape.rows() {
         let source = written.get(&row);
         if source.is_none() && before.row_bytes(row).is_some() && before.row_bytes(row) == case.output.row_bytes(row) {
@@ -72,6 +72,7 @@ mod tests {
             copies: &[],
             spread: &[],
             step: 0,
+            collector: None,
         };
         gate(&op).verdict(&judge(&case), true)
     }

@@ -77,6 +77,7 @@ mod tests {
                 copies: &[],
                 spread: &[],
                 step: 0,
+                collector: None,
             };
             gate(&op).verdict(&judge(&case), false).passes()
         };

@@ -147,6 +147,7 @@ fn statistics(
         copies: &[],
         spread: &[],
         step: 0,
+        collector: None,
     })
 }
 

@@ -1,0 +1,124 @@
+//! What devices do to activations, and to weights or cached rows, before they multiply.
+
+use crate::activation::{BLOCK_LEN, Row};
+use crate::precision::Precision;
+use trueup_runtime::profile::{Activations, Profile, Rounding};
+
+/// One row of activations as a device uses it.
+pub(super) type Quantizer = fn(&[f64], &Profile) -> Row;
+
+/// One row of weights, keys or values as a device uses it.
+pub(super) type RowRounding = fn(&[f64]) -> Vec<f64>;
+
+/// As the profile has it.
+pub(super) fn declared(x: &[f64], profile: &Profile) -> Row {
+    Row::declared(x, profile.activations)
+}
+
+/// Used as they are.
+pub(super) fn unchanged(x: &[f64], _: &Profile) -> Row {
+    Row::declared(x, Activations::Unchanged)
+}
+
+/// Rounded to f16.
+pub(super) fn f16(x: &[f64], _: &Profile) -> Row {
+    Row::declared(x, Activations::F16)
+}
+
+/// Rounded to bf16.
+pub(super) fn bf16(x: &[f64], _: &Profile) -> Row {
+    Row::declared(x, Activations::Bf16)
+}
+
+/// Rounded to tf32: the range of f32, ten bits behind the point.
+pub(super) fn tf32(x: &[f64], _: &Profile) -> Row {
+    Row { values: rows_tf32(x), ..Row::default() }
+}
+
+macro_rules! q8 {
+    ($($(#[$doc:meta])* $name:ident: $rounding:ident, $scale_f16:literal;)*) => {
+        $($(#[$doc])* pub(super) fn $name(x: &[f64], _: &Profile) -> Row {
+            Row::declared(x, Activations::Q8 { rounding: Rounding::$rounding, scale_f16: $scale_f16 })
+        })*
+    };
+}
+
+q8! {
+    /// Blocks of 32, f32 scale, halves to even.
+    q8_half_even: HalfEven, false;
+    /// Blocks of 32, f32 scale, halves away from zero.
+    q8_half_away: HalfAway, false;
+    /// Blocks of 32, f32 scale, cut off.
+    q8_truncated: Truncate, false;
+    /// Blocks of 32, f16 scale, halves to even.
+    q8_half_even_f16: HalfEven, true;
+    /// Blocks of 32, f16 scale, halves away from zero.
+    q8_half_away_f16: HalfAway, true;
+    /// Blocks of 32, f16 scale, cut off.
+    q8_truncated_f16: Truncate, true;
+}
+
+/// One scale for 128 elements.
+pub(super) fn q8_per_128(x: &[f64], _: &Profile) -> Row {
+    blocks(x, 128, 127.0, 127.0)
+}
+
+/// Codes from -63 to 63.
+pub(super) fn seven_bits(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, 63.0, 63.0)
+}
+
+/// Codes that end at 126 although the scale is made for 127.
+pub(super) fn saturating(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, 127.0, 126.0)
+}
+
+/// One scale for all elements of a token.
+pub(super) fn per_token(x: &[f64], _: &Profile) -> Row {
+    blocks(x, x.len(), 127.0, 127.0)
+}
+
+/// Blocks of `len` whose largest element becomes code `largest_code`; codes end at `last`. Halves go to even; both codes beside a
+/// half may be meant.
+fn blocks(x: &[f64], len: usize, largest_code: f32, last: f64) -> Row {
+    let mut row = Row::default();
+    for block in x.chunks(len.max(1)) {
+        let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+        let scale = f64::from(largest as f32 / largest_code);
+        for x in block {
+            let quotient = if scale > 0.0 { x / scale } else { 0.0 };
+            let distance = (quotient.abs().rem_euclid(1.0) - 0.5).abs();
+            if quotient != 0.0 && distance < 4.0 * f64::from(f32::EPSILON) * quotient.abs() {
+                row.ties.push((row.values.len(), scale));
+            }
+            row.values.push(quotient.round_ties_even().clamp(-last, last) * scale);
+        }
+    }
+    row
+}
+
+/// A stored row rounded to f16.
+pub(super) fn rows_f16(row: &[f64]) -> Vec<f64> {
+    row.iter().map(|value| Precision::F16.round(*value)).collect()
+}
+
+/// A stored row rounded to bf16.
+pub(super) fn rows_bf16(row: &[f64]) -> Vec<f64> {
+    row.iter().map(|value| Precision::BF16.round(*value)).collect()
+}
+
+/// A stored row rounded to tf32.
+pub(super) fn rows_tf32(row: &[f64]) -> Vec<f64> {
+    // 13 of the 23 bits behind the point of an f32 go, halves to even.
+    let round = |value: &f64| {
+        let bits = (*value as f32).to_bits();
+        let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
+        f64::from(f32::from_bits(rounded))
+    };
+    row.iter().map(round).collect()
+}
+
+/// A stored row quantized to q8_0: blocks of 32, f16 scale, codes from the scale that is not rounded.
+pub(super) fn rows_q8_0(row: &[f64]) -> Vec<f64> {
+    Row::declared(row, Activations::Q8 { rounding: Rounding::HalfAway, scale_f16: true }).values
+}

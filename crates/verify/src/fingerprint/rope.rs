@@ -1,0 +1,123 @@
+//! Candidates for rope: other pairs, other positions, angles computed otherwise.
+
+use super::{Candidate, CandidateKind, Guess, Guesses};
+use crate::bound::angles::Frequencies;
+use crate::precision::Precision;
+use crate::scene::{Content, Scene};
+use trueup_graph::Op;
+use trueup_graph::op::{Rope, RopePairs, RopeScaling};
+use trueup_runtime::profile::Angles;
+
+/// The angle of a pair at a position, in radians; `None` where this way does not apply.
+type Angle = fn(&Rope, usize, i32) -> Option<f64>;
+
+/// What differs from the formula.
+#[derive(Clone, Copy)]
+struct Rule {
+    /// The angle where it is computed otherwise.
+    angle: Option<Angle>,
+    /// The position of each token.
+    position: fn(&[i32], usize) -> i32,
+    other_pairs: bool,
+    /// Frequencies are not divided by the model's factors.
+    without_factors: bool,
+    /// Angles turn the other way.
+    backwards: bool,
+}
+
+const FORMULA: Rule = Rule {
+    angle: None,
+    position: |positions, token| positions[token],
+    other_pairs: false,
+    without_factors: false,
+    backwards: false,
+};
+
+macro_rules! candidates {
+    ($($kind:ident $name:literal { $($field:ident: $value:expr),* })*) => {
+        /// The list.
+        pub(super) const CANDIDATES: &[Candidate] = &[$(Candidate {
+            name: $name,
+            kind: CandidateKind::$kind,
+            guess: |scene| guesses(scene, &Rule { $($field: $value,)* ..FORMULA }),
+        }),*];
+    };
+}
+
+candidates! {
+    Formula "rotates the other kind of pairs" { other_pairs: true }
+    Formula "takes positions that are one too large" { position: |positions, token| positions[token].saturating_add(1) }
+    Formula "takes positions that are one too small" { position: |positions, token| positions[token].saturating_sub(1) }
+    Formula "takes the position of the first token for all" { position: |positions, _| positions[0] }
+    Formula "counts positions from 0 in each batch" { position: |positions, token| positions[token] - positions[0] }
+    Formula "does not rotate" { position: |_, _| 0 }
+    Formula "rotates backwards" { backwards: true }
+    Formula "leaves the frequency factors out" { without_factors: true }
+    Precision "computes angles by pow in f32" { angle: Some(by_pow) }
+    Precision "computes angles by repeated multiplication in f32" { angle: Some(iterated) }
+    Precision "computes angles in f16" { angle: Some(in_f16) }
+}
+
+/// `position base^(-2 i / dimensions)` with pow and product in f32.
+fn by_pow(rope: &Rope, pair: usize, position: i32) -> Option<f64> {
+    let frequency = rope.base.powf(-2.0 * pair as f32 / rope.dimensions as f32);
+    (rope.scaling == RopeScaling::None).then(|| f64::from(position as f32 * frequency))
+}
+
+/// The angle of the pair before times `base^(-2 / dimensions)`, in f32.
+fn iterated(rope: &Rope, pair: usize, position: i32) -> Option<f64> {
+    let step = rope.base.powf(-2.0 / rope.dimensions as f32);
+    let angle = (0..pair).fold(position as f32, |angle, _| angle * step);
+    (rope.scaling == RopeScaling::None).then(|| f64::from(angle))
+}
+
+/// The exact angle, rounded to f16.
+fn in_f16(rope: &Rope, pair: usize, position: i32) -> Option<f64> {
+    let angle = Frequencies::new(rope, None, Angles::F64).angle(pair, position);
+    (rope.scaling == RopeScaling::None).then(|| Precision::F16.round(angle.radians))
+}
+
+fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
+    let Op::Rope(rope) = &scene.op else { return None };
+    let Content::Integers(positions) = &scene.inputs[1].content else { return None };
+    let factors = scene.inputs.get(2).map(|factors| factors.operand().all().into_owned());
+    if (rule.without_factors || rule.angle.is_some()) && factors.is_some() != rule.without_factors {
+        return None;
+    }
+    let frequencies = Frequencies::new(rope, factors.filter(|_| !rule.without_factors), Angles::F64);
+    let x = scene.inputs[0].operand();
+    let [head_size, heads, tokens, _] = x.ty.shape.sizes();
+    let mut all = Guesses::new();
+    for token in 0..tokens {
+        let position = (rule.position)(positions, token);
+        for pair in 0..rope.dimensions / 2 {
+            let known = frequencies.angle(pair, position);
+            let mut radians = rule.angle.map_or(Some(known.radians), |angle| angle(rope, pair, position))?;
+            if rule.backwards {
+                radians = -radians;
+            }
+            // One rounding of the angle where it is not at hand bit for bit, and a few of the products.
+            let units = 1.0 + if rule.angle.is_some() { 0.5 } else { known.radians.abs() };
+            for head in 0..heads {
+                let row = token * heads + head;
+                let mut buffer = Vec::new();
+                let x = x.row(row, &mut buffer);
+                let [first, second] = places(rope, rule.other_pairs, pair);
+                let (sine, cosine) = (radians.sin() * known.magnitude, radians.cos() * known.magnitude);
+                let sigma = units * Precision::F32.unit * x[first].hypot(x[second]) + Precision::F32.normal_min;
+                let guess = |value| Guess::at(value, sigma);
+                all.push((row * head_size + first, guess(x[first] * cosine - x[second] * sine)));
+                all.push((row * head_size + second, guess(x[first] * sine + x[second] * cosine)));
+            }
+        }
+    }
+    Some(all)
+}
+
+/// The two elements of a pair.
+fn places(rope: &Rope, other: bool, pair: usize) -> [usize; 2] {
+    match (rope.pairs, other) {
+        (RopePairs::Neighbours, false) | (RopePairs::Halves, true) => [2 * pair, 2 * pair + 1],
+        (RopePairs::Halves, false) | (RopePairs::Neighbours, true) => [pair, pair + rope.dimensions / 2],
+    }
+}

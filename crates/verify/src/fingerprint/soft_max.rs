@@ -1,0 +1,108 @@
+//! Candidates for soft max: masks that are large numbers instead of -inf, sums and exponentials in f16, no maximum subtracted.
+
+use super::{Candidate, CandidateKind, Guess, Guesses};
+use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};
+use crate::scene::Scene;
+use trueup_graph::Op;
+
+/// What differs from the formula.
+#[derive(Clone, Copy)]
+struct Rule {
+    /// What is added at position `position`, of the masks of a row.
+    mask: fn(&[f64], usize) -> f64,
+    /// Whether the largest argument is subtracted.
+    subtracts: bool,
+    /// What the argument of exp is rounded to, and its result.
+    argument: Precision,
+    exponential: Precision,
+    /// What exponentials are summed in.
+    sums: Precision,
+    scaled: bool,
+}
+
+const FORMULA: Rule = Rule {
+    mask: |masks, position| masks[position],
+    subtracts: true,
+    argument: Precision::F64,
+    exponential: Precision::F64,
+    sums: Precision::F64,
+    scaled: true,
+};
+
+macro_rules! candidates {
+    ($($kind:ident $name:literal { $($field:ident: $value:expr),* })*) => {
+        /// The list.
+        pub(super) const CANDIDATES: &[Candidate] = &[$(Candidate {
+            name: $name,
+            kind: CandidateKind::$kind,
+            guess: |scene| guesses(scene, &Rule { $($field: $value,)* ..FORMULA }),
+        }),*];
+    };
+}
+
+candidates! {
+    Formula "masks with -10000 instead of -inf" { mask: |masks, position| masks[position].max(-10_000.0) }
+    Formula "masks with the smallest f32 instead of -inf" { mask: |masks, position| masks[position].max(f64::from(f32::MIN)) }
+    Formula "masks with the smallest i32 instead of -inf" { mask: |masks, position| masks[position].max(f64::from(i32::MIN)) }
+    Formula "ignores the mask" { mask: |_, _| 0.0 }
+    Formula "shows one position more than the mask" {
+        mask: |masks, position| masks[position].max(masks[position.saturating_sub(1)])
+    }
+    Formula "shows one position less than the mask" {
+        mask: |masks, position| masks[position].min(masks.get(position + 1).copied().unwrap_or(f64::NEG_INFINITY))
+    }
+    Formula "leaves the scale out" { scaled: false }
+    Precision "does not subtract the maximum" { subtracts: false }
+    Precision "computes exp in f16" { argument: Precision::F16, exponential: Precision::F16 }
+    Precision "rounds the argument of exp to f16" { argument: Precision::F16 }
+    Precision "rounds the result of exp to f16" { exponential: Precision::F16 }
+    Precision "sums exponentials in f16, one after the other" { sums: Precision::F16 }
+    Precision "computes exp in f16 and sums it in f16, one after the other" {
+        argument: Precision::F16, exponential: Precision::F16, sums: Precision::F16
+    }
+}
+
+fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
+    let Op::SoftMax(soft_max) = &scene.op else { return None };
+    let [x, mask] = [0, 1].map(|input| scene.inputs[input].operand());
+    let [len, tokens, ..] = x.ty.shape.sizes();
+    let scale = if rule.scaled { soft_max.scale } else { 1.0 };
+    let mut all = Guesses::new();
+    for row in 0..x.ty.shape.rows() {
+        let (mut scores, mut masks) = (Vec::new(), Vec::new());
+        let scores = x.row(row, &mut scores);
+        let masks = mask.row(row % tokens, &mut masks);
+        // As f32 has it: a large mask swallows the score.
+        let argument = |position: usize| -> f64 {
+            let mask = (rule.mask)(masks, position);
+            if mask == f64::NEG_INFINITY { mask } else { f64::from(scale * scores[position] as f32 + mask as f32) }
+        };
+        let arguments: Vec<f64> = (0..len).map(argument).collect();
+        all.extend(
+            row_guesses(rule, &arguments).into_iter().enumerate().map(|(column, guess)| (row * len + column, guess)),
+        );
+    }
+    Some(all)
+}
+
+fn row_guesses(rule: &Rule, arguments: &[f64]) -> Vec<Guess> {
+    let largest = arguments.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let offset = if rule.subtracts && largest.is_finite() { largest } else { 0.0 };
+    let exponential = |argument: &f64| {
+        let exponential = rule.argument.round(argument - offset).exp();
+        // f32 is as far as any device goes.
+        if rule.subtracts { rule.exponential.round(exponential) } else { Precision::F32.round(exponential) }
+    };
+    let exponentials: Vec<f64> = arguments.iter().map(exponential).collect();
+    let sum = exponentials.iter().fold(0.0, |sum, exponential| rule.sums.round(sum + exponential));
+    let sum = if rule.subtracts { sum } else { Precision::F32.round(sum) };
+    let walk = LAMBDA * (ROUNDING_VARIANCE * arguments.len() as f64 / 3.0).sqrt();
+    let guess = |(argument, exponential): (&f64, &f64)| {
+        let value = if rule.subtracts && sum == 0.0 { 0.0 } else { exponential / sum };
+        let distance =
+            if argument.is_finite() { (argument - offset).abs().min(200.0) + argument.abs().min(200.0) } else { 0.0 };
+        let units = distance + walk + 6.0;
+        Guess::at(value, Precision::F32.unit * units * value.abs() / LAMBDA + Precision::F32.normal_min)
+    };
+    arguments.iter().zip(&exponentials).map(guess).collect()
+}

@@ -1,0 +1,230 @@
+//! Every candidate is told from all others where it is the truth; and f32 or f16 arithmetic written out here is recognised.
+
+use super::*;
+use crate::bound::testing::numbers;
+use crate::precision::Precision;
+use crate::scene::{Content, Given};
+use trueup_blocks::DType;
+use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax};
+use trueup_graph::{Op, TensorType};
+use trueup_runtime::device::Usage;
+use trueup_runtime::profile::{Accumulator, Activations, Angles, Profile, Rounding};
+
+const LANES: Profile = Profile { lanes: 8, ..Profile::F32 };
+const Q8: Profile = Profile {
+    activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
+    accumulator: Accumulator::Int32ThenF32,
+    ..LANES
+};
+
+fn floats(sizes: &[usize], seed: u64) -> Given {
+    let ty = TensorType::new(DType::F32, sizes);
+    Given { ty, usage: Usage::Arena, content: Content::Numbers(numbers(ty.shape.elements(), seed)) }
+}
+
+fn integers(all: &[i32]) -> Given {
+    let ty = TensorType::new(DType::I32, &[all.len()]);
+    Given { ty, usage: Usage::Input, content: Content::Integers(all.to_vec()) }
+}
+
+fn scene(op: Op, profile: Profile, inputs: Vec<Given>) -> Scene {
+    let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
+    let output = op.infer(&types).unwrap();
+    let device = vec![0.0; output.shape.elements()];
+    Scene { op, profile, inputs, output, device }
+}
+
+/// Activations that hold exact halves of codes: a block whose scale is 1.
+fn activations(sizes: &[usize], seed: u64) -> Given {
+    let mut given = floats(sizes, seed);
+    let Content::Numbers(x) = &mut given.content else { unreachable!("floats are numbers") };
+    for row in x.chunks_mut(sizes[0]) {
+        row[0] = 127.0;
+        (row[1], row[2]) = (2.5, -4.5);
+    }
+    given
+}
+
+/// Numbers beyond the range of f16.
+fn large() -> Scene {
+    let mut scene = product(LANES, 60);
+    let Content::Numbers(w) = &mut scene.inputs[0].content else { unreachable!("floats are numbers") };
+    w.iter_mut().for_each(|w| *w = f64::from((*w * 1e6) as f32));
+    scene
+}
+
+fn product(profile: Profile, seed: u64) -> Scene {
+    scene(Op::MulMat(MulMat), profile, vec![floats(&[256, 40], seed), activations(&[256, 3], seed + 1)])
+}
+
+/// Weights with minima.
+fn affine() -> Scene {
+    let weights: Vec<f32> = numbers(256 * 40, 5).into_iter().map(|w| w as f32 + 1.0).collect();
+    let mut bytes = vec![0; 256 / 32 * 20 * 40];
+    (DType::Q4_1.codec().unwrap().encode)(&weights, &mut bytes);
+    let ty = TensorType::new(DType::Q4_1, &[256, 40]);
+    let w = Given { ty, usage: Usage::Weight, content: Content::Blocks(bytes) };
+    scene(Op::MulMat(MulMat), Q8, vec![w, floats(&[256, 3], 6)])
+}
+
+fn attention(sequences: [i32; 3]) -> [Scene; 2] {
+    let mut p = floats(&[40, 3, 8], 8);
+    let Content::Numbers(weights) = &mut p.content else { unreachable!("floats are numbers") };
+    weights.iter_mut().for_each(|p| *p = p.abs());
+    let cache = |seed| Given { usage: Usage::State, ..floats(&[64, 40, 3], seed) };
+    let scores = Op::KvScores(KvScores { capacity: 40 });
+    [
+        scene(scores, LANES, vec![floats(&[16, 8, 3], 7), cache(9), integers(&sequences)]),
+        scene(Op::KvMix(KvMix { kv_heads: 4 }), LANES, vec![p, cache(10), integers(&sequences)]),
+    ]
+}
+
+/// Rows with the past visible, and one where nothing is; scores large enough for what a large mask swallows.
+fn soft_max(size: f64) -> Scene {
+    let mut x = floats(&[40, 3, 2], 11);
+    let Content::Numbers(scores) = &mut x.content else { unreachable!("floats are numbers") };
+    scores.iter_mut().for_each(|score| *score = f64::from((*score * size) as f32));
+    let mut mask = floats(&[40, 3], 1);
+    let Content::Numbers(masks) = &mut mask.content else { unreachable!("floats are numbers") };
+    for (index, mask) in masks.iter_mut().enumerate() {
+        *mask = if index < 80 && index % 40 < 20 + index / 40 { 0.0 } else { f64::NEG_INFINITY };
+    }
+    scene(Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 }), Profile { function_ulp: 1.0, ..LANES }, vec![x, mask])
+}
+
+fn rope(factors: bool) -> Scene {
+    let scaling = RopeScaling::None;
+    let op = Op::Rope(Rope { pairs: RopePairs::Neighbours, dimensions: 16, base: 10000.0, scaling });
+    let mut inputs = vec![floats(&[20, 3, 3], 12), integers(&[77, 1009, 4095])];
+    if factors {
+        let content = Content::Numbers((0..8).map(|i| 1.0 + f64::from(i)).collect());
+        inputs.push(Given { ty: TensorType::new(DType::F32, &[8]), usage: Usage::Weight, content });
+    }
+    scene(op, Profile { angles: Angles::F64, function_ulp: 1.0, ..Profile::F32 }, inputs)
+}
+
+fn norm(size: f64) -> Scene {
+    let mut x = floats(&[96, 3], 13);
+    let Content::Numbers(numbers) = &mut x.content else { unreachable!("floats are numbers") };
+    numbers.iter_mut().for_each(|x| *x = f64::from((*x * size) as f32));
+    scene(Op::RmsNorm(RmsNorm { epsilon: 3e-5 }), LANES, vec![x, floats(&[96], 14)])
+}
+
+fn scenes() -> Vec<Scene> {
+    let rows =
+        |index: &[i32]| scene(Op::get_rows(DType::F32), Profile::F32, vec![floats(&[32, 9], 15), integers(index)]);
+    let mut all = vec![product(LANES, 20), product(Q8, 30), large(), affine(), soft_max(1.0), soft_max(500.0)];
+    all.extend([attention([0, 1, 0]), attention([1, 2, 1])].into_iter().flatten());
+    all.extend([rope(false), rope(true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
+    let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];
+    all.extend([
+        scene(Op::Gated(Gated::Swiglu), Profile::F32, pair()),
+        scene(Op::Arithmetic(Arithmetic::Add), Profile::F32, pair()),
+    ]);
+    all
+}
+
+/// The scene with what `guesses` say as the device's result.
+fn with(scene: &Scene, guesses: &Guesses) -> Option<Scene> {
+    let mut told = scene.clone();
+    if guesses.len() < scene.device.len() {
+        // Sums are thinned out: what is not among them is as declared.
+        for (index, guess) in sums::listed(scene.judged().1) {
+            told.device[index] = (guess.low + guess.high) / 2.0;
+        }
+    }
+    for (index, guess) in guesses {
+        told.device[*index] = f64::from(((guess.low + guess.high) / 2.0) as f32);
+    }
+    Some(told)
+}
+
+#[test]
+fn every_candidate_is_named_where_it_is_the_truth() {
+    let scenes = scenes();
+    let mut problems = Vec::new();
+    for candidate in CANDIDATES.into_iter().flatten().filter(|candidate| candidate.kind != CandidateKind::Noise) {
+        let mut named = Vec::new();
+        for scene in &scenes {
+            let Some(told) = (candidate.guess)(scene).and_then(|guesses| with(scene, &guesses)) else { continue };
+            let found = fingerprint(&told, 0);
+            named.push(format!("{} {}", scene.op.name(), found.explained_by.unwrap_or_default()));
+        }
+        if !named.iter().any(|named| named.ends_with(&format!(" {}", candidate.name))) {
+            problems.push(format!("{}: {named:?}", candidate.name));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The result of a matrix product, each element by `sum` of its weights and activations.
+fn computed(scene: &Scene, sum: impl Fn(&[f64], &[f64]) -> f64) -> Scene {
+    let [w, x] = [0, 1].map(|input| scene.inputs[input].operand().all());
+    let len = scene.inputs[0].ty.shape[0];
+    let mut told = scene.clone();
+    told.device = x.chunks(len).flat_map(|x| w.chunks(len).map(|w| sum(w, x)).collect::<Vec<f64>>()).collect();
+    told
+}
+
+#[test]
+fn sums_written_out_in_other_arithmetic_are_recognised() {
+    let half = |value: f64| Precision::F16.round(value);
+    let scene = product(LANES, 40);
+    let cases: [(&str, Scene); 5] = [
+        (
+            "accumulates in f16 with products rounded to f16, one after the other",
+            computed(&scene, |w, x| {
+                let products = w.iter().zip(x).map(|(w, x)| half(w * x));
+                products.fold(0.0, |sum, product| half(sum + product))
+            }),
+        ),
+        (
+            "accumulates in pairs of f16 (half2), fused",
+            computed(&scene, |w, x| {
+                let lane = |first: usize| {
+                    let pairs = w.iter().zip(x).skip(first).step_by(2);
+                    pairs.fold(0.0, |sum, (w, x)| half(w * x + sum))
+                };
+                half(lane(0) + lane(1))
+            }),
+        ),
+        (
+            "accumulates in f16, in an order that is not known",
+            computed(&scene, |w, x| {
+                let products = w.iter().zip(x).rev().map(|(w, x)| w * x);
+                products.fold(0.0, |sum, product| half(sum + product))
+            }),
+        ),
+        (
+            "rounds weights and activations to bf16",
+            computed(&scene, |w, x| {
+                let round = |value: &f64| half::bf16::from_f64(*value).to_f32();
+                f64::from(w.iter().zip(x).fold(0.0f32, |sum, (w, x)| round(w).mul_add(round(x), sum)))
+            }),
+        ),
+        (
+            "quantizes activations to int8 per token",
+            computed(&scene, |w, x| {
+                let scale = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs() as f32)) / 127.0;
+                let code = |x: &f64| f64::from((*x as f32 / scale).round_ties_even());
+                w.iter().zip(x).map(|(w, x)| w * code(x)).sum::<f64>() * f64::from(scale)
+            }),
+        ),
+    ];
+    for (name, told) in cases {
+        let found = fingerprint(&told, 0);
+        assert_eq!(found.explained_by.as_deref(), Some(name), "{:#?}", &found.candidates[..3]);
+    }
+}
+
+#[test]
+fn a_right_result_and_a_random_one_have_no_fingerprint() {
+    let right = computed(&product(Profile::F32, 50), |w, x| {
+        f64::from(w.iter().zip(x).fold(0.0f32, |sum, (w, x)| (*w as f32).mul_add(*x as f32, sum)))
+    });
+    assert_eq!(fingerprint(&right, 0).explained_by, None);
+    let mut random = right;
+    random.device = numbers(random.device.len(), 51);
+    let found = fingerprint(&random, 0);
+    assert_eq!(found.explained_by, None, "{:#?}", &found.candidates[..3]);
+}

@@ -1,0 +1,105 @@
+//! Candidates for the wrong input at the right operator: indices, sequences, heads, ends of rows.
+
+use super::sums::listed;
+use super::{Candidate, CandidateKind, Guesses};
+use crate::scene::{Content, Scene};
+use trueup_graph::Op;
+use trueup_graph::op::{Arithmetic, Gated};
+
+macro_rules! candidates {
+    ($($name:literal: $guess:expr;)*) => {
+        /// The list.
+        pub(super) const CANDIDATES: &[Candidate] =
+            &[$(Candidate { name: $name, kind: CandidateKind::Formula, guess: $guess }),*];
+    };
+}
+
+candidates! {
+    "reads the cache of sequence 0 for every token": |scene| sequences(scene, |_| 0);
+    "reads the cache of the next sequence": |scene| sequences(scene, |sequence| sequence + 1);
+    "reads the cache of the sequence before": |scene| sequences(scene, |sequence| sequence - 1);
+    "reads the row behind the index": |scene| indices(scene, |index| index + 1);
+    "reads the row before the index": |scene| indices(scene, |index| index - 1);
+    "reads the first rows whatever the index": rows_in_order;
+    "interleaves the heads that share a cached head instead of grouping them": |scene| heads(scene, |head, kv_heads, _| head % kv_heads);
+    "reads cached head 0 for every head": |scene| heads(scene, |_, _, _| 0);
+    "reads the next cached head": |scene| heads(scene, |head, kv_heads, group| (head / group + 1) % kv_heads);
+    "exchanges the order of the heads": |scene| heads(scene, |head, kv_heads, group| kv_heads - 1 - head / group);
+    "leaves the gate's activation out": |scene| swiglu(scene, |gate, up| gate * up);
+    "takes gate for up and up for gate": |scene| swiglu(scene, |gate, up| up / (1.0 + (-up).exp()) * gate);
+    "subtracts instead of adding": |scene| second(scene, |b| -b);
+    "adds nothing": |scene| second(scene, |_| 0.0);
+}
+
+/// The scene with each index of input `input` changed; `None` where that leaves the tensor or changes nothing.
+fn reindexed(scene: &Scene, input: usize, limit: usize, change: impl Fn(usize, i32) -> i32) -> Option<Guesses> {
+    let mut scene = scene.clone();
+    let Content::Integers(integers) = &mut scene.inputs.get_mut(input)?.content else { return None };
+    let before = integers.clone();
+    integers.iter_mut().enumerate().for_each(|(place, index)| *index = change(place, *index));
+    let inside = integers.iter().all(|index| usize::try_from(*index).is_ok_and(|index| index < limit));
+    (inside && before != *integers).then(|| listed(scene.judged().1))
+}
+
+fn sequences(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
+    let attention = matches!(scene.op, Op::KvScores(_) | Op::KvMix(_));
+    attention.then(|| reindexed(scene, 2, scene.inputs[1].ty.shape[2], |_, sequence| change(sequence))).flatten()
+}
+
+fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
+    let rows = matches!(scene.op, Op::GetRows(_));
+    rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |_, index| change(index))).flatten()
+}
+
+/// Meant for a choice of all rows: a sample of tokens no longer says which came first.
+fn rows_in_order(scene: &Scene) -> Option<Guesses> {
+    let rows = matches!(scene.op, Op::GetRows(_));
+    rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |place, _| place as i32)).flatten()
+}
+
+/// Each head reads the cached head that `wanted` says of the head, the cached heads and the heads that share one.
+fn heads(scene: &Scene, wanted: fn(usize, usize, usize) -> usize) -> Option<Guesses> {
+    let (heads, head_size) = if let Op::KvMix(mix) = &scene.op {
+        (scene.inputs[0].ty.shape[2], scene.inputs[1].ty.shape[0] / mix.kv_heads)
+    } else if matches!(scene.op, Op::KvScores(_)) {
+        (scene.inputs[0].ty.shape[1], scene.inputs[0].ty.shape[0])
+    } else {
+        return None;
+    };
+    let kv_heads = scene.inputs[1].ty.shape[0] / head_size;
+    let group = heads / kv_heads;
+    if (0..heads).all(|head| wanted(head, kv_heads, group) == head / group) {
+        return None;
+    }
+    // A cache with one head for each head that reads it, in the wanted order.
+    let mut wide = scene.with_rows(1, |row| {
+        let head = |head| &row[wanted(head, kv_heads, group) * head_size..][..head_size];
+        (0..heads).flat_map(head).copied().collect()
+    });
+    let mut sizes = wide.inputs[1].ty.shape.sizes();
+    sizes[0] = heads * head_size;
+    wide.inputs[1].ty.shape = trueup_graph::Shape::new(&sizes);
+    if let Op::KvMix(mix) = &mut wide.op {
+        mix.kv_heads = heads;
+    }
+    Some(listed(wide.judged().1))
+}
+
+fn swiglu(scene: &Scene, formula: fn(f64, f64) -> f64) -> Option<Guesses> {
+    if !matches!(scene.op, Op::Gated(Gated::Swiglu)) {
+        return None;
+    }
+    let [gate, up] = [0, 1].map(|input| scene.inputs[input].operand().all());
+    let guess = |(index, (gate, up)): (usize, (&f64, &f64))| {
+        let value = formula(*gate, *up);
+        let sigma = crate::precision::Precision::F32.unit * value.abs() + f64::from(f32::MIN_POSITIVE);
+        (index, super::Guess::at(value, sigma))
+    };
+    Some(gate.iter().zip(up.iter()).enumerate().map(guess).collect())
+}
+
+/// The second summand changed.
+fn second(scene: &Scene, change: fn(f64) -> f64) -> Option<Guesses> {
+    let add = matches!(scene.op, Op::Arithmetic(Arithmetic::Add));
+    add.then(|| listed(scene.with_rows(1, |row| row.iter().map(|b| change(*b)).collect()).judged().1))
+}

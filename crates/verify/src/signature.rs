@@ -1,0 +1,187 @@
+//! What a structural failure looks like: rows not written, exchanged or shifted, a constant factor, a sum that ends early.
+//!
+//! ```text
+//!   result of the device │ what each element should be ──bad elements──▶ patterns, the most specific first ──▶ one sentence
+//! ```
+//!
+//! A pattern counts only where it explains every bad element; what none explains is said to be of no known pattern.
+
+mod depth;
+mod region;
+mod slices;
+
+use crate::operand::is_unwritten;
+use crate::precision::LAMBDA;
+use crate::scene::Scene;
+use crate::statistics::Expected;
+use region::region;
+use serde::Serialize;
+
+/// What kind of pattern it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignatureKind {
+    /// Elements that nothing was written to.
+    Unwritten,
+    /// NaN or infinity.
+    NotFinite,
+    /// The result of an earlier computation, or zeros.
+    Stale,
+    /// The other sign.
+    Sign,
+    /// A constant factor.
+    Factor,
+    /// Rows, tokens or heads that stand at another place.
+    Moved,
+    /// Stored column by column instead of row by row.
+    Transposed,
+    /// A sum that leaves out or changes some of its terms.
+    Depth,
+    /// A row of the cache at another position.
+    CacheRow,
+    /// No known pattern.
+    Unknown,
+}
+
+/// The pattern of a failure.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Signature {
+    /// What kind it is.
+    pub kind: SignatureKind,
+    /// The pattern in numbers: a clause without a full stop.
+    pub text: String,
+    /// Elements that are not what they should be.
+    pub bad: usize,
+    /// Elements that were looked at.
+    pub elements: usize,
+}
+
+/// A failed computation, element by element.
+pub(crate) struct Evidence<'a> {
+    pub scene: &'a Scene,
+    pub expected: &'a [Option<Expected>],
+    /// Whether the result is bit for bit that of the step before.
+    pub repeats: bool,
+    /// What the innermost indices of the result count.
+    pub axes: &'a [&'static str],
+    /// Indices of elements that are not what they should be.
+    pub bad: Vec<usize>,
+}
+
+impl<'a> Evidence<'a> {
+    /// Compares element by element.
+    pub fn new(
+        scene: &'a Scene,
+        expected: &'a [Option<Expected>],
+        repeats: bool,
+        axes: &'a [&'static str],
+    ) -> Evidence<'a> {
+        let mut evidence = Evidence { scene, expected, repeats, axes, bad: Vec::new() };
+        let known = |index: &usize| evidence.expected[*index].is_some();
+        evidence.bad = (0..scene.device.len()).filter(known).filter(|index| !evidence.fits(*index, *index)).collect();
+        evidence
+    }
+
+    /// Whether the device's element `index` is what element `other` should be.
+    fn fits(&self, index: usize, other: usize) -> bool {
+        self.expected[other].is_none_or(|expected| close(self.scene.device[index], &expected, expected.declared))
+    }
+
+    /// What element `index` should be; 0 where that is not known.
+    fn declared(&self, index: usize) -> f64 {
+        self.expected[index].map_or(0.0, |expected| expected.declared)
+    }
+
+    /// Where the bad elements lie, in words.
+    fn place(&self, indices: &[usize]) -> String {
+        region(indices, &self.scene.output.shape.sizes(), self.axes)
+    }
+}
+
+/// Whether `device` is `value`, up to the noise of an element.
+fn close(device: f64, expected: &Expected, value: f64) -> bool {
+    if !device.is_finite() || !value.is_finite() {
+        return device == value || (device.is_nan() && value.is_nan() && !is_unwritten(device));
+    }
+    let scale = if expected.declared == 0.0 { 1.0 } else { (value / expected.declared).abs().clamp(1.0, 1e6) };
+    (device - value).abs() <= (expected.ties + LAMBDA * expected.sigma.max(expected.bound / LAMBDA)) * scale
+}
+
+/// A pattern: gives what it found where it explains all bad elements.
+type Pattern = fn(&Evidence) -> Option<(SignatureKind, String)>;
+
+/// From the most specific on.
+const PATTERNS: [Pattern; 9] =
+    [unwritten, not_finite, stale, sign, slices::cache_row, slices::moved, slices::transposed, depth::depth, factor];
+
+/// The pattern of a failure, `None` where no element is bad.
+pub(crate) fn signature(evidence: &Evidence) -> Option<Signature> {
+    let (bad, elements) = (evidence.bad.len(), evidence.scene.device.len());
+    if bad == 0 {
+        return None;
+    }
+    let found = PATTERNS.iter().find_map(|pattern| pattern(evidence));
+    let (kind, text) = found.unwrap_or_else(|| {
+        let place = evidence.place(&evidence.bad);
+        (SignatureKind::Unknown, format!("no known pattern explains {place}, {bad} of {elements} elements"))
+    });
+    Some(Signature { kind, text, bad, elements })
+}
+
+fn unwritten(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let found: Vec<usize> =
+        evidence.bad.iter().copied().filter(|index| is_unwritten(evidence.scene.device[*index])).collect();
+    let place = evidence.place(&found);
+    let count = format!("{} of {} elements", found.len(), evidence.scene.device.len());
+    (!found.is_empty()).then(|| (SignatureKind::Unwritten, format!("nothing was written to {place} ({count})")))
+}
+
+fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let device = &evidence.scene.device;
+    let found: Vec<usize> = evidence.bad.iter().copied().filter(|index| !device[*index].is_finite()).collect();
+    let nan = found.iter().filter(|index| device[**index].is_nan()).count();
+    let place = evidence.place(&found);
+    let text = format!("no numbers in {place} ({nan} NaN, {} infinite)", found.len() - nan);
+    (!found.is_empty()).then_some((SignatureKind::NotFinite, text))
+}
+
+fn stale(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    if evidence.repeats {
+        return Some((SignatureKind::Stale, "the result is bit for bit that of the step before".to_owned()));
+    }
+    let zeros = evidence.bad.iter().all(|index| evidence.scene.device[*index] == 0.0);
+    let place = evidence.place(&evidence.bad);
+    let kind = SignatureKind::Stale;
+    zeros.then(|| (kind, format!("zeros in {place} ({} elements), as if it had not been computed", evidence.bad.len())))
+}
+
+fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let negated = |index: &usize| {
+        let expected = evidence.expected[*index];
+        expected.is_some_and(|expected| close(evidence.scene.device[*index], &expected, -expected.declared))
+    };
+    let place = evidence.place(&evidence.bad);
+    let text = || format!("the opposite sign in {place} ({} elements)", evidence.bad.len());
+    evidence.bad.iter().all(negated).then(|| (SignatureKind::Sign, text()))
+}
+
+fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let device = &evidence.scene.device;
+    let sums = evidence.bad.iter().fold((0.0, 0.0), |(product, square), index| {
+        let declared = evidence.declared(*index);
+        (product + device[*index] * declared, square + declared * declared)
+    });
+    let factor = sums.0 / sums.1;
+    let scaled = |index: &usize| {
+        let expected = evidence.expected[*index];
+        expected.is_some_and(|expected| close(device[*index], &expected, factor * expected.declared))
+    };
+    let holds = evidence.bad.len() > 1 && factor.is_finite() && evidence.bad.iter().all(scaled);
+    // Elements too small to show it may pass by themselves: all of a result counts as scaled where most of it is.
+    let most = evidence.bad.len() * 2 > device.len() && (0..device.len()).all(|index| scaled(&index));
+    let place = if most { "the whole result".to_owned() } else { evidence.place(&evidence.bad) };
+    holds.then(|| (SignatureKind::Factor, format!("a factor of {factor:.6} on {place}")))
+}
+
+#[cfg(test)]
+mod tests;

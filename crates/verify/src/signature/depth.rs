@@ -1,0 +1,137 @@
+//! Sums that leave out their end, or use a block of weights otherwise.
+//!
+//! ```text
+//!   y - expected = - (sum over the last n elements)          the end dropped
+//!   y - expected = (c - 1) (sum over block b)                the scale of block b is c times too large
+//!   y - expected = sum over (w_b+1 - w_b)(x_b - x_b+1)        blocks b and b + 1 exchanged
+//! ```
+
+use super::slices::same;
+use super::{Evidence, SignatureKind};
+use crate::activation::{BLOCK_LEN, Row};
+use trueup_graph::Op;
+
+/// Bad elements that a pattern is fitted to.
+const ELEMENTS_MAX: usize = 64;
+
+/// A bad element with its products as declared.
+struct Sum {
+    index: usize,
+    row: usize,
+    weights: Vec<f64>,
+    activations: Vec<f64>,
+    declared: f64,
+    /// What the device has more.
+    excess: f64,
+}
+
+impl Sum {
+    fn over(&self, range: std::ops::Range<usize>) -> f64 {
+        self.weights[range.clone()].iter().zip(&self.activations[range]).map(|(w, x)| w * x).sum()
+    }
+}
+
+/// The pattern along the depth of a matrix product.
+pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    if !matches!(evidence.scene.op, Op::MulMat(_)) {
+        return None;
+    }
+    let sums = sums(evidence);
+    let text =
+        dropped_end(evidence, &sums).or_else(|| exchanged(evidence, &sums)).or_else(|| one_row(evidence, &sums))?;
+    Some((SignatureKind::Depth, text))
+}
+
+fn sums(evidence: &Evidence) -> Vec<Sum> {
+    let scene = evidence.scene;
+    let [w, x] = [0, 1].map(|input| scene.inputs[input].operand());
+    let rows = w.ty.shape.rows();
+    let step = evidence.bad.len().div_ceil(ELEMENTS_MAX);
+    let sum = |index: &usize| {
+        let (row, token) = (index % rows, index / rows);
+        let activations = Row::declared(x.row(token, &mut Vec::new()), scene.profile.activations).values;
+        let weights = w.row(row, &mut Vec::new()).to_vec();
+        let declared = evidence.declared(*index);
+        Sum { index: *index, row, weights, activations, declared, excess: scene.device[*index] - declared }
+    };
+    evidence.bad.iter().step_by(step).map(sum).collect()
+}
+
+/// How many of the last elements are left out everywhere.
+fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    let len = first.weights.len();
+    let fits = |sum: &Sum, kept: usize| same(evidence, sum.index, sum.declared - sum.over(kept..len));
+    let kept = (0..len).rev().find(|kept| sums.iter().all(|sum| fits(sum, *kept)))?;
+    let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
+    let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
+    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} are left out, in {rows}"))
+}
+
+/// What is wrong with the weights of the one row that is bad.
+fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    if sums.len() < 2 || sums.iter().any(|sum| sum.row != first.row) {
+        return None;
+    }
+    let starts = (0..first.weights.len()).step_by(BLOCK_LEN);
+    let end = |start: usize| (start + BLOCK_LEN).min(first.weights.len());
+    let scaled = starts.clone().find_map(|start| Some((start..end(start), scale(evidence, sums, start..end(start))?)));
+    // A single weight: where there are no blocks, a factor is that of an element.
+    let element = || (0..first.weights.len()).find_map(|k| Some((k..k + 1, scale(evidence, sums, k..k + 1)?)));
+    let (range, factor) = element().or(scaled)?;
+    let (row, what) = (first.row, if range.len() == 1 { "weight" } else { "weights" });
+    let place =
+        if range.len() == 1 { range.start.to_string() } else { format!("{} to {}", range.start, range.end - 1) };
+    Some(format!(
+        "{what} {place} of row {row} count {factor:.4} times: the scale of a block, or a wrong value, in the upload"
+    ))
+}
+
+/// Two neighbouring blocks of the matrix that changed places; the end of one row and the start of the next are neighbours too.
+fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let (first, last) = (sums.iter().map(|sum| sum.row).min()?, sums.iter().map(|sum| sum.row).max()?);
+    let len = sums[0].weights.len();
+    let blocks = len / BLOCK_LEN;
+    if sums.len() < 2 || last > first + 1 || !len.is_multiple_of(BLOCK_LEN) {
+        return None;
+    }
+    let matrix = evidence.scene.inputs[0].operand();
+    let rows = [first, last].map(|row| matrix.row(row, &mut Vec::new()).to_vec());
+    let within = |row: usize, block: usize| block * BLOCK_LEN + if row == first { 0 } else { len };
+    // Blocks are counted from the first bad row on.
+    let both = [rows[0].as_slice(), &rows[1]].concat();
+    let pairs = if first == last { 0..blocks.saturating_sub(1) } else { blocks - 1..blocks };
+    let found = pairs.into_iter().find(|block| {
+        let swapped = |place: usize| {
+            if place == *block {
+                block + 1
+            } else if place == block + 1 {
+                *block
+            } else {
+                place
+            }
+        };
+        sums.iter().all(|sum| {
+            let blocks_of = 0..blocks;
+            let value = blocks_of.map(|own| {
+                let source = swapped(within(sum.row, own) / BLOCK_LEN) * BLOCK_LEN;
+                let x = &sum.activations[own * BLOCK_LEN..][..BLOCK_LEN];
+                both[source..][..BLOCK_LEN].iter().zip(x).map(|(w, x)| w * x).sum::<f64>()
+            });
+            same(evidence, sum.index, value.sum())
+        })
+    })?;
+    let name = |block: usize| format!("block {} of row {}", block % blocks, first + block / blocks);
+    Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
+}
+
+/// The factor that explains the excess of all sums by the products of `range`.
+fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Option<f64> {
+    let parts: Vec<f64> = sums.iter().map(|sum| sum.over(range.clone())).collect();
+    let product: f64 = parts.iter().zip(sums).map(|(part, sum)| part * sum.excess).sum();
+    let square: f64 = parts.iter().map(|part| part * part).sum();
+    let more = product / square;
+    let fits = |(part, sum): (&f64, &Sum)| same(evidence, sum.index, sum.declared + more * part);
+    (more.is_finite() && parts.iter().zip(sums).all(fits)).then_some(1.0 + more)
+}

@@ -1,0 +1,145 @@
+//! Each pattern is found in a result that has it.
+
+use super::*;
+use crate::bound::testing::numbers;
+use crate::operand::UNWRITTEN;
+use crate::scene::{Content, Given};
+use trueup_blocks::DType;
+use trueup_graph::op::MulMat;
+use trueup_graph::{Op, TensorType};
+use trueup_runtime::device::Usage;
+use trueup_runtime::profile::Profile;
+
+const ROWS: usize = 64;
+const DEPTH: usize = 96;
+const TOKENS: usize = 4;
+
+/// A right product of 64 rows, 96 deep, for 4 tokens.
+fn right() -> Scene {
+    let given = |sizes: &[usize], seed| {
+        let ty = TensorType::new(DType::F32, sizes);
+        Given { ty, usage: Usage::Arena, content: Content::Numbers(numbers(ty.shape.elements(), seed)) }
+    };
+    let output = TensorType::new(DType::F32, &[ROWS, TOKENS]);
+    let inputs = vec![given(&[DEPTH, ROWS], 1), given(&[DEPTH, TOKENS], 2)];
+    let mut scene =
+        Scene { op: Op::MulMat(MulMat), profile: Profile::F32, inputs, output, device: vec![0.0; ROWS * TOKENS] };
+    scene.device = product(&scene, |_, _, w, x| w * x);
+    scene
+}
+
+/// The product with each term as `term` of row, element, weight and activation.
+fn product(scene: &Scene, term: impl Fn(usize, usize, f64, f64) -> f64) -> Vec<f64> {
+    let [w, x] = [0, 1].map(|input| scene.inputs[input].operand().all());
+    let sum = |token: usize, row: usize| {
+        let terms = (0..DEPTH).map(|k| term(row, k, w[row * DEPTH + k], x[token * DEPTH + k]));
+        f64::from(terms.sum::<f64>() as f32)
+    };
+    (0..TOKENS).flat_map(|token| (0..ROWS).map(move |row| (token, row))).map(|(token, row)| sum(token, row)).collect()
+}
+
+fn found(scene: &Scene, repeats: bool) -> Option<Signature> {
+    let (_, expected) = scene.judged();
+    signature(&Evidence::new(scene, &expected, repeats, &["row", "token"]))
+}
+
+/// What is said of a result that `change` makes of the right one.
+fn said(change: impl Fn(&mut Vec<f64>)) -> (SignatureKind, String) {
+    let mut scene = right();
+    change(&mut scene.device);
+    let found = found(&scene, false).unwrap();
+    (found.kind, found.text)
+}
+
+#[test]
+fn a_right_result_has_no_signature() {
+    assert_eq!(found(&right(), false), None);
+}
+
+/// A change of the result, and what is to be said about it.
+type Planted = (fn(&mut Vec<f64>), SignatureKind, &'static str);
+
+#[test]
+fn each_pattern_of_a_result_is_found() {
+    let cases: [Planted; 15] = [
+        (
+            |y| (0..TOKENS).for_each(|token| y[token * ROWS + 32..][..32].fill(UNWRITTEN)),
+            SignatureKind::Unwritten,
+            "nothing was written to rows 32 to 63 of every token",
+        ),
+        (
+            |y| y[ROWS..2 * ROWS].fill(UNWRITTEN),
+            SignatureKind::Unwritten,
+            "nothing was written to every row of token 1",
+        ),
+        (
+            |y| y[70] = UNWRITTEN,
+            SignatureKind::Unwritten,
+            "nothing was written to row 6 of token 1 (1 of 256 elements)",
+        ),
+        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "no numbers in row 5 of token 0 (0 NaN, 1 infinite)"),
+        (|y| y[ROWS..].fill(0.0), SignatureKind::Stale, "zeros in every row of tokens 1 to 3"),
+        (|y| y[9] = -y[9], SignatureKind::Sign, "the opposite sign in row 9 of token 0"),
+        (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.500000 on the whole result"),
+        (
+            |y| y[32..64].iter_mut().for_each(|y| *y *= 1.25),
+            SignatureKind::Factor,
+            "a factor of 1.250000 on rows 32 to 63 of token 0",
+        ),
+        (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are exchanged"),
+        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "tokens are permuted"),
+        (|y| y.copy_within(0..ROWS, ROWS), SignatureKind::Moved, "token 1 holds what token 0 should hold"),
+        (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "hold what the token +1 should hold: shifted by -1"),
+        (
+            |y| y.chunks_mut(ROWS).for_each(|y| y.copy_within(0..ROWS - 1, 1)),
+            SignatureKind::Moved,
+            "63 rows, from 1 on, hold what the row -1 should hold: shifted by 1",
+        ),
+        (
+            |y| *y = (0..ROWS * TOKENS).map(|i| y[i % TOKENS * ROWS + i / TOKENS]).collect(),
+            SignatureKind::Transposed,
+            "rows and tokens are transposed",
+        ),
+        (|y| *y = numbers(y.len(), 9), SignatureKind::Unknown, "no known pattern explains the whole result"),
+    ];
+    for (change, kind, text) in cases {
+        let (found, said) = said(change);
+        assert!(found == kind && said.contains(text), "expected {text}, found {found:?}: {said}");
+    }
+}
+
+#[test]
+fn sums_that_end_early_and_wrong_weights_are_found() {
+    let scene = right();
+    let cases = [
+        (product(&scene, |_, k, w, x| if k < 93 { w * x } else { 0.0 }), "the last 3 elements of 96 are left out"),
+        (
+            product(&scene, |row, k, w, x| if row == 7 && k / 32 == 2 { 1.1 * w * x } else { w * x }),
+            "weights 64 to 95 of row 7 count 1.1000 times",
+        ),
+        (
+            product(&scene, |row, k, w, x| if row == 7 && k == 33 { -2.0 * w * x } else { w * x }),
+            "weight 33 of row 7 count -2.0000 times",
+        ),
+    ];
+    for (device, text) in cases {
+        let said = found(&Scene { device, ..scene.clone() }, false).unwrap();
+        assert!(said.kind == SignatureKind::Depth && said.text.contains(text), "expected {text}, found {said:?}");
+    }
+    let mut other = scene.clone();
+    let Content::Numbers(w) = &mut other.inputs[0].content else { panic!("weights are numbers") };
+    w[11 * DEPTH + 32..12 * DEPTH].rotate_left(32);
+    let device = product(&other, |_, _, w, x| w * x);
+    let said = found(&Scene { device, ..scene }, false).unwrap();
+    assert!(
+        said.text.contains("block 1 of row 11 and block 2 of row 11 (blocks of 32 weights) are exchanged"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn the_result_of_the_step_before_is_stale() {
+    let mut scene = right();
+    scene.device = numbers(scene.device.len(), 3);
+    assert_eq!(found(&scene, true).unwrap().kind, SignatureKind::Stale);
+}

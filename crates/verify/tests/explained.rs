@@ -1,0 +1,270 @@
+//! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and shown alone.
+
+#[allow(dead_code, reason = "the other suite uses more of it")]
+#[path = "planted/faulty.rs"]
+mod faulty;
+#[allow(dead_code, reason = "the runtime's tests use more of it")]
+#[path = "../../runtime/tests/tiny_model/mod.rs"]
+mod tiny_model;
+
+use faulty::{Fault, Faulty};
+use std::sync::{Arc, Mutex};
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+use trueup_models::Batch;
+use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::profile::Profile;
+use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_verify::{Reference, Report, Repro, VerifyOptions, verify};
+
+fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tiny.gguf");
+    tiny_model::write(&path, dtype, false);
+    let model = ModelFile::open(&path).unwrap();
+    (directory, Arc::new(model))
+}
+
+fn device() -> Arc<dyn Device> {
+    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
+}
+
+fn options() -> VerifyOptions {
+    VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2]], steps: 1, ..VerifyOptions::default() }
+}
+
+fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
+    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
+}
+
+/// The place of a node in the model's graph.
+fn node(model: &ModelFile, name: &str) -> usize {
+    let (activation, kv) = (DType::F32, DType::F16);
+    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, activation, kv };
+    let graph = model.model().graph(&batch).unwrap();
+    graph.nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+/// Type of the weights, node, fault, and what the cause must say.
+const FAULTS: [(DType, &str, Fault, &str); 22] = [
+    (DType::Q8_0, "ffn_up-1", Fault::BlockScale("blk.1.ffn_up.weight"), "of row 1 count 1.05"),
+    (DType::F32, "attn_out-1", Fault::BlockScale("blk.1.attn_output.weight"), "of row 0 count 1.05"),
+    (DType::Q5_0, "ffn_gate-0", Fault::SwappedBlocks("blk.0.ffn_gate.weight"), "exchanged"),
+    (DType::Q8_0, "ffn_out-0", Fault::UnwrittenRow, "nothing was written to row"),
+    (DType::Q8_0, "ffn_out-1", Fault::DroppedTail(1), "the last element of"),
+    (DType::Q4_0, "ffn_gate-1", Fault::DroppedTail(32), "the last 32 elements of"),
+    (DType::F32, "ffn_up-0", Fault::SevenBits, "quantizes activations to 7 bits per 32"),
+    (DType::Q8_0, "attn_out-0", Fault::SignFlip, "opposite sign"),
+    (DType::F32, "ffn_swiglu-1", Fault::SignFlip, "opposite sign"),
+    (DType::Q5_1, "kqv_out-1", Fault::NotANumber, "(1 NaN, 0 infinite)"),
+    (DType::Q8_0, "ffn_gate-0", Fault::Gain, "a factor of 1.001000 on the whole result"),
+    (DType::F32, "kq-1", Fault::RoundedToF16, "rounds results to f16 but declared"),
+    (DType::Q4_0, "result_output", Fault::RoundedToF16, "rounds results to f16 but declared"),
+    (DType::Q8_0, "inp_embd", Fault::SwappedRows, "rows 0 and 1 are exchanged"),
+    (DType::Q8_0, "ffn_inp-1", Fault::Stale, "zeros in the whole result"),
+    (DType::F32, "Qcur_rope-0", Fault::OneOff, "takes positions that are one too large"),
+    (DType::Q8_0, "Kcur_rope-0", Fault::OtherPairs, "rotates the other kind of pairs"),
+    (DType::Q8_0, "cache_k-1", Fault::OneOff, "rows enter the cache 1 behind where their index says"),
+    (DType::Q8_0, "kq_soft_max-1", Fault::NoMask, "ignores the mask"),
+    (DType::F32, "kq_soft_max-0", Fault::MaskOneOff, "shows one position more than the mask"),
+    (DType::Q8_0, "ffn_norm-1", Fault::Epsilon, "takes an epsilon ten times as large"),
+    (DType::F32, "result_norm", Fault::Epsilon, "takes an epsilon ten times as large"),
+];
+
+#[test]
+fn each_fault_is_explained_at_its_node() {
+    let mut problems = Vec::new();
+    for (dtype, name, fault, expected) in FAULTS {
+        let (_directory, model) = model(dtype);
+        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let report = verified(&model, faulty, &options());
+        let bad = report.first_bad.as_ref().unwrap();
+        let cause = bad.cause.clone().unwrap_or_default();
+        if bad.node != name || !cause.contains(expected) || !report.sentence.contains(&cause) {
+            problems.push(format!("{fault:?} at {name} of {dtype}: {} {cause}", bad.node));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn each_fault_is_shown_alone_and_a_clean_device_passes_the_same_file() {
+    let mut problems = Vec::new();
+    for (dtype, name, fault, _) in FAULTS {
+        let (directory, model) = model(dtype);
+        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let options = VerifyOptions { repro_folder: Some(directory.path().join("repro")), ..options() };
+        let report = verified(&model, faulty.clone(), &options);
+        let Some(file) = report.first_bad.as_ref().and_then(|bad| bad.repro.clone()) else {
+            problems.push(format!("{fault:?} at {name} of {dtype}: no file"));
+            continue;
+        };
+        let repro = Repro::open(&file).unwrap();
+        let (again, clean) = (repro.run(&*faulty).unwrap(), repro.run(&*device()).unwrap());
+        if !again.verdict.fails() || !clean.verdict.passes() || !report.sentence.contains("trueup repro") {
+            problems.push(format!("{fault:?} at {name} of {dtype}: {} and {}", again.sentence, clean.sentence));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// A file of a node whose activations are quantized although the device declares none of that.
+fn repro_file(directory: &std::path::Path, model: &Arc<ModelFile>) -> (Arc<Faulty>, std::path::PathBuf) {
+    let faulty = Faulty::new(device(), model, Fault::SevenBits, node(model, "ffn_up-0"));
+    let options = VerifyOptions { repro_folder: Some(directory.join("repro")), ..options() };
+    let report = verified(model, faulty.clone(), &options);
+    let file = report.first_bad.unwrap().repro.unwrap();
+    assert!(file.ends_with("ffn_up-0.repro.safetensors"), "{file}");
+    (faulty, file.into())
+}
+
+#[test]
+fn a_file_is_cut_as_small_as_it_still_fails_and_names_the_cause_again() {
+    let (directory, model) = model(DType::F32);
+    let (faulty, file) = repro_file(directory.path(), &model);
+    let repro = Repro::open(&file).unwrap();
+    assert_eq!((repro.node(), repro.path()), ("ffn_up-0", file.as_path()));
+    assert!(repro.input_elements() <= 2 * 32, "{} elements", repro.input_elements());
+    let result = repro.run(&*faulty).unwrap();
+    assert_eq!((result.node.as_str(), result.op.as_str()), ("ffn_up-0", "mul_mat"));
+    assert!(result.verdict.fails() && result.explanation.is_some(), "{}", result.sentence);
+    let oracle = open_device("ref", &DeviceOptions::default()).unwrap();
+    assert!(repro.run(&*oracle).unwrap().verdict.passes());
+}
+
+#[test]
+fn a_damaged_file_is_refused_in_one_sentence() {
+    let (directory, model) = model(DType::F32);
+    let (_, file) = repro_file(directory.path(), &model);
+    let bytes = std::fs::read(&file).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+
+    // Each replacement keeps the length of the header.
+    let cases = [
+        ("trueup.repro", "trueup.other", "expected trueup.repro in the header"),
+        ("\\\"version\\\":1", "\\\"version\\\":7", "expected version 1"),
+        ("\\\"MulMat\\\"", "\\\"MulMut\\\"", "cannot be read"),
+        ("\\\"lanes\\\":", "\\\"lanez\\\":", "cannot be read"),
+        ("\\\"shape\\\":[32,", "\\\"shape\\\":[64,", "they must be as long"),
+        ("\\\"shape\\\":[32,", "\\\"shape\\\":[0 ,", "expected a tensor of 1 to"),
+        ("input.0", "input.9", "expected an array input.0, found none"),
+    ];
+    for (from, to, expected) in cases {
+        let place = bytes.windows(from.len()).position(|window| window == from.as_bytes());
+        let place = place.unwrap_or_else(|| panic!("{from} is not in {}", &text[..800]));
+        let mut damaged = bytes.clone();
+        damaged[place..place + from.len()].copy_from_slice(to.as_bytes());
+        let path = directory.path().join("damaged.safetensors");
+        std::fs::write(&path, damaged).unwrap();
+        let error = Repro::open(&path).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{from} to {to}: {error}");
+    }
+    let cut = directory.path().join("cut.safetensors");
+    for len in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
+        std::fs::write(&cut, &bytes[..len]).unwrap();
+        assert!(Repro::open(&cut).is_err(), "the first {len} bytes");
+    }
+}
+
+#[test]
+fn a_file_with_a_flipped_byte_is_refused_or_computed_and_never_a_panic() {
+    let (directory, model) = model(DType::F32);
+    let (_, file) = repro_file(directory.path(), &model);
+    let bytes = std::fs::read(&file).unwrap();
+    let clean = device();
+    let path = directory.path().join("flipped.safetensors");
+    let mut opened = 0;
+    for place in 8..bytes.len().min(2500) {
+        for letter in [b'0', b'9', bytes[place] ^ 1] {
+            let mut flipped = bytes.clone();
+            flipped[place] = letter;
+            std::fs::write(&path, flipped).unwrap();
+            let Ok(repro) = Repro::open(&path) else { continue };
+            opened += 1;
+            // What is computed of it is another matter: that it ends is enough.
+            let _ = repro.run(&*clean);
+        }
+    }
+    assert!(opened > 0, "numbers among the data may be anything");
+}
+
+#[test]
+fn explanations_are_in_the_report() {
+    let (_directory, model) = model(DType::F32);
+    let faulty = Faulty::new(device(), &model, Fault::RoundedToF16, node(&model, "kq-1"));
+    let report = verified(&model, faulty, &options());
+    assert!(report.to_terminal().contains("prompt: the device rounds results to f16"), "{}", report.to_terminal());
+    let json = serde_json::to_value(&report).unwrap();
+    let nodes = json["nodes"].as_array().unwrap();
+    let bad = nodes.iter().find(|node| node["node"] == "kq-1").unwrap();
+    let fingerprint = &bad["explanations"][0]["fingerprint"];
+    assert_eq!(fingerprint["explained_by"], "rounds results to f16");
+    assert_eq!(fingerprint["kind"], "precision");
+    assert!(fingerprint["candidates"].as_array().unwrap().len() > 20);
+    assert!(
+        nodes.iter().filter(|node| node["node"] != "kq-1").all(|node| node["explanations"] == serde_json::json!([]))
+    );
+    assert_eq!(json["first_bad"]["cause"], bad["explanations"][0]["cause"]);
+}
+
+/// A device that gives, at one node, every second time what it gave the time before, for results of one token.
+struct Replaying {
+    device: Arc<dyn Device>,
+    node: usize,
+    before: Mutex<Option<Vec<u8>>>,
+}
+
+impl Device for Replaying {
+    fn about(&self) -> About {
+        self.device.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+        self.device.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
+        self.device.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
+        self.device.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
+        self.device.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
+        for step in steps {
+            self.device.execute(std::slice::from_ref(step))?;
+            if step.node == self.node && step.output.ty.shape[1] == 1 {
+                let mut before = self.before.lock().unwrap();
+                match before.take() {
+                    Some(bytes) => self.device.upload(&bytes, &step.output)?,
+                    None => {
+                        let mut bytes = vec![0; step.output.ty.bytes()];
+                        self.device.download(&step.output, &mut bytes)?;
+                        *before = Some(bytes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> trueup_runtime::Result<()> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn the_result_of_the_step_before_is_recognised() {
+    let (_directory, model) = model(DType::Q8_0);
+    let replaying = Replaying { device: device(), node: node(&model, "ffn_up-0"), before: Mutex::default() };
+    let report = verified(&model, Arc::new(replaying), &VerifyOptions { steps: 2, ..options() });
+    let bad = report.first_bad.unwrap();
+    let cause = bad.cause.unwrap();
+    assert_eq!(bad.node, "ffn_up-0");
+    assert_eq!(cause, "the result is bit for bit that of the step before");
+}
