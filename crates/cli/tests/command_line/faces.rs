@@ -3,13 +3,14 @@
 use crate::trueup::{argument, stories, trueup};
 use std::process::Command;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "convert",
     "quantize",
     "run",
     "chat",
     "tokenize",
     "verify",
+    "diff",
     "ops",
     "repro",
     "plan",
