@@ -14,6 +14,7 @@
 mod activation;
 mod bound;
 mod operand;
+mod plant;
 mod precision;
 mod record;
 mod repeat;
@@ -28,6 +29,7 @@ mod tokens;
 mod verdict;
 mod verify;
 
+pub use plant::{PLANTS, Plant, PlantedDevice, planted};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
