@@ -11,6 +11,7 @@ mod inspect;
 mod man;
 mod place;
 mod plan;
+mod planting;
 mod quantize;
 mod run;
 mod sampling;

@@ -32,7 +32,9 @@ mod verify;
 pub use plant::{PLANTS, Plant, PlantedDevice, planted};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
-pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
+pub use report::{
+    BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, UsedProfile, VERSION,
+};
 pub use tokens::{Flip, TokenReport};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -16,6 +16,7 @@ mod parameter;
 mod product;
 mod weight;
 
+use crate::report::PlantedFacts;
 use device::Planted;
 use input::InputFault;
 use output::OutputFault;
@@ -296,6 +297,19 @@ pub struct PlantedDevice {
     pub node: String,
     /// Its operator.
     pub op: &'static str,
+}
+
+impl PlantedDevice {
+    /// What the report says about it.
+    pub fn facts(&self) -> PlantedFacts {
+        let text = str::to_owned;
+        PlantedFacts {
+            name: text(self.plant.name),
+            what: text(self.plant.what),
+            node: self.node.clone(),
+            op: text(self.op),
+        }
+    }
 }
 
 /// `device`, which computes one node of the model wrongly. `choice` is `NAME` or `NAME@NODE`; without a node the middle one of those that can
