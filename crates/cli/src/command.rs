@@ -12,6 +12,7 @@ mod man;
 mod ops;
 mod place;
 mod plan;
+mod planting;
 mod quantize;
 mod repro;
 mod run;

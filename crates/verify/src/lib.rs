@@ -19,6 +19,7 @@ mod collector;
 mod explain;
 mod fingerprint;
 mod operand;
+mod plant;
 mod precision;
 mod record;
 mod repeat;
@@ -40,9 +41,12 @@ mod verify;
 pub use batch::{BatchDifference, BatchReport, SequenceReport};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
+pub use plant::{PLANTS, Plant, PlantedDevice, planted};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
-pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
+pub use report::{
+    BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, UsedProfile, VERSION,
+};
 pub use repro::{Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
 pub use tokens::{Flip, TokenReport};

@@ -67,6 +67,21 @@ pub struct Report {
     pub repeat: RepeatReport,
     /// What was computed in one batch, and whether it made a difference.
     pub batch: BatchReport,
+    /// The fault that was planted in the device on purpose, if any.
+    pub planted: Option<PlantedFacts>,
+}
+
+/// A fault that was planted on purpose.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PlantedFacts {
+    /// What selects it.
+    pub name: String,
+    /// What goes wrong.
+    pub what: String,
+    /// The node that computes wrongly.
+    pub node: String,
+    /// Its operator.
+    pub op: String,
 }
 
 /// A node that is not what it should be.
@@ -295,6 +310,12 @@ pub(crate) struct Findings {
 }
 
 impl Report {
+    /// Whether a fault was planted and the verdict does not name its node.
+    pub fn missed_planted(&self) -> bool {
+        let named = |planted: &PlantedFacts| self.result == Outcome::Fail && self.sentence.contains(&planted.node);
+        self.planted.as_ref().is_some_and(|planted| !named(planted))
+    }
+
     pub(crate) fn new(findings: Findings) -> Report {
         let records = &findings.records;
         let coverage = coverage(records);
@@ -331,6 +352,7 @@ impl Report {
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,
+            planted: None,
         };
         report.sentence = crate::sentence::sentence(&report);
         report

@@ -20,6 +20,9 @@ impl Report {
         line(&mut text, &format!("model      {}", trueup_formats::quote(&self.model)));
         line(&mut text, &format!("device     {}", facts(&self.device)));
         line(&mut text, &format!("reference  {}", facts(&self.reference)));
+        if let Some(planted) = &self.planted {
+            line(&mut text, &format!("planted    {} at {}: {}", planted.name, planted.node, planted.what));
+        }
         self.coverage_lines(&mut text);
         self.profile_lines(&mut text);
         self.node_lines(&mut text);

@@ -2,25 +2,28 @@
 
 use crate::command::input::Input;
 use crate::command::place::{Machine, check_target, open_model};
-use crate::failure::{Code, Result};
+use crate::command::planting;
+use crate::failure::{Code, Failure, Result};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::runtime::ModelFile;
-use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
+use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions, planted};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
-    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json"
+    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
+    trueup verify model.gguf --plant rope-position"
 )]
 pub struct Arguments {
     /// The GGUF file
-    model: PathBuf,
+    #[arg(required_unless_present = "plant")]
+    model: Option<PathBuf>,
     /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
     /// input, a built-in text of about 32 tokens is used
     #[arg(long = "ref", value_name = "DEVICE", default_value = "ref")]
@@ -42,15 +45,25 @@ pub struct Arguments {
     /// Write a file for each failing node that shows the failure alone (see `trueup repro`) into this folder
     #[arg(long, value_name = "DIR")]
     repro_dir: Option<PathBuf>,
+    /// Plant a fault in the device on purpose: NAME or NAME@NODE; the result must be 1 and name the node. "list" shows all faults
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
     #[command(flatten)]
     machine: Machine,
 }
 
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
-    let model = open_model(&arguments.model)?;
+    let file = match (&arguments.model, arguments.plant.as_deref()) {
+        (_, Some(planting::LIST)) => return planting::list(arguments.json.as_deref()).map(|()| Code::Done),
+        (Some(file), _) => file,
+        (None, _) => return Err(Failure::new("--plant needs a model to plant the fault in; give a GGUF file")),
+    };
+    let model = open_model(file)?;
     check_target(arguments.json.as_deref(), &model)?;
     let device = arguments.machine.open(&arguments.device)?;
+    let fault = arguments.plant.as_deref().map(|choice| planted(choice, &model, device.clone())).transpose()?;
+    let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
         other => Reference::Device(arguments.machine.open(other)?),
@@ -67,7 +80,8 @@ pub fn run(arguments: Arguments) -> Result {
         threads: arguments.machine.threads(),
         repro_folder: arguments.repro_dir.clone(),
     };
-    let report = verify_with_bar(model, device, reference, &options)?;
+    let mut report = verify_with_bar(model, device, reference, &options)?;
+    report.planted = fault.map(|fault| fault.facts());
     let as_json = arguments.json.as_deref() == Some(Path::new("-"));
     if let Some(file) = &arguments.json {
         output::document(file, &serde_json::to_string(&report)?)?;
@@ -75,7 +89,7 @@ pub fn run(arguments: Arguments) -> Result {
     if !as_json {
         output::text(&report.to_terminal())?;
     }
-    Ok(code(&report))
+    Ok(if planting::missed(&report) { Code::Inconclusive } else { code(&report) })
 }
 
 /// Verifies, with a bar on stderr.

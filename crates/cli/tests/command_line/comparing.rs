@@ -110,6 +110,23 @@ fn verification_takes_inputs_and_devices() {
 }
 
 #[test]
+fn planted_faults_are_named() {
+    let scratch = Scratch::new();
+    let model = scratch.quantized_stories("q8_0");
+    let listed = trueup(&["verify", "--plant", "list", "--json", "-"]).exits(0).json();
+    assert!(listed.as_array().is_some_and(|faults| faults.len() >= 40), "{listed}");
+    assert!(trueup(&["verify", "--plant", "list"]).exits(0).stdout.contains("rope-position"));
+    let answer = trueup(&["verify", &model, "--plant", "rope-position", "--steps", "1", "--json", "-"]).exits(1).json();
+    let node = answer["planted"]["node"].as_str().expect("a node");
+    assert_eq!((answer["first_bad"]["node"].as_str(), answer["planted"]["op"].as_str()), (Some(node), Some("rope")));
+    let told = trueup(&["verify", &model, "--plant", "gain@ffn_up-2", "--steps", "1"]).exits(1);
+    assert!(told.stdout.contains("planted    gain at ffn_up-2"), "{told:?}");
+    trueup(&["verify", &model, "--plant", "nibble-order"]).refuses(&["q4_0 or q4_1"]);
+    trueup(&["verify", &model, "--plant", "nothing"]).refuses(&["--plant list"]);
+    trueup(&["verify", "--plant", "gain"]).refuses(&["needs a model"]);
+}
+
+#[test]
 fn plans_name_nodes_devices_and_memory() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("llama3"), "model.gguf");

@@ -22,17 +22,8 @@ const COMMANDS: [&str; 15] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 9] = [
-    "--layers",
-    "--decoder-ids",
-    "--imatrix",
-    "--resume",
-    "--slim-vocab",
-    "--plant",
-    "--fusion",
-    "--device-memory",
-    "--junit",
-];
+const LATER: [&str; 8] =
+    ["--layers", "--decoder-ids", "--imatrix", "--resume", "--slim-vocab", "--fusion", "--device-memory", "--junit"];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -1,0 +1,381 @@
+//! Faults to be planted on purpose: a gate that can be seen to fail before its passing is trusted.
+//!
+//! ```text
+//!   right device ─┬─ every other node: untouched
+//!                 └─ one node: an input, a parameter, the weight, the sum or the result is changed ──▶ verify must name this node
+//! ```
+//!
+//! The list is the table of this file. A planted device sits between session and device, so that everything else is what production
+//! runs.
+
+mod bits;
+mod device;
+mod input;
+mod output;
+mod parameter;
+mod product;
+mod weight;
+
+use crate::report::PlantedFacts;
+use device::Planted;
+use input::InputFault;
+use output::OutputFault;
+use parameter::ParameterFault;
+use product::ProductFault;
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_graph::{Graph, Node};
+use trueup_models::Batch;
+use trueup_runtime::device::Device;
+use trueup_runtime::{Error, ModelFile, Result};
+use weight::WeightFault;
+
+/// A fault that can be planted.
+#[derive(Clone, Copy, Debug)]
+pub struct Plant {
+    /// What selects it.
+    pub name: &'static str,
+    /// What goes wrong, in one sentence without its end.
+    pub what: &'static str,
+    /// Operators it can be planted at.
+    pub ops: &'static [&'static str],
+    fault: Fault,
+}
+
+/// What is changed at the node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    Input(InputFault),
+    Parameter(ParameterFault),
+    Weight(WeightFault),
+    Product(ProductFault),
+    Output(OutputFault),
+}
+
+const fn plant(name: &'static str, ops: &'static [&'static str], fault: Fault, what: &'static str) -> Plant {
+    Plant { name, what, ops, fault }
+}
+
+const PRODUCT: &[&str] = &["mul_mat"];
+const NORM: &[&str] = &["rms_norm"];
+const ROPE: &[&str] = &["rope"];
+const SOFT_MAX: &[&str] = &["soft_max"];
+const SCORES: &[&str] = &["kv_scores"];
+const MIX: &[&str] = &["kv_mix"];
+const CACHED: &[&str] = &["kv_scores", "kv_mix"];
+const STORE: &[&str] = &["kv_store"];
+const ADD: &[&str] = &["add"];
+const GATED: &[&str] = &["swiglu"];
+const ROWS: &[&str] = &["get_rows"];
+
+/// All faults, by what they hurt.
+pub const PLANTS: &[Plant] = &[
+    plant(
+        "activations-truncated",
+        PRODUCT,
+        Fault::Input(InputFault::Truncated),
+        "8-bit activations are cut toward zero instead of rounded",
+    ),
+    plant("activations-7-bit", PRODUCT, Fault::Input(InputFault::SevenBits), "activations are quantized to 7 bits"),
+    plant(
+        "activations-per-128",
+        PRODUCT,
+        Fault::Input(InputFault::Per128),
+        "activations have one scale for 128 values instead of 32",
+    ),
+    plant(
+        "activations-saturate",
+        PRODUCT,
+        Fault::Input(InputFault::Saturated),
+        "codes of activations saturate at 126 instead of 127",
+    ),
+    plant("activations-bf16", PRODUCT, Fault::Input(InputFault::Bf16), "activations are rounded to bf16 first"),
+    plant(
+        "activations-stale",
+        PRODUCT,
+        Fault::Input(InputFault::Stale),
+        "the activations of the call before are used again",
+    ),
+    plant("k-tail-1", PRODUCT, Fault::Input(InputFault::Tail(1)), "the last element of K is dropped"),
+    plant("k-tail-32", PRODUCT, Fault::Input(InputFault::Tail(32)), "the last block of K is dropped"),
+    plant(
+        "block-scale",
+        PRODUCT,
+        Fault::Weight(WeightFault::Scale),
+        "the scale of one block of the weight is 5 % too large",
+    ),
+    plant(
+        "blocks-swapped",
+        PRODUCT,
+        Fault::Weight(WeightFault::SwappedBlocks),
+        "two neighbouring blocks of the weight are exchanged",
+    ),
+    plant(
+        "neighbour-scale",
+        PRODUCT,
+        Fault::Weight(WeightFault::NeighbourScale),
+        "one block of the weight uses its neighbour's scale",
+    ),
+    plant(
+        "nibble-order",
+        PRODUCT,
+        Fault::Weight(WeightFault::NibbleOrder),
+        "low and high halves of 4-bit codes are exchanged",
+    ),
+    plant("weights-swapped", PRODUCT, Fault::Weight(WeightFault::SwappedWeights), "two weights of a row are exchanged"),
+    plant("high-bits-lost", PRODUCT, Fault::Weight(WeightFault::HighBits), "the fifth bit of 5-bit codes is lost"),
+    plant(
+        "minimum-dropped",
+        PRODUCT,
+        Fault::Weight(WeightFault::Minimum),
+        "the minimum of blocks that have one counts as 0",
+    ),
+    plant("rows-shifted", PRODUCT, Fault::Weight(WeightFault::ShiftedRows), "the rows of the weight are one too far"),
+    plant("weight-transposed", PRODUCT, Fault::Weight(WeightFault::Transposed), "a square weight is transposed"),
+    plant("accumulator-f16", PRODUCT, Fault::Product(ProductFault::F16), "sums are kept in f16"),
+    plant("accumulator-half2", PRODUCT, Fault::Product(ProductFault::Half2), "sums are kept in pairs of f16"),
+    plant("gain", PRODUCT, Fault::Output(OutputFault::Gain), "the result is larger by a thousandth"),
+    plant(
+        "gain-of-block",
+        PRODUCT,
+        Fault::Output(OutputFault::GainOfBlock),
+        "the first 32 rows of the result are larger by a hundredth",
+    ),
+    plant(
+        "decode-gain",
+        PRODUCT,
+        Fault::Output(OutputFault::DecodeGain),
+        "the result is larger by a thousandth where one token is computed",
+    ),
+    plant(
+        "prompt-gain",
+        PRODUCT,
+        Fault::Output(OutputFault::PromptGain),
+        "the result is larger by a thousandth where many tokens are computed",
+    ),
+    plant("output-f16", PRODUCT, Fault::Output(OutputFault::F16), "the result is rounded to f16"),
+    plant(
+        "row-unwritten",
+        PRODUCT,
+        Fault::Output(OutputFault::UnwrittenRow),
+        "the last row of the result is not written",
+    ),
+    plant(
+        "block-unwritten",
+        PRODUCT,
+        Fault::Output(OutputFault::UnwrittenBlock),
+        "the last elements of the result are not written",
+    ),
+    plant("sign-flip", PRODUCT, Fault::Output(OutputFault::SignFlip), "one element of the result has the wrong sign"),
+    plant(
+        "rows-swapped",
+        PRODUCT,
+        Fault::Output(OutputFault::SwappedRows),
+        "the first two rows of the result are exchanged",
+    ),
+    plant("rows-rotated", PRODUCT, Fault::Output(OutputFault::RotatedRows), "the rows of the result are one too far"),
+    plant(
+        "tokens-swapped",
+        PRODUCT,
+        Fault::Output(OutputFault::SwappedTokens),
+        "the results of the first and the last token are exchanged",
+    ),
+    plant("always-42", PRODUCT, Fault::Output(OutputFault::Constant), "every element of the result is 42"),
+    plant("zeros", PRODUCT, Fault::Output(OutputFault::Zeros), "every element of the result is 0"),
+    plant("not-a-number", PRODUCT, Fault::Output(OutputFault::NotANumber), "one element of the result is NaN"),
+    plant("infinite", PRODUCT, Fault::Output(OutputFault::Infinite), "one element of the result is infinite"),
+    plant(
+        "race",
+        PRODUCT,
+        Fault::Output(OutputFault::Race),
+        "one element of the result is wrong in one run of several",
+    ),
+    plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
+    plant(
+        "norm-centred",
+        NORM,
+        Fault::Product(ProductFault::CentredNorm),
+        "the mean is subtracted first, as layer norm does",
+    ),
+    plant("norm-weight-ignored", NORM, Fault::Weight(WeightFault::Ones), "the weight of the norm counts as 1"),
+    plant("norm-output-bf16", NORM, Fault::Output(OutputFault::Bf16), "the result of the norm is rounded to bf16"),
+    plant("rope-position", ROPE, Fault::Input(InputFault::NextIndex), "positions are one too large"),
+    plant(
+        "rope-pairs",
+        ROPE,
+        Fault::Parameter(ParameterFault::Pairs),
+        "neighbours are rotated instead of halves, or halves instead of neighbours",
+    ),
+    plant(
+        "rope-base",
+        ROPE,
+        Fault::Parameter(ParameterFault::Base),
+        "the base of the frequencies is ten times too large",
+    ),
+    plant(
+        "rope-partial",
+        ROPE,
+        Fault::Parameter(ParameterFault::Dimensions),
+        "only the first half of each head is rotated",
+    ),
+    plant(
+        "rope-first-position",
+        ROPE,
+        Fault::Input(InputFault::FirstIndex),
+        "all tokens are rotated by the position of the first",
+    ),
+    plant("mask-none", SOFT_MAX, Fault::Input(InputFault::NoMask), "the mask hides nothing"),
+    plant(
+        "mask-off-by-one",
+        SOFT_MAX,
+        Fault::Input(InputFault::MaskOneOff),
+        "the mask shows the position behind the token's own",
+    ),
+    plant("window-ignored", SOFT_MAX, Fault::Input(InputFault::NoWindow), "the sliding window of the mask is ignored"),
+    plant("scale-forgotten", SOFT_MAX, Fault::Parameter(ParameterFault::Scale), "scores are not scaled"),
+    plant(
+        "soft-max-row-rest",
+        SOFT_MAX,
+        Fault::Product(ProductFault::SumOfAll),
+        "masked positions count in the sum of a row",
+    ),
+    plant("probabilities-f16", SOFT_MAX, Fault::Output(OutputFault::F16), "probabilities are rounded to f16"),
+    plant(
+        "sequence-ignored",
+        CACHED,
+        Fault::Input(InputFault::FirstSequence),
+        "every token looks into the cache of the first sequence",
+    ),
+    plant(
+        "heads-interleaved",
+        SCORES,
+        Fault::Input(InputFault::InterleavedHeads),
+        "grouped heads use the cache's heads in turns instead of in groups",
+    ),
+    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the mix of values is larger by a thousandth"),
+    plant(
+        "values-sign",
+        MIX,
+        Fault::Output(OutputFault::SignFlip),
+        "one element of the mix of values has the wrong sign",
+    ),
+    plant(
+        "kv-slot",
+        STORE,
+        Fault::Input(InputFault::NextIndex),
+        "keys or values are written to the slot behind their own",
+    ),
+    plant(
+        "kv-sequence",
+        STORE,
+        Fault::Input(InputFault::FirstCache),
+        "keys or values of all sequences are written into the first one's cache",
+    ),
+    plant(
+        "kv-bf16",
+        STORE,
+        Fault::Input(InputFault::Bf16),
+        "keys or values are rounded to bf16 before they are stored",
+    ),
+    plant("kv-negated", STORE, Fault::Input(InputFault::Negated), "keys or values are stored with the wrong sign"),
+    plant("residual-dropped", ADD, Fault::Input(InputFault::Dropped), "the second summand is left out"),
+    plant("sum-sign", ADD, Fault::Input(InputFault::Negated), "the second summand is subtracted"),
+    plant("gate-exchanged", GATED, Fault::Input(InputFault::Exchanged), "gate and up are exchanged"),
+    plant("gelu-for-silu", GATED, Fault::Product(ProductFault::Gelu), "the gate goes through gelu instead of silu"),
+    plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed: zeros"),
+    plant("token-off-by-one", ROWS, Fault::Input(InputFault::NextIndex), "rows behind the wanted ones are taken"),
+    plant("token-first", ROWS, Fault::Input(InputFault::FirstIndices), "the first rows are taken, whatever was wanted"),
+];
+
+/// A device with a fault, and where it sits.
+pub struct PlantedDevice {
+    /// To be verified.
+    pub device: Arc<dyn Device>,
+    /// The fault.
+    pub plant: &'static Plant,
+    /// The node that computes wrongly.
+    pub node: String,
+    /// Its operator.
+    pub op: &'static str,
+}
+
+impl PlantedDevice {
+    /// What the report says about it.
+    pub fn facts(&self) -> PlantedFacts {
+        let text = str::to_owned;
+        PlantedFacts {
+            name: text(self.plant.name),
+            what: text(self.plant.what),
+            node: self.node.clone(),
+            op: text(self.op),
+        }
+    }
+}
+
+/// `device`, which computes one node of the model wrongly. `choice` is `NAME` or `NAME@NODE`; without a node the middle one of those that can
+/// have the fault is taken.
+///
+/// Fails on unknown names and where no such node can have the fault: a nibble order needs 4-bit weights.
+pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Result<PlantedDevice> {
+    let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
+    let Some(plant) = PLANTS.iter().find(|plant| plant.name == name) else {
+        return Err(Error::Request(format!(
+            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
+        )));
+    };
+    let graph = graph(model)?;
+    let fits = |index: &usize| plant.fits(&graph, &graph.nodes()[*index]);
+    let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();
+    let place = match wanted {
+        Some(node) => candidates.iter().copied().find(|index| graph.nodes()[*index].name == node),
+        None => candidates.get(candidates.len() / 2).copied(),
+    };
+    let Some(place) = place else {
+        let node = wanted
+            .map_or_else(|| "no node of this model".to_owned(), |node| format!("not node {node:?} of this model"));
+        let ops = plant.ops.join(" or ");
+        return Err(Error::Request(format!("{node} can have the fault {name}: it needs {ops}{}", plant.fault.needs())));
+    };
+    let node = &graph.nodes()[place];
+    let device = Arc::new(Planted::new(device, plant.fault, place));
+    Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name() })
+}
+
+/// The graph whose places of nodes all batches of the model share.
+fn graph(model: &ModelFile) -> Result<Graph> {
+    let context = model.model().hyper().context();
+    let batch = Batch {
+        tokens: 1,
+        outputs: 1,
+        capacity: context,
+        context,
+        sequences: 1,
+        activation: DType::F32,
+        kv: DType::F16,
+    };
+    Ok(model.model().graph(&batch)?)
+}
+
+impl Plant {
+    /// Whether the node can have the fault.
+    fn fits(&self, graph: &Graph, node: &Node) -> bool {
+        let fits = match self.fault {
+            Fault::Input(fault) => fault.fits(graph, node),
+            Fault::Parameter(fault) => fault.fits(node),
+            Fault::Weight(fault) => fault.fits(graph, node),
+            Fault::Product(_) | Fault::Output(_) => true,
+        };
+        fits && self.ops.contains(&node.op.name())
+    }
+}
+
+impl Fault {
+    /// What else the node needs, for a message.
+    fn needs(self) -> &'static str {
+        match self {
+            Fault::Input(fault) => fault.needs(),
+            Fault::Weight(fault) => fault.needs(),
+            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) => "",
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A device with one fault at one node: it decorates another one.
+
+use super::Fault;
+use super::bits::{bytes_of_numbers, numbers};
+use super::input::InputFault;
+use super::product::Bytes;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+use trueup_runtime::Result;
+use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::profile::Profile;
+
+/// The device.
+pub(super) struct Planted {
+    device: Arc<dyn Device>,
+    fault: Fault,
+    /// The node it happens at, by its place in the graph.
+    node: usize,
+    /// How often it was computed.
+    computed: AtomicUsize,
+    /// The activations of the call before.
+    before: Mutex<Option<Vec<u8>>>,
+    /// The spoiled weight, once it was made.
+    weight: Mutex<Option<Tensor>>,
+}
+
+impl Planted {
+    pub fn new(device: Arc<dyn Device>, fault: Fault, node: usize) -> Planted {
+        let (before, weight) = (Mutex::new(None), Mutex::new(None));
+        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight }
+    }
+
+    fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; tensor.ty.bytes()];
+        self.device.download(tensor, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A tensor of its own with these bytes, in memory of the kind the device expects.
+    fn tensor(&self, ty: &TensorType, bytes: &[u8], usage: Usage) -> Result<Tensor> {
+        let allocated = match usage {
+            Usage::Arena => TensorType::new(DType::I8, &[bytes.len()]),
+            Usage::Weight | Usage::State | Usage::Input => *ty,
+        };
+        let tensor = Tensor { buffer: self.device.alloc(&allocated, usage)?, offset_bytes: 0, ty: *ty };
+        self.device.upload(bytes, &tensor)?;
+        Ok(tensor)
+    }
+
+    /// Computes the node wrongly.
+    fn compute(&self, step: &Step) -> Result<()> {
+        let before = self.read(&step.output)?;
+        let computed = self.computed.fetch_add(1, Ordering::Relaxed);
+        match self.fault {
+            Fault::Input(fault) => self.with_input(fault, step),
+            Fault::Parameter(fault) => {
+                let op = fault.changed(&step.op).unwrap_or_else(|| step.op.clone());
+                self.device.execute(&[Step { op, ..step.clone() }])
+            }
+            Fault::Weight(fault) => {
+                let place = weight_place(&step.op);
+                let mut step = step.clone();
+                let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.is_none() {
+                    let ty = step.inputs[place].ty;
+                    let mut bytes = self.read(&step.inputs[place])?;
+                    fault.spoil(&ty, &mut bytes);
+                    *kept = Some(self.tensor(&ty, &bytes, Usage::Weight)?);
+                }
+                step.inputs[place] = kept.clone().unwrap_or_else(|| step.inputs[place].clone());
+                self.device.execute(&[step])
+            }
+            Fault::Product(fault) => {
+                let inputs = step.inputs.iter().map(|input| Ok((input.ty, self.read(input)?)));
+                let y = fault.compute(&step.op, &inputs.collect::<Result<Vec<Bytes>>>()?);
+                self.device.upload(&bytes_of_numbers(&y), &step.output)
+            }
+            Fault::Output(fault) => {
+                self.device.execute(std::slice::from_ref(step))?;
+                let mut y = numbers(&self.read(&step.output)?);
+                fault.spoil(&mut y, &numbers(&before), step.output.ty.shape[0], computed);
+                self.device.upload(&bytes_of_numbers(&y), &step.output)
+            }
+        }
+    }
+
+    fn with_input(&self, fault: InputFault, step: &Step) -> Result<()> {
+        let mut changed = step.clone();
+        match fault {
+            InputFault::Exchanged => changed.inputs.swap(0, 1),
+            InputFault::InterleavedHeads => return self.interleaved(changed),
+            InputFault::Stale => {
+                let now = self.read(&step.inputs[1])?;
+                let mut kept = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+                let older = kept.replace(now.clone()).filter(|older| older.len() >= now.len());
+                let stale = older.map_or(now.clone(), |older| older[older.len() - now.len()..].to_vec());
+                changed.inputs[1] = self.tensor(&step.inputs[1].ty, &stale, Usage::Arena)?;
+            }
+            fault => {
+                let place = fault.place(&step.op);
+                let (ty, table) = (step.inputs[place].ty, step.inputs[0].ty);
+                let has_limit = matches!(step.op, Op::GetRows(_) | Op::KvStore(_));
+                let limit = has_limit.then_some(table.shape.rows() as i32);
+                let bytes = fault.spoil(&ty, &self.read(&step.inputs[place])?, limit, table.shape[1] as i32);
+                let usage = if ty.dtype == DType::I32 { Usage::Input } else { Usage::Arena };
+                changed.inputs[place] = self.tensor(&ty, &bytes, usage)?;
+            }
+        }
+        self.device.execute(&[changed])
+    }
+
+    /// Queries go to the places of others, so that each meets the wrong head of the cache, and their scores come back to their own place.
+    fn interleaved(&self, mut step: Step) -> Result<()> {
+        let [size, heads, tokens, _] = step.inputs[0].ty.shape.sizes();
+        let kv_heads = step.inputs[1].ty.shape[0] / size;
+        let place = |head: usize| head % kv_heads * (heads / kv_heads) + head / kv_heads;
+        let q = numbers(&self.read(&step.inputs[0])?);
+        let mut moved = vec![0.0; q.len()];
+        for (index, row) in q.chunks(size).enumerate() {
+            let (head, token) = (index % heads, index / heads);
+            moved[(token * heads + place(head)) * size..][..size].copy_from_slice(row);
+        }
+        step.inputs[0] = self.tensor(&step.inputs[0].ty, &bytes_of_numbers(&moved), Usage::Arena)?;
+        self.device.execute(std::slice::from_ref(&step))?;
+        let y = numbers(&self.read(&step.output)?);
+        let plane = step.output.ty.shape[0] * tokens;
+        let back = (0..heads).flat_map(|head| &y[place(head) * plane..][..plane]).copied();
+        self.device.upload(&bytes_of_numbers(&back.collect::<Vec<f32>>()), &step.output)
+    }
+}
+
+/// Weights are the first input of products and the second of norms.
+fn weight_place(op: &Op) -> usize {
+    usize::from(matches!(op, Op::RmsNorm(_)))
+}
+
+impl Device for Planted {
+    fn about(&self) -> About {
+        self.device.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        self.device.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.device.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        self.device.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        self.device.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        let others = |steps: &[Step]| if steps.is_empty() { Ok(()) } else { self.device.execute(steps) };
+        let mut start = 0;
+        for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.node == self.node) {
+            others(&steps[start..index])?;
+            self.compute(step)?;
+            start = index + 1;
+        }
+        others(&steps[start..])
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.sync()
+    }
+}

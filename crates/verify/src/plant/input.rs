@@ -1,0 +1,167 @@
+//! Faults in what an operator is given.
+
+use super::bits::{bytes_of_indices, bytes_of_numbers, indices, numbers};
+use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType};
+
+/// What is wrong with an input.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum InputFault {
+    Truncated,
+    SevenBits,
+    Per128,
+    Saturated,
+    Bf16,
+    Stale,
+    Tail(usize),
+    NextIndex,
+    FirstIndex,
+    FirstIndices,
+    FirstSequence,
+    FirstCache,
+    NoMask,
+    MaskOneOff,
+    NoWindow,
+    InterleavedHeads,
+    Dropped,
+    Negated,
+    Exchanged,
+}
+
+impl InputFault {
+    /// Which input is changed, by its place.
+    pub fn place(self, op: &Op) -> usize {
+        match self {
+            InputFault::NextIndex | InputFault::FirstIndex | InputFault::FirstIndices => {
+                if matches!(op, Op::KvStore(_)) { 2 } else { 1 }
+            }
+            InputFault::FirstSequence | InputFault::FirstCache => 2,
+            InputFault::InterleavedHeads | InputFault::Exchanged => 0,
+            InputFault::Truncated
+            | InputFault::SevenBits
+            | InputFault::Per128
+            | InputFault::Saturated
+            | InputFault::Bf16
+            | InputFault::Stale
+            | InputFault::Tail(_)
+            | InputFault::NoMask
+            | InputFault::MaskOneOff
+            | InputFault::NoWindow
+            | InputFault::Dropped
+            | InputFault::Negated => 1,
+        }
+    }
+
+    /// Whether the node has such an input.
+    pub fn fits(self, graph: &Graph, node: &Node) -> bool {
+        let Some(input) = node.inputs.get(self.place(&node.op)) else { return false };
+        let (origin, ty) = (graph.value(*input).origin, graph.value(*input).ty);
+        match self {
+            InputFault::NoWindow => origin == Origin::Input(Input::MaskWindow),
+            InputFault::FirstIndices => origin == Origin::Input(Input::OutputRows),
+            InputFault::Per128 => ty.shape[0] > 32,
+            InputFault::Tail(len) => ty.shape[0] > len,
+            InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
+            InputFault::InterleavedHeads => {
+                let (heads, kv_heads) = heads(graph, node);
+                kv_heads > 1 && heads > kv_heads
+            }
+            InputFault::NextIndex => origin != Origin::Input(Input::OutputRows),
+            InputFault::Truncated
+            | InputFault::SevenBits
+            | InputFault::Saturated
+            | InputFault::Bf16
+            | InputFault::Stale
+            | InputFault::FirstIndex
+            | InputFault::FirstSequence
+            | InputFault::FirstCache
+            | InputFault::NoMask
+            | InputFault::MaskOneOff
+            | InputFault::Exchanged => true,
+        }
+    }
+
+    /// What the input must be, for a message.
+    pub fn needs(self) -> &'static str {
+        match self {
+            InputFault::NoWindow => " of a layer with a sliding window",
+            InputFault::InterleavedHeads => " with groups of heads and more than one of the cache's",
+            InputFault::Per128 => " with more than 32 inputs",
+            InputFault::FirstIndices => " of the wanted tokens",
+            InputFault::Tail(_) => " with longer rows",
+            InputFault::Dropped | InputFault::Negated => " with an f32 input",
+            InputFault::Truncated
+            | InputFault::SevenBits
+            | InputFault::Saturated
+            | InputFault::Bf16
+            | InputFault::Stale
+            | InputFault::NextIndex
+            | InputFault::FirstIndex
+            | InputFault::FirstSequence
+            | InputFault::FirstCache
+            | InputFault::NoMask
+            | InputFault::MaskOneOff
+            | InputFault::Exchanged => "",
+        }
+    }
+
+    /// The input's bytes with the fault. Indices stay below `limit`; a sequence has `context` rows of the cache.
+    pub fn spoil(self, ty: &TensorType, bytes: &[u8], limit: Option<i32>, context: i32) -> Vec<u8> {
+        let row = ty.shape[0].max(1);
+        let on_rows = |change: &dyn Fn(&mut [f32])| {
+            let mut x = numbers(bytes);
+            x.chunks_mut(row).for_each(change);
+            bytes_of_numbers(&x)
+        };
+        let on_indices = |change: &dyn Fn(usize, i32) -> i32| {
+            let changed = indices(bytes).into_iter().enumerate().map(|(place, index)| change(place, index));
+            bytes_of_indices(&changed.collect::<Vec<_>>())
+        };
+        let first = indices(bytes).first().copied().unwrap_or(0);
+        match self {
+            InputFault::Truncated => on_rows(&|row| coded(row, 32, 127.0, f32::trunc)),
+            InputFault::SevenBits => on_rows(&|row| coded(row, 32, 63.0, f32::round)),
+            InputFault::Per128 => on_rows(&|row| coded(row, 128, 127.0, f32::round)),
+            InputFault::Saturated => on_rows(&|row| coded(row, 32, 127.0, |code| code.round().clamp(-126.0, 126.0))),
+            InputFault::Bf16 => on_rows(&|row| row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32())),
+            InputFault::Tail(len) => on_rows(&|row| {
+                let kept = row.len() - len;
+                row[kept..].fill(0.0);
+            }),
+            InputFault::NextIndex => {
+                on_indices(&|_, index| limit.map_or(index + 1, |limit| (index + 1) % limit.max(1)))
+            }
+            InputFault::FirstIndex | InputFault::FirstSequence => on_indices(&|_, _| first),
+            InputFault::FirstIndices => on_indices(&|place, _| place as i32),
+            InputFault::FirstCache => on_indices(&|_, index| index % context.max(1)),
+            InputFault::NoMask => on_rows(&|row| row.fill(0.0)),
+            InputFault::MaskOneOff => on_rows(&|row| {
+                let last = row.iter().rposition(|value| *value == 0.0);
+                let behind = last.map(|last| last + 1).filter(|behind| *behind < row.len());
+                behind.into_iter().for_each(|behind| row[behind] = 0.0);
+            }),
+            InputFault::NoWindow => on_rows(&|row| {
+                let first = row.iter().position(|value| *value == 0.0).unwrap_or(0);
+                row[..first].fill(0.0);
+            }),
+            InputFault::Dropped => vec![0; bytes.len()],
+            InputFault::Negated => on_rows(&|row| row.iter_mut().for_each(|x| *x = -*x)),
+            // What these two do needs more than one input: see the device.
+            InputFault::Stale | InputFault::InterleavedHeads | InputFault::Exchanged => bytes.to_vec(),
+        }
+    }
+}
+
+/// Heads of the queries and of the cache.
+fn heads(graph: &Graph, node: &Node) -> (usize, usize) {
+    let [q, keys, ..] = node.inputs.as_slice() else { return (0, 0) };
+    let (q, keys) = (graph.value(*q).ty.shape, graph.value(*keys).ty.shape);
+    (q[1], keys[0].checked_div(q[0]).unwrap_or(0))
+}
+
+/// Values as `scale * code`, with one scale for `len` of them.
+fn coded(row: &mut [f32], len: usize, code_max: f32, round: impl Fn(f32) -> f32) {
+    for block in row.chunks_mut(len) {
+        let scale = block.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / code_max;
+        block.iter_mut().filter(|_| scale > 0.0).for_each(|x| *x = round(*x / scale) * scale);
+    }
+}

@@ -1,0 +1,47 @@
+//! Faults in what an operator is told to do.
+
+use trueup_graph::op::RopePairs;
+use trueup_graph::{Node, Op};
+
+/// Which parameter is wrong.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ParameterFault {
+    Epsilon,
+    Pairs,
+    Base,
+    Dimensions,
+    Scale,
+}
+
+impl ParameterFault {
+    /// Whether the operator has the parameter.
+    pub fn fits(self, node: &Node) -> bool {
+        self.changed(&node.op).is_some_and(|op| op != node.op)
+    }
+
+    /// The operator with the wrong parameter; `None` where it has no such one.
+    pub fn changed(self, op: &Op) -> Option<Op> {
+        let mut op = op.clone();
+        match (self, &mut op) {
+            (ParameterFault::Epsilon, Op::RmsNorm(norm)) => norm.epsilon *= 10.0,
+            (ParameterFault::Pairs, Op::Rope(rope)) => {
+                rope.pairs = match rope.pairs {
+                    RopePairs::Neighbours => RopePairs::Halves,
+                    RopePairs::Halves => RopePairs::Neighbours,
+                }
+            }
+            (ParameterFault::Base, Op::Rope(rope)) => rope.base *= 10.0,
+            (ParameterFault::Dimensions, Op::Rope(rope)) => rope.dimensions = rope.dimensions / 4 * 2,
+            (ParameterFault::Scale, Op::SoftMax(soft_max)) => soft_max.scale = 1.0,
+            (
+                ParameterFault::Epsilon
+                | ParameterFault::Pairs
+                | ParameterFault::Base
+                | ParameterFault::Dimensions
+                | ParameterFault::Scale,
+                _,
+            ) => return None,
+        }
+        Some(op)
+    }
+}
