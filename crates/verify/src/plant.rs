@@ -188,7 +188,7 @@ pub const PLANTS: &[Plant] = &[
         "race",
         PRODUCT,
         Fault::Output(OutputFault::Race),
-        "one element of the result is wrong in one run of several",
+        "one element of the result is wrong every second time",
     ),
     plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
     plant(

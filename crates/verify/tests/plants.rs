@@ -19,13 +19,15 @@ fn device() -> Arc<dyn Device> {
 
 fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     let folder = tempfile::tempdir().unwrap();
-    let model = |dtype: DType, window: bool| {
-        let path = folder.path().join(format!("{dtype}-{window}.gguf"));
-        tiny_model::write(&path, dtype, window);
+    let model = |dtype: DType| {
+        let path = folder.path().join(format!("{dtype}.gguf"));
+        tiny_model::write(&path, dtype, false);
         Arc::new(ModelFile::open(&path).unwrap())
     };
-    let mut models: Vec<Arc<ModelFile>> = TYPES.into_iter().map(|dtype| model(dtype, false)).collect();
-    models.push(model(DType::F32, true));
+    let mut models: Vec<Arc<ModelFile>> = TYPES.into_iter().map(model).collect();
+    let path = folder.path().join("window.gguf");
+    tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
+    models.push(Arc::new(ModelFile::open(&path).unwrap()));
     (folder, models)
 }
 
@@ -33,7 +35,8 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
 fn every_planted_fault_is_found_at_its_node() {
     let (_folder, models) = models();
     let options = VerifyOptions {
-        prompts: vec![vec![1, 5, 9, 20, 33, 47, 2, 11, 12, 13, 14, 15], vec![40, 7]],
+        // Longer than the sliding window of the last model.
+        prompts: vec![(0..tiny_model::WINDOW as u32 + 6).map(|place| 1 + 7 * place % 40).collect(), vec![40, 7]],
         steps: 3,
         ..VerifyOptions::default()
     };
