@@ -153,10 +153,11 @@ impl Statistics {
         ratio(self.squares.local, self.squares.exact)
     }
 
-    /// Cosine of the angle between the result and R0; 1 where both are 0.
+    /// Cosine of the angle between the result and R0; 1 where both are 0, 0 where one of them is.
     pub fn cosine(&self) -> f64 {
         let lengths = (self.squares.exact * self.squares.device).sqrt();
-        if lengths > 0.0 { self.squares.product / lengths } else { 1.0 }
+        let both_zero = self.squares.exact == 0.0 && self.squares.device == 0.0;
+        if lengths > 0.0 { self.squares.product / lengths } else { f64::from(u8::from(both_zero)) }
     }
 
     /// Relative root mean square of the local error, `y - f(x)`, to the reference's result.
