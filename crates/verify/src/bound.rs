@@ -22,6 +22,7 @@ mod rope;
 mod soft_max;
 mod swiglu;
 
+use crate::detail::Collector;
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
@@ -94,7 +95,10 @@ const PIECE: usize = 16;
 /// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
-    let tally = Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference);
+    let shape = &case.output.ty.shape;
+    let collector = Collector::new(shape[0], shape.rows());
+    let tally =
+        Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference).collected(&collector);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -109,6 +113,7 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
     for piece in &pieces {
         all.merge(piece);
     }
+    all.detail = Some(Box::new(collector.finish()));
     all
 }
 

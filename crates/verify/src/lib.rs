@@ -12,9 +12,18 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod baseline;
 mod bound;
+mod chosen;
+mod conclusion;
+mod date;
+mod detail;
+mod detail_report;
+mod junit;
 mod operand;
+mod policy;
 mod precision;
+mod predicted;
 mod record;
 mod repeat;
 mod report;
@@ -23,14 +32,22 @@ mod sentence;
 mod shadow;
 mod statistics;
 mod sum;
+mod summary;
 mod terminal;
 mod tokens;
 mod verdict;
 mod verify;
 
+pub use baseline::{BASELINE_BYTES_MAX, Baseline, BaselineReport, Change, NumberChange};
+pub use date::Date;
+pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstElement, level};
+pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
-pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
+pub use report::{
+    BadNode, Coverage, DeviceFacts, Environment, NodeReport, Outcome, PhaseReport, Report, RunFacts, UsedProfile,
+    VERSION,
+};
 pub use tokens::{Flip, TokenReport};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -6,6 +6,7 @@
 //!              └─ sums: z^2, (y - R0)^2, R0^2, y R0, (R0 - reference)^2 ...      averages last
 //! ```
 
+use crate::detail::{Collector, Detail, Element, Pending};
 use crate::operand::is_unwritten;
 use crate::precision::Precision;
 
@@ -105,6 +106,8 @@ pub struct Statistics {
     z_exact_squares: f64,
     loss_squares: f64,
     pub(crate) squares: Squares,
+    /// What figures are drawn from, of one step; [`Statistics::merge`] leaves it.
+    pub(crate) detail: Option<Box<Detail>>,
 }
 
 /// Sums of squares for averages.
@@ -118,6 +121,8 @@ pub(crate) struct Squares {
     pub(crate) total: f64,
     pub(crate) reference: f64,
     pub(crate) compared: u64,
+    /// Sum of the squares of `sigma_exact`.
+    pub(crate) noise: f64,
 }
 
 impl Statistics {
@@ -155,6 +160,11 @@ impl Statistics {
     /// Relative root mean square of the local error, `y - f(x)`, to the reference's result.
     pub fn local(&self) -> f64 {
         ratio(self.squares.local, self.squares.exact).sqrt()
+    }
+
+    /// The local error that the declared arithmetic must cause, relative as [`Statistics::local`] is.
+    pub fn local_expected(&self) -> f64 {
+        ratio(self.squares.noise, self.squares.exact).sqrt()
     }
 
     /// Relative root mean square of the inherited error, `f(x device) - f(x reference)`.
@@ -209,6 +219,7 @@ impl Squares {
         self.total += other.total;
         self.reference += other.reference;
         self.compared += other.compared;
+        self.noise += other.noise;
     }
 }
 
@@ -228,22 +239,29 @@ pub struct Tally<'a> {
     device: &'a [f64],
     reference: Option<&'a [f64]>,
     statistics: Statistics,
+    pending: Pending<'a>,
 }
 
 impl<'a> Tally<'a> {
     /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the free-running
     /// reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
-        Tally { step, output, device, reference, statistics: Statistics::default() }
+        Tally { step, output, device, reference, statistics: Statistics::default(), pending: Pending::default() }
+    }
+
+    /// The same tally, which leaves its elements with `collector` too.
+    pub(crate) fn collected(self, collector: &'a Collector) -> Tally<'a> {
+        Tally { pending: Pending::to(collector), ..self }
     }
 
     /// An empty tally of the same result.
     pub fn beside(&self) -> Tally<'a> {
-        Tally { statistics: Statistics::default(), ..*self }
+        Tally { statistics: Statistics::default(), pending: self.pending.beside(), ..*self }
     }
 
     /// What was learnt.
     pub fn finish(self) -> Statistics {
+        self.pending.finish();
         self.statistics
     }
 
@@ -311,6 +329,9 @@ impl<'a> Tally<'a> {
         let found = self.worst(z, index, device, expected);
         Worst::keep(&mut self.statistics.worst_z, found);
         Worst::keep(&mut self.statistics.worst_bound, Worst { ratio: bound, ..found });
+        self.pending.push(|| {
+            if equal { Element::new(found, 0.0, 0.0, expected) } else { Element::new(found, z, bound, expected) }
+        });
         let statistics = &mut self.statistics;
         statistics.worst_coarse = statistics.worst_coarse.max(share(error, expected.coarse));
         if independent && expected.sigma > 0.0 && expected.sigma_exact > 0.0 {
@@ -330,6 +351,7 @@ impl<'a> Tally<'a> {
         statistics.max_abs = statistics.max_abs.max(local.abs());
         let squares = &mut statistics.squares;
         squares.local += local * local;
+        squares.noise += expected.sigma_exact * expected.sigma_exact;
         squares.exact += expected.exact * expected.exact;
         squares.device += device * device;
         squares.product += device * expected.exact;
@@ -367,6 +389,7 @@ impl<'a> Tally<'a> {
         *counter += 1;
         let found = self.worst(f64::INFINITY, index, device, expected);
         self.statistics.first_broken.get_or_insert(found);
+        self.pending.push(|| Element::broken(found, expected));
     }
 }
 

@@ -245,6 +245,12 @@ fn flip_chance(margin: f64, sigma: f64) -> f64 {
     if sigma > 0.0 { 0.5 * erfc(margin / (2.0 * sigma)) } else { 0.0 }
 }
 
+/// The share of a normal distribution below `z`.
+pub(crate) fn normal_below(z: f64) -> f64 {
+    let tail = 0.5 * erfc(z.abs() / std::f64::consts::SQRT_2);
+    if z < 0.0 { tail } else { 1.0 - tail }
+}
+
 /// The complementary error function for arguments from 0 on: its power series, and from 2 on its continued fraction
 /// (Abramowitz and Stegun 7.1.5 and 7.1.14).
 fn erfc(x: f64) -> f64 {

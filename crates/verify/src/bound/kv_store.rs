@@ -5,6 +5,7 @@
 //! ```
 
 use super::Case;
+use crate::detail::Collector;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
 use std::collections::HashMap;
@@ -20,7 +21,8 @@ pub(super) fn judge(case: &Case) -> Statistics {
         .enumerate()
         .filter_map(|(token, row)| Some((usize::try_from(*row).ok()?, token)))
         .collect();
-    let mut tally = Tally::new(case.step, cache, &[], None);
+    let collector = Collector::new(width, before.ty.shape.rows());
+    let mut tally = Tally::new(case.step, cache, &[], None).collected(&collector);
     for row in 0..before.ty.shape.rows() {
         let source = written.get(&row);
         if source.is_none() && before.row_bytes(row).is_some() && before.row_bytes(row) == case.output.row_bytes(row) {
@@ -36,7 +38,9 @@ pub(super) fn judge(case: &Case) -> Statistics {
             tally.add_value(row * width + column, *device, &expected, reference);
         }
     }
-    tally.finish()
+    let mut statistics = tally.finish();
+    statistics.detail = Some(Box::new(collector.finish()));
+    statistics
 }
 
 #[cfg(test)]
