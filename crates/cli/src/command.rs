@@ -11,6 +11,7 @@ mod man;
 mod place;
 mod plan;
 mod quantize;
+mod reports;
 mod run;
 mod sampling;
 mod screen;

@@ -1,6 +1,6 @@
 //! Differences to an earlier report, node by node.
 //!
-//! What drifted, and fails: a node whose verdict got worse, a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
+//! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
 //! a node that is no longer there, and fewer nodes that were checked. Other changes are listed.
 
 use crate::record::Phase;
@@ -173,10 +173,15 @@ fn change(node: &str, what: &str, before: &str, now: &str, drift: bool) -> Chang
     Change { node: node.to_owned(), what: what.to_owned(), before: before.to_owned(), now: now.to_owned(), drift }
 }
 
+/// Verdicts by how bad they are: those that pass are alike, for which of them it is may change with the last bit of an input.
+fn kind(verdict: Verdict) -> Verdict {
+    if verdict.passes() { Verdict::Exact } else { verdict }
+}
+
 /// What changed at a node.
 fn compare(before: &Node, now: &NodeReport, changes: &mut Vec<Change>) {
     if before.verdict != now.verdict {
-        let worse = now.verdict > before.verdict && now.waived.is_none();
+        let worse = kind(now.verdict) > kind(before.verdict) && now.waived.is_none();
         changes.push(change(&now.node, "verdict", &before.verdict.to_string(), &now.verdict.to_string(), worse));
     }
     for phase in [Phase::Prompt, Phase::Decode] {

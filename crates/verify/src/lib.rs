@@ -19,6 +19,7 @@ mod conclusion;
 mod date;
 mod detail;
 mod detail_report;
+mod html;
 mod junit;
 mod operand;
 mod policy;
@@ -48,6 +49,6 @@ pub use report::{
     BadNode, Coverage, DeviceFacts, Environment, NodeReport, Outcome, PhaseReport, Report, RunFacts, UsedProfile,
     VERSION,
 };
-pub use tokens::{Flip, TokenReport};
+pub use tokens::{Flip, TokenPoint, TokenReport};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -1,7 +1,7 @@
 //! The error that rounding alone should have added up to, node by node, to hold the free run against.
 //!
 //! ```text
-//!   local expected  = rms of sigma around R0, relative to R0
+//!   local expected^2 = mean of sigma^2 + (R1 - R0)^2, relative to R0
 //!   total expected^2 = local expected^2 + amplification^2 * sum over the inputs of (total expected)^2
 //! ```
 //!

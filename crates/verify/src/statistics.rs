@@ -121,7 +121,7 @@ pub(crate) struct Squares {
     pub(crate) total: f64,
     pub(crate) reference: f64,
     pub(crate) compared: u64,
-    /// Sum of the squares of `sigma_exact`.
+    /// Sum of the squares of `sigma` and of the declared loss, R1 - R0.
     pub(crate) noise: f64,
 }
 
@@ -351,7 +351,8 @@ impl<'a> Tally<'a> {
         statistics.max_abs = statistics.max_abs.max(local.abs());
         let squares = &mut statistics.squares;
         squares.local += local * local;
-        squares.noise += expected.sigma_exact * expected.sigma_exact;
+        let loss = expected.declared - expected.exact;
+        squares.noise += expected.sigma * expected.sigma + loss * loss;
         squares.exact += expected.exact * expected.exact;
         squares.device += device * device;
         squares.product += device * expected.exact;

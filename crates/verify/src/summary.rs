@@ -138,7 +138,12 @@ fn sign(result: Outcome) -> &'static str {
 /// backslash or as an entity.
 fn clean(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in trueup_formats::quote(text).chars() {
+    for c in text.chars() {
+        let quoted = trueup_formats::quote(c.encode_utf8(&mut [0; 4]));
+        if quoted.chars().count() > 1 {
+            shown.push_str(&quoted);
+            continue;
+        }
         match c {
             '<' => shown.push_str("&lt;"),
             '>' => shown.push_str("&gt;"),

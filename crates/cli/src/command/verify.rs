@@ -1,13 +1,15 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
 use crate::command::input::Input;
-use crate::command::place::{Machine, check_target, open_model};
+use crate::command::place::{Machine, open_model};
+use crate::command::reports::Reports;
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 use trueup::runtime::ModelFile;
 use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
 
@@ -16,7 +18,8 @@ use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
 #[command(
     after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
-    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json"
+    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
+    trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html"
 )]
 pub struct Arguments {
     /// The GGUF file
@@ -36,9 +39,8 @@ pub struct Arguments {
     /// Exit with 3 when the device cannot compute every node itself
     #[arg(long)]
     require_device: bool,
-    /// Write the report as JSON to a file ("-" is stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    reports: Reports,
     #[command(flatten)]
     machine: Machine,
 }
@@ -46,7 +48,7 @@ pub struct Arguments {
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
-    check_target(arguments.json.as_deref(), &model)?;
+    let gates = arguments.reports.open(&model)?;
     let device = arguments.machine.open(&arguments.device)?;
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
@@ -62,12 +64,11 @@ pub fn run(arguments: Arguments) -> Result {
         require_device: arguments.require_device,
         fallback,
     };
-    let report = verify_with_bar(model, device, reference, &options)?;
-    let as_json = arguments.json.as_deref() == Some(Path::new("-"));
-    if let Some(file) = &arguments.json {
-        output::document(file, &serde_json::to_string(&report)?)?;
-    }
-    if !as_json {
+    let start = Instant::now();
+    let mut report = verify_with_bar(model, device, reference, &options)?;
+    gates.apply(&mut report, start.elapsed())?;
+    arguments.reports.write(&report)?;
+    if !arguments.reports.take_stdout() {
         output::text(&report.to_terminal())?;
     }
     Ok(code(&report))
