@@ -1,11 +1,12 @@
 //! Differences to an earlier report, node by node.
 //!
 //! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
-//! a node that is no longer there, and fewer nodes that were checked. Other changes are listed.
+//! a node that is no longer there, and fewer nodes that were checked. The rms counts where it is gated, at sums of many roundings; of few
+//! roundings it says little. Other changes are listed.
 
 use crate::record::Phase;
 use crate::report::{NodeReport, Report, VERSION};
-use crate::verdict::{RMS_MAX, Verdict};
+use crate::verdict::{Gate, RMS_MAX, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -194,7 +195,8 @@ fn compare(before: &Node, now: &NodeReport, changes: &mut Vec<Change>) {
             && (is > RMS_MAX * was.max(1.0) || was > RMS_MAX * is.max(1.0))
         {
             let what = format!("rms z, {phase}");
-            let drift = is > was && now.waived.is_none();
+            let gated = own().any(|phase| phase.gate == Gate::Noise);
+            let drift = is > was && gated && now.waived.is_none();
             changes.push(change(&now.node, &what, &format!("{was:.3}"), &format!("{is:.3}"), drift));
         }
         let nmse = [of(&|phase| phase.nmse), own().filter_map(|phase| phase.nmse).reduce(f64::max)];

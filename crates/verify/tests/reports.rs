@@ -167,7 +167,8 @@ fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
     assert_eq!((better.result, found.drifts), (Outcome::Pass, 0), "{found:#?}");
     assert!(found.changes.iter().any(|change| change.node == "ffn_gate-0" && change.what == "verdict"));
     let mut worse = sound.clone();
-    worse.nodes[5].phases[0].rms_z = Some(1.9);
+    let sum = worse.nodes.iter_mut().find(|node| node.op == "mul_mat").unwrap();
+    sum.phases[0].rms_z = Some(1.9);
     worse.compare_with(&baseline(&sound), "before.json");
     assert_eq!((worse.result, worse.baseline.as_ref().unwrap().drifts), (Outcome::Fail, 1));
     assert!(worse.sentence.contains("rms z, prompt went from"), "{}", worse.sentence);
