@@ -72,6 +72,7 @@ fn stretched(report: &Report) -> Report {
     for layer in 1..LAYERS - 1 {
         for node in report.nodes.iter().filter(|node| node.layer == Some(1)) {
             let mut node = node.clone();
+            node.phases.iter_mut().for_each(|phase| phase.detail = None);
             node.node = node.node.replace("-1", &format!("-{layer}"));
             node.layer = Some(layer);
             long.nodes.push(node);

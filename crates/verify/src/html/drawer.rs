@@ -64,8 +64,11 @@ impl Drawer {
             .map(Value::from_safe_string)
         });
         let map_note = detail.map_or(String::new(), |detail| {
-            let [elements, rows] = detail.map.cell;
-            format!("worst of each block of {elements} elements by {rows} rows; rows are tokens, those of all steps in order")
+            let block = match detail.map.cell {
+                [1, 1] => "each element".to_owned(),
+                [elements, rows] => format!("worst of each block of {elements} × {rows} elements"),
+            };
+            format!("{block}; rows are tokens, those of all steps in order")
         });
         let explanation =
             serde_json::to_value(node).ok().and_then(|node| node.get("explanation").cloned()).unwrap_or_default();

@@ -75,8 +75,9 @@ fn is_judged(node: &NodeReport) -> bool {
 
 /// How bad a node is in this strip; below zero where nothing is known.
 fn badness(node: &NodeReport, free: bool) -> f64 {
-    let known = is_judged(node) && (!free || node.total_expected.is_some() || node.verdict == Verdict::NotFinite);
-    let share = if free { free_share(node) } else { node.share };
+    let known = is_judged(node) && (!free || node.total_expected.is_some() || node.verdict.fails());
+    let endless = node.verdict.fails() && node.share.is_none();
+    let share = if free && !endless { free_share(node) } else { node.share };
     if known { share.unwrap_or(f64::INFINITY) } else { -1.0 }
 }
 
@@ -108,7 +109,7 @@ impl Strip {
                 rows.len() - 1
             });
             let cell = cell(report, index, [row, column], drawers.contains(&index), free);
-            match cells.iter_mut().find(|known| (known.row, known.column) == (row, column)) {
+            match cells.iter_mut().find(|known| (known.row, known.column) == (cell.row, cell.column)) {
                 Some(known) if rank(report, index, free) > rank(report, known.node, free) => *known = cell,
                 Some(_) => {}
                 None => cells.push(cell),
