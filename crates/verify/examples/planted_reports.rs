@@ -12,7 +12,7 @@ mod tiny_model;
 
 use faulty::{Fault, Faulty};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_models::Batch;
@@ -22,26 +22,26 @@ use trueup_verify::{Reference, Report, VerifyOptions, verify};
 const LAYERS: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("name a folder to write to")?);
+    std::env::set_current_dir(std::env::args_os().nth(1).ok_or("name a folder to write to")?)?;
     let cases = [
         ("pass", None),
         ("unwritten", Some(("ffn_out-1", Fault::UnwrittenRow))),
         ("precision", Some(("ffn_gate-0", Fault::RoundedToF16))),
     ];
     for (name, fault) in cases {
-        let report = report(&folder, fault)?;
-        std::fs::write(folder.join(format!("{name}.html")), report.to_html()?)?;
+        let report = report(fault)?;
+        std::fs::write(format!("{name}.html"), report.to_html()?)?;
         if name == "precision" {
-            std::fs::write(folder.join("layers.html"), stretched(&report).to_html()?)?;
+            std::fs::write("layers.html", stretched(&report).to_html()?)?;
         }
     }
     Ok(())
 }
 
-fn report(folder: &std::path::Path, fault: Option<(&str, Fault)>) -> Result<Report, Box<dyn Error>> {
-    let path = folder.join("tiny.gguf");
-    tiny_model::write(&path, DType::Q8_0, false);
-    let model = Arc::new(ModelFile::open(&path)?);
+fn report(fault: Option<(&str, Fault)>) -> Result<Report, Box<dyn Error>> {
+    let path = Path::new("tiny.gguf");
+    tiny_model::write(path, DType::Q8_0, false);
+    let model = Arc::new(ModelFile::open(path)?);
     let mut device = open_device("cpu", &DeviceOptions::default())?;
     if let Some((name, fault)) = fault {
         let batch = Batch {

@@ -22,7 +22,7 @@ mod rope;
 mod soft_max;
 mod swiglu;
 
-use crate::detail::Collector;
+use crate::detail::DetailCollector;
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
@@ -96,9 +96,8 @@ const PIECE: usize = 16;
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
     let shape = &case.output.ty.shape;
-    let collector = Collector::new(shape[0], shape.rows());
-    let tally =
-        Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference).collected(&collector);
+    let detail = DetailCollector::new(shape[0], shape.rows());
+    let tally = Tally::new(case.step, Precision::of(case.output.ty.dtype), &device, case.reference).detailed(&detail);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -113,7 +112,7 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
     for piece in &pieces {
         all.merge(piece);
     }
-    all.detail = Some(Box::new(collector.finish()));
+    all.detail = Some(Box::new(detail.finish()));
     all
 }
 

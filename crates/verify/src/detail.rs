@@ -270,15 +270,15 @@ fn step(size: usize, cells: usize) -> usize {
 
 /// Where pieces of one result, judged on several threads, leave their elements.
 #[derive(Debug)]
-pub(crate) struct Collector(Mutex<Detail>);
+pub(crate) struct DetailCollector(Mutex<Detail>);
 
 /// Elements that a piece keeps before it waits for its turn.
 const PENDING: usize = 1024;
 
-impl Collector {
+impl DetailCollector {
     /// A collector for a result of `rows` rows of `width` elements.
-    pub fn new(width: usize, rows: usize) -> Collector {
-        Collector(Mutex::new(Detail::new(width, rows)))
+    pub fn new(width: usize, rows: usize) -> DetailCollector {
+        DetailCollector(Mutex::new(Detail::new(width, rows)))
     }
 
     /// Everything that was left.
@@ -295,13 +295,13 @@ impl Collector {
 /// A piece's way to the collector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending<'a> {
-    collector: Option<&'a Collector>,
+    collector: Option<&'a DetailCollector>,
     elements: Vec<Element>,
 }
 
 impl<'a> Pending<'a> {
     /// A way to `collector`.
-    pub fn to(collector: &'a Collector) -> Pending<'a> {
+    pub fn to(collector: &'a DetailCollector) -> Pending<'a> {
         Pending { collector: Some(collector), elements: Vec::new() }
     }
 
@@ -339,7 +339,7 @@ mod tests {
     }
 
     fn detail(width: usize, rows: usize, elements: impl Iterator<Item = Element>) -> Detail {
-        let collector = Collector::new(width, rows);
+        let collector = DetailCollector::new(width, rows);
         let mut pending = Pending::to(&collector);
         elements.for_each(|element| pending.push(|| element));
         pending.finish();
@@ -394,7 +394,7 @@ mod tests {
         let mut one = detail(4, 1, [element(0, 0.0), element(1, 4e-3), element(2, 16.0)].into_iter());
         let filled: Vec<_> = one.scatter.iter().enumerate().filter(|(_, counts)| **counts != [0, 0]).collect();
         assert_eq!(filled, [(12 * ERROR_BINS + 22, &[1, 0]), (12 * ERROR_BINS + 29, &[0, 1])]);
-        assert_eq!(one.allowed[12], 4.0, "8 standard deviations");
+        assert!((one.allowed[12] - 4.0).abs() < 1e-9, "8 standard deviations, not {}", one.allowed[12]);
         let found = Worst { ratio: 0.0, index: 3, step: 0, device: f64::NAN, expected: 1.0 };
         one.add(Element::broken(found, &Expected::same(1.0, 1.0)));
         assert_eq!((one.broken, one.count(), one.worst[0].worst.index), (1, 3, 3));

@@ -43,6 +43,9 @@ impl Report {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(fail)?;
         environment.set_syntax(syntax);
         environment.add_filter("n", |value: Option<f64>| value.map_or("–".to_owned(), number));
+        // Elements differ behind the third digit.
+        let digits = |value: f64| format!("{value:.6e}").replace('-', "−");
+        environment.add_filter("digits", move |value: Option<f64>| value.map_or("–".to_owned(), digits));
         environment.add_template("page.html", PAGE).map_err(fail)?;
         let page = environment.get_template("page.html").map_err(fail)?;
         page.render(self.context(&data)).map_err(fail)

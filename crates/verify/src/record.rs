@@ -22,7 +22,7 @@ pub enum Phase {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Phase::Prompt => "prompt",
             Phase::Decode => "decode",
         })

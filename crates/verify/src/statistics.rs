@@ -6,7 +6,7 @@
 //!              └─ sums: z^2, (y - R0)^2, R0^2, y R0, (R0 - reference)^2 ...      averages last
 //! ```
 
-use crate::detail::{Collector, Detail, Element, Pending};
+use crate::detail::{Detail, DetailCollector, Element, Pending};
 use crate::operand::is_unwritten;
 use crate::precision::Precision;
 
@@ -250,7 +250,7 @@ impl<'a> Tally<'a> {
     }
 
     /// The same tally, which leaves its elements with `collector` too.
-    pub(crate) fn collected(self, collector: &'a Collector) -> Tally<'a> {
+    pub(crate) fn detailed(self, collector: &'a DetailCollector) -> Tally<'a> {
         Tally { pending: Pending::to(collector), ..self }
     }
 

@@ -5,7 +5,7 @@
 //! ```
 
 use super::Case;
-use crate::detail::Collector;
+use crate::detail::DetailCollector;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ pub(super) fn judge(case: &Case) -> Statistics {
         .enumerate()
         .filter_map(|(token, row)| Some((usize::try_from(*row).ok()?, token)))
         .collect();
-    let collector = Collector::new(width, before.ty.shape.rows());
-    let mut tally = Tally::new(case.step, cache, &[], None).collected(&collector);
+    let detail = DetailCollector::new(width, before.ty.shape.rows());
+    let mut tally = Tally::new(case.step, cache, &[], None).detailed(&detail);
     for row in 0..before.ty.shape.rows() {
         let source = written.get(&row);
         if source.is_none() && before.row_bytes(row).is_some() && before.row_bytes(row) == case.output.row_bytes(row) {
@@ -39,7 +39,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
         }
     }
     let mut statistics = tally.finish();
-    statistics.detail = Some(Box::new(collector.finish()));
+    statistics.detail = Some(Box::new(detail.finish()));
     statistics
 }
 

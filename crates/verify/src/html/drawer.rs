@@ -25,8 +25,9 @@ pub(super) struct Drawer {
     figures_of: String,
     map_note: String,
     report: NodeReport,
-    /// What another part of the program says about the cause.
-    explanation: serde_json::Value,
+    /// Why it failed, for each phase that was explained.
+    explanations: serde_json::Value,
+    device: String,
     command: Option<String>,
 }
 
@@ -70,8 +71,8 @@ impl Drawer {
             };
             format!("{block}; rows are tokens, those of all steps in order")
         });
-        let explanation =
-            serde_json::to_value(node).ok().and_then(|node| node.get("explanation").cloned()).unwrap_or_default();
+        let data = serde_json::to_value(node).ok();
+        let explanations = data.and_then(|node| node.get("explanations").cloned()).unwrap_or_default();
         Drawer {
             node: index,
             name: node.node.clone(),
@@ -85,7 +86,8 @@ impl Drawer {
             figures_of: shown.map_or(String::new(), |phase| phase.phase.to_string()),
             map_note,
             report: node.clone(),
-            explanation,
+            explanations,
+            device: report.device.name.clone(),
             command: report.run.as_ref().map(|run| run.command.clone()),
         }
     }

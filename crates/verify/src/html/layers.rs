@@ -63,7 +63,7 @@ pub(super) fn errors(layers: &[Layer], width: f64) -> String {
         let all = layers.iter().flat_map(|layer| [layer.local, layer.total, layer.expected]);
         all.flatten().filter(|value| *value > 0.0)
     };
-    let low = values().fold(f64::INFINITY, f64::min).min(1e-1).max(1e-17).log10().floor();
+    let low = values().fold(f64::INFINITY, f64::min).clamp(1e-17, 1e-1).log10().floor();
     let high = values().fold(0.0, f64::max).max(1e-16).log10().ceil().max(low + 1.0);
     let right = if narrow { width - 8.0 } else { width - 190.0 };
     let last = layers.last().map_or(0.0, |layer| layer.number as f64);

@@ -147,7 +147,7 @@ pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut shown = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             shown.push('\u{202f}');
         }
         shown.push(digit);
