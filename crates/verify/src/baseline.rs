@@ -9,6 +9,7 @@ use crate::report::{NodeReport, Report, VERSION};
 use crate::verdict::{Gate, RMS_MAX, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt;
 
 /// Bytes that a report that serves as a baseline may have.
 pub const BASELINE_BYTES_MAX: u64 = 256 << 20;
@@ -87,6 +88,14 @@ pub struct Change {
     pub now: String,
     /// Whether it fails.
     pub drift: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let space = if self.node.is_empty() { "" } else { " " };
+        let drift = if self.drift { " (drift)" } else { "" };
+        write!(f, "{}{space}{}: {} to {}{drift}", self.node, self.what, self.before, self.now)
+    }
 }
 
 /// A number of the whole run.

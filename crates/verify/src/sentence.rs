@@ -133,7 +133,8 @@ fn no_node(report: &Report) -> String {
             count => format!(" and {} more", count - 1),
         };
         let first = complaints.first().map_or("", String::as_str);
-        return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {}.", next(report));
+        let next = "see what changed, and set the gate or the baseline anew only where that is meant";
+        return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.");
     }
     let flip = tokens.bad_flip.or(tokens.first_flip).map_or(String::new(), |flip| {
         let Flip { prompt, position, reference, device, margin } = flip;

@@ -110,9 +110,7 @@ impl Report {
             line(text, &format!("- note: {}", clean(note)));
         }
         for change in baseline.changes.iter().take(ROWS_MAX) {
-            let drift = if change.drift { " (**drift**)" } else { "" };
-            let (node, what) = (clean(&change.node), clean(&change.what));
-            line(text, &format!("- {node} {what}: {} to {}{drift}", change.before, change.now));
+            line(text, &format!("- {}", clean(&change.to_string())));
         }
     }
 }

@@ -115,10 +115,7 @@ impl Report {
         let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
         let head = format!("baseline   {nodes} nodes compared, {changes} changes, {drifts} of them drifts");
         let notes = baseline.notes.iter().map(|note| format!("           note: {note}"));
-        let shown = baseline.changes.iter().take(NODES_SHOWN).map(|change| {
-            let drift = if change.drift { " (drift)" } else { "" };
-            format!("           {} {}: {} to {}{drift}", change.node, change.what, change.before, change.now)
-        });
+        let shown = baseline.changes.iter().take(NODES_SHOWN).map(|change| format!("           {change}"));
         std::iter::once(head).chain(notes).chain(shown).for_each(|content| line(text, &content));
     }
 }

@@ -19,7 +19,7 @@ const COMMANDS: [&str; 12] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 9] = [
+const LATER: [&str; 8] = [
     "--layers",
     "--decoder-ids",
     "--imatrix",
@@ -28,7 +28,6 @@ const LATER: [&str; 9] = [
     "--plant",
     "--fusion",
     "--device-memory",
-    "--junit",
 ];
 
 #[test]
