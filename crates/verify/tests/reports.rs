@@ -203,3 +203,27 @@ fn text_of_a_model_stays_text() {
         }
     }
 }
+
+#[test]
+fn layers_that_share_a_column_show_the_worst_of_them() {
+    let sound = report(None);
+    let mut deep = sound.clone();
+    deep.nodes.retain(|node| node.layer.is_some());
+    let pattern: Vec<_> = deep.nodes.iter().filter(|node| node.layer == Some(1)).cloned().collect();
+    for layer in 2..100 {
+        for mut node in pattern.clone() {
+            node.node = node.node.replace("-1", &format!("-{layer}"));
+            node.layer = Some(layer);
+            if node.node == "ffn_out-77" {
+                (node.verdict, node.share) = (Verdict::StructuralBug, Some(40.0));
+            }
+            deep.nodes.push(node);
+        }
+    }
+    let html = deep.to_html().unwrap();
+    let columns = html.split("repeat(").nth(1).unwrap().split(',').next().unwrap();
+    assert!(columns.parse::<usize>().unwrap() <= 48, "{columns} columns");
+    let bad = html.lines().find(|line| line.contains("ffn_out-77, isolated")).expect("the bad node has its cell");
+    assert!(bad.contains("class=\"cell b6") && bad.contains('✕'));
+    assert!(!html.contains("ffn_out-75, isolated") && !html.contains("ffn_out-76, isolated"), "its neighbours do not");
+}
