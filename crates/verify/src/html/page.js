@@ -44,7 +44,7 @@
       open.textContent = 'Open';
       fields.push(open);
     } else fields.push(document.createElement('span'));
-    fields[0].classList.add('big');
+    for (const wide of [0, 2, 6]) fields[wide].classList.add('big');
     readout.replaceChildren(...fields);
   };
   const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
