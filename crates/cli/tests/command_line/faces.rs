@@ -19,16 +19,8 @@ const COMMANDS: [&str; 12] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 8] = [
-    "--layers",
-    "--decoder-ids",
-    "--imatrix",
-    "--resume",
-    "--slim-vocab",
-    "--plant",
-    "--fusion",
-    "--device-memory",
-];
+const LATER: [&str; 8] =
+    ["--layers", "--decoder-ids", "--imatrix", "--resume", "--slim-vocab", "--plant", "--fusion", "--device-memory"];
 
 #[test]
 fn every_command_has_help_with_examples() {
