@@ -14,6 +14,7 @@ mod place;
 mod plan;
 mod planting;
 mod quantize;
+mod reports;
 mod repro;
 mod run;
 mod sampling;

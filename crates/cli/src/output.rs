@@ -55,6 +55,11 @@ pub fn note(sentence: &str) {
     }
 }
 
+/// A command to the CI system that runs this, which reads stderr too.
+pub fn annotation(command: &str) {
+    stderr(&format!("{command}\n"));
+}
+
 /// The sentence that ends the command.
 pub fn error(sentence: &str) {
     stderr(&format!("error: {sentence}\n"));

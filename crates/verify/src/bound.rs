@@ -38,6 +38,7 @@ mod ssm_scan;
 mod unary;
 
 use crate::collector::Collector;
+use crate::detail::DetailCollector;
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
@@ -149,9 +150,10 @@ const PIECE: usize = 16;
 /// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
-    let output = Precision::of(case.output.ty.dtype);
+    let (output, shape) = (Precision::of(case.output.ty.dtype), &case.output.ty.shape);
+    let detail = DetailCollector::new(shape[0], shape.rows());
     let tally = Tally::new(case.step, output, &device, case.reference).spreading(case.spread);
-    let tally = tally.collecting(case.collector);
+    let tally = tally.collecting(case.collector).detailed(&detail);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -166,6 +168,7 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
     for piece in &pieces {
         all.merge(piece);
     }
+    all.detail = Some(Box::new(detail.finish()));
     all
 }
 

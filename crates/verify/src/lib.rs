@@ -12,15 +12,25 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod baseline;
 mod batch;
 mod bound;
 mod choice;
+mod chosen;
 mod collector;
+mod conclusion;
+mod date;
+mod detail;
+mod detail_report;
 mod explain;
 mod fingerprint;
+mod html;
+mod junit;
 mod operand;
 mod plant;
+mod policy;
 mod precision;
+mod predicted;
 mod record;
 mod repeat;
 mod report;
@@ -33,22 +43,28 @@ mod signature;
 mod statistics;
 pub mod suite;
 mod sum;
+mod summary;
 mod terminal;
 mod tokens;
 mod verdict;
 mod verify;
 
+pub use baseline::{BASELINE_BYTES_MAX, Baseline, BaselineReport, Change, NumberChange};
 pub use batch::{BatchDifference, BatchReport, SequenceReport};
+pub use date::Date;
+pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstElement, level};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use plant::{PLANTS, Plant, PlantedDevice, planted};
+pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{
-    BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, UsedProfile, VERSION,
+    BadNode, Coverage, DeviceFacts, Environment, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, RunFacts,
+    UsedProfile, VERSION,
 };
 pub use repro::{Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
-pub use tokens::{Flip, TokenReport};
+pub use tokens::{Flip, TokenPoint, TokenReport};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

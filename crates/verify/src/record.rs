@@ -1,17 +1,18 @@
 //! What is known about one node of the model after all steps, and its verdict.
 
 use crate::bound::{declares_loss, gate};
+use crate::detail::Detail;
 use crate::explain::Explanations;
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
 use trueup_runtime::profile::Profile;
 
 /// Whether many tokens are computed at once or one: kernels and profiles may differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The tokens of a prompt.
@@ -54,6 +55,8 @@ pub(crate) struct PhaseRecord {
     pub loss: bool,
     /// The worst element and how bad it is.
     pub worst: Option<(f64, Place)>,
+    /// What figures are drawn from.
+    pub detail: Option<Box<Detail>>,
 }
 
 impl PhaseRecord {
@@ -108,10 +111,9 @@ impl Record {
         self.phases.iter().map(PhaseRecord::verdict).max().unwrap_or(Verdict::Unchecked)
     }
 
-    /// The phase with the worst verdict, of several the one with the worst element.
-    pub fn worst_phase(&self) -> Option<&PhaseRecord> {
-        let badness = |phase: &&PhaseRecord| phase.worst.as_ref().map_or(0.0, |(ratio, _)| *ratio);
-        self.phases.iter().max_by(|a, b| a.verdict().cmp(&b.verdict()).then(badness(a).total_cmp(&badness(b))))
+    /// The worst of the phases by their gates; above 1 it fails.
+    pub fn share(&self) -> f64 {
+        self.phases.iter().map(|phase| phase.gate.share(&phase.statistics)).fold(0.0, f64::max)
     }
 
     /// All phases together.
@@ -181,7 +183,7 @@ impl Records {
         }
     }
 
-    pub fn add(&mut self, judged: &Judged) {
+    pub fn add(&mut self, mut judged: Judged) {
         let Some(place) = self.places.get(&judged.node.name) else { return };
         let phases = &mut self.all[*place].phases;
         let known = phases.iter().position(|phase| phase.phase == judged.phase && phase.profile == judged.profile);
@@ -193,15 +195,23 @@ impl Records {
                 gate: gate(&judged.node.op),
                 loss: declares_loss(&judged.node.op, &judged.profile, &judged.output),
                 worst: None,
+                detail: None,
             });
             phases.len() - 1
         });
         let phase = &mut phases[index];
         phase.statistics.merge(&judged.statistics);
+        if let Some(mut detail) = judged.statistics.detail.take() {
+            detail.settle(|worst| place_of(&judged, worst));
+            match &mut phase.detail {
+                Some(known) => known.merge(*detail),
+                None => phase.detail = Some(detail),
+            }
+        }
         let statistics = &judged.statistics;
         let worst = statistics.first_broken.or(statistics.first_raced).or(statistics.worst_z);
         if let Some(worst) = worst.filter(|found| phase.worst.as_ref().is_none_or(|(ratio, _)| found.ratio > *ratio)) {
-            phase.worst = Some((worst.ratio, place_of(judged, &worst)));
+            phase.worst = Some((worst.ratio, place_of(&judged, &worst)));
         }
     }
 }

@@ -6,8 +6,12 @@
 //!
 //! No number here is NaN or infinite: what has no finite value is null.
 
+use crate::baseline::BaselineReport;
 use crate::batch::BatchReport;
+use crate::detail_report::DetailReport;
 use crate::explain::Explanation;
+use crate::policy::PolicyReport;
+use crate::predicted::Predicted;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
@@ -69,6 +73,17 @@ pub struct Report {
     pub batch: BatchReport,
     /// The fault that was planted in the device on purpose, if any.
     pub planted: Option<PlantedFacts>,
+    /// Whether a node that fell back makes the result inconclusive.
+    pub require_device: bool,
+    /// What it ran on.
+    pub environment: Environment,
+    /// When and how it was asked for, where the caller says so.
+    pub run: Option<RunFacts>,
+    /// What became of a gate file.
+    #[serde(rename = "gate")]
+    pub policy: Option<PolicyReport>,
+    /// What changed since an earlier report.
+    pub baseline: Option<BaselineReport>,
 }
 
 /// A fault that was planted on purpose.
@@ -82,6 +97,26 @@ pub struct PlantedFacts {
     pub node: String,
     /// Its operator.
     pub op: String,
+}
+
+/// What a verification ran on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Environment {
+    /// The version of this program.
+    pub version: String,
+    /// Operating system and processor.
+    pub system: String,
+}
+
+/// When and how a verification was asked for.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RunFacts {
+    /// The day, in UTC.
+    pub date: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// The command, to be repeated.
+    pub command: String,
 }
 
 /// A node that is not what it should be.
@@ -177,6 +212,15 @@ pub struct NodeReport {
     pub total: Option<f64>,
     /// Inherited error by the inputs' error: how much the node enlarges what it is given.
     pub amplification: Option<f64>,
+    /// What `local` is expected to be from the declared arithmetic; null against another reference than the oracle.
+    pub local_expected: Option<f64>,
+    /// What `total` is expected to be: the expected local errors of this node and of all before it, enlarged as measured.
+    pub total_expected: Option<f64>,
+    /// The worst of its phases by the gate: `max(|z| / 8, b)` of the worst element, or rms of z by 1.3; null where that is infinite, or
+    /// nothing was judged.
+    pub share: Option<f64>,
+    /// Why its failure is accepted, where it is.
+    pub waived: Option<String>,
     /// What was seen in each phase.
     pub phases: Vec<PhaseReport>,
     /// Why it failed, in each phase that it failed in; of the first failing nodes only.
@@ -228,6 +272,9 @@ pub struct PhaseReport {
     pub raced: u64,
     /// The worst element.
     pub worst: Option<Place>,
+    /// What figures are drawn from; only of nodes that failed and of the worst of each operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<DetailReport>,
 }
 
 fn finite(value: f64) -> Option<f64> {
@@ -260,14 +307,17 @@ impl PhaseReport {
             unsteady: statistics.unsteady,
             raced: statistics.raced,
             worst: record.worst.as_ref().map(|(_, place)| place.clone()),
+            detail: None,
         }
     }
 }
 
 impl NodeReport {
-    fn new(record: &Record, records: &Records) -> NodeReport {
+    fn new(record: &Record, records: &Records, predicted: &mut Predicted) -> NodeReport {
         let statistics = record.statistics();
         let compared = statistics.compared();
+        let amplification = amplification(record, &statistics, records);
+        let [local_expected, total_expected] = predicted.add(record, &statistics, amplification);
         NodeReport {
             node: record.node.clone(),
             layer: record.layer,
@@ -279,7 +329,11 @@ impl NodeReport {
             local: finite(statistics.local()),
             inherited: finite(statistics.inherited()).filter(|_| compared),
             total: finite(statistics.total()).filter(|_| compared),
-            amplification: amplification(record, &statistics, records),
+            amplification,
+            local_expected: finite(local_expected).filter(|_| compared),
+            total_expected: finite(total_expected).filter(|_| compared),
+            share: finite(record.share()).filter(|_| !record.phases.is_empty()),
+            waived: None,
             phases: record.phases.iter().map(PhaseReport::new).collect(),
             explanations: records.explanations.of(&record.node),
         }
@@ -319,30 +373,16 @@ impl Report {
     pub(crate) fn new(findings: Findings) -> Report {
         let records = &findings.records;
         let coverage = coverage(records);
-        let first_bad = records.all().iter().find(|record| record.verdict().fails());
-        let first_bad = first_bad.map(|record| bad_node(record, records));
-        let repeat = findings.repeat.outcome(&findings.tokens);
-        let others = [findings.tokens.outcome(), repeat, findings.batch.outcome()];
-        let failed = first_bad.is_some() || others.contains(&Outcome::Fail);
-        let enough = coverage.nodes > 0
-            && coverage.checked == coverage.nodes
-            && coverage.checked_prompt == coverage.nodes
-            && (coverage.checked_decode == coverage.nodes || findings.steps == 0)
-            && (coverage.fell_back == 0 || !findings.require_device)
-            && !others.contains(&Outcome::Inconclusive);
-        let result = match (failed, enough) {
-            (true, _) => Outcome::Fail,
-            (false, true) => Outcome::Pass,
-            (false, false) => Outcome::Inconclusive,
-        };
+        let mut predicted = Predicted::default();
+        let nodes = records.all().iter().map(|record| NodeReport::new(record, records, &mut predicted)).collect();
         let mut report = Report {
             version: VERSION,
-            result,
+            result: Outcome::Inconclusive,
             sentence: String::new(),
-            first_bad,
+            first_bad: None,
             coverage,
             profiles: profiles(records),
-            nodes: records.all().iter().map(|record| NodeReport::new(record, records)).collect(),
+            nodes,
             model: findings.model,
             device: findings.device,
             reference: findings.reference,
@@ -353,8 +393,17 @@ impl Report {
             repeat: findings.repeat,
             batch: findings.batch,
             planted: None,
+            require_device: findings.require_device,
+            environment: Environment {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            },
+            run: None,
+            policy: None,
+            baseline: None,
         };
-        report.sentence = crate::sentence::sentence(&report);
+        crate::chosen::add_details(&mut report.nodes, records);
+        report.conclude();
         report
     }
 }
@@ -378,21 +427,6 @@ fn coverage(records: &Records) -> Coverage {
         on_device: seen.filter(|record| record.fell_back.is_none()).count(),
         fell_back: all.iter().filter(|record| record.fell_back.is_some()).count(),
         waived: 0,
-    }
-}
-
-fn bad_node(record: &Record, records: &Records) -> BadNode {
-    let explanations = records.explanations.of(&record.node);
-    let worst = record.worst_phase().and_then(|phase| phase.worst.as_ref().map(|(_, place)| place.clone()));
-    BadNode {
-        node: record.node.clone(),
-        layer: record.layer,
-        op: record.op.to_owned(),
-        verdict: record.verdict(),
-        tensor: record.weight.clone(),
-        worst,
-        cause: explanations.first().map(|explanation| explanation.cause.clone()),
-        repro: explanations.iter().find_map(|explanation| explanation.repro.clone()),
     }
 }
 

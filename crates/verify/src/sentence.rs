@@ -18,10 +18,16 @@ pub(crate) fn sentence(report: &Report) -> String {
                 0 => ", in the prompt phase only: no step was asked for, so decoding was not checked",
                 _ => "",
             };
+            let (all, waived) = match (coverage.waived, coverage.nodes - coverage.checked) {
+                (0, 0) => (format!("all {} nodes", coverage.nodes), String::new()),
+                (waived, unjudged) => (
+                    format!("{} of {} nodes", coverage.checked - waived, coverage.nodes),
+                    format!(", {waived} failures are waived and {unjudged} nodes could not be judged"),
+                ),
+            };
             format!(
-                "{device} computes the model as it declares: all {} nodes are within rounding and declared loss against \
-                 {reference}{fell_back}{phase}{}.",
-                coverage.nodes,
+                "{device} computes the model as it declares: {all} are within rounding and declared loss against \
+                 {reference}{waived}{fell_back}{phase}{}.",
                 unsteady(report)
             )
         }
@@ -63,20 +69,22 @@ fn doubt(report: &Report) -> String {
              {} nodes; look for NaN or infinity among the weights",
             node.node, node.op, coverage.nodes
         )
-    } else if unjudged > 0 {
+    } else if !report.something_passes() {
+        "no node passes but by a waiver".to_owned()
+    } else if !report.is_covered(coverage.checked) {
         format!("{unjudged} of {} nodes could not be judged", coverage.nodes)
     } else if tokens.reference_not_finite > 0 {
         format!(
             "the reference's own logits are no numbers behind {} of {} tokens",
             tokens.reference_not_finite, tokens.positions
         )
-    } else if report.steps > 0 && coverage.checked_decode < coverage.nodes {
+    } else if report.steps > 0 && !report.is_covered(coverage.checked_decode) {
         format!(
             "{} of {} nodes were not judged while decoding",
             coverage.nodes - coverage.checked_decode,
             coverage.nodes
         )
-    } else if coverage.checked_prompt < coverage.nodes {
+    } else if !report.is_covered(coverage.checked_prompt) {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
     } else {
         format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
@@ -157,6 +165,16 @@ fn no_node(report: &Report) -> String {
             tokens.positions,
             next(report)
         );
+    }
+    if tokens.outcome() != Outcome::Fail {
+        let complaints = report.complaints();
+        let more = match complaints.len() {
+            0 | 1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let first = complaints.first().map_or("", String::as_str);
+        let next = "see what changed, and set the gate or the baseline anew only where that is meant";
+        return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.");
     }
     let flip = tokens.bad_flip.or(tokens.first_flip).map_or(String::new(), |flip| {
         let Flip { prompt, position, reference, device, margin } = flip;

@@ -151,7 +151,7 @@ impl<'a> Shadow<'a> {
             self.reference_logits.extend_from_slice(reference.unwrap_or_default());
         }
         let judged = Judged { node, phase: self.phase(), prompt: self.prompt, profile, output: ty, statistics };
-        self.records.add(&judged);
+        self.records.add(judged);
         if stored {
             let state = graph.value(node.inputs[0]).name.clone();
             self.caches.insert(state.clone(), bytes.into_owned());

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::collector::Collector;
+use crate::detail::{Detail, DetailCollector, Element, Pending};
 use crate::operand::is_unwritten;
 use crate::precision::{LAMBDA, Precision};
 
@@ -112,6 +113,8 @@ pub struct Statistics {
     z_exact_squares: f64,
     loss_squares: f64,
     pub(crate) squares: Squares,
+    /// What figures are drawn from, of one step; [`Statistics::merge`] leaves it.
+    pub(crate) detail: Option<Box<Detail>>,
 }
 
 /// Sums of squares for averages.
@@ -125,6 +128,8 @@ pub(crate) struct Squares {
     pub(crate) total: f64,
     pub(crate) reference: f64,
     pub(crate) compared: u64,
+    /// Sum of the squares of `sigma` and of the declared loss, R1 - R0.
+    pub(crate) noise: f64,
 }
 
 impl Statistics {
@@ -163,6 +168,11 @@ impl Statistics {
     /// Relative root mean square of the local error, `y - f(x)`, to the reference's result.
     pub fn local(&self) -> f64 {
         ratio(self.squares.local, self.squares.exact).sqrt()
+    }
+
+    /// The local error that the declared arithmetic must cause, relative as [`Statistics::local`] is.
+    pub fn local_expected(&self) -> f64 {
+        ratio(self.squares.noise, self.squares.exact).sqrt()
     }
 
     /// Relative root mean square of the inherited error, `f(x device) - f(x reference)`.
@@ -220,6 +230,7 @@ impl Squares {
         self.total += other.total;
         self.reference += other.reference;
         self.compared += other.compared;
+        self.noise += other.noise;
     }
 }
 
@@ -242,6 +253,7 @@ pub struct Tally<'a> {
     collector: Option<&'a Collector>,
     collected: Vec<(usize, Expected)>,
     statistics: Statistics,
+    pending: Pending<'a>,
 }
 
 impl<'a> Tally<'a> {
@@ -249,7 +261,8 @@ impl<'a> Tally<'a> {
     /// reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
         let (spread, collector, collected) = (&[] as &[f64], None, Vec::new());
-        Tally { step, output, device, reference, spread, collector, collected, statistics: Statistics::default() }
+        let (statistics, pending) = (Statistics::default(), Pending::default());
+        Tally { step, output, device, reference, spread, collector, collected, pending, statistics }
     }
 
     /// The same for a device that does not repeat itself: `spread` is the standard deviation of each element over computations on the same
@@ -266,9 +279,15 @@ impl<'a> Tally<'a> {
         Tally { collector, ..self }
     }
 
+    /// The same tally, which leaves its elements with `collector` too.
+    pub(crate) fn detailed(self, collector: &'a DetailCollector) -> Tally<'a> {
+        Tally { pending: Pending::to(collector), ..self }
+    }
+
     /// An empty tally of the same result.
     pub fn beside(&self) -> Tally<'a> {
-        Tally { statistics: Statistics::default(), collected: Vec::new(), ..*self }
+        let pending = self.pending.beside();
+        Tally { statistics: Statistics::default(), collected: Vec::new(), pending, ..*self }
     }
 
     /// What was learnt.
@@ -276,6 +295,7 @@ impl<'a> Tally<'a> {
         if let Some(collector) = self.collector {
             collector.keep(&self.collected);
         }
+        self.pending.finish();
         self.statistics
     }
 
@@ -383,6 +403,9 @@ impl<'a> Tally<'a> {
         let found = self.worst(z, index, device, expected);
         Worst::keep(&mut self.statistics.worst_z, found);
         Worst::keep(&mut self.statistics.worst_bound, Worst { ratio: bound, ..found });
+        self.pending.push(|| {
+            if equal { Element::new(found, 0.0, 0.0, expected) } else { Element::new(found, z, bound, expected) }
+        });
         let statistics = &mut self.statistics;
         statistics.worst_coarse = statistics.worst_coarse.max(share(error, expected.coarse));
         if independent && expected.sigma > 0.0 && expected.sigma_exact > 0.0 {
@@ -402,6 +425,8 @@ impl<'a> Tally<'a> {
         statistics.max_abs = statistics.max_abs.max(local.abs());
         let squares = &mut statistics.squares;
         squares.local += local * local;
+        let loss = expected.declared - expected.exact;
+        squares.noise += expected.sigma * expected.sigma + loss * loss;
         squares.exact += expected.exact * expected.exact;
         squares.device += device * device;
         squares.product += device * expected.exact;
@@ -439,6 +464,7 @@ impl<'a> Tally<'a> {
         *counter += 1;
         let found = self.worst(f64::INFINITY, index, device, expected);
         self.statistics.first_broken.get_or_insert(found);
+        self.pending.push(|| Element::broken(found, expected));
     }
 }
 

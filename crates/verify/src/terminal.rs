@@ -1,6 +1,7 @@
 //! A report on one screen of text: the sentence first, then what it rests on.
 
-use crate::report::{DeviceFacts, NodeReport, Outcome, PhaseReport, Report};
+use crate::report::{DeviceFacts, NodeReport, PhaseReport, Report};
+use crate::summary::word;
 use std::fmt::Write;
 
 /// Nodes that are shown; the rest are in the JSON.
@@ -10,12 +11,7 @@ impl Report {
     /// The report for a terminal, without colour, lines ended by `\n`.
     pub fn to_terminal(&self) -> String {
         let mut text = String::new();
-        let word = match self.result {
-            Outcome::Pass => "PASS",
-            Outcome::Fail => "FAIL",
-            Outcome::Inconclusive => "INCONCLUSIVE",
-        };
-        line(&mut text, &format!("{word}: {}", self.sentence));
+        line(&mut text, &format!("{}: {}", word(self.result), self.sentence));
         line(&mut text, "");
         line(&mut text, &format!("model      {}", trueup_formats::quote(&self.model)));
         line(&mut text, &format!("device     {}", facts(&self.device)));
@@ -27,6 +23,7 @@ impl Report {
         self.profile_lines(&mut text);
         self.node_lines(&mut text);
         self.token_lines(&mut text);
+        self.asked_lines(&mut text);
         text
     }
 
@@ -127,6 +124,23 @@ impl Report {
         };
         let (lengths, steps) = (lengths.join(", "), batch.steps);
         line(text, &format!("batch      sequences of {lengths} tokens and {steps} steps in one batch; {bits}"));
+    }
+
+    fn asked_lines(&self, text: &mut String) {
+        for budget in self.policy.iter().flat_map(|policy| &policy.budgets) {
+            let holds = if budget.holds { "holds" } else { "exceeded" };
+            let found = scientific(budget.found);
+            line(text, &format!("budget     {} {found} of {:.1e}, {holds}", budget.name, budget.limit));
+        }
+        for waiver in self.policy.iter().flat_map(|policy| &policy.waivers) {
+            line(text, &format!("           {waiver}"));
+        }
+        let Some(baseline) = &self.baseline else { return };
+        let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
+        let head = format!("baseline   {nodes} nodes compared, {changes} changes, {drifts} of them drifts");
+        let notes = baseline.notes.iter().map(|note| format!("           note: {note}"));
+        let shown = baseline.changes.iter().take(NODES_SHOWN).map(|change| format!("           {change}"));
+        std::iter::once(head).chain(notes).chain(shown).for_each(|content| line(text, &content));
     }
 }
 

@@ -31,6 +31,20 @@ pub struct Flip {
     pub margin: f64,
 }
 
+/// One position, for a figure.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct TokenPoint {
+    /// How far the reference's best logit is above the next, or above that of the token that the device took.
+    pub margin: f64,
+    /// How far the device has this margin differently.
+    pub error: f64,
+    /// Whether the most likely token differs.
+    pub flipped: bool,
+}
+
+/// Positions that are kept for a figure, of those without a flip and of those with one.
+const POINTS_MAX: usize = 500;
+
 /// The comparison of logits over all positions.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TokenReport {
@@ -64,6 +78,10 @@ pub struct TokenReport {
     pub reference_not_finite: usize,
     /// Whether flips are within what the noise explains, at positions that all have numbers.
     pub passes: bool,
+    /// Largest margin that noise of this size may turn around.
+    pub tie_limit: f64,
+    /// The first positions without a flip, and the first with one.
+    pub points: Vec<TokenPoint>,
 }
 
 impl TokenReport {
@@ -87,6 +105,10 @@ struct Position {
     uncertainty: f64,
     /// Which of the distinct rows of reference logits it has.
     group: usize,
+    /// The margin to the token that the device took, or to the second best.
+    own: f64,
+    /// How far the device has that margin differently.
+    error: f64,
 }
 
 /// A row of logits in few numbers: equal for rows that differ by rounding only, and different for others.
@@ -168,7 +190,10 @@ impl Tokens {
         });
         let uncertainty = 1.0 - p.iter().map(|p| (2.0 * p).exp()).sum::<f64>();
         let group = self.group(Signature::of(reference));
-        self.positions.push(Position { margin, flip, uncertainty, group });
+        let other = if flip.is_some() { found } else { runner_up(reference, best) };
+        let own = reference[best] - reference[other];
+        let error = (own - (device[best] - device[other])).abs();
+        self.positions.push(Position { margin, flip, uncertainty, group, own, error });
     }
 
     /// The number of the distinct row that this is.
@@ -190,6 +215,18 @@ impl Tokens {
         let expected = groups.iter().fold(0.0, |sum, (chance, _)| sum + chance);
         let flips = groups.iter().filter(|(_, flipped)| *flipped).count();
         flips as f64 <= expected + 4.0 * expected.sqrt() + 1.0
+    }
+
+    fn points(&self) -> Vec<TokenPoint> {
+        let of = |flipped: bool| {
+            let some = self.positions.iter().filter(move |position| position.flip.is_some() == flipped);
+            some.take(POINTS_MAX).map(move |position| TokenPoint {
+                margin: position.own,
+                error: position.error,
+                flipped,
+            })
+        };
+        of(false).chain(of(true)).collect()
     }
 
     /// The comparison of all positions.
@@ -218,6 +255,8 @@ impl Tokens {
             distinct: self.rows.len(),
             not_finite: self.not_finite,
             reference_not_finite: self.reference_not_finite,
+            tie_limit: LAMBDA * sigma * std::f64::consts::SQRT_2,
+            points: self.points(),
             passes: numbers && bad_flip.is_none() && self.flips_within(sigma),
         }
     }
@@ -240,6 +279,12 @@ pub(crate) fn top(logits: &[f64]) -> usize {
     best
 }
 
+/// The id of the largest logit but that of `best`; `best` itself where there is no other.
+fn runner_up(logits: &[f64], best: usize) -> usize {
+    let others = (0..logits.len()).filter(|id| *id != best);
+    others.reduce(|a, b| if logits[b] > logits[a] { b } else { a }).unwrap_or(best)
+}
+
 fn log_probabilities(logits: &[f64]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
@@ -249,6 +294,12 @@ fn log_probabilities(logits: &[f64]) -> Vec<f64> {
 /// Chance that noise of standard deviation `sigma` on each logit turns a margin around.
 fn flip_chance(margin: f64, sigma: f64) -> f64 {
     if sigma > 0.0 { 0.5 * erfc(margin / (2.0 * sigma)) } else { 0.0 }
+}
+
+/// The share of a normal distribution below `z`.
+pub(crate) fn normal_below(z: f64) -> f64 {
+    let tail = 0.5 * erfc(z.abs() / std::f64::consts::SQRT_2);
+    if z < 0.0 { tail } else { 1.0 - tail }
 }
 
 /// The complementary error function for arguments from 0 on: its power series, and from 2 on its continued fraction

@@ -14,11 +14,11 @@
 
 use crate::precision::LAMBDA;
 use crate::statistics::Statistics;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What is said about a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Bit for bit what it should be.
@@ -99,7 +99,7 @@ pub enum Gate {
 }
 
 /// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
-const RMS_MAX: f64 = 1.3;
+pub(crate) const RMS_MAX: f64 = 1.3;
 
 /// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements; in more of them it
 /// is noise that was not declared.
@@ -128,6 +128,25 @@ impl Gate {
             Verdict::Exact
         } else {
             Verdict::Rounding
+        }
+    }
+
+    /// The worst element by its limit, and averages by theirs where they are beyond it: above 1 the gate does not hold. Results that are
+    /// no numbers are infinitely beyond.
+    pub fn share(self, statistics: &Statistics) -> f64 {
+        let broken = &statistics.broken;
+        if broken.nan + broken.infinite + broken.unwritten + statistics.raced > 0 {
+            return f64::INFINITY;
+        }
+        let worst = worst_z(statistics) / LAMBDA;
+        match self {
+            Gate::Bits | Gate::Bound => worst,
+            Gate::Noise => {
+                let exact = rms_max(statistics) * statistics.rms_loss().max(1.0);
+                let averages = (statistics.rms_z() / rms_max(statistics)).max(statistics.rms_z_exact() / exact);
+                let worst = worst.max(statistics.worst_bound.map_or(0.0, |worst| worst.ratio));
+                if averages > 1.0 { worst.max(averages) } else { worst }
+            }
         }
     }
 

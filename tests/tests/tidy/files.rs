@@ -40,6 +40,9 @@ const ENDINGS: &[&str] = &[
     "sh",
     "txt",
     "jinja",
+    "css",
+    "js",
+    "png",
     "gguf",
     "pyi",
 ];

@@ -1,14 +1,16 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
 use crate::command::input::Input;
-use crate::command::place::{Machine, check_target, open_model};
+use crate::command::place::{Machine, open_model};
 use crate::command::planting;
+use crate::command::reports::Reports;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 use trueup::runtime::ModelFile;
 use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions, planted};
 
@@ -18,7 +20,8 @@ use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions, planted};
     after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
     trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
-    trueup verify model.gguf --plant rope-position"
+    trueup verify model.gguf --plant rope-position\n  \
+    trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html"
 )]
 pub struct Arguments {
     /// The GGUF file
@@ -39,9 +42,6 @@ pub struct Arguments {
     /// Exit with 3 when the device cannot compute every node itself
     #[arg(long)]
     require_device: bool,
-    /// Write the report as JSON to a file ("-" is stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Write a file for each failing node that shows the failure alone (see `trueup repro`) into this folder
     #[arg(long, value_name = "DIR")]
     repro_dir: Option<PathBuf>,
@@ -49,18 +49,20 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
     #[command(flatten)]
+    reports: Reports,
+    #[command(flatten)]
     machine: Machine,
 }
 
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
     let file = match (&arguments.model, arguments.plant.as_deref()) {
-        (_, Some(planting::LIST)) => return planting::list(arguments.json.as_deref()).map(|()| Code::Done),
+        (_, Some(planting::LIST)) => return planting::list(arguments.reports.json()).map(|()| Code::Done),
         (Some(file), _) => file,
         (None, _) => return Err(Failure::new("--plant needs a model to plant the fault in; give a GGUF file")),
     };
     let model = open_model(file)?;
-    check_target(arguments.json.as_deref(), &model)?;
+    let gates = arguments.reports.open(&model)?;
     let device = arguments.machine.open(&arguments.device)?;
     let fault = arguments.plant.as_deref().map(|choice| planted(choice, &model, device.clone())).transpose()?;
     let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
@@ -80,13 +82,12 @@ pub fn run(arguments: Arguments) -> Result {
         threads: arguments.machine.threads(),
         repro_folder: arguments.repro_dir.clone(),
     };
+    let start = Instant::now();
     let mut report = verify_with_bar(model, device, reference, &options)?;
     report.planted = fault.map(|fault| fault.facts());
-    let as_json = arguments.json.as_deref() == Some(Path::new("-"));
-    if let Some(file) = &arguments.json {
-        output::document(file, &serde_json::to_string(&report)?)?;
-    }
-    if !as_json {
+    gates.apply(&mut report, start.elapsed())?;
+    arguments.reports.write(&report)?;
+    if !arguments.reports.take_stdout() {
         output::text(&report.to_terminal())?;
     }
     Ok(if planting::missed(&report) { Code::Inconclusive } else { code(&report) })

@@ -22,8 +22,8 @@ const COMMANDS: [&str; 15] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 8] =
-    ["--layers", "--decoder-ids", "--imatrix", "--resume", "--slim-vocab", "--fusion", "--device-memory", "--junit"];
+const LATER: [&str; 7] =
+    ["--layers", "--decoder-ids", "--imatrix", "--resume", "--slim-vocab", "--fusion", "--device-memory"];
 
 #[test]
 fn every_command_has_help_with_examples() {

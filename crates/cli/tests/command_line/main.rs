@@ -7,6 +7,7 @@
 
 mod comparing;
 mod faces;
+mod gating;
 mod generating;
 mod hostile;
 mod operators;

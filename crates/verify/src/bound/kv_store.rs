@@ -5,6 +5,7 @@
 //! ```
 
 use super::Case;
+use crate::detail::DetailCollector;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
 use std::collections::HashMap;
@@ -20,7 +21,9 @@ pub(super) fn judge(case: &Case) -> Statistics {
         .enumerate()
         .filter_map(|(token, row)| Some((usize::try_from(*row).ok()?, token)))
         .collect();
-    let mut tally = Tally::new(case.step, cache, &[], None).spreading(case.spread).collecting(case.collector);
+    let detail = DetailCollector::new(width, before.ty.shape.rows());
+    let tally = Tally::new(case.step, cache, &[], None).spreading(case.spread);
+    let mut tally = tally.collecting(case.collector).detailed(&detail);
     for row in 0..before.ty.shape.rows() {
         let source = written.get(&row);
         if source.is_none() && before.row_bytes(row).is_some() && before.row_bytes(row) == case.output.row_bytes(row) {
@@ -36,7 +39,9 @@ pub(super) fn judge(case: &Case) -> Statistics {
             tally.add_value(row * width + column, *device, &expected, reference);
         }
     }
-    tally.finish()
+    let mut statistics = tally.finish();
+    statistics.detail = Some(Box::new(detail.finish()));
+    statistics
 }
 
 #[cfg(test)]

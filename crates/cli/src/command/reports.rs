@@ -1,0 +1,151 @@
+//! Flags of `trueup verify` that ask for reports and for gates.
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use trueup::formats::{self, OpenOptions, SourceFile, quote};
+use trueup::runtime::ModelFile;
+use trueup::verify::{BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts};
+
+/// Where reports go, and what they are held against.
+#[derive(Args)]
+#[command(next_help_heading = "Reports and gates")]
+pub struct Reports {
+    /// Write the report as JSON to a file ("-" is stdout, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as one HTML page that needs no network
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the report as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the report as Markdown for the summary of a CI step, and an annotation to stderr when it does not pass
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// What is asked for: coverage, budgets, and waivers with reason and last day, in TOML
+    #[arg(long, value_name = "FILE.toml")]
+    gate: Option<PathBuf>,
+    /// An earlier JSON report: exit with 1 where a node drifted from it
+    #[arg(long, value_name = "FILE.json")]
+    baseline: Option<PathBuf>,
+}
+
+/// Gates that were read before the work began.
+pub struct Gates {
+    policy: Option<(Policy, String)>,
+    baseline: Option<(Baseline, String)>,
+}
+
+impl Reports {
+    /// Reads the gates, and fails before any work where a report has nowhere to go or would overwrite a file that is read.
+    pub fn open(&self, model: &ModelFile) -> Result<Gates> {
+        let mut read = Vec::new();
+        let mut take = |path: &Option<PathBuf>, bytes_max| -> Result<Option<(Vec<u8>, String)>> {
+            let Some(path) = path else { return Ok(None) };
+            let source = SourceFile::open(path)?;
+            let bytes = source.read_all(bytes_max)?;
+            read.push(source);
+            Ok(Some((bytes, path.to_string_lossy().into_owned())))
+        };
+        let policy = take(&self.gate, POLICY_BYTES_MAX)?;
+        let baseline = take(&self.baseline, BASELINE_BYTES_MAX)?;
+        let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
+        let sources: Vec<&SourceFile> = checkpoint.sources().into_iter().chain(&read).collect();
+        let mut targets: Vec<&Path> = Vec::new();
+        for target in [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten() {
+            output::check_target(target, &sources)?;
+            if targets.contains(&target.as_path()) {
+                return Err(Failure::new(format!("{}: two reports cannot go to one place", shown(target))));
+            }
+            targets.push(target);
+        }
+        Ok(Gates {
+            policy: policy.map(|(bytes, file)| Ok::<_, Failure>((read_policy(&bytes, &file)?, file))).transpose()?,
+            baseline: baseline
+                .map(|(bytes, file)| {
+                    let fail = |fault| Failure::new(format!("{}: {fault}", quote(&file)));
+                    Ok::<_, Failure>((Baseline::parse(&bytes).map_err(fail)?, file))
+                })
+                .transpose()?,
+        })
+    }
+
+    /// Where the JSON report goes.
+    pub fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+
+    /// Whether stdout holds a report that is no text for people.
+    pub fn take_stdout(&self) -> bool {
+        [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten().any(|path| path == Path::new("-"))
+    }
+
+    /// Writes all reports that were asked for.
+    pub fn write(&self, report: &Report) -> Result<()> {
+        if let Some(file) = &self.json {
+            output::document(file, &serde_json::to_string(report)?)?;
+        }
+        if let Some(file) = &self.html {
+            output::document(file, &report.to_html().map_err(Failure::new)?)?;
+        }
+        if let Some(file) = &self.junit {
+            output::document(file, report.to_junit().map_err(Failure::new)?.trim_end())?;
+        }
+        if let Some(file) = &self.summary {
+            output::document(file, report.to_summary().trim_end())?;
+            if let Some(annotation) = report.to_annotation() {
+                output::annotation(&annotation);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gates {
+    /// Applies the gates to what was found, in a run of this length.
+    pub fn apply(&self, report: &mut Report, took: Duration) -> Result<()> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let days = since.ok().and_then(|since| u32::try_from(since.as_secs() / 86_400).ok());
+        let today = Date::from_days(days.ok_or_else(|| Failure::new("this machine's clock is set before 1970"))?);
+        let command: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word_of_shell(&word.to_string_lossy())).collect();
+        report.run = Some(RunFacts {
+            date: today.to_string(),
+            seconds: took.as_secs_f64(),
+            command: format!("trueup {}", command.join(" ")),
+        });
+        if let Some((policy, file)) = &self.policy {
+            report.apply_policy(policy, file, today);
+        }
+        if let Some((baseline, file)) = &self.baseline {
+            report.compare_with(baseline, file);
+        }
+        Ok(())
+    }
+}
+
+fn shown(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {
+    let file = quote(file);
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
+        Failure::new(format!("{file}: line {line}: is no UTF-8 text; expected a gate file in TOML"))
+    })?;
+    Policy::parse(text).map_err(|fault| Failure::new(format!("{file}: {fault}")))
+}
+
+/// A word as a shell reads it back.
+fn word_of_shell(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=./:,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,235 @@
+//! Differences to an earlier report, node by node.
+//!
+//! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
+//! a node that is no longer there, and fewer nodes that were checked. The rms counts where it is gated, at sums of many roundings; of few
+//! roundings it says little. Other changes are listed.
+
+use crate::record::Phase;
+use crate::report::{NodeReport, Report, VERSION};
+use crate::verdict::{Gate, RMS_MAX, Verdict};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Bytes that a report that serves as a baseline may have.
+pub const BASELINE_BYTES_MAX: u64 = 256 << 20;
+
+/// An earlier report, as far as it is compared.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Baseline {
+    version: u32,
+    model: String,
+    device: Device,
+    prompts: Vec<Vec<u32>>,
+    steps: usize,
+    coverage: Checked,
+    tokens: Tokens,
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct Device {
+    name: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+struct Checked {
+    checked: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+struct Tokens {
+    logit_sigma: f64,
+    kl_mean: f64,
+    flips: usize,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct Node {
+    node: String,
+    verdict: Verdict,
+    phases: Vec<NodePhase>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+struct NodePhase {
+    phase: Phase,
+    rms_z: Option<f64>,
+    nmse: Option<f64>,
+}
+
+/// What changed since an earlier report.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct BaselineReport {
+    /// The earlier report.
+    pub file: String,
+    /// What makes the two reports hard to compare: another model, device or input.
+    pub notes: Vec<String>,
+    /// Nodes that are in both.
+    pub compared: usize,
+    /// Changes that fail.
+    pub drifts: usize,
+    /// What changed, the drifts first.
+    pub changes: Vec<Change>,
+    /// Numbers of the whole run, before and now.
+    pub numbers: Vec<NumberChange>,
+}
+
+/// One change.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Change {
+    /// The node; empty where the whole report is meant.
+    pub node: String,
+    /// What is different, in words.
+    pub what: String,
+    /// As it was.
+    pub before: String,
+    /// As it is.
+    pub now: String,
+    /// Whether it fails.
+    pub drift: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let space = if self.node.is_empty() { "" } else { " " };
+        let drift = if self.drift { " (drift)" } else { "" };
+        write!(f, "{}{space}{}: {} to {}{drift}", self.node, self.what, self.before, self.now)
+    }
+}
+
+/// A number of the whole run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NumberChange {
+    /// What it is.
+    pub name: String,
+    /// As it was.
+    pub before: f64,
+    /// As it is.
+    pub now: f64,
+}
+
+impl Baseline {
+    /// Reads the JSON of an earlier report. A fault is one sentence.
+    pub fn parse(text: &[u8]) -> Result<Baseline, String> {
+        let baseline: Baseline =
+            serde_json::from_slice(text).map_err(|error| format!("no report of trueup verify: {error}"))?;
+        if baseline.version != VERSION {
+            let version = baseline.version;
+            return Err(format!("a report of version {version}, expected {VERSION}; write it anew with --json"));
+        }
+        Ok(baseline)
+    }
+}
+
+impl Report {
+    /// Compares with the earlier report `file` and concludes anew.
+    pub fn compare_with(&mut self, baseline: &Baseline, file: &str) {
+        let before: HashMap<&str, &Node> = baseline.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        let now: HashMap<&str, &NodeReport> = self.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        let mut changes = Vec::new();
+        for node in &self.nodes {
+            match before.get(node.node.as_str()) {
+                Some(before) => compare(before, node, &mut changes),
+                None => changes.push(change(&node.node, "node", "not there", "there", false)),
+            }
+        }
+        for gone in baseline.nodes.iter().filter(|node| !now.contains_key(node.node.as_str())) {
+            changes.push(change(&trueup_formats::quote(&gone.node), "node", "there", "not there", true));
+        }
+        if self.coverage.checked < baseline.coverage.checked {
+            let (before, now) = (baseline.coverage.checked.to_string(), self.coverage.checked.to_string());
+            changes.push(change("", "nodes checked", &before, &now, true));
+        }
+        changes.sort_by_key(|change| !change.drift);
+        self.baseline = Some(BaselineReport {
+            file: file.to_owned(),
+            notes: self.notes(baseline),
+            compared: now.keys().filter(|node| before.contains_key(*node)).count(),
+            drifts: changes.iter().filter(|change| change.drift).count(),
+            changes,
+            numbers: self.numbers(baseline),
+        });
+        self.conclude();
+    }
+
+    fn notes(&self, baseline: &Baseline) -> Vec<String> {
+        let mut notes = Vec::new();
+        let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
+        if name(&self.model) != name(&baseline.model) {
+            notes.push(format!("the baseline is of {}", trueup_formats::quote(&name(&baseline.model))));
+        }
+        if self.device.name != baseline.device.name {
+            notes.push(format!("the baseline is of device {}", trueup_formats::quote(&baseline.device.name)));
+        }
+        if self.prompts != baseline.prompts || self.steps != baseline.steps {
+            notes.push("the baseline has other prompts or steps".to_owned());
+        }
+        notes
+    }
+
+    fn numbers(&self, baseline: &Baseline) -> Vec<NumberChange> {
+        let (now, before) = (&self.tokens, &baseline.tokens);
+        let number = |name: &str, before: f64, now: f64| NumberChange { name: name.to_owned(), before, now };
+        vec![
+            number("logit error, rms", before.logit_sigma, now.logit_sigma),
+            number("divergence, mean", before.kl_mean, now.kl_mean),
+            number("flips", before.flips as f64, now.flips as f64),
+        ]
+    }
+}
+
+fn change(node: &str, what: &str, before: &str, now: &str, drift: bool) -> Change {
+    Change { node: node.to_owned(), what: what.to_owned(), before: before.to_owned(), now: now.to_owned(), drift }
+}
+
+/// Verdicts by how bad they are: those that pass are alike, for which of them it is may change with the last bit of an input.
+fn kind(verdict: Verdict) -> Verdict {
+    if verdict.passes() { Verdict::Exact } else { verdict }
+}
+
+/// What changed at a node.
+fn compare(before: &Node, now: &NodeReport, changes: &mut Vec<Change>) {
+    if before.verdict != now.verdict {
+        let worse = kind(now.verdict) > kind(before.verdict) && now.waived.is_none();
+        changes.push(change(&now.node, "verdict", &before.verdict.to_string(), &now.verdict.to_string(), worse));
+    }
+    for phase in [Phase::Prompt, Phase::Decode] {
+        let of = |rms: &dyn Fn(&NodePhase) -> Option<f64>| {
+            before.phases.iter().filter(|found| found.phase == phase).filter_map(rms).reduce(f64::max)
+        };
+        let own = || now.phases.iter().filter(|found| found.phase == phase);
+        let rms = [of(&|phase| phase.rms_z), own().filter_map(|phase| phase.rms_z).reduce(f64::max)];
+        if let [Some(was), Some(is)] = rms
+            && (is > RMS_MAX * was.max(1.0) || was > RMS_MAX * is.max(1.0))
+        {
+            let what = format!("rms z, {phase}");
+            let gated = own().any(|phase| phase.gate == Gate::Noise);
+            let drift = is > was && gated && now.waived.is_none();
+            changes.push(change(&now.node, &what, &format!("{was:.3}"), &format!("{is:.3}"), drift));
+        }
+        let nmse = [of(&|phase| phase.nmse), own().filter_map(|phase| phase.nmse).reduce(f64::max)];
+        if let [Some(was), Some(is)] = nmse
+            && (is > 2.0 * was || was > 2.0 * is)
+        {
+            let what = format!("mean square error, {phase}");
+            changes.push(change(&now.node, &what, &format!("{was:.2e}"), &format!("{is:.2e}"), false));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_report_is_refused_in_one_sentence() {
+        let deep = "[".repeat(100_000);
+        let other = r#"{"version":9,"model":"m","device":{"name":"cpu"},"prompts":[],"steps":0,"coverage":{"checked":0},
+            "tokens":{"logit_sigma":0,"kl_mean":0,"flips":0},"nodes":[]}"#;
+        for (text, part) in [("", "no report"), ("{}", "missing field"), (&deep, "no report"), (other, "version 9")] {
+            let told = Baseline::parse(text.as_bytes()).unwrap_err();
+            assert!(told.contains(part) && told.lines().count() == 1, "{told}");
+        }
+    }
+}

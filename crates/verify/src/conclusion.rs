@@ -1,0 +1,85 @@
+//! From everything that was found to one result: what failed, whether enough was looked at, and the sentence.
+
+use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
+use crate::sentence::sentence;
+
+impl NodeReport {
+    /// The phase with the worst verdict, of several the one with the worst element; what has no finite measure is worst.
+    pub fn worst_phase(&self) -> Option<&PhaseReport> {
+        self.phases.iter().max_by(|a, b| {
+            let badness = |phase: &PhaseReport| phase.worst_z.unwrap_or(f64::INFINITY);
+            a.verdict.cmp(&b.verdict).then(badness(a).total_cmp(&badness(b)))
+        })
+    }
+
+    /// Whether it failed and nobody accepted that.
+    pub fn fails(&self) -> bool {
+        self.verdict.fails() && self.waived.is_none()
+    }
+
+    fn as_bad(&self) -> BadNode {
+        BadNode {
+            node: self.node.clone(),
+            layer: self.layer,
+            op: self.op.clone(),
+            verdict: self.verdict,
+            tensor: self.tensor.clone(),
+            worst: self.worst_phase().and_then(|phase| phase.worst.clone()),
+            cause: self.explanations.first().map(|explanation| explanation.cause.clone()),
+            repro: self.explanations.iter().find_map(|explanation| explanation.repro.clone()),
+        }
+    }
+}
+
+impl Report {
+    /// What a gate file or a baseline finds wrong, one sentence without its full stop each.
+    pub fn complaints(&self) -> Vec<String> {
+        let budgets = self.policy.iter().flat_map(|policy| &policy.budgets).filter(|budget| !budget.holds);
+        let budgets = budgets.map(|budget| {
+            let found = budget.found.map_or("no finite number".to_owned(), |found| format!("{found:.3e}"));
+            format!("{} is {found}, beyond its budget of {}", budget.name, budget.limit)
+        });
+        let drifts = self.baseline.iter().flat_map(|baseline| &baseline.changes).filter(|change| change.drift);
+        let drifts = drifts.map(|change| {
+            let node = if change.node.is_empty() { String::new() } else { format!("{}: ", change.node) };
+            format!("{node}{} went from {} to {} since the baseline", change.what, change.before, change.now)
+        });
+        budgets.chain(drifts).collect()
+    }
+
+    /// The share of nodes that must be judged.
+    pub(crate) fn coverage_wanted(&self) -> f64 {
+        self.policy.as_ref().map_or(1.0, |policy| policy.coverage)
+    }
+
+    /// Whether so many nodes are as many as must be judged.
+    pub(crate) fn is_covered(&self, count: usize) -> bool {
+        count as f64 >= self.coverage_wanted() * self.coverage.nodes as f64
+    }
+
+    /// Whether any node passed: waived ones do not.
+    pub(crate) fn something_passes(&self) -> bool {
+        self.nodes.iter().any(|node| node.verdict.passes())
+    }
+
+    /// Sets the result, the first bad node and the sentence from everything else.
+    pub(crate) fn conclude(&mut self) {
+        self.first_bad = self.nodes.iter().find(|node| node.fails()).map(NodeReport::as_bad);
+        let others = [self.tokens.outcome(), self.repeat.outcome(&self.tokens), self.batch.outcome()];
+        let failed = self.first_bad.is_some() || others.contains(&Outcome::Fail) || !self.complaints().is_empty();
+        let coverage = &self.coverage;
+        let enough = coverage.nodes > 0
+            && self.something_passes()
+            && self.is_covered(coverage.checked)
+            && self.is_covered(coverage.checked_prompt)
+            && (self.is_covered(coverage.checked_decode) || self.steps == 0)
+            && (coverage.fell_back == 0 || !self.require_device)
+            && !others.contains(&Outcome::Inconclusive);
+        self.result = match (failed, enough) {
+            (true, _) => Outcome::Fail,
+            (false, true) => Outcome::Pass,
+            (false, false) => Outcome::Inconclusive,
+        };
+        self.sentence = sentence(self);
+    }
+}

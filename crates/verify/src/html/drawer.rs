@@ -1,0 +1,134 @@
+//! What the page says about one node: its figures, worst elements, explanation, and the command to look again.
+
+use super::figures;
+use super::strip::mark;
+use super::svg::{grouped, number};
+use crate::report::{NodeReport, PhaseReport, Report};
+use crate::verdict::Verdict;
+use minijinja::value::Value;
+use serde::Serialize;
+
+/// Nodes with a drawer of their own.
+#[derive(Serialize)]
+pub(super) struct Drawer {
+    node: usize,
+    name: String,
+    mark: &'static str,
+    is_bad: bool,
+    /// The one that is shown first.
+    is_first: bool,
+    about: String,
+    said: String,
+    phases: Vec<PhaseReport>,
+    /// Histogram, quantiles, magnitudes, and the map in two widths; none where no figures were kept.
+    figures: Option<[Value; 5]>,
+    figures_of: String,
+    map_note: String,
+    report: NodeReport,
+    /// Why it failed, for each phase that was explained.
+    explanations: serde_json::Value,
+    device: String,
+    command: Option<String>,
+}
+
+impl Drawer {
+    /// Drawers of all nodes that have figures, and of the first bad one in any case.
+    pub fn all(report: &Report) -> Vec<Drawer> {
+        let bad = report.first_bad.as_ref().and_then(|bad| report.nodes.iter().position(|node| node.node == bad.node));
+        let has_figures = |node: &NodeReport| node.phases.iter().any(|phase| phase.detail.is_some());
+        let chosen: Vec<usize> =
+            (0..report.nodes.len()).filter(|index| has_figures(&report.nodes[*index]) || bad == Some(*index)).collect();
+        let share = |index: &usize| report.nodes[*index].share.unwrap_or(f64::INFINITY);
+        let worst = chosen.iter().copied().reduce(|a, b| if share(&b) > share(&a) { b } else { a });
+        let first = bad.or(worst);
+        chosen.iter().map(|index| Drawer::new(report, *index, first == Some(*index))).collect()
+    }
+
+    /// The place of the node in the report.
+    pub fn node(&self) -> usize {
+        self.node
+    }
+
+    fn new(report: &Report, index: usize, is_first: bool) -> Drawer {
+        let node = &report.nodes[index];
+        let shown = node.worst_phase().filter(|phase| phase.detail.is_some());
+        let shown = shown.or_else(|| node.phases.iter().find(|phase| phase.detail.is_some()));
+        let detail = shown.and_then(|phase| phase.detail.as_ref());
+        let figures = detail.map(|detail| {
+            [
+                figures::histogram(detail),
+                figures::quantiles(detail),
+                figures::magnitudes(detail),
+                figures::error_map(&detail.map, super::WIDE - 64.0),
+                figures::error_map(&detail.map, super::NARROW),
+            ]
+            .map(Value::from_safe_string)
+        });
+        let map_note = detail.map_or(String::new(), |detail| {
+            let block = match detail.map.cell {
+                [1, 1] => "each element".to_owned(),
+                [elements, rows] => format!("worst of each block of {elements} × {rows} elements"),
+            };
+            format!("{block}; rows are tokens, those of all steps in order")
+        });
+        let data = serde_json::to_value(node).ok();
+        let explanations = data.and_then(|node| node.get("explanations").cloned()).unwrap_or_default();
+        Drawer {
+            node: index,
+            name: node.node.clone(),
+            mark: mark(node.verdict),
+            is_bad: node.verdict.fails(),
+            is_first,
+            about: about(node),
+            said: said(node),
+            phases: node.phases.clone(),
+            figures,
+            figures_of: shown.map_or(String::new(), |phase| phase.phase.to_string()),
+            map_note,
+            report: node.clone(),
+            explanations,
+            device: report.device.name.clone(),
+            command: report.run.as_ref().map(|run| run.command.clone()),
+        }
+    }
+}
+
+fn about(node: &NodeReport) -> String {
+    let layer = node.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
+    let tensor = node.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {tensor}"));
+    format!("{}{layer}{tensor}, on {}", node.op, node.device)
+}
+
+/// What the numbers say, in words.
+fn said(node: &NodeReport) -> String {
+    let Some(phase) = node.worst_phase() else {
+        return "The result was not read, so there is nothing to judge.".to_owned();
+    };
+    let of = |count: u64| format!("{} of {} elements", grouped(count), grouped(phase.elements));
+    let numbers = || {
+        let shown = |value: Option<f64>| value.map_or("∞".to_owned(), number);
+        format!("worst z {}, rms z {}", shown(phase.worst_z), shown(phase.rms_z))
+    };
+    if phase.unwritten > 0 {
+        return format!(
+            "{} still hold what was there before the run: a missing write, no loss of precision.",
+            of(phase.unwritten)
+        );
+    }
+    if phase.nan + phase.infinite > 0 {
+        let broken = of(phase.nan + phase.infinite);
+        return format!("{broken} are NaN or infinite where the reference has numbers.");
+    }
+    match node.verdict {
+        Verdict::Exact => "Every element is equal to the reference as declared.".to_owned(),
+        Verdict::Rounding => format!("Different by rounding only: {}.", numbers()),
+        Verdict::DeclaredLoss => format!("Different by the declared loss and by rounding only: {}.", numbers()),
+        Verdict::UndeclaredPrecision => {
+            format!("Errors are spread as those of rounding, and too large for what is declared: {}.", numbers())
+        }
+        Verdict::StructuralBug => format!("Errors are not those of any rounding: {}.", numbers()),
+        Verdict::NotFinite => "Some results are no numbers where the reference has numbers.".to_owned(),
+        Verdict::Unchecked => "The result was not read, so there is nothing to judge.".to_owned(),
+        Verdict::Inconclusive => "Exact arithmetic on the same inputs gives no numbers either.".to_owned(),
+    }
+}

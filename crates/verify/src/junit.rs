@@ -1,0 +1,87 @@
+//! The report as JUnit XML, which CI systems read: a test case for each node, and one for each thing that is judged beside them.
+//!
+//! A node that failed is a failure, one that could not be judged an error, a waived one is skipped with its reason.
+
+use crate::report::{NodeReport, Outcome, Report};
+use crate::verdict::Verdict;
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+
+impl Report {
+    /// The report as JUnit XML. Characters that XML does not allow are left out of names.
+    pub fn to_junit(&self) -> Result<String, String> {
+        let mut suite = TestSuite::new(format!("trueup verify {}", self.device.name));
+        suite.add_property(("sentence", self.sentence.as_str()));
+        suite.add_property(("model", self.model.as_str()));
+        suite.add_property(("reference", self.reference.name.as_str()));
+        suite.set_system_out(self.sentence.as_str());
+        suite.add_test_cases(self.nodes.iter().map(node_case));
+        suite.add_test_case(case("tokens", "logits", self.tokens.outcome(), || {
+            format!("{} of {} most likely tokens differ", self.tokens.flips, self.tokens.positions)
+        }));
+        suite.add_test_case(case("repeat", "repeat", self.repeat.outcome(&self.tokens), || {
+            "runs on the same tokens differ, or observing changes them".to_owned()
+        }));
+        let complaints = self.complaints();
+        let asked = if complaints.is_empty() { Outcome::Pass } else { Outcome::Fail };
+        suite.add_test_case(case("gate and baseline", "gate", asked, || complaints.join("; ")));
+        suite.add_test_case(case("result", "verify", self.result, || self.sentence.clone()));
+        let mut junit = quick_junit::Report::new("trueup verify");
+        junit.add_test_suite(suite);
+        junit.to_string().map_err(|error| format!("the JUnit report cannot be written: {error}"))
+    }
+}
+
+fn node_case(node: &NodeReport) -> TestCase {
+    let status = if let Some(reason) = &node.waived {
+        let mut status = TestCaseStatus::skipped();
+        status.set_message(format!("{}, waived: {reason}", node.verdict));
+        status
+    } else if node.verdict.passes() {
+        TestCaseStatus::success()
+    } else {
+        let kind = if node.verdict.fails() { NonSuccessKind::Failure } else { NonSuccessKind::Error };
+        let mut status = TestCaseStatus::non_success(kind);
+        status.set_type(node.verdict.to_string()).set_message(message(node));
+        status
+    };
+    let mut case = TestCase::new(node.node.as_str(), status);
+    case.set_classname(node.op.as_str());
+    case
+}
+
+/// What is wrong with a node, in one sentence.
+fn message(node: &NodeReport) -> String {
+    if node.verdict == Verdict::Unchecked {
+        return "was not looked at".to_owned();
+    }
+    let Some(worst) = node.worst_phase().and_then(|phase| phase.worst.as_ref()) else {
+        return node.verdict.to_string();
+    };
+    let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
+    format!(
+        "{} at {} of step {} of prompt {}: expected {}, found {}",
+        node.verdict,
+        worst.element,
+        worst.step,
+        worst.prompt,
+        number(worst.expected),
+        number(worst.device)
+    )
+}
+
+/// A case of the whole run.
+fn case(name: &str, class: &str, outcome: Outcome, what: impl Fn() -> String) -> TestCase {
+    let status = match outcome {
+        Outcome::Pass => TestCaseStatus::success(),
+        Outcome::Fail | Outcome::Inconclusive => {
+            let failed = outcome == Outcome::Fail;
+            let mut status =
+                TestCaseStatus::non_success(if failed { NonSuccessKind::Failure } else { NonSuccessKind::Error });
+            status.set_type(if failed { "fail" } else { "inconclusive" }).set_message(what());
+            status
+        }
+    };
+    let mut case = TestCase::new(name, status);
+    case.set_classname(class);
+    case
+}

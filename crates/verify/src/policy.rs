@@ -1,0 +1,371 @@
+//! What a project asks of a verification, read from a gate file, and what became of it.
+//!
+//! ```toml
+//! coverage = 1.0            # share of the nodes that must be judged, in each phase
+//! require_device = false    # whether a node that fell back makes the result inconclusive
+//!
+//! [budgets]                 # a number beyond its budget fails
+//! kl_mean = 0.001
+//!
+//! [[waiver]]                # a failure that is known and accepted for a while
+//! node = "kqv_out-*"        # `*` stands for any characters, `?` for one
+//! op = "kv_mix"             # optional
+//! verdict = "undeclared_precision"
+//! reason = "sums in f16 until the kernel is replaced"
+//! expires = 2027-01-31      # the last day it holds
+//! ```
+//!
+//! A waiver that expired waives nothing and is listed, one that nothing needed is listed. Waived nodes do not count as passed: where
+//! nothing else passed, the result is inconclusive.
+
+use crate::date::Date;
+use crate::report::{NodeReport, Report};
+use crate::verdict::Verdict;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use toml::Spanned;
+
+/// Bytes that a gate file may have.
+pub const POLICY_BYTES_MAX: u64 = 1 << 20;
+/// Waivers that a gate file may hold, and characters of a pattern.
+const WAIVERS_MAX: usize = 1000;
+const PATTERN_MAX: usize = 256;
+
+/// A valid gate file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    coverage: f64,
+    require_device: bool,
+    budgets: Budgets,
+    waivers: Vec<Waiver>,
+}
+
+/// The largest values that are accepted.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budgets {
+    kl_mean: Option<f64>,
+    kl_max: Option<f64>,
+    logit_sigma: Option<f64>,
+    flips: Option<f64>,
+    rms_z: Option<f64>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Waiver {
+    node: String,
+    op: Option<String>,
+    verdict: Verdict,
+    reason: String,
+    expires: Date,
+}
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    coverage: Option<Spanned<f64>>,
+    #[serde(default)]
+    require_device: bool,
+    budgets: Option<Spanned<Budgets>>,
+    #[serde(default)]
+    waiver: Vec<Spanned<WaiverFile>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WaiverFile {
+    node: String,
+    op: Option<String>,
+    verdict: Verdict,
+    reason: String,
+    expires: toml::value::Datetime,
+}
+
+impl Policy {
+    /// Reads the text of a gate file. A fault is one sentence with its line.
+    pub fn parse(text: &str) -> Result<Policy, String> {
+        let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+        let file: PolicyFile = toml::from_str(text).map_err(|error| {
+            let place = error.span().map_or(String::new(), |span| format!("line {}: ", line(span.start)));
+            format!("{place}{}", trueup_formats::quote(error.message().lines().next().unwrap_or("not a gate file")))
+        })?;
+        let fail = |at: usize, what: &str| Err(format!("line {}: {what}", line(at)));
+        if file.waiver.len() > WAIVERS_MAX {
+            return Err(format!("{} waivers are more than {WAIVERS_MAX}", file.waiver.len()));
+        }
+        let coverage = file.coverage.as_ref().map_or(1.0, |share| *share.get_ref());
+        if !(coverage > 0.0 && coverage <= 1.0) {
+            let at = file.coverage.map_or(0, |share| share.span().start);
+            return fail(at, &format!("coverage is {coverage}, expected a share above 0 and up to 1"));
+        }
+        if let Some(budgets) = &file.budgets
+            && budgets
+                .get_ref()
+                .named()
+                .iter()
+                .any(|(_, limit)| limit.is_some_and(|limit| !limit.is_finite() || limit < 0.0))
+        {
+            return fail(budgets.span().start, "a budget is no finite number from 0 on");
+        }
+        let mut waivers = Vec::with_capacity(file.waiver.len());
+        for waiver in file.waiver {
+            let at = waiver.span().start;
+            match Waiver::new(waiver.into_inner()) {
+                Ok(waiver) => waivers.push(waiver),
+                Err(fault) => return fail(at, &fault),
+            }
+        }
+        let budgets = file.budgets.map_or(Budgets::default(), Spanned::into_inner);
+        Ok(Policy { coverage, require_device: file.require_device, budgets, waivers })
+    }
+}
+
+impl Budgets {
+    fn named(&self) -> [(&'static str, Option<f64>); 5] {
+        [
+            ("kl_mean", self.kl_mean),
+            ("kl_max", self.kl_max),
+            ("logit_sigma", self.logit_sigma),
+            ("flips", self.flips),
+            ("rms_z", self.rms_z),
+        ]
+    }
+}
+
+impl Waiver {
+    fn new(file: WaiverFile) -> Result<Waiver, String> {
+        let expires = Date::from_toml(&file.expires)
+            .ok_or_else(|| format!("expires is {}, expected a date such as 2027-01-31", file.expires))?;
+        if file.reason.trim().is_empty() {
+            return Err("a waiver has no reason: say why the failure is accepted".to_owned());
+        }
+        if !file.verdict.fails() {
+            return Err(format!(
+                "a waiver is for \"{}\", which is no failure; expected undeclared_precision, structural_bug or not_finite \
+                 (nodes that could not be judged are a matter of coverage)",
+                file.verdict
+            ));
+        }
+        if file.node.is_empty() || file.node.chars().count() > PATTERN_MAX {
+            return Err(format!("node is a pattern of 1 to {PATTERN_MAX} characters"));
+        }
+        Ok(Waiver { node: file.node, op: file.op, verdict: file.verdict, reason: file.reason, expires })
+    }
+
+    fn covers(&self, node: &NodeReport) -> bool {
+        let op = self.op.as_ref().is_none_or(|op| *op == node.op);
+        op && self.verdict == node.verdict && matches(&self.node, &node.node)
+    }
+}
+
+/// Whether the pattern, in which `*` stands for any characters and `?` for one, fits the whole name.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    // Where the last star stands, and up to where it was taken to reach.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        if pattern.get(p) == Some(&'*') {
+            star = Some((p, n));
+            p += 1;
+        } else if pattern.get(p).is_some_and(|c| *c == '?' || *c == name[n]) {
+            (p, n) = (p + 1, n + 1);
+        } else if let Some((at, reached)) = star {
+            star = Some((at, reached + 1));
+            (p, n) = (at + 1, reached + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// What became of a gate file.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PolicyReport {
+    /// The file.
+    pub file: String,
+    /// The share of nodes that must be judged.
+    pub coverage: f64,
+    /// Each budget.
+    pub budgets: Vec<BudgetReport>,
+    /// Each waiver.
+    pub waivers: Vec<WaiverReport>,
+}
+
+/// A budget and what was found.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct BudgetReport {
+    /// What is limited.
+    pub name: String,
+    /// The largest value accepted.
+    pub limit: f64,
+    /// The value found; null where it is no finite number, which is beyond any limit.
+    pub found: Option<f64>,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// A waiver and what it was good for.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct WaiverReport {
+    /// Pattern of nodes.
+    pub node: String,
+    /// The operator, where one is named.
+    pub op: Option<String>,
+    /// The failure that is accepted.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: String,
+    /// The last day it holds.
+    pub expires: String,
+    /// What became of it.
+    pub state: WaiverState,
+    /// The nodes it fits, waived or, when it expired, not.
+    pub nodes: Vec<String>,
+}
+
+impl fmt::Display for WaiverReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let op = self.op.as_ref().map_or(String::new(), |op| format!(" ({op})"));
+        let state = match self.state {
+            WaiverState::Used => format!("waives {}", self.nodes.join(", ")),
+            WaiverState::Unused => "is not needed by any node: remove it".to_owned(),
+            WaiverState::Expired => format!("expired and waives nothing (it would fit {} nodes)", self.nodes.len()),
+        };
+        write!(
+            f,
+            "waiver of {} at {}{op} until {}: {state}; reason: {}",
+            self.verdict,
+            trueup_formats::quote(&self.node),
+            self.expires,
+            trueup_formats::quote(&self.reason)
+        )
+    }
+}
+
+/// What became of a waiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaiverState {
+    /// It waives a failure.
+    Used,
+    /// Nothing needs it.
+    Unused,
+    /// Its day is past: it waives nothing.
+    Expired,
+}
+
+impl Report {
+    /// Applies the gate file `file` on day `today`: waives failures, checks budgets, and concludes anew.
+    pub fn apply_policy(&mut self, policy: &Policy, file: &str, today: Date) {
+        let waivers = policy.waivers.iter().map(|waiver| self.apply_waiver(waiver, today)).collect();
+        self.require_device |= policy.require_device;
+        self.coverage.waived = self.nodes.iter().filter(|node| node.waived.is_some()).count();
+        let budgets =
+            policy.budgets.named().into_iter().filter_map(|(name, limit)| self.budget(name, limit?)).collect();
+        self.policy = Some(PolicyReport { file: file.to_owned(), coverage: policy.coverage, budgets, waivers });
+        self.conclude();
+    }
+
+    fn apply_waiver(&mut self, waiver: &Waiver, today: Date) -> WaiverReport {
+        let mut nodes = Vec::new();
+        let expired = waiver.expires < today;
+        for node in self.nodes.iter_mut().filter(|node| waiver.covers(node)) {
+            nodes.push(node.node.clone());
+            if !expired {
+                node.waived.get_or_insert_with(|| waiver.reason.clone());
+            }
+        }
+        let state = match (expired, nodes.is_empty()) {
+            (true, _) => WaiverState::Expired,
+            (false, true) => WaiverState::Unused,
+            (false, false) => WaiverState::Used,
+        };
+        WaiverReport {
+            node: waiver.node.clone(),
+            op: waiver.op.clone(),
+            verdict: waiver.verdict,
+            reason: waiver.reason.clone(),
+            expires: waiver.expires.to_string(),
+            state,
+            nodes,
+        }
+    }
+
+    fn budget(&self, name: &str, limit: f64) -> Option<BudgetReport> {
+        let tokens = &self.tokens;
+        let found = match name {
+            "kl_mean" => Some(tokens.kl_mean),
+            "kl_max" => Some(tokens.kl_max),
+            "logit_sigma" => Some(tokens.logit_sigma),
+            "flips" => Some(tokens.flips as f64),
+            "rms_z" => {
+                let judged = self.nodes.iter().filter(|node| node.waived.is_none()).flat_map(|node| &node.phases);
+                let worst = judged.map(|phase| phase.rms_z.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
+                Some(worst)
+            }
+            _ => return None,
+        };
+        let found = found.filter(|found| found.is_finite());
+        let numbers = tokens.not_finite == 0 && tokens.reference_not_finite == 0;
+        let holds = found.is_some_and(|found| found <= limit) && (numbers || name == "rms_z");
+        Some(BudgetReport { name: name.to_owned(), limit, found, holds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        let cases = [
+            ("ffn_up-*", "ffn_up-12", true),
+            ("ffn_up-1", "ffn_up-12", false),
+            ("*-1", "ffn_up-1", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("kq?-*", "kqv-3", true),
+            ("a*b*c", "axxbyybzc", true),
+            ("a*b*c", "axxbyybz", false),
+            ("*aaaaaaaaaaaaaaaaaaaab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ];
+        for (pattern, name, fits) in cases {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn hostile_files_are_refused_with_their_line() {
+        let waiver = |more: &str| format!("\n[[waiver]]\nnode = \"a\"\nverdict = \"structural_bug\"\n{more}");
+        let cases = [
+            ("coverage = ".to_owned(), "line 1"),
+            ("\n\ncoverage = 1.5".to_owned(), "line 3: coverage is 1.5"),
+            ("coverage = nan".to_owned(), "line 1: coverage"),
+            ("coverage = \"all\"".to_owned(), "line 1"),
+            ("budget = 3".to_owned(), "unknown field"),
+            ("[budgets]\nkl_mean = -1".to_owned(), "no finite number"),
+            (waiver("reason = \" \"\nexpires = 2027-01-31"), "line 2: a waiver has no reason"),
+            (waiver("expires = 2027-01-31"), "missing field `reason`"),
+            (waiver("reason = \"r\""), "missing field `expires`"),
+            (waiver("reason = \"r\"\nexpires = 12:00:00"), "expected a date"),
+            (waiver("reason = \"r\"\nexpires = 2027-02-30"), "line 6"),
+            (
+                "[[waiver]]\nnode = \"a\"\nverdict = \"rounding\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),
+                "no failure",
+            ),
+            (
+                "[[waiver]]\nnode = \"\"\nverdict = \"not_finite\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),
+                "pattern",
+            ),
+            ("a = [".repeat(100_000), "line 1"),
+        ];
+        for (text, part) in cases {
+            let told = Policy::parse(&text).unwrap_err();
+            assert!(told.contains(part) && told.lines().count() == 1, "{part}: {told}");
+        }
+        assert!(Policy::parse("").is_ok_and(|policy| policy.coverage == 1.0 && policy.waivers.is_empty()));
+    }
+}

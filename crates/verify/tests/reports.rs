@@ -1,0 +1,229 @@
+//! Reports of devices with and without a planted fault: what every form says, and what gates make of it.
+
+#[allow(dead_code, reason = "the tests of planted faults use more of it")]
+#[path = "planted/faulty.rs"]
+mod faulty;
+#[allow(dead_code, reason = "the runtime's tests use more of it")]
+#[path = "../../runtime/tests/tiny_model/mod.rs"]
+mod tiny_model;
+
+use faulty::{Fault, Faulty};
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_models::Batch;
+use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_verify::{Baseline, Date, Outcome, Policy, Reference, Report, Verdict, VerifyOptions, WaiverState, verify};
+
+/// A report of the tiny model on the cpu, with a fault at a node or without.
+fn report(fault: Option<(&str, Fault)>) -> Report {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tiny.gguf");
+    tiny_model::write(&path, DType::Q8_0, false);
+    let model = Arc::new(ModelFile::open(&path).unwrap());
+    let mut device = open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap();
+    if let Some((name, fault)) = fault {
+        let batch = Batch {
+            tokens: 1,
+            outputs: 1,
+            capacity: 64,
+            context: 64,
+            sequences: 1,
+            activation: DType::F32,
+            kv: DType::F16,
+        };
+        let graph = model.model().graph(&batch).unwrap();
+        let node = graph.nodes().iter().position(|node| node.name == name).unwrap();
+        device = Faulty::new(device, &model, fault, node);
+    }
+    let options = VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2]], steps: 3, ..VerifyOptions::default() };
+    verify(model, device, Reference::Oracle, &options, &mut |_| {}).unwrap()
+}
+
+fn today() -> Date {
+    // 2026-11-21
+    Date::from_days(20_778)
+}
+
+fn gate(report: &Report, text: &str) -> Report {
+    let mut report = report.clone();
+    report.apply_policy(&Policy::parse(text).unwrap(), "gate.toml", today());
+    report
+}
+
+fn waiver(node: &str, verdict: &str, expires: &str) -> String {
+    format!("[[waiver]]\nnode = \"{node}\"\nverdict = \"{verdict}\"\nreason = \"known\"\nexpires = {expires}\n")
+}
+
+#[test]
+fn one_sentence_stands_in_every_form() {
+    for fault in [None, Some(("ffn_out-0", Fault::UnwrittenRow))] {
+        let report = report(fault);
+        let sentence = &report.sentence;
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["sentence"], sentence.as_str());
+        assert!(report.to_terminal().lines().next().unwrap().ends_with(sentence.as_str()));
+        let in_xml = sentence.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        assert!(report.to_junit().unwrap().contains(&in_xml), "{sentence}");
+        let html = report.to_html().unwrap();
+        let shown = html.split("<p>").nth(1).unwrap().split("</p>").next().unwrap();
+        let plain = shown.replace("&#x2f;", "/").replace("&#x27;", "'").replace("&#39;", "'").replace("&quot;", "\"");
+        assert_eq!(&plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"), sentence);
+        let bare = |text: &str| text.replace('\\', "").replace("&#58;", ":").replace("&#64;", "@");
+        assert!(bare(&report.to_summary()).contains(&bare(sentence)), "{}", report.to_summary());
+        assert_eq!(report.to_annotation().is_some(), report.result != Outcome::Pass);
+    }
+}
+
+#[test]
+fn details_say_where_and_how_the_fault_shows() {
+    let report = report(Some(("ffn_out-0", Fault::UnwrittenRow)));
+    let bad = report.nodes.iter().find(|node| node.node == "ffn_out-0").unwrap();
+    assert_eq!((bad.verdict, bad.share), (Verdict::StructuralBug, None));
+    let detail = bad.phases[0].detail.as_ref().expect("a failing node has its detail");
+    assert_eq!((detail.map.rows, detail.histogram.broken), (7, bad.phases[0].unwritten));
+    let (last, others) = detail.map.levels[0].split_at(detail.map.levels[0].len() - 1);
+    assert_eq!(others, "7", "the last row was never written");
+    assert!(last.chars().all(|level| ('0'..='4').contains(&level)), "{last}");
+    assert!(detail.worst.iter().take(7).all(|element| element.device.is_none() && element.element.contains("row ")));
+    let counted = detail.histogram.counts.iter().sum::<u64>() + detail.histogram.below + detail.histogram.above;
+    assert_eq!(counted + detail.histogram.broken, bad.phases[0].elements);
+    let with_detail = |report: &Report| report.nodes.iter().filter(|node| node.phases[0].detail.is_some()).count();
+    let operators: std::collections::HashSet<&str> = report.nodes.iter().map(|node| node.op.as_str()).collect();
+    assert!(with_detail(&report) <= operators.len() + 24, "a report stays small");
+}
+
+#[test]
+fn errors_stay_within_what_rounding_adds_up_to_until_the_fault() {
+    let sound = report(None);
+    for node in &sound.nodes {
+        let (Some(total), Some(expected)) = (node.total, node.total_expected) else { panic!("{node:?}") };
+        assert!(total <= 8.0 * expected, "{}: {total:e} where {expected:e} is expected", node.node);
+    }
+    let faulty = report(Some(("ffn_gate-0", Fault::Gain)));
+    let output = faulty.nodes.last().unwrap();
+    assert!(output.verdict.passes() && output.total > sound.nodes.last().unwrap().total);
+}
+
+#[test]
+fn a_waiver_needs_its_day_and_its_node() {
+    let bad = report(Some(("ffn_gate-0", Fault::RoundedToF16)));
+    assert_eq!((bad.result, bad.coverage.waived), (Outcome::Fail, 0));
+    let verdict = "undeclared_precision";
+    let cases = [
+        (waiver("ffn_gate-*", verdict, "2026-11-21"), Outcome::Pass, 1, WaiverState::Used),
+        (waiver("ffn_gate-*", verdict, "2026-11-20"), Outcome::Fail, 0, WaiverState::Expired),
+        (waiver("ffn_gate-1", verdict, "2027-01-01"), Outcome::Fail, 0, WaiverState::Unused),
+        (waiver("ffn_gate-0", "structural_bug", "2027-01-01"), Outcome::Fail, 0, WaiverState::Unused),
+    ];
+    for (text, result, waived, state) in cases {
+        let judged = gate(&bad, &text);
+        assert_eq!((judged.result, judged.coverage.waived), (result, waived), "{text}{}", judged.sentence);
+        assert_eq!(judged.policy.as_ref().unwrap().waivers[0].state, state, "{text}");
+        assert!(judged.to_terminal().contains("waiver of"), "{}", judged.to_terminal());
+        assert!(judged.to_html().unwrap().contains("The gate"));
+    }
+    let waived = gate(&bad, &waiver("ffn_gate-*", verdict, "2026-11-21"));
+    assert!(waived.sentence.contains("1 failures are waived"), "{}", waived.sentence);
+    assert!(waived.to_junit().unwrap().contains("waived: known"));
+}
+
+#[test]
+fn all_waived_is_no_pass() {
+    let mut bad = report(Some(("ffn_gate-0", Fault::RoundedToF16)));
+    bad.nodes.retain(|node| node.verdict.fails());
+    (bad.coverage.nodes, bad.coverage.checked) = (bad.nodes.len(), bad.nodes.len());
+    (bad.coverage.checked_prompt, bad.coverage.checked_decode) = (bad.nodes.len(), bad.nodes.len());
+    let judged = gate(&bad, &waiver("*", "undeclared_precision", "2027-01-01"));
+    assert_eq!(judged.result, Outcome::Inconclusive);
+    assert!(judged.sentence.contains("no node passes but by a waiver"), "{}", judged.sentence);
+}
+
+#[test]
+fn budgets_and_coverage_are_kept() {
+    let sound = report(None);
+    let kept = gate(&sound, "[budgets]\nkl_mean = 0.1\nflips = 2\nrms_z = 3\n");
+    assert_eq!((kept.result, kept.policy.as_ref().unwrap().budgets.len()), (Outcome::Pass, 3), "{}", kept.sentence);
+    let exceeded = gate(&sound, "[budgets]\nlogit_sigma = 1e-12\n");
+    assert_eq!(exceeded.result, Outcome::Fail);
+    assert!(exceeded.sentence.contains("logit_sigma") && exceeded.sentence.contains("budget"), "{}", exceeded.sentence);
+    let mut partial = sound.clone();
+    partial.nodes[3].verdict = Verdict::Unchecked;
+    partial.coverage.checked -= 1;
+    assert_eq!(gate(&partial, "coverage = 0.9").result, Outcome::Pass);
+    assert_eq!(gate(&partial, "coverage = 1.0").result, Outcome::Inconclusive);
+}
+
+#[test]
+fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
+    let baseline = |report: &Report| Baseline::parse(&serde_json::to_vec(report).unwrap()).unwrap();
+    let (sound, bad) = (report(None), report(Some(("ffn_gate-0", Fault::RoundedToF16))));
+    let mut same = sound.clone();
+    same.compare_with(&baseline(&sound), "before.json");
+    let found = same.baseline.as_ref().unwrap();
+    assert_eq!((same.result, found.changes.len(), found.compared), (Outcome::Pass, 0, sound.nodes.len()));
+    let mut better = sound.clone();
+    better.compare_with(&baseline(&bad), "before.json");
+    let found = better.baseline.as_ref().unwrap();
+    assert_eq!((better.result, found.drifts), (Outcome::Pass, 0), "{found:#?}");
+    assert!(found.changes.iter().any(|change| change.node == "ffn_gate-0" && change.what == "verdict"));
+    let mut worse = sound.clone();
+    let sum = worse.nodes.iter_mut().find(|node| node.op == "mul_mat").unwrap();
+    sum.phases[0].rms_z = Some(1.9);
+    worse.compare_with(&baseline(&sound), "before.json");
+    assert_eq!((worse.result, worse.baseline.as_ref().unwrap().drifts), (Outcome::Fail, 1));
+    assert!(worse.sentence.contains("rms z, prompt went from"), "{}", worse.sentence);
+    let mut fewer = sound.clone();
+    let gone = fewer.nodes.pop().unwrap();
+    fewer.coverage.checked -= 1;
+    fewer.compare_with(&baseline(&sound), "before.json");
+    assert!(fewer.baseline.as_ref().unwrap().changes.iter().any(|change| change.node == gone.node && change.drift));
+    assert!(fewer.baseline.as_ref().unwrap().changes.iter().any(|change| change.what == "nodes checked"));
+}
+
+#[test]
+fn text_of_a_model_stays_text() {
+    let mut hostile = report(Some(("ffn_out-0", Fault::SignFlip)));
+    let text = "</script><script>alert(1)</script>\"'<!--\u{1b}[2J|\n";
+    hostile.model = text.to_owned();
+    for node in &mut hostile.nodes {
+        node.tensor = Some(text.to_owned());
+        node.waived = node.waived.take().or(Some(text.to_owned()));
+    }
+    let html = hostile.to_html().unwrap();
+    assert!(!html.contains("alert(1)</script>") && !html.contains("<!--"), "markup from a model in the page");
+    let data = html.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["model"], text);
+    let junit = hostile.to_junit().unwrap();
+    assert!(!junit.contains('\u{1b}') && !junit.contains("<script>"), "{junit}");
+    assert!(!hostile.to_summary().contains("<script>"));
+    for page in [&html] {
+        for (what, allowed) in [("http://", 0), ("https://", 0), ("@import", 0), ("url(", 0), (" src=", 0)] {
+            assert_eq!(page.matches(what).count(), allowed, "{what}: the page needs the network");
+        }
+    }
+}
+
+#[test]
+fn layers_that_share_a_column_show_the_worst_of_them() {
+    let sound = report(None);
+    let mut deep = sound.clone();
+    deep.nodes.retain(|node| node.layer.is_some());
+    let pattern: Vec<_> = deep.nodes.iter().filter(|node| node.layer == Some(1)).cloned().collect();
+    for layer in 2..100 {
+        for mut node in pattern.clone() {
+            node.node = node.node.replace("-1", &format!("-{layer}"));
+            node.layer = Some(layer);
+            if node.node == "ffn_out-77" {
+                (node.verdict, node.share) = (Verdict::StructuralBug, Some(40.0));
+            }
+            deep.nodes.push(node);
+        }
+    }
+    let html = deep.to_html().unwrap();
+    let columns = html.split("repeat(").nth(1).unwrap().split(',').next().unwrap();
+    assert!(columns.parse::<usize>().unwrap() <= 48, "{columns} columns");
+    let bad = html.lines().find(|line| line.contains("ffn_out-77, isolated")).expect("the bad node has its cell");
+    assert!(bad.contains("class=\"cell b6") && bad.contains('✕'));
+    assert!(!html.contains("ffn_out-75, isolated") && !html.contains("ffn_out-76, isolated"), "its neighbours do not");
+}
