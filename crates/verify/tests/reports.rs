@@ -80,7 +80,8 @@ fn details_say_where_and_how_the_fault_shows() {
     let bad = report.nodes.iter().find(|node| node.node == "ffn_out-0").unwrap();
     assert_eq!((bad.verdict, bad.share), (Verdict::StructuralBug, None));
     let detail = bad.phases[0].detail.as_ref().expect("a failing node has its detail");
-    assert_eq!((detail.map.rows, detail.histogram.broken), (7, bad.phases[0].unwritten));
+    assert_eq!(detail.histogram.broken, bad.phases[0].unwritten);
+    assert!(detail.map.rows >= 7, "the batch of all prompts has more tokens than the prompt of 7");
     let (last, others) = detail.map.levels[0].split_at(detail.map.levels[0].len() - 1);
     assert_eq!(others, "7", "the last row was never written");
     assert!(last.chars().all(|level| ('0'..='4').contains(&level)), "{last}");
