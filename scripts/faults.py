@@ -56,7 +56,7 @@ def plant(trueup, folder, name):
             if report is None:
                 continue
             node = report["planted"]["node"]
-            found = done.returncode == 1 and node in report["sentence"]
+            found = done.returncode == 1 and (report["first_bad"] or {}).get("node") == node
             phases = next((n["phases"] for n in report["nodes"] if n["node"] == node), [])
             worst = max(phases, key=lambda phase: phase["nmse"] if phase["nmse"] is not None else float("inf"))
             broken = worst["nan"] + worst["infinite"] + worst["unwritten"] > 0

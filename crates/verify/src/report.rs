@@ -364,9 +364,17 @@ pub(crate) struct Findings {
 }
 
 impl Report {
+    /// Says that a fault was planted in the device.
+    pub fn was_planted(&mut self, facts: PlantedFacts) {
+        self.planted = Some(facts);
+        self.conclude();
+    }
+
     /// Whether a fault was planted and the verdict does not name its node.
     pub fn missed_planted(&self) -> bool {
-        let named = |planted: &PlantedFacts| self.result == Outcome::Fail && self.sentence.contains(&planted.node);
+        let named = |planted: &PlantedFacts| {
+            self.result == Outcome::Fail && self.first_bad.as_ref().is_some_and(|bad| bad.node == planted.node)
+        };
         self.planted.as_ref().is_some_and(|planted| !named(planted))
     }
 

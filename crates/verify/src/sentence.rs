@@ -123,10 +123,15 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
     let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
-    let next = bad.repro.as_ref().map_or_else(
-        || next(report),
-        |file| format!("see it alone with `trueup repro {} --dev {}`", trueup_formats::quote(file), report.device.name),
-    );
+    let next = match (&report.planted, &bad.repro) {
+        (Some(planted), _) => {
+            format!("run it without the fault {}, which was planted at {}", planted.name, planted.node)
+        }
+        (None, None) => next(report),
+        (None, Some(file)) => {
+            format!("see it alone with `trueup repro {} --dev {}`", trueup_formats::quote(file), report.device.name)
+        }
+    };
     format!(
         "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{cause}. Next: {next}.",
         bad.node, bad.op, report.device.name

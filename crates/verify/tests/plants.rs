@@ -50,7 +50,10 @@ fn every_planted_fault_is_found_at_its_node() {
         };
         let report = verify(model.clone(), fault.device, Reference::Oracle, &options, &mut |_| {}).unwrap();
         let found = report.first_bad.as_ref().map(|bad| bad.node.as_str());
-        if report.result != Outcome::Fail || !report.sentence.contains(&fault.node) {
+        if report.result != Outcome::Fail
+            || found != Some(fault.node.as_str())
+            || !report.sentence.contains(&fault.node)
+        {
             problems.push(format!("{} at {}, found {found:?}: {}", plant.name, fault.node, report.sentence));
         }
     }

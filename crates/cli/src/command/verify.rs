@@ -84,7 +84,9 @@ pub fn run(arguments: Arguments) -> Result {
     };
     let start = Instant::now();
     let mut report = verify_with_bar(model, device, reference, &options)?;
-    report.planted = fault.map(|fault| fault.facts());
+    if let Some(fault) = &fault {
+        report.was_planted(fault.facts());
+    }
     gates.apply(&mut report, start.elapsed())?;
     arguments.reports.write(&report)?;
     if !arguments.reports.take_stdout() {
