@@ -24,9 +24,10 @@ mod swiglu;
 
 use crate::operand::Operand;
 use crate::precision::Precision;
-use crate::statistics::{Expected, Statistics, Tally};
+use crate::statistics::{Expectations, Expected, Statistics, Tally};
 use crate::verdict::Gate;
 use rayon::prelude::*;
+use std::sync::PoisonError;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
@@ -51,6 +52,8 @@ pub struct Case<'a> {
     pub spread: &'a [f64],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
+    /// Where expectations are wanted instead of a comparison.
+    pub expectations: Option<&'a Expectations>,
 }
 
 /// Compares the result with both references, element by element.
@@ -68,6 +71,17 @@ pub fn judge(case: &Case) -> Statistics {
         Op::SoftMax(soft_max) => soft_max::judge(soft_max, case),
         Op::Swiglu(_) => swiglu::judge(case),
     }
+}
+
+/// What each element of a result of `output`'s type should be, in the order of the elements. `kv_store` has no expectation of its own: its
+/// rows are its input's, rounded.
+pub fn expected(op: &Op, inputs: &[Operand], profile: &Profile, output: Operand) -> Vec<Expected> {
+    let found = Expectations::default();
+    let expectations = Some(&found);
+    judge(&Case { op, inputs, profile, output, reference: None, copies: &[], spread: &[], step: 0, expectations });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, expected)| expected).collect()
 }
 
 /// How results of the operator are judged.
@@ -98,7 +112,8 @@ const PIECE: usize = 16;
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
     let output = Precision::of(case.output.ty.dtype);
-    let tally = Tally::new(case.step, output, &device, case.reference).spreading(case.spread);
+    let tally =
+        Tally::new(case.step, output, &device, case.reference).spreading(case.spread).collecting(case.expectations);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
         .map(|piece| {
@@ -171,7 +186,17 @@ pub(crate) mod testing {
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let output = Operand::numbers(op.infer(&types).unwrap(), result);
-        judge(&Case { op, inputs, profile, output, reference: None, copies: &[], spread: &[], step: 0 })
+        judge(&Case {
+            op,
+            inputs,
+            profile,
+            output,
+            reference: None,
+            copies: &[],
+            spread: &[],
+            step: 0,
+            expectations: None,
+        })
     }
 
     /// Whether the result passes.

@@ -27,6 +27,7 @@ mod statistics;
 mod sum;
 mod terminal;
 mod tokens;
+mod trace;
 mod verdict;
 mod verify;
 
@@ -35,5 +36,8 @@ pub use record::{Phase, Place};
 pub use repeat::RepeatReport;
 pub use report::{BadNode, Coverage, DeviceFacts, NodeReport, Outcome, PhaseReport, Report, UsedProfile, VERSION};
 pub use tokens::{Flip, TokenReport};
+pub use trace::{
+    Follow, FreeRun, Recorded, Recording, TraceNode, TraceOptions, TraceReport, TraceTokens, compare_trace, record,
+};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -11,6 +11,7 @@ use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
 use crate::tokens::TokenReport;
+use crate::trace::TraceReport;
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
 use trueup_runtime::device::About;
@@ -66,6 +67,8 @@ pub struct Report {
     pub repeat: RepeatReport,
     /// What was computed in one batch, and whether it made a difference.
     pub batch: BatchReport,
+    /// The comparison with a trace; null where none was given.
+    pub trace: Option<TraceReport>,
 }
 
 /// A node that is not what it should be.
@@ -322,6 +325,7 @@ impl Report {
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,
+            trace: None,
         };
         report.sentence = crate::sentence::sentence(&report);
         report

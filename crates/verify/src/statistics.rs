@@ -8,6 +8,7 @@
 
 use crate::operand::is_unwritten;
 use crate::precision::{LAMBDA, Precision};
+use std::sync::{Mutex, PoisonError};
 
 /// What an element should be, by both references, and how far a right device may be away.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -237,14 +238,20 @@ pub struct Tally<'a> {
     device: &'a [f64],
     reference: Option<&'a [f64]>,
     spread: &'a [f64],
+    /// Where expectations go instead of being compared.
+    expectations: Option<&'a Expectations>,
     statistics: Statistics,
 }
+
+/// Expectations of single elements, by their places.
+pub type Expectations = Mutex<Vec<(usize, Expected)>>;
 
 impl<'a> Tally<'a> {
     /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the free-running
     /// reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
-        Tally { step, output, device, reference, spread: &[], statistics: Statistics::default() }
+        let statistics = Statistics::default();
+        Tally { step, output, device, reference, spread: &[], expectations: None, statistics }
     }
 
     /// The same for a device that does not repeat itself: `spread` is the standard deviation of each element over computations on the same
@@ -253,6 +260,12 @@ impl<'a> Tally<'a> {
     #[must_use]
     pub fn spreading(self, spread: &'a [f64]) -> Tally<'a> {
         Tally { spread, ..self }
+    }
+
+    /// Where there is a place for them, expectations are kept there and nothing is compared.
+    #[must_use]
+    pub fn collecting(self, expectations: Option<&'a Expectations>) -> Tally<'a> {
+        Tally { expectations, ..self }
     }
 
     /// An empty tally of the same result.
@@ -283,6 +296,11 @@ impl<'a> Tally<'a> {
         self.add_element(index, self.device[index], expected, reference, false);
     }
 
+    /// Adds an element whose error goes together with others': it is no sample of the noise and counts as the worst element only.
+    pub fn add_correlated(&mut self, index: usize, device: f64, expected: &Expected) {
+        self.add_element(index, device, expected, None, false);
+    }
+
     fn add_element(
         &mut self,
         index: usize,
@@ -291,6 +309,10 @@ impl<'a> Tally<'a> {
         reference: Option<f64>,
         independent: bool,
     ) {
+        if let Some(expectations) = self.expectations {
+            expectations.lock().unwrap_or_else(PoisonError::into_inner).push((index, *expected));
+            return;
+        }
         self.statistics.elements += 1;
         let expected = &self.spread_out(index, device, expected);
         if device.is_finite() && expected.declared.is_finite() {

@@ -1,6 +1,7 @@
 //! A report on one screen of text: the sentence first, then what it rests on.
 
 use crate::report::{DeviceFacts, NodeReport, Outcome, PhaseReport, Report};
+use crate::trace::TraceReport;
 use std::fmt::Write;
 
 /// Nodes that are shown; the rest are in the JSON.
@@ -24,6 +25,7 @@ impl Report {
         self.profile_lines(&mut text);
         self.node_lines(&mut text);
         self.token_lines(&mut text);
+        text.push_str(&self.trace.as_ref().map_or(String::new(), TraceReport::to_terminal));
         text
     }
 

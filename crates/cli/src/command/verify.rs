@@ -2,28 +2,33 @@
 
 use crate::command::input::Input;
 use crate::command::place::{Machine, check_target, open_model};
-use crate::failure::{Code, Result};
+use crate::command::trace;
+use crate::failure::{Code, Failure, Result};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trueup::runtime::ModelFile;
-use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions};
+use trueup::formats::Trace;
+use trueup::runtime::device::Device;
+use trueup::runtime::{ModelFile, Weights};
+use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
-    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json"
+    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
+    trueup verify model.gguf --ref trace.safetensors"
 )]
 pub struct Arguments {
     /// The GGUF file
     model: PathBuf,
     /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
-    /// input, a built-in text of about 32 tokens is used
-    #[arg(long = "ref", value_name = "DEVICE", default_value = "ref")]
+    /// input, a built-in text of about 32 tokens is used. Or a trace, of this or of another program (safetensors, .npz, the text of
+    /// llama.cpp's eval-callback): its tensors are judged too, by the weights of the file, on the ids that it was made from
+    #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
     /// The device that is judged: cpu, ref
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
@@ -39,6 +44,9 @@ pub struct Arguments {
     /// Write the report as JSON to a file ("-" is stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write what both sides compute, by step and node, to DIR/device/pN.safetensors and DIR/reference/pN.safetensors
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
     #[command(flatten)]
     machine: Machine,
 }
@@ -48,22 +56,38 @@ pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
     check_target(arguments.json.as_deref(), &model)?;
     let device = arguments.machine.open(&arguments.device)?;
+    let trace = open_trace(&arguments.reference)?;
+    let given =
+        if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
+        _ if trace.is_some() => Reference::Oracle,
         other => Reference::Device(arguments.machine.open(other)?),
     };
     let session = arguments.machine.session(1);
     let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+    let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
+    let (prompts, steps) = match &tokens {
+        Some(TraceTokens { ids, steps }) => (vec![ids[..steps[0]].to_vec()], steps.len() - 1),
+        None => (given.unwrap_or_default(), arguments.steps),
+    };
     let options = VerifyOptions {
-        prompts: prompts(&model, &arguments.input)?,
-        steps: arguments.steps,
+        prompts,
+        steps,
         kv: arguments.machine.kv(),
         context: session.context,
         require_device: arguments.require_device,
         fallback,
         threads: arguments.machine.threads(),
     };
-    let report = verify_with_bar(model, device, reference, &options)?;
+    let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
+    if let (Some(trace), Some(tokens)) = (&trace, tokens) {
+        let options = TraceOptions { ids: Some(tokens.ids), kv: options.kv, threads: options.threads };
+        report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
+    }
+    if let Some(folder) = &arguments.dump {
+        dump(&arguments, folder, &model, device, &report)?;
+    }
     let as_json = arguments.json.as_deref() == Some(Path::new("-"));
     if let Some(file) = &arguments.json {
         output::document(file, &serde_json::to_string(&report)?)?;
@@ -74,10 +98,59 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(code(&report))
 }
 
+/// The trace, where the reference is a file; devices have names without an ending or a folder.
+fn open_trace(reference: &str) -> Result<Option<Trace>> {
+    let path = Path::new(reference);
+    let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
+    if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
+}
+
+/// The tokens of a trace; those of the command line where the trace does not say them.
+fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Result<TraceTokens> {
+    let prompt = match given {
+        None => None,
+        Some([prompt]) => Some(prompt.as_slice()),
+        Some(several) => {
+            let count = several.len();
+            return Err(Failure::new(format!(
+                "a trace is of one prompt, not of {count}; give the one that it was made from"
+            )));
+        }
+    };
+    let tokens = TraceTokens::new(trace, prompt, model)?;
+    if prompt.is_some_and(|prompt| !tokens.ids.starts_with(prompt)) {
+        return Err(Failure::new(
+            "the trace was made from other token ids than those that are given; leave the input out",
+        ));
+    }
+    Ok(tokens)
+}
+
+/// Writes what both sides compute.
+fn dump(
+    arguments: &Arguments,
+    folder: &Path,
+    model: &Arc<ModelFile>,
+    device: Arc<dyn Device>,
+    report: &Report,
+) -> Result<()> {
+    let reference = if report.trace.is_some() { "ref" } else { &arguments.reference };
+    let sides = [("device", device), ("reference", arguments.machine.open(reference)?)];
+    for (side, device) in sides {
+        let fallback = if device.about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+        let weights = Arc::new(Weights::new(model.clone(), device, fallback));
+        let kv = arguments.machine.kv();
+        for (number, (prompt, further)) in report.prompts.iter().zip(&report.continuations).enumerate() {
+            trace::dump(folder, side, number, &weights, prompt, further, kv)?;
+        }
+    }
+    Ok(())
+}
+
 /// Verifies, with a bar on stderr.
 pub fn verify_with_bar(
     model: Arc<ModelFile>,
-    device: Arc<dyn trueup::runtime::device::Device>,
+    device: Arc<dyn Device>,
     reference: Reference,
     options: &VerifyOptions,
 ) -> Result<Report> {
@@ -105,7 +178,7 @@ pub fn code(report: &Report) -> Code {
 }
 
 /// All inputs as ids; the built-in text when there are none.
-fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
+pub fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
     if !input.is_empty() {
         return input.encode(|| Ok(model.tokenizer()?), true);
     }

@@ -72,6 +72,7 @@ mod tests {
             copies: &[],
             spread: &[],
             step: 0,
+            expectations: None,
         };
         gate(&op).verdict(&judge(&case), true)
     }
