@@ -10,5 +10,6 @@ mod faces;
 mod generating;
 mod hostile;
 mod tokenizing;
+mod tracing;
 mod trueup;
 mod writing;

@@ -39,6 +39,8 @@ pub(super) struct ZipEntry {
     pub range: Range<u64>,
     /// Its size once it is unpacked.
     pub bytes: u64,
+    /// CRC-32 of its contents.
+    check: u32,
     deflated: bool,
 }
 
@@ -80,7 +82,17 @@ pub(super) fn contents(source: &SourceFile, entry: &ZipEntry, bytes_max: u64) ->
         let problem = format!("expected {wanted} bytes, found {}", data.len());
         return Err(fault(source, &problem).at(quote(&entry.name)));
     }
+    if entry.bytes <= bytes_max && crc32(&data) != entry.check {
+        return Err(fault(source, "its data are not what was written").at(quote(&entry.name)));
+    }
     Ok(data)
+}
+
+/// CRC-32 as ZIP has it: ISO 3309, bits from the lowest on.
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc));
+    !bytes.iter().fold(u32::MAX, byte)
 }
 
 /// The bytes of the central directory.
@@ -112,6 +124,7 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     let field32 = |place| u32_at(rest, place).ok_or_else(short);
     let (flags, method) = (field16(8)?, field16(10)?);
     let (packed, bytes, local) = (field32(20)?, field32(24)?, field32(42)?);
+    let check = u32::try_from(field32(16)?).unwrap_or(0);
     let (name_len, extra, comment) = (usize::from(field16(28)?), usize::from(field16(30)?), usize::from(field16(32)?));
     let name = rest.get(CENTRAL_BYTES..CENTRAL_BYTES.saturating_add(name_len)).ok_or_else(short)?;
     let name = String::from_utf8_lossy(name).into_owned();
@@ -135,7 +148,7 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     let end = start.checked_add(packed).filter(|end| *end <= source.bytes());
     let end = end.ok_or_else(|| wrong(&format!("its {packed} bytes from byte {start} on are not inside the file")))?;
     let length = CENTRAL_BYTES.saturating_add(name_len).saturating_add(extra).saturating_add(comment);
-    Ok((ZipEntry { name, range: start..end, bytes, deflated: method == METHOD_DEFLATED }, length))
+    Ok((ZipEntry { name, range: start..end, bytes, check, deflated: method == METHOD_DEFLATED }, length))
 }
 
 fn u16_at(bytes: &[u8], place: usize) -> Option<u16> {

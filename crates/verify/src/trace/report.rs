@@ -19,6 +19,9 @@ use trueup_runtime::{ModelFile, Result};
 /// Nodes that are shown on the terminal, and named in a sentence.
 const NODES_SHOWN: usize = 8;
 
+/// The operator that computes nothing.
+const RESHAPE: &str = "reshape";
+
 /// The comparison with a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceReport {
@@ -254,15 +257,17 @@ fn sentence(report: &TraceReport) -> String {
         format!(" at {} of step {}: the file gives {expected}, the trace has {found}", worst.element, worst.step)
     });
     let kind = match bad.verdict {
-        Verdict::UndeclaredPrecision => "further off than rounding in its program explains",
-        Verdict::NotFinite => "not made of numbers",
-        Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "another",
-        Verdict::Unchecked | Verdict::Inconclusive => "another",
+        Verdict::UndeclaredPrecision => "is further from what the file gives than rounding in its program explains",
+        Verdict::NotFinite => "holds NaN or infinity where the file gives numbers",
+        Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
+            "is not what the file gives, by more than any rounding"
+        }
+        Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
     format!(
-        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result is {kind}{place}. Next: \
-         compare that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of \
-         rope, scale).",
+        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}. Next: compare \
+         that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of rope, \
+         scale).",
         bad.node, bad.op
     )
 }
@@ -299,8 +304,11 @@ impl TraceReport {
         };
         let (file, program) = (quote(&self.file), quote(&self.program));
         line(&mut text, &format!("\ntrace      {file}, by {program}{device}{model}"));
-        let shown: Vec<&str> = self.unchecked.iter().take(NODES_SHOWN).map(String::as_str).collect();
-        let more = if self.unchecked.len() > shown.len() { ", ..." } else { "" };
+        // Other shapes of the same bytes say nothing by themselves.
+        let is_view = |name: &&String| self.nodes.iter().any(|node| node.node == **name && node.op == RESHAPE);
+        let missing: Vec<&str> = self.unchecked.iter().filter(|name| !is_view(name)).map(String::as_str).collect();
+        let shown: Vec<&str> = missing.iter().copied().take(NODES_SHOWN).collect();
+        let more = if missing.len() > shown.len() { ", ..." } else { "" };
         let missing = match shown.as_slice() {
             [] => String::new(),
             names => format!("; not in it: {}{more}", names.join(", ")),
