@@ -97,6 +97,27 @@ fn one_changed_weight_is_named_in_every_architecture() {
 }
 
 #[test]
+fn another_formula_is_named_by_the_first_node_that_uses_it() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let source = model(scratch.path(), "llama2", DType::F32);
+    let trace = traces().join("llama2.safetensors");
+    for (key, value, node) in [
+        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0"),
+        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0"),
+    ] {
+        let mut file = fs::read(&source).expect("the model is there");
+        let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the key is there");
+        // Behind the key stand its type and the number.
+        let place = place + key.len() + 4;
+        file[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        let changed = scratch.path().join("changed.gguf");
+        fs::write(&changed, file).expect("a scratch file");
+        let report = compared(&changed, &trace);
+        assert_eq!(first_bad(&report).0, node, "{key}: {}", report.sentence);
+    }
+}
+
+#[test]
 fn what_llama_cpp_prints_is_what_the_file_gives() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let file = model(scratch.path(), "llama2", DType::F32);

@@ -32,8 +32,8 @@ pub const KEY_IDS: &str = "ids";
 /// Array or text that holds how many of the ids each step computed.
 pub const KEY_TOKENS: &str = "tokens";
 
-/// Types that values can have.
-const VALUE_TYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+/// Types that values can have; i32 where a node chose indices.
+const VALUE_TYPES: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32];
 
 /// Tokens of a trace at most.
 const TOKENS_MAX: usize = 1 << 20;
@@ -305,6 +305,9 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let mut values = vec![0.0; bytes.len().checked_div(dtype.block_bytes()).unwrap_or(0)];
     if let Some(codec) = dtype.codec() {
         (codec.decode_exact)(bytes, &mut values);
+    } else {
+        let integers = bytes.as_chunks::<4>().0.iter().map(|bytes| f64::from(i32::from_le_bytes(*bytes)));
+        values.iter_mut().zip(integers).for_each(|(value, integer)| *value = integer);
     }
     values
 }

@@ -39,12 +39,14 @@ use walk::Walk;
 const UNNAMED: &str = "an unnamed program";
 
 /// What is asked of the comparison with a trace.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default)]
 pub struct TraceOptions {
     /// Token ids, where the trace does not hold them.
     pub ids: Option<Vec<u32>>,
     /// The type of the KV cache on the device. `None`: f16.
     pub kv: Option<DType>,
+    /// A device for what the judged one cannot compute.
+    pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge; `None` takes as many as the machine has. No result depends on it.
     pub threads: Option<usize>,
 }

@@ -35,9 +35,9 @@ pub struct Arguments {
     device: String,
     #[command(flatten)]
     input: Input,
-    /// Tokens to compute behind each prompt, on the reference's choices
-    #[arg(long, value_name = "N", default_value_t = verify::STEPS_DEFAULT)]
-    steps: usize,
+    /// Tokens to compute behind each prompt, on the reference's choices; 8 by default, and as many as it has with a trace
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
     /// Exit with 3 when the device cannot compute every node itself
     #[arg(long)]
     require_device: bool,
@@ -59,6 +59,9 @@ pub fn run(arguments: Arguments) -> Result {
     let trace = open_trace(&arguments.reference)?;
     let given =
         if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
+    if trace.is_some() && arguments.steps.is_some() {
+        return Err(Failure::new("a trace says itself how many steps there are; leave --steps out"));
+    }
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
         _ if trace.is_some() => Reference::Oracle,
@@ -69,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result {
     let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
     let (prompts, steps) = match &tokens {
         Some(TraceTokens { ids, steps }) => (vec![ids[..steps[0]].to_vec()], steps.len() - 1),
-        None => (given.unwrap_or_default(), arguments.steps),
+        None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
     };
     let options = VerifyOptions {
         prompts,
@@ -82,7 +85,12 @@ pub fn run(arguments: Arguments) -> Result {
     };
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
     if let (Some(trace), Some(tokens)) = (&trace, tokens) {
-        let options = TraceOptions { ids: Some(tokens.ids), kv: options.kv, threads: options.threads };
+        let options = TraceOptions {
+            ids: Some(tokens.ids),
+            kv: options.kv,
+            fallback: options.fallback,
+            threads: options.threads,
+        };
         report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
     }
     if let Some(folder) = &arguments.dump {

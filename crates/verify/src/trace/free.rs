@@ -60,7 +60,7 @@ pub(super) fn run(
     steps: &[Vec<Entry>],
     options: &TraceOptions,
 ) -> Result<FreeRun> {
-    let weights = Arc::new(Weights::new(model.clone(), device, None));
+    let weights = Arc::new(Weights::new(model.clone(), device, options.fallback.clone()));
     let context = steps.iter().map(Vec::len).sum();
     let chunk = steps.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let options =

@@ -83,7 +83,8 @@ impl Placement {
             *slot = usize::try_from(*size).ok()?;
         }
         let ours = shape.sizes();
-        if !masked && theirs != ours && theirs.iter().product::<usize>() == shape.elements() {
+        let elements = theirs.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        if !masked && theirs != ours && elements == Some(shape.elements()) {
             // The same elements under another shape.
             let line = [shape.elements(), 1, 1, 1];
             return Some(Placement { theirs: line, ours: line, offsets: [0; 4] });

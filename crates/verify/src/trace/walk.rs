@@ -149,7 +149,9 @@ impl Walk {
         let bases: Vec<Decoded> =
             node.inputs.iter().zip(inputs).map(|(id, value)| self.decoded(*id, &value.base)).collect();
         let operands: Vec<Operand> = bases.iter().map(Decoded::operand).collect();
-        let ty = TensorType { dtype: profile.output, ..self.graph.value(node.output).ty };
+        let declared = self.graph.value(node.output).ty;
+        let dtype = if declared.dtype == DType::I32 { DType::I32 } else { profile.output };
+        let ty = TensorType { dtype, ..declared };
         let blank = vec![0.0; ty.shape.elements()];
         let output = Operand::numbers(ty, &blank);
         let expected = expected(&node.op, &operands, profile, output);
@@ -158,7 +160,8 @@ impl Walk {
             if let Some(place) = rounded_input(&node.op) {
                 inputs[place] = as_declared(&inputs[place], profile.activations);
             }
-            Ok(evaluate(&node.op, &inputs.iter().collect::<Vec<_>>())?.values().into_owned())
+            let result = evaluate(&node.op, &inputs.iter().collect::<Vec<_>>())?;
+            Ok(numbers(&result))
         };
         let count = if certain { 0 } else { MEMBERS };
         let members = (0..count).into_par_iter().map(run).collect::<Result<_>>()?;
@@ -214,6 +217,14 @@ impl Walk {
         let bits = |column: &[f64]| column.iter().map(|number| number.to_bits()).collect::<Vec<u64>>();
         x.base.values().chunks(x.base.ty().shape[0].max(1)).map(|column| !seen.insert(bits(column))).collect()
     }
+}
+
+/// The elements of a result as numbers.
+fn numbers(tensor: &HostTensor) -> Vec<f64> {
+    if tensor.ty().dtype == DType::I32 {
+        return tensor.to_indices().into_iter().map(f64::from).collect();
+    }
+    tensor.values().into_owned()
 }
 
 /// An input as [`Operand`] takes it.
@@ -286,11 +297,19 @@ fn kept(index: usize, ty: TensorType, computed: &Computed, known: Option<&Known>
         let own = |(place, value): (usize, &mut f64)| *value += sign(index, member, place) * sigma(place);
         values.iter_mut().enumerate().for_each(own);
         replace(&mut values);
-        HostTensor::real(ty, values)
+        host(ty, values)
     };
     let members = if noisy { (0..MEMBERS).map(member).collect() } else { Vec::new() };
     replace(&mut base);
-    Value { base: HostTensor::real(ty, base), members }
+    Value { base: host(ty, base), members }
+}
+
+/// Numbers, or indices that a node chose, as a tensor.
+fn host(ty: TensorType, values: Vec<f64>) -> HostTensor {
+    if ty.dtype == DType::I32 {
+        return HostTensor::stored(ty, values.into_iter().flat_map(|index| (index as i32).to_le_bytes()).collect());
+    }
+    HostTensor::real(ty, values)
 }
 
 /// The cache with new rows, in every run.
