@@ -84,8 +84,9 @@ impl Placement {
         }
         let ours = shape.sizes();
         let elements = theirs.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
-        if !masked && theirs != ours && elements == Some(shape.elements()) {
-            // The same elements under another shape.
+        let by_token = tokens == 1 || tensor.shape.last().is_some_and(|outermost| *outermost == tokens as u64);
+        if !masked && by_token && theirs != ours && elements == Some(shape.elements()) {
+            // The same elements of each token under another shape.
             let line = [shape.elements(), 1, 1, 1];
             return Some(Placement { theirs: line, ours: line, offsets: [0; 4] });
         }
@@ -136,5 +137,47 @@ impl Placement {
         };
         let placed = values.iter().enumerate().filter_map(|(index, value)| Some((self.place(indices(index))?, *value)));
         placed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_formats::{SafetensorsArray, TraceValues, write_safetensors};
+
+    /// Where the elements of a tensor of shape `theirs` lie in a result of shape `ours` over three tokens.
+    fn places(theirs: &[u64], ours: &[usize], masked: bool) -> Option<Vec<usize>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.safetensors");
+        let values: Vec<f32> = (0..theirs.iter().product::<u64>()).map(|value| value as f32).collect();
+        write_safetensors(&path, &[SafetensorsArray::f32("0/a", theirs, &values)], &[], &[]).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let tensor = &trace.tensors()[0];
+        let placement = Placement::new(tensor, &Shape::new(ours), masked, 3)?;
+        let TraceValues::All(values) = trace.read(tensor).unwrap() else { return None };
+        let placed = placement.all(&values);
+        assert!(placed.iter().map(|(_, value)| *value).is_sorted(), "values stay in their order");
+        Some(placed.into_iter().map(|(place, _)| place).collect())
+    }
+
+    #[test]
+    fn tensors_of_other_shapes_find_their_places() {
+        assert_eq!(places(&[2, 3], &[2, 3], false), Some(vec![0, 1, 2, 3, 4, 5]));
+        assert_eq!(places(&[2, 1], &[2, 3], false), Some(vec![4, 5]), "the last token");
+        assert_eq!(places(&[4, 3], &[2, 2, 3], false), Some((0..12).collect()), "heads behind each other");
+        assert_eq!(places(&[1, 3, 2], &[4, 3, 2], true), Some(vec![0, 4, 8, 12, 16, 20]), "few positions");
+        assert_eq!(
+            places(&[5, 3], &[4, 3], true),
+            Some(vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+            "too many positions"
+        );
+    }
+
+    #[test]
+    fn tensors_of_other_models_have_no_place() {
+        assert_eq!(places(&[3, 2], &[2, 3], false), None, "transposed");
+        assert_eq!(places(&[4, 3], &[2, 3], false), None);
+        assert_eq!(places(&[2, 2], &[2, 3], false), None);
+        assert_eq!(places(&[4, 2, 2], &[4, 3, 2], true), None, "other tokens");
     }
 }

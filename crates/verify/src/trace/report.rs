@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use trueup_formats::{Trace, quote};
-use trueup_graph::{Graph, Node, Origin};
+use trueup_graph::{Graph, Node, Origin, Shape};
 use trueup_runtime::{ModelFile, Result};
 
 /// Nodes that are shown on the terminal, and named in a sentence.
@@ -83,13 +83,18 @@ pub struct TraceNode {
 /// What is learnt step by step.
 pub(super) struct Findings {
     report: TraceReport,
+    /// Each node's place in the report.
     places: HashMap<String, usize>,
+    /// All names in the trace.
     names: HashSet<String>,
+    /// The first node that is not what it should be.
     first_bad: Option<usize>,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
+    /// For each node, the nodes that its inputs come from.
     inputs: Vec<Vec<String>>,
-    shapes: Vec<trueup_graph::Shape>,
+    /// Shapes of the current step's results.
+    shapes: Vec<Shape>,
 }
 
 impl Findings {
@@ -222,7 +227,7 @@ impl Findings {
 }
 
 /// The worst element of a step.
-fn place_of(node: &Node, shape: &trueup_graph::Shape, step: usize, statistics: &Statistics) -> Option<Place> {
+fn place_of(node: &Node, shape: &Shape, step: usize, statistics: &Statistics) -> Option<Place> {
     let worst = statistics.first_broken.or(statistics.worst_z)?;
     let finite = |value: f64| value.is_finite().then_some(value);
     let whole = worst.index >= shape.elements();
