@@ -193,3 +193,34 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
     let report = compare(Some(vec![1])).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(first_bad(&report), ("inp_embd", Some("token_embd.weight")));
 }
+
+#[test]
+fn profiles_that_no_device_has_are_refused() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "qwen2", DType::F32);
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let profile = |lanes: u64, ulp: f64, output: &str| {
+        format!(
+            r#"[{{"profile": {{"activations": "unchanged", "products": "exact", "accumulator": "f32", "lanes": {lanes},
+            "output": "{output}", "function_ulp": {ulp}, "angles": "f64"}}, "many": ["inp_embd"], "one": ["inp_embd"]}}]"#
+        )
+    };
+    for (profiles, told) in [
+        (profile(1 << 40, 1.0, "f32"), "expected the profile of a device"),
+        (profile(1, 1e30, "f32"), "expected the profile of a device"),
+        (profile(1, -1.0, "f32"), "expected the profile of a device"),
+        (profile(1, 1.0, "q8_0"), "expected the profile of a device"),
+        (profile(1, 1.0, "f77"), "text profiles"),
+        ("[{".to_owned(), "text profiles"),
+    ] {
+        let path = scratch.path().join("profiles.safetensors");
+        let array = trueup::formats::SafetensorsArray::f32("0/inp_embd", &[64, 1], &[0.0; 64]);
+        let texts = [("ids".to_owned(), "1".to_owned()), ("profiles".to_owned(), profiles)];
+        trueup::formats::write_safetensors(&path, &[array], &texts, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let trace = Trace::open(&path).unwrap_or_else(|error| panic!("{error}"));
+        let model = Arc::new(ModelFile::open(&file).unwrap_or_else(|error| panic!("{error}")));
+        let error = compare_trace(model, device.clone(), &trace, &TraceOptions::default());
+        let found = error.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(found.contains(told), "{found}");
+    }
+}
