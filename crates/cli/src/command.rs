@@ -20,6 +20,7 @@ mod run;
 mod sampling;
 mod screen;
 mod tokenize;
+mod trace;
 mod verify;
 
 use crate::failure::Result;
@@ -40,6 +41,8 @@ pub enum Command {
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
     Verify(verify::Arguments),
+    /// Write or print every intermediate tensor of a device
+    Trace(trace::Arguments),
     /// Compare two model files of any format, tensor by tensor
     Diff(diff::Arguments),
     /// Test and time every operator by itself on a device
@@ -69,6 +72,7 @@ pub fn run(command: Command) -> Result {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Ops(arguments) => ops::run(arguments),
         Command::Repro(arguments) => repro::run(arguments),

@@ -38,6 +38,7 @@ mod safetensors_writer;
 mod source_file;
 mod split_scale;
 mod tensor_range;
+mod trace;
 
 pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
@@ -52,3 +53,4 @@ pub use split_scale::{
     LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SplitScalePart, join_split_scale, split_scale_parts, split_scale_tensors,
 };
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
+pub use trace::{Shown, Trace, TraceTensor, TraceValues, TraceWriter};

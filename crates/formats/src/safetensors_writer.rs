@@ -60,7 +60,8 @@ pub fn write_safetensors(
 ) -> Result<()> {
     let path = path.as_ref();
     check_unique(path, arrays.iter().map(|array| array.name.as_str()))?;
-    let header = header(path, arrays, metadata)?;
+    let entries: Vec<Entry> = arrays.iter().map(Entry::of).collect();
+    let header = header(path, &entries, metadata)?;
     let header_bytes = u64::try_from(header.len()).unwrap_or(u64::MAX);
     let bytes =
         arrays.iter().try_fold(header_bytes, |sum, array| sum.checked_add(u64::try_from(array.bytes.len()).ok()?));
@@ -74,8 +75,25 @@ pub fn write_safetensors(
     file.commit()
 }
 
-/// The size of the header and the header itself.
-fn header(path: &Path, arrays: &[SafetensorsArray<'_>], metadata: &[(String, String)]) -> Result<Vec<u8>> {
+/// What the header says of an array.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub name: String,
+    /// Innermost size first.
+    pub shape: Vec<u64>,
+    pub dtype: DType,
+    pub bytes: usize,
+}
+
+impl Entry {
+    fn of(array: &SafetensorsArray<'_>) -> Entry {
+        let SafetensorsArray { name, shape, dtype, bytes } = array;
+        Entry { name: name.clone(), shape: shape.clone(), dtype: *dtype, bytes: bytes.len() }
+    }
+}
+
+/// The size of the header and the header itself, of arrays that stand behind it in this order.
+pub(crate) fn header(path: &Path, arrays: &[Entry], metadata: &[(String, String)]) -> Result<Vec<u8>> {
     let mut header = Map::new();
     if !metadata.is_empty() {
         let texts: Map<String, Value> =
@@ -84,7 +102,7 @@ fn header(path: &Path, arrays: &[SafetensorsArray<'_>], metadata: &[(String, Str
     }
     let mut start = 0_usize;
     for array in arrays {
-        let end = start.saturating_add(array.bytes.len());
+        let end = start.saturating_add(array.bytes);
         let entry =
             info(array, (start, end)).and_then(|info| serde_json::to_value(info).map_err(|error| error.to_string()));
         let entry = entry.map_err(|problem| Error::new(path, problem).at(format!("tensor {}", quote(&array.name))))?;
@@ -97,10 +115,10 @@ fn header(path: &Path, arrays: &[SafetensorsArray<'_>], metadata: &[(String, Str
     Ok([&size.to_le_bytes(), json.as_slice()].concat())
 }
 
-fn info(array: &SafetensorsArray<'_>, data_offsets: (usize, usize)) -> std::result::Result<TensorInfo, String> {
+fn info(array: &Entry, data_offsets: (usize, usize)) -> std::result::Result<TensorInfo, String> {
     let bytes = tensor_bytes(&array.shape, array.dtype)?;
-    if u64::try_from(array.bytes.len()) != Ok(bytes) {
-        return Err(format!("expected {bytes} bytes for shape {:?}, found {}", array.shape, array.bytes.len()));
+    if u64::try_from(array.bytes) != Ok(bytes) {
+        return Err(format!("expected {bytes} bytes for shape {:?}, found {}", array.shape, array.bytes));
     }
     let dtype = DTYPES.iter().find(|(dtype, _)| *dtype == array.dtype).map(|row| row.1);
     let dtype = dtype.ok_or_else(|| format!("{} is no type of a safetensors file", array.dtype))?;

@@ -107,6 +107,15 @@ pub fn judge(case: &Case) -> Statistics {
     }
 }
 
+/// What each element of a result of `output`'s type should be, in the order of the elements. `kv_store` has no expectation of its own: its
+/// rows are its input's, rounded.
+pub fn expected(op: &Op, inputs: &[Operand], profile: &Profile, output: Operand) -> Vec<Expected> {
+    let wanted = Collector::new(output.ty.shape.elements());
+    let collector = Some(&wanted);
+    judge(&Case { op, inputs, profile, output, reference: None, copies: &[], spread: &[], step: 0, collector });
+    wanted.into_elements().into_iter().flatten().collect()
+}
+
 /// How results of the operator are judged.
 pub fn gate(op: &Op) -> Gate {
     match op {

@@ -2,6 +2,7 @@
 
 use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
 use crate::sentence::sentence;
+use crate::trace::TraceReport;
 
 impl NodeReport {
     /// The phase with the worst verdict, of several the one with the worst element; what has no finite measure is worst.
@@ -81,5 +82,24 @@ impl Report {
             (false, false) => Outcome::Inconclusive,
         };
         self.sentence = sentence(self);
+        if let Some(trace) = self.trace.take() {
+            self.conclude_with(&trace);
+            self.trace = Some(trace);
+        }
+    }
+
+    /// The worse of the device's result and the trace's is the result of both.
+    fn conclude_with(&mut self, trace: &TraceReport) {
+        match (self.result, trace.result) {
+            (Outcome::Fail, _) => {}
+            (_, Outcome::Fail) | (Outcome::Pass, Outcome::Inconclusive) => {
+                self.result = trace.result;
+                self.sentence.clone_from(&trace.sentence);
+                self.first_bad.clone_from(&trace.first_bad);
+            }
+            (Outcome::Pass | Outcome::Inconclusive, _) => {
+                self.sentence = format!("{} {}", self.sentence, trace.sentence);
+            }
+        }
     }
 }

@@ -46,6 +46,7 @@ mod sum;
 mod summary;
 mod terminal;
 mod tokens;
+mod trace;
 mod verdict;
 mod verify;
 
@@ -66,5 +67,8 @@ pub use report::{
 pub use repro::{Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
 pub use tokens::{Flip, TokenPoint, TokenReport};
+pub use trace::{
+    Follow, FreeRun, Recorded, Recording, TraceNode, TraceOptions, TraceReport, TraceTokens, compare_trace, record,
+};
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

@@ -251,8 +251,14 @@ pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
     }
 }
 
+/// The shape of a result: of a cache the rows that are stored.
+pub(crate) fn result_shape(graph: &Graph, node: &Node, tokens: usize) -> Shape {
+    let shape = graph.value(node.output).ty.shape;
+    if matches!(node.op, Op::KvStore(_)) { Shape::new(&[shape[0], tokens]) } else { shape }
+}
+
 /// `row 5, token 2` of element `index`.
-fn element(op: &Op, shape: &Shape, index: usize) -> String {
+pub(crate) fn element(op: &Op, shape: &Shape, index: usize) -> String {
     let mut rest = index;
     let mut parts = Vec::new();
     for (axis, size) in axes(op).iter().zip(shape.sizes()) {

@@ -16,6 +16,7 @@ use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
 use crate::tokens::TokenReport;
+use crate::trace::TraceReport;
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
 use trueup_runtime::device::About;
@@ -71,6 +72,8 @@ pub struct Report {
     pub repeat: RepeatReport,
     /// What was computed in one batch, and whether it made a difference.
     pub batch: BatchReport,
+    /// The comparison with a trace; null where none was given.
+    pub trace: Option<TraceReport>,
     /// The fault that was planted in the device on purpose, if any.
     pub planted: Option<PlantedFacts>,
     /// Whether a node that fell back makes the result inconclusive.
@@ -409,6 +412,7 @@ impl Report {
             run: None,
             policy: None,
             baseline: None,
+            trace: None,
         };
         crate::chosen::add_details(&mut report.nodes, records);
         report.conclude();

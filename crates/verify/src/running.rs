@@ -49,6 +49,11 @@ impl Inputs {
         Inputs { entries: entries.to_vec(), positions, room, window }
     }
 
+    /// Tokens of the batch.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether logits behind any of the tokens are wanted.
     pub fn wants_logits(&self) -> bool {
         self.entries.iter().any(|entry| entry.wants_logits)

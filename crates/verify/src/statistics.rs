@@ -317,6 +317,11 @@ impl<'a> Tally<'a> {
         self.add_element(index, self.device[index], expected, reference, false);
     }
 
+    /// Adds an element whose error goes together with others': it is no sample of the noise and counts as the worst element only.
+    pub fn add_correlated(&mut self, index: usize, device: f64, expected: &Expected) {
+        self.add_element(index, device, expected, None, false);
+    }
+
     fn add_element(
         &mut self,
         index: usize,

@@ -2,6 +2,7 @@
 
 use crate::report::{DeviceFacts, NodeReport, PhaseReport, Report};
 use crate::summary::word;
+use crate::trace::TraceReport;
 use std::fmt::Write;
 
 /// Nodes that are shown; the rest are in the JSON.
@@ -24,6 +25,7 @@ impl Report {
         self.node_lines(&mut text);
         self.token_lines(&mut text);
         self.asked_lines(&mut text);
+        text.push_str(&self.trace.as_ref().map_or(String::new(), TraceReport::to_terminal));
         text
     }
 

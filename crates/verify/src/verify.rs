@@ -109,7 +109,7 @@ pub fn verify(
 }
 
 /// Threads for the verifier's own work.
-fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
+pub(crate) fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
     if let Some(threads) = threads.filter(|threads| *threads == 0 || *threads > THREADS_MAX) {
         return Err(Error::Request(format!("{threads} threads cannot judge; ask for 1 to {THREADS_MAX}")));
     }

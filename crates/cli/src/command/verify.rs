@@ -4,15 +4,18 @@ use crate::command::input::Input;
 use crate::command::place::{Machine, open_model};
 use crate::command::planting;
 use crate::command::reports::Reports;
+use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use trueup::runtime::ModelFile;
-use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions, planted};
+use trueup::formats::Trace;
+use trueup::runtime::device::Device;
+use trueup::runtime::{ModelFile, Weights};
+use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
@@ -21,6 +24,7 @@ use trueup::verify::{self, Outcome, Reference, Report, VerifyOptions, planted};
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
     trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
     trueup verify model.gguf --plant rope-position\n  \
+    trueup verify model.gguf --ref trace.safetensors\n  \
     trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html"
 )]
 pub struct Arguments {
@@ -28,17 +32,18 @@ pub struct Arguments {
     #[arg(required_unless_present = "plant")]
     model: Option<PathBuf>,
     /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
-    /// input, a built-in text of about 32 tokens is used
-    #[arg(long = "ref", value_name = "DEVICE", default_value = "ref")]
+    /// input, a built-in text of about 32 tokens is used. Or a trace, of this or of another program (safetensors, .npz, the text of
+    /// llama.cpp's eval-callback): its tensors are judged too, by the weights of the file, on the ids that it was made from
+    #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
     /// The device that is judged: cpu, ref
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]
     input: Input,
-    /// Tokens to compute behind each prompt, on the reference's choices
-    #[arg(long, value_name = "N", default_value_t = verify::STEPS_DEFAULT)]
-    steps: usize,
+    /// Tokens to compute behind each prompt, on the reference's choices; 8 by default, and as many as it has with a trace
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
     /// Exit with 3 when the device cannot compute every node itself
     #[arg(long)]
     require_device: bool,
@@ -48,6 +53,9 @@ pub struct Arguments {
     /// Plant a fault in the device on purpose: NAME or NAME@NODE; the result must be 1 and name the node. "list" shows all faults
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
+    /// Write what both sides compute, by step and node, to DIR/device/pN.safetensors and DIR/reference/pN.safetensors
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
     #[command(flatten)]
     reports: Reports,
     #[command(flatten)]
@@ -66,15 +74,27 @@ pub fn run(arguments: Arguments) -> Result {
     let device = arguments.machine.open(&arguments.device)?;
     let fault = arguments.plant.as_deref().map(|choice| planted(choice, &model, device.clone())).transpose()?;
     let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
+    let trace = open_trace(&arguments.reference)?;
+    let given =
+        if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
+    if trace.is_some() && arguments.steps.is_some() {
+        return Err(Failure::new("a trace says itself how many steps there are; leave --steps out"));
+    }
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
+        _ if trace.is_some() => Reference::Oracle,
         other => Reference::Device(arguments.machine.open(other)?),
     };
     let session = arguments.machine.session(1);
     let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+    let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
+    let (prompts, steps) = match &tokens {
+        Some(TraceTokens { ids, steps }) => (vec![ids[..steps[0]].to_vec()], steps.len() - 1),
+        None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
+    };
     let options = VerifyOptions {
-        prompts: prompts(&model, &arguments.input)?,
-        steps: arguments.steps,
+        prompts,
+        steps,
         kv: arguments.machine.kv(),
         context: session.context,
         require_device: arguments.require_device,
@@ -83,7 +103,19 @@ pub fn run(arguments: Arguments) -> Result {
         repro_folder: arguments.repro_dir.clone(),
     };
     let start = Instant::now();
-    let mut report = verify_with_bar(model, device, reference, &options)?;
+    let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
+    if let (Some(trace), Some(tokens)) = (&trace, tokens) {
+        let options = TraceOptions {
+            ids: Some(tokens.ids),
+            kv: options.kv,
+            fallback: options.fallback,
+            threads: options.threads,
+        };
+        report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
+    }
+    if let Some(folder) = &arguments.dump {
+        dump(&arguments, folder, &model, device, &report)?;
+    }
     if let Some(fault) = &fault {
         report.was_planted(fault.facts());
     }
@@ -95,10 +127,59 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(if planting::missed(&report) { Code::Inconclusive } else { code(&report) })
 }
 
+/// The trace, where the reference is a file; devices have names without an ending or a folder.
+fn open_trace(reference: &str) -> Result<Option<Trace>> {
+    let path = Path::new(reference);
+    let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
+    if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
+}
+
+/// The tokens of a trace; those of the command line where the trace does not say them.
+fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Result<TraceTokens> {
+    let prompt = match given {
+        None => None,
+        Some([prompt]) => Some(prompt.as_slice()),
+        Some(several) => {
+            let count = several.len();
+            return Err(Failure::new(format!(
+                "a trace is of one prompt, not of {count}; give the one that it was made from"
+            )));
+        }
+    };
+    let tokens = TraceTokens::new(trace, prompt, model)?;
+    if prompt.is_some_and(|prompt| !tokens.ids.starts_with(prompt)) {
+        return Err(Failure::new(
+            "the trace was made from other token ids than those that are given; leave the input out",
+        ));
+    }
+    Ok(tokens)
+}
+
+/// Writes what both sides compute.
+fn dump(
+    arguments: &Arguments,
+    folder: &Path,
+    model: &Arc<ModelFile>,
+    device: Arc<dyn Device>,
+    report: &Report,
+) -> Result<()> {
+    let reference = if report.trace.is_some() { "ref" } else { &arguments.reference };
+    let sides = [("device", device), ("reference", arguments.machine.open(reference)?)];
+    for (side, device) in sides {
+        let fallback = if device.about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+        let weights = Arc::new(Weights::new(model.clone(), device, fallback));
+        let kv = arguments.machine.kv();
+        for (number, (prompt, further)) in report.prompts.iter().zip(&report.continuations).enumerate() {
+            trace::dump(folder, side, number, &weights, prompt, further, kv)?;
+        }
+    }
+    Ok(())
+}
+
 /// Verifies, with a bar on stderr.
 pub fn verify_with_bar(
     model: Arc<ModelFile>,
-    device: Arc<dyn trueup::runtime::device::Device>,
+    device: Arc<dyn Device>,
     reference: Reference,
     options: &VerifyOptions,
 ) -> Result<Report> {
@@ -126,7 +207,7 @@ pub fn code(report: &Report) -> Code {
 }
 
 /// All inputs as ids; the built-in text when there are none.
-fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
+pub fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
     if !input.is_empty() {
         return input.encode(|| Ok(model.tokenizer()?), true);
     }

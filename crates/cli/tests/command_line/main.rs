@@ -12,5 +12,6 @@ mod generating;
 mod hostile;
 mod operators;
 mod tokenizing;
+mod tracing;
 mod trueup;
 mod writing;

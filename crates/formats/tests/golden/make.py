@@ -5,6 +5,7 @@
 values.gguf           every value type and array type, three tensors
 split-0000?-of-...    two tensors to a file
 arrays.safetensors    three types
+trace_npz*.bin        a trace as NumPy's .npz, stored and deflated
 """
 
 import os
@@ -53,6 +54,19 @@ def split():
     finish(writer)
 
 
+def traces():
+    arrays = {
+        "0/inp_embd": np.array([1.5, -2.0], dtype=np.float16),
+        "0/l_out-0": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "1/l_out-0": np.array([[0.25, -0.5, 1e300]]),
+        "ids": np.array([3, 1, 4]),
+        "tokens": np.array([2, 1], dtype=np.int32),
+    }
+    for name, save_arrays in [("trace_npz", np.savez), ("trace_npz_deflated", np.savez_compressed)]:
+        with open(os.path.join(HERE, f"{name}.bin"), "wb") as file:
+            save_arrays(file, **arrays)
+
+
 def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -76,3 +90,4 @@ def arrays():
 values()
 split()
 arrays()
+traces()

@@ -1,0 +1,149 @@
+//! `trueup trace`: every intermediate tensor of a device, to a file or to the terminal.
+
+use crate::command::input::Input;
+use crate::command::place::{Place, check_target, open_model};
+use crate::command::verify::prompts;
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use clap::{ArgGroup, Args};
+use regex::Regex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::formats::{TraceWriter, quote};
+use trueup::runtime::{SessionOptions, Weights};
+use trueup::verify::{Follow, Recorded, Recording, record};
+
+/// Values that are printed from each end of a tensor.
+const SHOWN: usize = 3;
+
+/// What `trueup trace` takes.
+#[derive(Args)]
+#[command(
+    group = ArgGroup::new("target").args(["out", "print"]).required(true).multiple(true),
+    after_help = "Examples:\n  trueup trace model.gguf -p \"The sky is\" -o trace.safetensors\n  \
+        trueup trace model.gguf --ids \"1 5 9\" --steps 0 --print --nodes \"^l_out\"\n  \
+        trueup verify model.gguf --ref trace.safetensors"
+)]
+pub struct Arguments {
+    /// The GGUF file
+    model: PathBuf,
+    /// The safetensors file to write: arrays STEP/NODE, and the ids
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print name, operator, inputs, first and last values and sum of each tensor
+    #[arg(long)]
+    print: bool,
+    /// Only nodes whose name holds a match of this regular expression
+    #[arg(long, value_name = "REGEX")]
+    nodes: Option<Regex>,
+    /// Tokens to compute behind the prompt, each the most likely one
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    steps: usize,
+    #[command(flatten)]
+    input: Input,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Traces.
+pub fn run(arguments: Arguments) -> Result {
+    let model = open_model(&arguments.model)?;
+    check_target(arguments.out.as_deref(), &model)?;
+    let prompts = prompts(&model, &arguments.input)?;
+    let [prompt] = prompts.as_slice() else {
+        let count = prompts.len();
+        return Err(Failure::new(format!("a trace is of one prompt, not of {count}; make one for each")));
+    };
+    let weights = arguments.place.weights(model)?;
+    let mut options = arguments.place.session(1);
+    options.context = options.context.or(prompt.len().checked_add(arguments.steps));
+    let selects = |node: &str| arguments.nodes.as_ref().is_none_or(|nodes| nodes.is_match(node));
+    let mut shown: Result<()> = Ok(());
+    let mut show = |recorded: &Recorded<'_>| {
+        if arguments.print && shown.is_ok() {
+            shown = output::text(&printed(recorded));
+        }
+        shown.is_ok()
+    };
+    let follow = Follow::Greedy(arguments.steps);
+    match &arguments.out {
+        Some(file) => write(&weights, &options, prompt, &follow, &selects, file, &mut show)?,
+        None => {
+            record(&weights, &options, prompt, &follow, &selects, &mut |recorded| {
+                show(recorded);
+                Ok(())
+            })?;
+        }
+    }
+    shown?;
+    if let Some(file) = &arguments.out {
+        output::note(&format!("wrote {}", quote(&file.to_string_lossy())));
+    }
+    Ok(Code::Done)
+}
+
+/// Records into a file; `show` sees each tensor too.
+fn write(
+    weights: &Arc<Weights>,
+    options: &SessionOptions,
+    prompt: &[u32],
+    follow: &Follow,
+    selects: &dyn Fn(&str) -> bool,
+    file: &Path,
+    show: &mut dyn FnMut(&Recorded<'_>) -> bool,
+) -> Result<()> {
+    let mut writer = TraceWriter::create(file, &[])?;
+    let recording = record(weights, options, prompt, follow, selects, &mut |recorded| {
+        show(recorded);
+        let shape = shape(recorded);
+        Ok(writer.add(recorded.step, &recorded.node.name, &shape, recorded.ty.dtype, &recorded.bytes)?)
+    })?;
+    let Recording { ids, tokens, texts } = recording;
+    Ok(writer.finish(&ids, &tokens, &texts)?)
+}
+
+/// Writes both sides of a verified prompt: what the device and what the reference compute, on the same ids.
+pub fn dump(
+    folder: &Path,
+    side: &str,
+    number: usize,
+    weights: &Arc<Weights>,
+    prompt: &[u32],
+    further: &[u32],
+    kv: Option<DType>,
+) -> Result<()> {
+    let folder = folder.join(side);
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| Failure::new(format!("{}: cannot be made: {error}", quote(&folder.to_string_lossy()))))?;
+    let context = Some(prompt.len() + further.len());
+    let options = SessionOptions { context, kv, ..SessionOptions::default() };
+    let file = folder.join(format!("p{number}.safetensors"));
+    write(weights, &options, prompt, &Follow::Given(further.to_vec()), &|_| true, &file, &mut |_| true)
+}
+
+/// Innermost size first, without outer sizes of 1.
+fn shape(recorded: &Recorded<'_>) -> Vec<u64> {
+    let sizes = recorded.ty.shape.sizes();
+    let used = sizes.iter().rposition(|size| *size != 1).map_or(1, |last| last + 1);
+    sizes[..used].iter().map(|size| *size as u64).collect()
+}
+
+/// A tensor in three lines, as far as it is of numbers.
+fn printed(recorded: &Recorded<'_>) -> String {
+    let Recorded { step, graph, node, ty, bytes } = recorded;
+    let inputs = node.inputs.iter().map(|input| graph.value(*input));
+    let inputs: Vec<String> = inputs.map(|value| format!("{} {}", quote(&value.name), value.ty)).collect();
+    let heading = format!("{step}/{} = {}({}): {ty}\n", node.name, node.op.name(), inputs.join(", "));
+    let Some(codec) = ty.dtype.codec() else { return heading };
+    let mut values = vec![0.0; ty.shape.elements()];
+    (codec.decode_exact)(bytes, &mut values);
+    let list = |values: &[f64]| values.iter().map(|value| format!("{value:.6}")).collect::<Vec<_>>().join(", ");
+    let sum: f64 = values.iter().sum();
+    let ends = if values.len() > 2 * SHOWN {
+        format!("{}, ..., {}", list(&values[..SHOWN]), list(&values[values.len() - SHOWN..]))
+    } else {
+        list(&values)
+    };
+    format!("{heading}    [{ends}]\n    sum = {sum:.6}\n")
+}

@@ -1,0 +1,284 @@
+//! The text that llama.cpp's eval-callback example prints: for each tensor its name, operator and shape, the first and last values along
+//! each dimension, and the sum of all.
+//!
+//! ```text
+//!   common_debug_cb_eval:   Qcur-0 = (f32)    MUL_MAT(blk.0.attn_q.weight{64, 64, 1, 1}, attn_norm-0{64, 9, 1, 1}}) = {64, 9, 1, 1}
+//!       [
+//!        [
+//!         [ -0.0546, -0.3512, 0.5605, ..., 2.2524, -1.1366, 0.1703],
+//!         ...,
+//!        ],
+//!       ]
+//!       sum = -6.991160
+//! ```
+//!
+//! Names are not unique there: the operator tells tensors of one name apart, and a second tensor of the same name and operator begins the
+//! next step. Other lines are ignored.
+
+use crate::error::{Error, Result};
+use crate::source_file::SourceFile;
+use std::collections::HashSet;
+
+/// The longest text that is read.
+const TEXT_BYTES_MAX: u64 = 1 << 30;
+
+/// Dimensions in the text.
+const DIMENSIONS: usize = 4;
+
+/// Operators that only move or show what another tensor holds.
+const MOVES: [&str; 7] = ["RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE", "CPY", "SET_ROWS", "RMS_NORM"];
+
+/// Names of sums of two branches, which keep their name; sums of other names add a bias.
+const SUMS: [&str; 2] = ["ffn_inp", "l_out"];
+
+/// What the text shows of a tensor.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Shown {
+    /// Indices innermost first, and the value there.
+    pub values: Vec<([u64; DIMENSIONS], f64)>,
+    /// Sum of all elements, or of those that are shown: versions differ.
+    pub sum: Option<f64>,
+    /// The last digit's worth: values are rounded to multiples of it.
+    pub unit: f64,
+}
+
+/// One tensor of the text.
+#[derive(Clone, PartialEq, Debug)]
+struct Printed {
+    step: usize,
+    node: String,
+    sizes: [u64; DIMENSIONS],
+    shown: Shown,
+}
+
+/// A parsed text.
+#[derive(Debug)]
+pub(super) struct PrintedTrace {
+    source: SourceFile,
+    ids: Option<Vec<u32>>,
+    tensors: Vec<Printed>,
+}
+
+impl PrintedTrace {
+    /// Reads the text; an error where it shows no tensor.
+    pub fn read(source: SourceFile) -> Result<PrintedTrace> {
+        let bytes = source.read_all(TEXT_BYTES_MAX)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut parser = Parser::default();
+        text.lines().for_each(|line| parser.line(line.trim()));
+        if parser.tensors.is_empty() {
+            return Err(Error::new(source.path(), "expected a trace, found no tensor in it")
+                .help("name a safetensors or .npz file, or a text of llama.cpp's eval-callback"));
+        }
+        let ids = parser.ids.filter(|ids| !ids.is_empty());
+        Ok(PrintedTrace { source, ids, tensors: parser.tensors })
+    }
+
+    pub fn source(&self) -> &SourceFile {
+        &self.source
+    }
+
+    /// The ids, where the text has them.
+    pub fn ids(&self) -> Option<&[u32]> {
+        self.ids.as_deref()
+    }
+
+    /// Step, node and shape of each tensor.
+    pub fn tensors(&self) -> impl Iterator<Item = (usize, String, Vec<u64>)> {
+        self.tensors.iter().map(|tensor| (tensor.step, tensor.node.clone(), tensor.sizes.to_vec()))
+    }
+
+    /// What is shown of a tensor.
+    pub fn shown(&self, place: usize) -> &Shown {
+        match self.tensors.get(place) {
+            Some(tensor) => &tensor.shown,
+            None => unreachable!("tensor number {place} of {}", self.tensors.len()),
+        }
+    }
+}
+
+/// Reads line by line.
+#[derive(Default)]
+struct Parser {
+    ids: Option<Vec<u32>>,
+    tensors: Vec<Printed>,
+    step: usize,
+    /// Nodes of the current step.
+    seen: HashSet<String>,
+    /// Whether the lines belong to the last tensor.
+    open: bool,
+    /// How many brackets are open.
+    depth: usize,
+    /// Indices of the next row: places in dimensions 1, 2 and 3.
+    row: u64,
+    plane: u64,
+    outer: u64,
+}
+
+impl Parser {
+    fn line(&mut self, line: &str) {
+        if let Some((node, sizes)) = heading(line) {
+            self.open = node.is_some();
+            (self.depth, self.row, self.plane, self.outer) = (0, 0, 0, 0);
+            if let Some(node) = node {
+                self.begin(node, sizes);
+            }
+        } else if let Some(count) = line.strip_prefix("number of input tokens = ") {
+            self.ids = count.trim().parse::<u32>().ok().map(|_| Vec::new());
+        } else if let (Some(ids), Ok(id), true) = (&mut self.ids, line.parse(), self.tensors.is_empty()) {
+            ids.push(id);
+        } else if self.open {
+            self.values(line);
+        }
+    }
+
+    fn begin(&mut self, node: String, sizes: [u64; DIMENSIONS]) {
+        if self.seen.contains(&node) {
+            self.step = self.step.saturating_add(1);
+            self.seen.clear();
+        }
+        self.seen.insert(node.clone());
+        self.tensors.push(Printed { step: self.step, node, sizes, shown: Shown::default() });
+    }
+
+    fn values(&mut self, line: &str) {
+        let Some(tensor) = self.tensors.last_mut() else { return };
+        let [_, rows, planes, _] = tensor.sizes;
+        if let Some(sum) = line.strip_prefix("sum = ") {
+            tensor.shown.sum = Some(number(sum.trim()));
+        } else if line == "[" {
+            self.depth = self.depth.saturating_add(1);
+            self.row = 0;
+            if self.depth == 1 {
+                self.plane = 0;
+            }
+        } else if line == "]" || line == "]," {
+            self.depth = self.depth.saturating_sub(1);
+            match self.depth {
+                0 => self.outer = self.outer.saturating_add(1),
+                _ => self.plane = self.plane.saturating_add(1),
+            }
+        } else if line.starts_with("...") {
+            // As many are shown behind the gap as before it.
+            if self.depth == 1 {
+                self.plane = planes.saturating_sub(self.plane);
+            } else {
+                self.row = rows.saturating_sub(self.row);
+            }
+        } else if let Some(row) = line.strip_prefix('[') {
+            tensor.read_row(row.trim_end_matches(',').trim_end_matches(']'), [self.row, self.plane, self.outer]);
+            self.row = self.row.saturating_add(1);
+        }
+    }
+}
+
+impl Printed {
+    /// Reads the values of one row at these places in dimensions 1, 2 and 3.
+    fn read_row(&mut self, row: &str, [one, two, three]: [u64; 3]) {
+        let [columns, rows, planes, outer] = self.sizes;
+        let mut column = 0_u64;
+        for word in row.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if word == "..." {
+                column = columns.saturating_sub(column);
+                continue;
+            }
+            if column < columns && one < rows && two < planes && three < outer {
+                self.shown.values.push(([column, one, two, three], number(word)));
+            }
+            if self.shown.unit == 0.0 {
+                self.shown.unit = unit(word);
+            }
+            column = column.saturating_add(1);
+        }
+    }
+}
+
+/// The number that is written; NaN where none is.
+fn number(word: &str) -> f64 {
+    word.parse().unwrap_or(f64::NAN)
+}
+
+/// What the last digit of a decimal number is worth.
+fn unit(word: &str) -> f64 {
+    let digits = word.split_once('.').map_or(0, |(_, digits)| digits.len());
+    i32::try_from(digits).map_or(1.0, |digits| 10f64.powi(digits.saturating_neg()))
+}
+
+/// Node and sizes of a line that begins a tensor; no node for one that is not compared.
+fn heading(line: &str) -> Option<(Option<String>, [u64; DIMENSIONS])> {
+    let (before, rest) = line.split_once(" = (")?;
+    let (_, name) = before.split_once(": ")?;
+    let (_, rest) = rest.split_once(") ")?;
+    let (operator, rest) = rest.trim_start().split_once('(')?;
+    let (inputs, sizes) = rest.rsplit_once(" = {")?;
+    let mut words = sizes.trim_end().strip_suffix('}')?.split(", ");
+    let mut next = || words.next()?.parse::<u64>().ok();
+    let sizes = [next()?, next()?, next()?, next()?];
+    Some((node(name.trim(), operator.trim(), inputs), sizes))
+}
+
+/// The name that this program gives to the node; none for what it has no node for.
+fn node(name: &str, operator: &str, inputs: &str) -> Option<String> {
+    if MOVES.contains(&operator) || name.contains(' ') {
+        return None;
+    }
+    let (base, layer) = match name.rsplit_once('-') {
+        Some((base, layer)) if layer.parse::<u32>().is_ok() => (base, format!("-{layer}")),
+        Some(_) | None => (name, String::new()),
+    };
+    let base = match operator {
+        "GET_ROWS" => return inputs.starts_with("token_embd.weight").then(|| "inp_embd".to_owned()),
+        "ROPE" => format!("{base}_rope"),
+        "ADD" if !SUMS.contains(&base) => format!("{base}_bias"),
+        _ => base.to_owned(),
+    };
+    Some(format!("{base}{layer}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Parser {
+        let mut parser = Parser::default();
+        text.lines().for_each(|line| parser.line(line.trim()));
+        parser
+    }
+
+    #[test]
+    fn gaps_are_counted_from_the_end() {
+        let text = "x: a-0 = (f32) MUL_MAT(w{1, 1, 1, 1}, y{1, 1, 1, 1}}) = {9, 8, 1, 1}\n[\n[\n\
+                    [1.00, 2.00, 3.00, ..., 7.00, 8.00, 9.00],\n[1, 2, 3, ..., 7, 8, 9],\n[1, 2, 3, ..., 7, 8, 9],\n..., \n\
+                    [4, 5, 6, ..., 1, 2, 3],\n],\n]\nsum = 2.5\n";
+        let parser = parsed(text);
+        let shown = &parser.tensors[0].shown;
+        assert_eq!((shown.sum, shown.unit, shown.values.len()), (Some(2.5), 0.01, 24));
+        assert_eq!(shown.values[3], ([6, 0, 0, 0], 7.0));
+        assert_eq!(shown.values[18], ([0, 5, 0, 0], 4.0));
+    }
+
+    #[test]
+    fn operators_tell_equal_names_apart_and_a_repetition_is_a_step() {
+        let line = |name: &str, operator: &str| format!("x: {name} = (f32) {operator}(a{{1}}, }}) = {{2, 1, 1, 1}}\n");
+        let text = [
+            ("Qcur-0", "MUL_MAT"),
+            ("Qcur-0", "ADD"),
+            ("Qcur-0", "RESHAPE"),
+            ("Qcur-0", "ROPE"),
+            ("Qcur-0", "MUL_MAT"),
+        ]
+        .map(|(name, operator)| line(name, operator))
+        .concat();
+        let found: Vec<(usize, String)> =
+            parsed(&text).tensors.into_iter().map(|tensor| (tensor.step, tensor.node)).collect();
+        let names = ["Qcur-0", "Qcur_bias-0", "Qcur_rope-0"].map(|name| (0, name.to_owned()));
+        assert_eq!(found[..3], names);
+        assert_eq!(found[3], (1, "Qcur-0".to_owned()));
+    }
+
+    #[test]
+    fn values_outside_the_shape_are_dropped() {
+        let text = "x: a-0 = (f32) ADD(a{1}, }) = {2, 1, 1, 1}\n[\n[\n[1, 2, 3, 4],\n[5, 6],\n],\n],\n[\n[\n[7, 8],\n";
+        assert_eq!(parsed(text).tensors[0].shown.values.len(), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! NumPy's `.npz`: a ZIP archive of arrays, each a header in Python's notation and plain elements.
+//!
+//! ```text
+//!   "\x93NUMPY" 1 0 | header length | {'descr': '<f4', 'fortran_order': False, 'shape': (4, 64), } | elements
+//! ```
+//!
+//! After NumPy's NEP 1.
+
+use super::zip::{self, ZipEntry};
+use crate::error::{Error, Result, quote};
+use crate::source_file::SourceFile;
+use crate::tensor_range::tensor_bytes;
+use trueup_blocks::DType;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The longest header that is read, with what stands before it.
+const HEADER_BYTES_MAX: u64 = 64 << 10;
+
+/// The largest array that is read: deflated ones are unpacked in memory.
+const ARRAY_BYTES_MAX: u64 = 1 << 32;
+
+/// Types that are read, by their name in the header: little-endian only.
+const DTYPES: [(&str, DType); 5] =
+    [("<f4", DType::F32), ("<f8", DType::F64), ("<f2", DType::F16), ("<i4", DType::I32), ("<i8", DType::I64)];
+
+/// An open archive.
+#[derive(Debug)]
+pub(super) struct NpzFile {
+    source: SourceFile,
+    entries: Vec<ZipEntry>,
+    /// Bytes before the elements of each array.
+    heads: Vec<usize>,
+    arrays: Vec<(String, Vec<u64>, DType)>,
+}
+
+impl NpzFile {
+    pub fn open(source: SourceFile) -> Result<NpzFile> {
+        let mut file = NpzFile { entries: zip::entries(&source)?, source, heads: Vec::new(), arrays: Vec::new() };
+        for entry in &file.entries {
+            let fault = |problem: String| Error::new(file.source.path(), problem).at(quote(&entry.name));
+            let head = zip::contents(&file.source, entry, HEADER_BYTES_MAX)?;
+            let (shape, dtype, bytes) = header(&head).map_err(fault)?;
+            let elements = tensor_bytes(&shape, dtype).map_err(fault)?;
+            let expected = u64::try_from(bytes).ok().and_then(|bytes| bytes.checked_add(elements));
+            if expected != Some(entry.bytes) || entry.bytes > ARRAY_BYTES_MAX {
+                return Err(fault(format!(
+                    "expected {elements} bytes for shape {shape:?} of {dtype}, found another size"
+                )));
+            }
+            let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
+            file.heads.push(bytes);
+            file.arrays.push((name, shape, dtype));
+        }
+        Ok(file)
+    }
+
+    pub fn source(&self) -> &SourceFile {
+        &self.source
+    }
+
+    /// Names, shapes innermost first, and types.
+    pub fn arrays(&self) -> &[(String, Vec<u64>, DType)] {
+        &self.arrays
+    }
+
+    /// The elements of an array.
+    pub fn read(&self, place: usize) -> Result<Vec<u8>> {
+        let Some((entry, head)) = self.entries.get(place).zip(self.heads.get(place)) else {
+            unreachable!("array number {place} of {}", self.entries.len())
+        };
+        let mut data = zip::contents(&self.source, entry, entry.bytes)?;
+        Ok(data.split_off((*head).min(data.len())))
+    }
+}
+
+/// Shape innermost first, type, and how many bytes stand before the elements.
+fn header(bytes: &[u8]) -> std::result::Result<(Vec<u64>, DType, usize), String> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or("expected an array of NumPy, found other bytes")?;
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or("the header is cut short")?;
+    let (length, start) = match version {
+        [1, _] => (rest.first_chunk::<2>().map(|bytes| u32::from(u16::from_le_bytes(*bytes))), 10_usize),
+        [2 | 3, _] => (rest.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)), 12),
+        [other, _] => return Err(format!("version {other} of NumPy's format is not known")),
+    };
+    let length = length.and_then(|length| usize::try_from(length).ok()).ok_or("the header is cut short")?;
+    let end = start.saturating_add(length);
+    let text = bytes.get(start..end).ok_or("the header is cut short or too long")?;
+    let text = std::str::from_utf8(text).map_err(|_| "the header is no text")?;
+    let dtype = value(text, "descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split('\'').next());
+    let dtype = dtype.ok_or("the header names no type")?;
+    let known = DTYPES.iter().find(|(name, _)| *name == dtype).map(|row| row.1);
+    let known = known.ok_or_else(|| format!("arrays of type {} are not read; use float32 or float64", quote(dtype)))?;
+    if !value(text, "fortran_order").is_some_and(|rest| rest.starts_with("False")) {
+        return Err("its first index runs fastest; write it with numpy.ascontiguousarray".to_owned());
+    }
+    Ok((shape(text)?, known, end))
+}
+
+/// What stands behind a key.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("'{key}':"))?;
+    Some(rest.trim_start())
+}
+
+/// The shape, innermost first; a scalar is one element.
+fn shape(text: &str) -> std::result::Result<Vec<u64>, String> {
+    let inside = value(text, "shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
+    let (inside, _) = inside.ok_or("the header names no shape")?;
+    let sizes = inside.split(',').map(str::trim).filter(|size| !size.is_empty());
+    let sizes: std::result::Result<Vec<u64>, _> = sizes.rev().map(str::parse).collect();
+    let sizes = sizes.map_err(|_| format!("its shape is no shape: {}", quote(inside)))?;
+    Ok(if sizes.is_empty() { vec![1] } else { sizes })
+}

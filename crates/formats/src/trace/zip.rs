@@ -1,0 +1,166 @@
+//! The parts of a ZIP archive that `.npz` files need: entries, stored or deflated, found by the central directory.
+//!
+//! ```text
+//!   local header, name, data │ ... │ central directory: an entry each │ end: entries, size and place of the directory
+//! ```
+//!
+//! After PKWARE's APPNOTE. Archives of 4 GiB and more (ZIP64), encrypted ones and ones in parts are refused.
+
+use crate::error::{Error, Result, quote};
+use crate::source_file::SourceFile;
+use crate::tensor_range::{check_disjoint, check_unique};
+use std::ops::Range;
+
+/// The first bytes of an archive that is not empty.
+pub(super) const SIGNATURE_LOCAL: &[u8] = b"PK\x03\x04";
+
+const SIGNATURE_CENTRAL: [u8; 4] = *b"PK\x01\x02";
+const SIGNATURE_END: [u8; 4] = *b"PK\x05\x06";
+
+/// Bytes of the fixed part of each header.
+const LOCAL_BYTES: u64 = 30;
+const CENTRAL_BYTES: usize = 46;
+const END_BYTES: usize = 22;
+
+/// Bytes of the longest comment behind the end.
+const COMMENT_BYTES_MAX: u64 = 65_535;
+
+/// The largest directory that is read.
+const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
+
+const METHOD_STORED: u16 = 0;
+const METHOD_DEFLATED: u16 = 8;
+
+/// One file of the archive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ZipEntry {
+    pub name: String,
+    /// Where its data stands in the archive.
+    pub range: Range<u64>,
+    /// Its size once it is unpacked.
+    pub bytes: u64,
+    /// CRC-32 of its contents.
+    check: u32,
+    deflated: bool,
+}
+
+/// Entries of an archive, in the order of its directory.
+pub(super) fn entries(source: &SourceFile) -> Result<Vec<ZipEntry>> {
+    let directory = directory(source)?;
+    let mut entries = Vec::new();
+    let mut rest = directory.as_slice();
+    while rest.starts_with(&SIGNATURE_CENTRAL) {
+        let (entry, length) = entry(source, rest)?;
+        entries.push(entry);
+        rest = rest.get(length..).ok_or_else(|| fault(source, "its directory is cut short"))?;
+    }
+    if !rest.is_empty() {
+        return Err(fault(source, "its directory is damaged"));
+    }
+    check_unique(source.path(), entries.iter().map(|entry| entry.name.as_str()))?;
+    check_disjoint(source.path(), entries.iter().map(|entry| (entry.name.as_str(), entry.range.clone())))?;
+    Ok(entries)
+}
+
+/// The first `bytes_max` bytes of an entry's contents, or all when there are fewer.
+pub(super) fn contents(source: &SourceFile, entry: &ZipEntry, bytes_max: u64) -> Result<Vec<u8>> {
+    let wanted = usize::try_from(entry.bytes.min(bytes_max)).unwrap_or(usize::MAX);
+    let stored = entry.range.end.saturating_sub(entry.range.start);
+    let packed = if entry.deflated { stored } else { stored.min(bytes_max) };
+    let mut data = vec![0; usize::try_from(packed).unwrap_or(0)];
+    source.read_at(entry.range.start, &mut data)?;
+    if entry.deflated {
+        data = match miniz_oxide::inflate::decompress_to_vec_with_limit(&data, wanted) {
+            Ok(data) => data,
+            // The limit was reached: what is there is the beginning.
+            Err(partial) if partial.output.len() >= wanted => partial.output,
+            Err(_) => return Err(fault(source, "its data cannot be unpacked").at(quote(&entry.name))),
+        };
+        data.truncate(wanted);
+    }
+    if data.len() != wanted {
+        let problem = format!("expected {wanted} bytes, found {}", data.len());
+        return Err(fault(source, &problem).at(quote(&entry.name)));
+    }
+    if entry.bytes <= bytes_max && crc32(&data) != entry.check {
+        return Err(fault(source, "its data are not what was written").at(quote(&entry.name)));
+    }
+    Ok(data)
+}
+
+/// CRC-32 as ZIP has it: ISO 3309, bits from the lowest on.
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc));
+    !bytes.iter().fold(u32::MAX, byte)
+}
+
+/// The bytes of the central directory.
+fn directory(source: &SourceFile) -> Result<Vec<u8>> {
+    let tail_bytes = source.bytes().min(COMMENT_BYTES_MAX.saturating_add(22));
+    let mut tail = vec![0; usize::try_from(tail_bytes).unwrap_or(0)];
+    source.read_at(source.bytes().saturating_sub(tail_bytes), &mut tail)?;
+    let place = tail.windows(END_BYTES).rposition(|window| window.starts_with(&SIGNATURE_END));
+    let end = place.and_then(|place| tail.get(place..)).ok_or_else(|| fault(source, "it has no end of archive"))?;
+    let (disk, count) = (u16_at(end, 4), u16_at(end, 10));
+    let (bytes, start) = (u32_at(end, 12), u32_at(end, 16));
+    if disk != Some(0) || count == Some(u16::MAX) || start == Some(u64::from(u32::MAX)) {
+        return Err(fault(source, "archives in parts, or of 4 GiB and more, are not read").help("use safetensors"));
+    }
+    let (bytes, start) = bytes.zip(start).ok_or_else(|| fault(source, "its end is cut short"))?;
+    let inside = start.checked_add(bytes).is_some_and(|end| end <= source.bytes());
+    if !inside || bytes > DIRECTORY_BYTES_MAX {
+        return Err(fault(source, &format!("its directory of {bytes} bytes at byte {start} is not inside the file")));
+    }
+    let mut directory = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    source.read_at(start, &mut directory)?;
+    Ok(directory)
+}
+
+/// The entry at the beginning of `rest`, and how long its record is.
+fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
+    let short = || fault(source, "its directory is cut short");
+    let field16 = |place| u16_at(rest, place).ok_or_else(short);
+    let field32 = |place| u32_at(rest, place).ok_or_else(short);
+    let (flags, method) = (field16(8)?, field16(10)?);
+    let (packed, bytes, local) = (field32(20)?, field32(24)?, field32(42)?);
+    let check = u32::try_from(field32(16)?).unwrap_or(0);
+    let (name_len, extra, comment) = (usize::from(field16(28)?), usize::from(field16(30)?), usize::from(field16(32)?));
+    let name = rest.get(CENTRAL_BYTES..CENTRAL_BYTES.saturating_add(name_len)).ok_or_else(short)?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    let wrong = |problem: &str| fault(source, problem).at(quote(&name));
+    if flags & 1 != 0 || (method != METHOD_STORED && method != METHOD_DEFLATED) {
+        return Err(wrong("it is encrypted or packed in another way than by deflate").help("write it with numpy.savez"));
+    }
+    if method == METHOD_STORED && packed != bytes {
+        return Err(wrong(&format!("expected {packed} bytes, found {bytes}")));
+    }
+    let mut header = [0; 30];
+    let readable = local.checked_add(LOCAL_BYTES).is_some_and(|end| end <= source.bytes());
+    if !readable {
+        return Err(wrong(&format!("it starts at byte {local}, outside of the file")));
+    }
+    source.read_at(local, &mut header)?;
+    let skip = u16_at(&header, 26).zip(u16_at(&header, 28)).filter(|_| header.starts_with(SIGNATURE_LOCAL));
+    let (name_bytes, extra_bytes) = skip.ok_or_else(|| wrong("it has no header where the directory says"))?;
+    let start =
+        local.saturating_add(LOCAL_BYTES).saturating_add(u64::from(name_bytes)).saturating_add(u64::from(extra_bytes));
+    let end = start.checked_add(packed).filter(|end| *end <= source.bytes());
+    let end = end.ok_or_else(|| wrong(&format!("its {packed} bytes from byte {start} on are not inside the file")))?;
+    let length = CENTRAL_BYTES.saturating_add(name_len).saturating_add(extra).saturating_add(comment);
+    Ok((ZipEntry { name, range: start..end, bytes, check, deflated: method == METHOD_DEFLATED }, length))
+}
+
+fn u16_at(bytes: &[u8], place: usize) -> Option<u16> {
+    let (pair, _) = bytes.get(place..)?.split_first_chunk::<2>()?;
+    Some(u16::from_le_bytes(*pair))
+}
+
+fn u32_at(bytes: &[u8], place: usize) -> Option<u64> {
+    let (four, _) = bytes.get(place..)?.split_first_chunk::<4>()?;
+    Some(u64::from(u32::from_le_bytes(*four)))
+}
+
+fn fault(source: &SourceFile, problem: &str) -> Error {
+    Error::new(source.path(), format!("is not a ZIP archive that can be read: {problem}"))
+}

@@ -1,0 +1,151 @@
+//! The program that made a trace: what its arithmetic is, as it declared it or as it is known.
+//!
+//! ```text
+//!   ours        profiles stand in the file, for batches of one token and of many
+//!   others      f32 throughout, sums in any order, angles by pow in f32
+//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use trueup_blocks::DType;
+use trueup_formats::{Error as FileError, Trace, quote};
+use trueup_graph::{Graph, Node, Op};
+use trueup_runtime::profile::{Accumulator, Activations, Angles, Products, Profile, Rounding};
+use trueup_runtime::{Error, Result};
+
+/// Text of our own traces that holds the profiles.
+pub(super) const KEY_PROFILES: &str = "profiles";
+/// Text that names the device.
+pub(super) const KEY_DEVICE: &str = "device";
+/// Text that names the type of the KV cache.
+pub(super) const KEY_KV: &str = "kv";
+/// Text that names the program.
+pub(super) const KEY_PROGRAM: &str = "program";
+/// Text with the sha256 of the model's tensors.
+pub(super) const KEY_MODEL: &str = "model_sha256";
+
+/// The most lanes that a profile may declare.
+const LANES_MAX: usize = 1 << 16;
+
+/// The largest error of functions that a profile may declare.
+const FUNCTION_ULP_MAX: f32 = 1024.0;
+
+/// Types of a KV cache.
+const KV_TYPES: [DType; 4] = [DType::F16, DType::F32, DType::F64, DType::Bf16];
+
+/// A profile and the nodes it was declared for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct DeclaredProfile {
+    pub profile: Profile,
+    /// Nodes of batches of several tokens.
+    pub many: Vec<String>,
+    /// Nodes of batches of one token.
+    pub one: Vec<String>,
+}
+
+/// Whose trace it is.
+#[derive(Clone, Debug)]
+pub(super) enum Program {
+    /// Ours: a profile for each node, and whether it is of one token.
+    Own { profiles: HashMap<(String, bool), Profile>, kv: DType },
+    /// Another program, in f32 or better.
+    Foreign,
+    /// llama.cpp's printed tensors.
+    LlamaCpp,
+}
+
+/// f32 with sums in any order: one lane is the noisiest.
+const FOREIGN: Profile = Profile {
+    activations: Activations::Unchanged,
+    products: Products::Rounded,
+    accumulator: Accumulator::F32,
+    lanes: 1,
+    output: DType::F32,
+    function_ulp: 4.0,
+    angles: Angles::Pow,
+};
+
+impl Program {
+    /// The program of a trace.
+    pub fn of(trace: &Trace) -> Result<Program> {
+        if trace.is_printed() {
+            return Ok(Program::LlamaCpp);
+        }
+        let Some(text) = trace.text(KEY_PROFILES) else { return Ok(Program::Foreign) };
+        let fault = |problem: String| {
+            Error::File(FileError::new(trace.source().path(), problem).at(format!("text {KEY_PROFILES}")))
+        };
+        let declared: Vec<DeclaredProfile> =
+            serde_json::from_str(text).map_err(|error| fault(quote(&error.to_string())))?;
+        let mut profiles = HashMap::new();
+        for DeclaredProfile { profile, many, one } in declared {
+            let sane = profile.lanes <= LANES_MAX && (0.0..=FUNCTION_ULP_MAX).contains(&profile.function_ulp);
+            if !sane || !profile.output.is_float() {
+                return Err(fault(format!("expected the profile of a device, found {profile}")));
+            }
+            profiles.extend(many.into_iter().map(|node| ((node, false), profile)));
+            profiles.extend(one.into_iter().map(|node| ((node, true), profile)));
+        }
+        let kv = trace.text(KEY_KV).unwrap_or("f16");
+        let known = KV_TYPES.into_iter().find(|dtype| dtype.name() == kv);
+        let kv = known.ok_or_else(|| fault(format!("a KV cache of type {} is not known", quote(kv))))?;
+        Ok(Program::Own { profiles, kv })
+    }
+
+    /// The type of its KV cache.
+    pub fn kv(&self) -> DType {
+        match self {
+            Program::Own { kv, .. } => *kv,
+            Program::Foreign => DType::F64,
+            Program::LlamaCpp => DType::F16,
+        }
+    }
+
+    /// How it computes a node of a batch of so many tokens.
+    pub fn profile(&self, graph: &Graph, node: &Node, tokens: usize) -> Profile {
+        match self {
+            Program::Own { profiles, .. } => {
+                let known = |one| profiles.get(&(node.name.clone(), one)).copied();
+                known(tokens == 1).or_else(|| known(tokens != 1)).unwrap_or(FOREIGN)
+            }
+            Program::Foreign => FOREIGN,
+            Program::LlamaCpp => llama_cpp(graph, node),
+        }
+    }
+
+    /// Fails for a tensor of another program in fewer bits than f32: nothing says what was rounded on the way.
+    pub fn expect_precise(&self, trace: &Trace, step: usize, node: &str) -> Result<()> {
+        let coarse = trace.find(step, node).filter(|tensor| !matches!(tensor.dtype, DType::F32 | DType::F64));
+        let Some(tensor) = coarse.filter(|_| matches!(self, Program::Foreign)) else { return Ok(()) };
+        let problem = format!("expected f32 or f64, found {}", tensor.dtype);
+        let error = FileError::new(trace.source().path(), problem).at(format!("tensor {}", quote(&tensor.name())));
+        Err(error.help("run the other program in float32").into())
+    }
+}
+
+/// What llama.cpp does on a processor, by the type of what is multiplied with.
+fn llama_cpp(graph: &Graph, node: &Node) -> Profile {
+    let angles = Angles::Iterated;
+    let activations = if matches!(node.op, Op::MulMat(_)) {
+        node.inputs.first().map_or(Activations::Unchanged, |weight| by_weight(graph.value(*weight).ty.dtype))
+    } else if matches!(node.op, Op::KvScores(_) | Op::KvMix(_)) {
+        Activations::F16
+    } else {
+        Activations::Unchanged
+    };
+    Profile { activations, angles, ..FOREIGN }
+}
+
+/// What activations are rounded to before they are multiplied with weights of a type.
+fn by_weight(weight: DType) -> Activations {
+    if weight == DType::F32 {
+        Activations::Unchanged
+    } else if weight == DType::F16 {
+        Activations::F16
+    } else if weight == DType::Bf16 {
+        Activations::Bf16
+    } else {
+        Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: true }
+    }
+}

@@ -1,0 +1,169 @@
+//! Writes down what a device computes: each node's result as it comes, and afterwards what the trace must say about itself.
+//!
+//! ```text
+//!   prompt ─ step 0 ─ a token ─ step 1 ─ a token ...      each node stops: shown to the sink, then forgotten
+//! ```
+//!
+//! Of a KV cache only the rows are kept that a step stores.
+
+use super::free::stored_rows;
+use super::program::{DeclaredProfile, KEY_DEVICE, KEY_KV, KEY_MODEL, KEY_PROFILES, KEY_PROGRAM};
+use crate::record::result_shape;
+use crate::tokens::top;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_graph::{Graph, Node, Op, TensorType};
+use trueup_runtime::profile::Profile;
+use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
+
+/// What follows the prompt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Follow {
+    /// So many tokens, each the most likely one.
+    Greedy(usize),
+    /// These tokens.
+    Given(Vec<u32>),
+}
+
+/// A node's result.
+pub struct Recorded<'a> {
+    /// The step: a pass over one or more tokens.
+    pub step: usize,
+    /// The graph of the step.
+    pub graph: &'a Graph,
+    /// The node.
+    pub node: &'a Node,
+    /// Shape and type of the result; of a cache the rows of this step.
+    pub ty: TensorType,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// What a trace says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    /// All ids: the prompt's, and those that followed.
+    pub ids: Vec<u32>,
+    /// How many of them each step computed.
+    pub tokens: Vec<usize>,
+    /// Program, device, profiles, type of the KV cache, hash of the model's tensors.
+    pub texts: Vec<(String, String)>,
+}
+
+/// Computes a prompt and what follows, and shows the results of the nodes that `selects` names to `sink`, in the order of computation.
+///
+/// Fails on prompts that the model cannot take, where the device fails, and where the sink does.
+pub fn record(
+    weights: &Arc<Weights>,
+    options: &SessionOptions,
+    prompt: &[u32],
+    follow: &Follow,
+    selects: &dyn Fn(&str) -> bool,
+    sink: &mut dyn FnMut(&Recorded<'_>) -> Result<()>,
+) -> Result<Recording> {
+    if prompt.is_empty() {
+        return Err(Error::Request("a trace needs at least one token; give some text or at least one id".to_owned()));
+    }
+    let further = match follow {
+        Follow::Greedy(count) => *count,
+        Follow::Given(ids) => ids.len(),
+    };
+    let mut session = Session::new(weights.clone(), options)?;
+    let mut recorder = Recorder { selects, sink, profiles: Vec::new(), tokens: Vec::new(), kv: DType::F16 };
+    let mut all = prompt.to_vec();
+    let mut ids = prompt.to_vec();
+    for step in 0..=further {
+        let entry = |token: &u32| Entry { token: *token, sequence: 0, wants_logits: true };
+        let logits = session.compute(&ids.iter().map(entry).collect::<Vec<_>>(), Some(&mut recorder))?;
+        if step < further {
+            let best = logits.rows().checked_sub(1).map_or(0, |row| top(logits.row(row)) as u32);
+            let next = match follow {
+                Follow::Greedy(_) => best,
+                Follow::Given(given) => given.get(step).copied().unwrap_or(best),
+            };
+            all.push(next);
+            ids = vec![next];
+        }
+    }
+    let model = session.model();
+    model.unchanged()?;
+    let devices: Vec<String> = weights.devices().iter().map(|device| device.about().name).collect();
+    let texts = vec![
+        (KEY_PROGRAM.to_owned(), format!("trueup {}", env!("CARGO_PKG_VERSION"))),
+        (KEY_DEVICE.to_owned(), devices.first().cloned().unwrap_or_default()),
+        (KEY_KV.to_owned(), recorder.kv.name().to_owned()),
+        (KEY_MODEL.to_owned(), model_hash(model)?),
+        (KEY_PROFILES.to_owned(), serde_json::to_string(&recorder.profiles).map_err(unwritable)?),
+    ];
+    Ok(Recording { ids: all, tokens: recorder.tokens, texts })
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::Request(format!("the profiles cannot be written: {error}"))
+}
+
+/// sha256 over names, types, shapes and bytes of all tensors, in hexadecimal.
+pub(super) fn model_hash(model: &ModelFile) -> Result<String> {
+    let mut hash = Sha256::new();
+    for tensor in model.tensors() {
+        hash.update(format!("{} {} {:?}\n", tensor.name, tensor.dtype, tensor.shape));
+        hash.update(&*model.tensor_bytes(&tensor.name)?);
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Sees every node, for its profile, and downloads the selected ones.
+struct Recorder<'a> {
+    selects: &'a dyn Fn(&str) -> bool,
+    sink: &'a mut dyn FnMut(&Recorded<'_>) -> Result<()>,
+    profiles: Vec<DeclaredProfile>,
+    tokens: Vec<usize>,
+    kv: DType,
+}
+
+impl Recorder<'_> {
+    fn declared(&mut self, profile: Profile, node: &str, tokens: usize) {
+        let place = self.profiles.iter().position(|known| known.profile == profile);
+        let place = place.unwrap_or_else(|| {
+            self.profiles.push(DeclaredProfile { profile, many: Vec::new(), one: Vec::new() });
+            self.profiles.len() - 1
+        });
+        let known = &mut self.profiles[place];
+        let names = if tokens == 1 { &mut known.one } else { &mut known.many };
+        if !names.iter().any(|name| name == node) {
+            names.push(node.to_owned());
+        }
+    }
+}
+
+impl Observer for Recorder<'_> {
+    fn wants(&self, _node: &Node) -> bool {
+        true
+    }
+
+    fn saw(&mut self, seen: &Seen<'_>) -> Result<()> {
+        let (node, tokens) = (seen.node(), seen.tokens.len());
+        if seen.node == 0 {
+            self.tokens.push(tokens);
+        }
+        self.declared(seen.planned.profile, &node.name, tokens);
+        let stored = matches!(node.op, Op::KvStore(_));
+        if stored {
+            self.kv = seen.graph.value(node.output).ty.dtype;
+        }
+        if !(self.selects)(&node.name) {
+            return Ok(());
+        }
+        let output = seen.output()?;
+        let shape = result_shape(seen.graph, node, tokens);
+        let ty = TensorType { dtype: output.ty().dtype, shape };
+        let mut bytes = output.to_bytes().into_owned();
+        if stored {
+            let row_bytes = shape[0] * ty.dtype.block_bytes();
+            let row = |row: usize| bytes[row * row_bytes..(row + 1) * row_bytes].to_vec();
+            bytes = stored_rows(seen).into_iter().flat_map(row).collect();
+        }
+        (self.sink)(&Recorded { step: seen.batch, graph: seen.graph, node, ty, bytes })
+    }
+}

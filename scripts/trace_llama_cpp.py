@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Write what llama.cpp's eval-callback example prints for a model and a prompt, through the Python binding of its library.
+
+    python scripts/trace_llama_cpp.py MODEL.gguf OUT.txt --ids "1 5 9 12"
+
+The example and this script hang a function into `cb_eval`, which sees every tensor behind its computation. Printed are name,
+type, operator and inputs, the first and last three values along each dimension, and the sum of all. Tensors that only show
+others in another order are left out, to keep the text small.
+"""
+import argparse
+import ctypes
+import sys
+from importlib.metadata import version
+
+import llama_cpp
+import numpy as np
+
+SHOWN = 3
+DIMENSIONS = 4
+MAX_SOURCES = 10
+MOVES = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "SET_ROWS", "CPY")
+TYPES = {0: ("f32", np.float32), 1: ("f16", np.float16), 26: ("i32", np.int32), 27: ("i64", np.int64)}
+
+
+class Tensor(ctypes.Structure):
+    """`struct ggml_tensor` of ggml.h."""
+
+
+Tensor._fields_ = [
+    ("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * DIMENSIONS),
+    ("nb", ctypes.c_size_t * DIMENSIONS), ("op", ctypes.c_int), ("op_params", ctypes.c_int32 * 16), ("flags", ctypes.c_int32),
+    ("src", ctypes.POINTER(Tensor) * MAX_SOURCES), ("view_src", ctypes.POINTER(Tensor)), ("view_offs", ctypes.c_size_t),
+    ("data", ctypes.c_void_p), ("name", ctypes.c_char * 64),
+]
+
+
+def library(name):
+    """One of the libraries that llama_cpp has loaded already."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {line.split()[-1] for line in maps if name in line}
+    return ctypes.CDLL(sorted(paths)[0])
+
+
+GGML = library("libggml-base")
+GGML.ggml_op_desc.restype = ctypes.c_char_p
+GGML.ggml_op_desc.argtypes = [ctypes.POINTER(Tensor)]
+
+
+def sizes(tensor):
+    return ", ".join(str(size) for size in tensor.ne)
+
+
+def described(source):
+    return f"{source.contents.name.decode()}{{{sizes(source.contents)}}}" if source else ""
+
+
+def values(tensor):
+    """All elements, outermost dimension first, through the strides."""
+    dtype = np.dtype(TYPES[tensor.type][1])
+    span = sum((size - 1) * stride for size, stride in zip(tensor.ne, tensor.nb)) + dtype.itemsize
+    memory = np.frombuffer(ctypes.string_at(tensor.data, span), np.uint8)
+    return np.lib.stride_tricks.as_strided(memory.view(), tuple(tensor.ne)[::-1] + (dtype.itemsize,),
+                                           tuple(tensor.nb)[::-1] + (1,)).copy().view(dtype)[..., 0].astype(np.float32)
+
+
+def places(size):
+    """Indices that are shown, None for those left out."""
+    return [*range(SHOWN), None, *range(size - SHOWN, size)] if size > 2 * SHOWN else [*range(size)]
+
+
+def row_text(row):
+    parts = ["..., " if place is None else f"{row[place]:12.4f}" + (", " if place < len(row) - 1 else "")
+             for place in places(len(row))]
+    return " " * 39 + "[" + "".join(parts) + "],\n"
+
+
+def print_tensor(array, out):
+    total = float(array.sum(dtype=np.float64))
+    for outer in array:
+        out.write(" " * 37 + "[\n")
+        for place in places(len(outer)):
+            if place is None:
+                out.write(" " * 38 + "..., \n")
+                continue
+            out.write(" " * 38 + "[\n")
+            for row in places(len(outer[place])):
+                out.write(" " * 39 + "..., \n" if row is None else row_text(outer[place][row]))
+            out.write(" " * 38 + "],\n")
+        out.write(" " * 37 + "]\n")
+        out.write(" " * 37 + f"sum = {total:.6f}\n")
+
+
+def callback(out):
+    def see(pointer, ask, _user_data):
+        if ask:
+            return True
+        tensor = ctypes.cast(pointer, ctypes.POINTER(Tensor))
+        facts = tensor.contents
+        kind = TYPES.get(facts.type, (str(facts.type), None))[0]
+        operation = GGML.ggml_op_desc(tensor).decode()
+        if operation in MOVES:
+            return True
+        inputs = f"{described(facts.src[0])}, {described(facts.src[1])}"
+        out.write(f"common_debug_cb_eval: {facts.name.decode():>24s} = ({kind}) {operation:>10s}({inputs}}}) = {{{sizes(facts)}}}\n")
+        if facts.type in TYPES:
+            print_tensor(values(facts), out)
+        return True
+    return see
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a GGUF file")
+    parser.add_argument("out", help="the text to write")
+    parser.add_argument("--ids", required=True, help="token ids of the prompt, like \"1 5 9\"")
+    arguments = parser.parse_args()
+    ids = [int(id) for id in arguments.ids.split()]
+    llama_cpp.llama_backend_init()
+    model = llama_cpp.llama_model_load_from_file(arguments.model.encode(), llama_cpp.llama_model_default_params())
+    if not model:
+        sys.exit(f"{arguments.model}: llama.cpp cannot load it")
+    with open(arguments.out, "w", encoding="utf-8", newline="\n") as out:
+        name = arguments.model.rsplit("/", 1)[-1]
+        out.write(f"scripts/trace_llama_cpp.py {name} {arguments.out} --ids \"{arguments.ids}\" (llama-cpp-python "
+                  f"{version('llama-cpp-python')})\n")
+        out.write(f"number of input tokens = {len(ids)}\n" + "".join(f"  {id}\n" for id in ids))
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 256, 256, 256
+        parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        see = llama_cpp.ggml_backend_sched_eval_callback(callback(out))
+        parameters.cb_eval = see
+        context = llama_cpp.llama_init_from_model(model, parameters)
+        tokens = (llama_cpp.llama_token * len(ids))(*ids)
+        if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, len(ids))) != 0:
+            sys.exit("llama.cpp could not compute the prompt")
+
+
+if __name__ == "__main__":
+    main()

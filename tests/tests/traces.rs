@@ -1,0 +1,226 @@
+//! Traces of other programs, and of this one, against model files: right ones pass, one changed weight is named.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::formats::{Trace, TraceWriter};
+use trueup::quantize::Layout;
+use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+use trueup::verify::{Follow, Outcome, TraceOptions, TraceReport, compare_trace, record};
+use trueup_tests::{convert, fixture, quantize, root};
+
+/// Fixtures with a trace of the transformers library: all architectures, and the scalings of rope.
+const TRACED: [&str; 6] = ["llama2", "llama3", "llama-yarn", "mistral", "qwen2", "qwen3"];
+
+fn model(folder: &Path, name: &str, dtype: DType) -> PathBuf {
+    let (source, target) = (folder.join(format!("{name}.gguf")), folder.join(format!("{name}-{dtype}.gguf")));
+    convert(&fixture(name).folder, &source, None, None);
+    quantize(&source, &target, dtype, Layout::Block);
+    target
+}
+
+fn compared(model: &Path, trace: &Path) -> TraceReport {
+    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{error}"));
+    compare_trace(model, device, &trace, &TraceOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn traces() -> PathBuf {
+    root().join("fixtures/traces")
+}
+
+/// The file with byte `byte` of a tensor changed by `change`.
+fn altered(source: &Path, tensor: &str, byte: usize, change: impl Fn(u8) -> u8) -> PathBuf {
+    let model = ModelFile::open(source).unwrap_or_else(|error| panic!("{error}"));
+    let bytes = model.tensor_bytes(tensor).unwrap_or_else(|error| panic!("{error}")).into_owned();
+    let mut file = fs::read(source).expect("the model is there");
+    let place = file.windows(bytes.len()).position(|window| window == bytes).expect("a tensor lies in its file");
+    file[place + byte] = change(file[place + byte]);
+    let target = source.with_extension("altered.gguf");
+    fs::write(&target, file).expect("a scratch file");
+    target
+}
+
+/// Byte 2 of an f32 holds its highest bits of mantissa.
+fn weight(index: usize) -> usize {
+    4 * index + 2
+}
+
+fn first_bad(report: &TraceReport) -> (&str, Option<&str>) {
+    let bad = report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence));
+    (&bad.node, bad.tensor.as_deref())
+}
+
+#[test]
+fn what_transformers_computes_is_what_the_file_gives() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in TRACED {
+        // All weights of the fixtures are exact in f16.
+        for dtype in [DType::F32, DType::F16] {
+            let file = model(scratch.path(), name, dtype);
+            let report = compared(&file, &traces().join(format!("{name}.safetensors")));
+            assert_eq!(report.result, Outcome::Pass, "{name} as {dtype}: {}", report.sentence);
+            assert_eq!((report.tokens.as_slice(), report.unknown), (&[4, 1][..], 0), "{name}");
+            assert!(report.checked >= 35, "{name}: {} nodes are compared", report.checked);
+            assert!(report.free.logits.as_ref().is_some_and(|logits| logits.positions == 5), "{name}");
+        }
+    }
+}
+
+#[test]
+fn one_changed_weight_is_named_in_every_architecture() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let cases = [
+        ("llama2", "blk.0.ffn_up.weight", "ffn_up-0", ""),
+        ("llama2", "token_embd.weight", "inp_embd", ""),
+        ("llama3", "blk.1.attn_k.weight", "Kcur-1", ""),
+        ("llama3", "blk.1.ffn_norm.weight", "ffn_norm-1", ""),
+        ("mistral", "blk.0.attn_output.weight", "attn_out-0", ""),
+        ("llama-yarn", "blk.1.ffn_down.bias", "ffn_out_bias-1", "ffn_out-1"),
+        ("qwen2", "blk.1.attn_q.weight", "Qcur_bias-1", "Qcur-1"),
+        ("qwen3", "blk.0.attn_k_norm.weight", "Kcur_normed-0", ""),
+        ("qwen3", "output.weight", "result_output", ""),
+    ];
+    for (name, tensor, node, untraced) in cases {
+        let file = model(scratch.path(), name, DType::F32);
+        // Row 1 of the embedding is token 1's; elements 3 of other tensors are seen whatever the shape.
+        let index = if tensor.starts_with("token_embd") { 64 + 3 } else { 3 };
+        let file = altered(&file, tensor, weight(index), |byte| byte ^ 0x04);
+        let report = compared(&file, &traces().join(format!("{name}.safetensors")));
+        assert_eq!(report.result, Outcome::Fail, "{name} {tensor}: {}", report.sentence);
+        assert_eq!(first_bad(&report).0, node, "{name} {tensor}: {}", report.sentence);
+        let gaps: Vec<&str> = report.untraced.iter().map(String::as_str).collect();
+        assert_eq!(gaps.join(" "), untraced, "{name} {tensor}");
+    }
+}
+
+#[test]
+fn another_formula_is_named_by_the_first_node_that_uses_it() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let source = model(scratch.path(), "llama2", DType::F32);
+    let trace = traces().join("llama2.safetensors");
+    for (key, value, node) in [
+        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0"),
+        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0"),
+    ] {
+        let mut file = fs::read(&source).expect("the model is there");
+        let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the key is there");
+        // Behind the key stand its type and the number.
+        let place = place + key.len() + 4;
+        file[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        let changed = scratch.path().join("changed.gguf");
+        fs::write(&changed, file).expect("a scratch file");
+        let report = compared(&changed, &trace);
+        assert_eq!(first_bad(&report).0, node, "{key}: {}", report.sentence);
+    }
+}
+
+#[test]
+fn what_llama_cpp_prints_is_what_the_file_gives() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "llama2", DType::F32);
+    let text = traces().join("llama2.llama_cpp.txt");
+    let report = compared(&file, &text);
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    assert_eq!((report.ids.as_slice(), report.checked), (&[1, 7, 42][..], 37));
+    // A weight of a row that is printed, one of a row that only the sum holds, and one behind the first layer.
+    for (tensor, index, node) in [
+        ("blk.0.ffn_up.weight", 70, "ffn_up-0"),
+        ("blk.0.attn_v.weight", 64 * 40 + 5, "Vcur-0"),
+        ("blk.1.attn_q.weight", 2, "Qcur-1"),
+    ] {
+        let file = altered(&file, tensor, 4 * index + 3, |byte| byte ^ 0x01);
+        let report = compared(&file, &text);
+        assert_eq!(first_bad(&report), (node, Some(tensor)), "{}", report.sentence);
+    }
+}
+
+#[test]
+fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "llama2", DType::Q8_0);
+    for device in ["cpu", "ref"] {
+        let trace = scratch.path().join(format!("{device}.safetensors"));
+        let model = Arc::new(ModelFile::open(&file).unwrap_or_else(|error| panic!("{error}")));
+        let device = open_device(device, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let weights = Arc::new(Weights::new(model, device, None));
+        let mut writer = TraceWriter::create(&trace, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let options = SessionOptions { context: Some(16), ..SessionOptions::default() };
+        let recording = record(&weights, &options, &[1, 7, 42, 9], &Follow::Greedy(2), &|_| true, &mut |recorded| {
+            let shape: Vec<u64> = recorded.ty.shape.sizes().iter().map(|size| *size as u64).collect();
+            Ok(writer.add(recorded.step, &recorded.node.name, &shape, recorded.ty.dtype, &recorded.bytes)?)
+        });
+        let recording = recording.unwrap_or_else(|error| panic!("{error}"));
+        writer.finish(&recording.ids, &recording.tokens, &recording.texts).unwrap_or_else(|error| panic!("{error}"));
+
+        let report = compared(&file, &trace);
+        assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+        assert_eq!((report.checked, report.same_model), (report.graph_nodes, Some(true)));
+        assert_eq!(report.tokens, [4, 1, 1]);
+        // Behind the scale of the first block: one code, one step up.
+        let changed = altered(&file, "blk.1.attn_output.weight", 2 + 7, |code| code.wrapping_add(1));
+        let report = compared(&changed, &trace);
+        assert_eq!(first_bad(&report), ("attn_out-1", Some("blk.1.attn_output.weight")), "{}", report.sentence);
+        assert_eq!(report.same_model, Some(false));
+    }
+}
+
+#[test]
+fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "qwen2", DType::F32);
+    let open = |path: &Path| Arc::new(ModelFile::open(path).unwrap_or_else(|error| panic!("{error}")));
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let trace = Trace::open(traces().join("llama2.safetensors")).unwrap_or_else(|error| panic!("{error}"));
+    let error = compare_trace(open(&file), device.clone(), &trace, &TraceOptions::default());
+    let told = error.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(told.contains("0/Kcur-0: expected shape [32, 4], found [64, 4]"), "{told}");
+
+    let unnamed = scratch.path().join("unnamed.safetensors");
+    let array = trueup::formats::SafetensorsArray::f32("0/inp_embd", &[64, 1], &[0.0; 64]);
+    trueup::formats::write_safetensors(&unnamed, &[array], &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+    let trace = Trace::open(&unnamed).unwrap_or_else(|error| panic!("{error}"));
+    let compare = |ids: Option<Vec<u32>>| {
+        let options = TraceOptions { ids, ..TraceOptions::default() };
+        compare_trace(open(&file), device.clone(), &trace, &options)
+    };
+    let told = compare(None).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(told.contains("give them with --ids"), "{told}");
+    let told = compare(Some(vec![1_000_000])).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(told.contains("not in the vocabulary"), "{told}");
+    let report = compare(Some(vec![1])).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(first_bad(&report), ("inp_embd", Some("token_embd.weight")));
+}
+
+#[test]
+fn profiles_that_no_device_has_are_refused() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "qwen2", DType::F32);
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let profile = |lanes: u64, ulp: f64, output: &str| {
+        format!(
+            r#"[{{"profile": {{"activations": "unchanged", "products": "exact", "accumulator": "f32", "lanes": {lanes},
+            "output": "{output}", "function_ulp": {ulp}, "angles": "f64"}}, "many": ["inp_embd"], "one": ["inp_embd"]}}]"#
+        )
+    };
+    for (profiles, told) in [
+        (profile(1 << 40, 1.0, "f32"), "expected the profile of a device"),
+        (profile(1, 1e30, "f32"), "expected the profile of a device"),
+        (profile(1, -1.0, "f32"), "expected the profile of a device"),
+        (profile(1, 1.0, "q8_0"), "expected the profile of a device"),
+        (profile(1, 1.0, "f77"), "text profiles"),
+        ("[{".to_owned(), "text profiles"),
+    ] {
+        let path = scratch.path().join("profiles.safetensors");
+        let array = trueup::formats::SafetensorsArray::f32("0/inp_embd", &[64, 1], &[0.0; 64]);
+        let texts = [("ids".to_owned(), "1".to_owned()), ("profiles".to_owned(), profiles)];
+        trueup::formats::write_safetensors(&path, &[array], &texts, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let trace = Trace::open(&path).unwrap_or_else(|error| panic!("{error}"));
+        let model = Arc::new(ModelFile::open(&file).unwrap_or_else(|error| panic!("{error}")));
+        let error = compare_trace(model, device.clone(), &trace, &TraceOptions::default());
+        let found = error.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(found.contains(told), "{found}");
+    }
+}
