@@ -13,7 +13,7 @@ mod index_fill;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
-mod moved;
+pub mod moved;
 mod mul_mat;
 mod overlay;
 mod reshape;
