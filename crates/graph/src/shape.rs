@@ -64,7 +64,11 @@ impl Shape {
     #[must_use]
     pub fn seen_by(&self, strides: Strides) -> Shape {
         let dense = self.dense();
-        Shape { view: (dense.strides() != strides).then_some(strides), ..dense }
+        // No second element, no distance to it.
+        let steps = dense.strides().steps;
+        let same = (0..4).all(|d| self.sizes[d] == 1 || strides.steps[d] == steps[d]);
+        let plain = self.elements() == 0 || (strides.offset == 0 && same);
+        Shape { view: (!plain).then_some(strides), ..dense }
     }
 
     /// The same sizes, of elements behind each other.

@@ -28,7 +28,8 @@ fn results_are_dense_and_memory_is_seen_only_where_it_is_dense() {
     assert!(Op::from(view).infer(&[f32(&[12])]).unwrap_err().contains("does not lie inside"));
     assert_eq!(Op::from(Add).infer(&[seen, f32(&[4, 2])]), Ok(f32(&[4, 2])));
     assert_eq!(Op::from(Swiglu).infer(&[f32(&[4, 2]), seen]), Ok(f32(&[4, 2])));
-    for op in [Op::reshape(&[8]), Op::from(view)] {
+    let part = Arrange::View { offset: 1, strides: [1; 4], shape: Shape::new(&[3]) };
+    for op in [Op::reshape(&[8]), Op::from(part)] {
         assert!(op.infer(&[seen]).unwrap_err().contains("cpy it first"), "{}", op.name());
     }
     let rows = TensorType::new(DType::I32, &[2]);
@@ -47,7 +48,6 @@ fn strided_cases_show_the_same_sizes_of_larger_tensors() {
         "f32[5, 3, 2] at 0 by [3, 1, 15] + f32[5]",
         "f32[5, 3, 2] at 2 by [1, 8, 24] + f32[5]",
         "f32[5, 3, 2] at 1 by [2, 10, 30] + f32[5]",
-        "f32[5, 3, 2] + f32[5]",
         "f32[5, 3, 2] + f32[5] at 2 by [1]",
         "f32[5, 3, 2] + f32[5] at 1 by [2]",
     ];
