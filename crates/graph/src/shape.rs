@@ -94,9 +94,9 @@ impl Shape {
         if self.elements() == 0 {
             return Some(0);
         }
-        let dimensions = self.sizes.iter().zip(steps);
-        let last = dimensions.map(|(size, step)| (size - 1).checked_mul(step));
-        last.fold(Some(offset), |all, more| all?.checked_add(more?))?.checked_add(1)
+        let mut dimensions = self.sizes.iter().zip(steps);
+        let last = dimensions.try_fold(offset, |last, (size, step)| last.checked_add((size - 1).checked_mul(step)?));
+        last?.checked_add(1)
     }
 
     /// Number of elements.
