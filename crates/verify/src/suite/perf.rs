@@ -99,7 +99,8 @@ fn measured_cases() -> Vec<Candidate> {
     let all = candidates();
     for name in Op::names() {
         let known = cases.iter().any(|case| case.op.name() == name);
-        let of = all.iter().filter(|candidate| !known && candidate.case.op.name() == name);
+        let dense = |case: &Case| case.inputs.iter().all(|(ty, _)| ty.shape.is_dense());
+        let of = all.iter().filter(|of| !known && of.case.op.name() == name && dense(&of.case));
         let bytes = |case: &Case| case.inputs.iter().map(|(ty, _)| ty.bytes()).sum::<usize>();
         cases.extend(of.map(|candidate| candidate.case.clone()).max_by_key(bytes));
     }
@@ -118,7 +119,9 @@ fn layer_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let stored = [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q8_0, DType::Q4K, DType::Q6K];
     for tokens in [1, 64] {
-        let product = |dtype| Case::new(MulMat, &[normal(dtype, &[WIDTH, WIDTH]), f32(&[WIDTH, tokens])]);
+        let fill = |dtype: DType| if dtype.codec().is_some() { Fill::Normal(1.0) } else { Fill::Blocks(0.01) };
+        let weights = |dtype| (ty(dtype, &[WIDTH, WIDTH]), fill(dtype));
+        let product = |dtype| Case::new(MulMat, &[weights(dtype), f32(&[WIDTH, tokens])]);
         cases.extend(stored.map(product));
     }
     for tokens in [1, 64] {

@@ -8,6 +8,7 @@ use crate::bound;
 use crate::operand::{Operand, decode};
 use crate::statistics::Statistics;
 use crate::verdict::Verdict;
+use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_runtime::device::{Device, Usage};
@@ -133,10 +134,12 @@ fn statistics(
     result: &[u8],
 ) -> Statistics {
     let stored = candidate.case.op.is_alias() && inputs.first().is_some_and(|input| input.usage == Usage::State);
-    let read = |input: &Content| Numbers::of(&input.ty, &input.bytes, input.usage != Usage::Arena);
-    let numbers: Vec<Numbers> = inputs.iter().map(read).collect();
-    let operands = inputs.iter().zip(&numbers).map(|(input, numbers)| numbers.operand(input.ty, &input.bytes));
-    let operands: Vec<Operand> = operands.collect();
+    let shown: Vec<Cow<[u8]>> = inputs.iter().map(Content::shown).collect();
+    let read = |(input, bytes): (&Content, &Cow<[u8]>)| Numbers::of(&input.ty, bytes, input.usage != Usage::Arena);
+    let numbers: Vec<Numbers> = inputs.iter().zip(&shown).map(read).collect();
+    let operands = inputs.iter().zip(&shown).zip(&numbers);
+    let operands: Vec<Operand> =
+        operands.map(|((input, bytes), numbers)| numbers.operand(input.ty, bytes)).collect();
     let numbers = Numbers::of(&output, result, stored);
     bound::judge(&bound::Case {
         op: &candidate.case.op,
