@@ -66,8 +66,14 @@ fn a_transposed_matrix_is_added_to_and_multiplied() {
     for device in devices() {
         for usage in [Usage::Arena, Usage::State] {
             let bias = (ty(&[2]), &bytes(&[10.0, 20.0])[..]);
-            let (sums, shown) =
-                computed(&*device, usage, (ty(&[3, 2]), &x), Arrange::Transpose.into(), Arithmetic::Add.into(), Some(bias));
+            let (sums, shown) = computed(
+                &*device,
+                usage,
+                (ty(&[3, 2]), &x),
+                Arrange::Transpose.into(),
+                Arithmetic::Add.into(),
+                Some(bias),
+            );
             assert_eq!(shown, bytes(&[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]));
             assert_eq!(sums, [11.0, 24.0, 12.0, 25.0, 13.0, 26.0], "{} {usage:?}", device.about().name);
             let vector = (ty(&[2]), &bytes(&[1.0, 10.0])[..]);

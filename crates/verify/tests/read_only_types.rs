@@ -108,7 +108,8 @@ fn device(name: &str) -> Arc<dyn Device> {
 }
 
 fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>) -> Report {
-    let options = VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 31, 2], vec![30]], steps: 2, ..VerifyOptions::default() };
+    let options =
+        VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 31, 2], vec![30]], steps: 2, ..VerifyOptions::default() };
     verify(model.clone(), device, Reference::Oracle, &options, &mut |_| {}).unwrap()
 }
 

@@ -294,14 +294,8 @@ mod tests {
             Candidate { name: "add/1".to_owned(), case: Case::new(op("add"), &[f32(&[4096, 256]), f32(&[4096])]) };
         let (found, work) = result(&cpu, &small, 1);
         assert_eq!((found.cached, share(&found, work, None)), (true, None));
-        let roof = Roof {
-            what: "",
-            threads: 1,
-            isa: "",
-            read_gb_per_s: 1.0,
-            copy_gb_per_s: 1.0,
-            multiply_gflop_per_s: 1.0,
-        };
+        let roof =
+            Roof { what: "", threads: 1, isa: "", read_gb_per_s: 1.0, copy_gb_per_s: 1.0, multiply_gflop_per_s: 1.0 };
         // 32 numbers are read twice and written once.
         let expected = 384e-9 / (found.time_us.unwrap() / 1e6);
         assert!((share(&found, work, Some(&roof)).unwrap() / expected - 1.0).abs() < 1e-9, "{found:?}");

@@ -18,8 +18,8 @@ use trueup_runtime::profile::Profile;
 /// keeps the one does not have the other.
 const POISONS: [u8; 2] = [0xff, 0x3c];
 
-/// The smallest f32 above 0: an error of one step of the smallest numbers says nothing about the others, however large its share of them is.
-const F32_SMALLEST: f64 = f32::from_bits(1) as f64;
+/// From here on downwards f32 has no relative precision that an NMSE could tell about: an error of this size is judged by its bound alone.
+const ABSOLUTE_BELOW: f64 = f32::MIN_POSITIVE as f64;
 
 /// Computes a case on a device and judges what comes out.
 pub(super) fn run(device: &dyn Device, candidate: &Candidate, seed: u64) -> CaseResult {
@@ -96,7 +96,7 @@ fn judge(
     if !verdict.passes() {
         result.problems.push(sentence(verdict, &statistics));
     }
-    let small = statistics.nmse() < NMSE_MAX || statistics.max_abs <= F32_SMALLEST;
+    let small = statistics.nmse() < NMSE_MAX || statistics.max_abs <= ABSOLUTE_BELOW;
     if is_f32(inputs, &output) && !small {
         result.problems.push(format!("NMSE of {:.1e} is not below {NMSE_MAX:.0e}", statistics.nmse()));
     }
@@ -142,8 +142,7 @@ fn statistics(
     let read = |(input, bytes): (&Content, &Cow<[u8]>)| Numbers::of(&input.ty, bytes, input.usage != Usage::Arena);
     let numbers: Vec<Numbers> = inputs.iter().zip(&shown).map(read).collect();
     let operands = inputs.iter().zip(&shown).zip(&numbers);
-    let operands: Vec<Operand> =
-        operands.map(|((input, bytes), numbers)| numbers.operand(input.ty, bytes)).collect();
+    let operands: Vec<Operand> = operands.map(|((input, bytes), numbers)| numbers.operand(input.ty, bytes)).collect();
     let numbers = Numbers::of(&output, result, stored);
     bound::judge(&bound::Case {
         op: &candidate.case.op,
