@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, and the
-# peak memory of convert and quantize on a model of 2.5 GB.
+# All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
+# suite, and the peak memory of convert and quantize on a model of 2.5 GB.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail
@@ -9,5 +9,10 @@ python="${PYTHON:-python3}"
 
 .ci/run
 cargo build --locked --release -p trueup-cli
+for seed in 1 2 3; do
+    target/release/trueup ops test --dev cpu --seed "$seed" | tail -n 1
+    target/release/trueup ops test --dev ref --seed "$seed" | tail -n 1
+done
+target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
 "$python" scripts/check_gguf.py target/release/trueup
 scripts/memory.sh target/release/trueup "$python"

@@ -82,3 +82,14 @@ fn the_document_names_every_operator_and_no_other() {
         wanted.join("\n")
     );
 }
+
+#[test]
+fn the_suite_tries_every_operator() {
+    let cases = Op::cases();
+    assert!(cases.len() >= 1500, "{} cases", cases.len());
+    let count = |name: &str| cases.iter().filter(|case| case.op.name() == name).count();
+    let few: Vec<&str> = Op::names().into_iter().filter(|name| count(name) == 0).collect();
+    assert!(few.is_empty(), "operators without a case: {few:?}");
+    let views = cases.iter().filter(|case| case.inputs.iter().any(|(ty, _)| !ty.shape.is_dense())).count();
+    assert!(views >= 500, "{views} cases on views");
+}

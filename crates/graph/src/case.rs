@@ -2,7 +2,7 @@
 //! fills, computes and judges.
 
 use crate::op::Op;
-use crate::shape::TensorType;
+use crate::shape::{Strides, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// One computation of one operator.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Case {
     /// What is computed.
     pub op: Op,
-    /// The inputs, in the operator's order.
+    /// The inputs, in the operator's order. The numbers of a view fill the whole of its source ([`TensorType::held`]).
     pub inputs: Vec<(TensorType, Fill)>,
     /// Whether all inputs are integers so small that no sum or product of them is rounded: the result must be exact to the bit.
     pub probe: bool,
@@ -26,6 +26,65 @@ impl Case {
     pub fn probe(op: impl Into<Op>, inputs: &[(TensorType, Fill)]) -> Case {
         Case { probe: true, ..Case::new(op, inputs) }
     }
+
+    /// The same computation on inputs that are views: for each input of plain floating-point numbers that any number may be in, one where memory
+    /// has the first two dimensions exchanged, one of a part of longer rows, and one of every second element. None where the operator does not
+    /// take them.
+    pub fn strided(&self) -> Vec<Case> {
+        let places = (0..self.inputs.len()).filter(|place| {
+            let (ty, fill) = &self.inputs[*place];
+            let free = matches!(fill, Fill::Normal(_) | Fill::Uniform(..) | Fill::Integers(..) | Fill::Constant(_));
+            free && ty.dtype.is_float() && ty.shape.is_dense() && ty.shape.elements() > 0
+        });
+        let views = places.flat_map(|place| views(&self.inputs[place].0).map(|view| (place, view)));
+        let views = views.filter(|(_, view)| !view.shape.is_dense());
+        let cases = views.map(|(place, view)| {
+            let mut case = self.clone();
+            case.inputs[place].0 = view;
+            case
+        });
+        let takes = |case: &Case| case.op.infer(&case.inputs.iter().map(|(ty, _)| *ty).collect::<Vec<_>>()).is_ok();
+        cases.filter(takes).collect()
+    }
+}
+
+/// Cases of which the views are tried too, at most so many of each operator.
+const SEEN_CASES: usize = 5;
+
+/// Elements of all inputs of these cases at most.
+const SEEN_ELEMENTS_MAX: usize = 1 << 14;
+
+/// All cases, and behind them some of each operator on inputs that are views: from the first to the last in equal distances, where views of them
+/// can be taken.
+pub(crate) fn with_views(mut cases: Vec<Case>) -> Vec<Case> {
+    let mut views: Vec<(&'static str, Vec<Vec<Case>>)> = Vec::new();
+    for case in &cases {
+        let elements: usize = case.inputs.iter().map(|(ty, _)| ty.shape.elements()).sum();
+        let strided = if elements <= SEEN_ELEMENTS_MAX { case.strided() } else { Vec::new() };
+        if !strided.is_empty() {
+            match views.iter_mut().find(|(name, _)| *name == case.op.name()) {
+                Some((_, known)) => known.push(strided),
+                None => views.push((case.op.name(), vec![strided])),
+            }
+        }
+    }
+    for (_, of_operator) in &mut views {
+        let distance = of_operator.len().div_ceil(SEEN_CASES);
+        cases.extend(of_operator.drain(..).step_by(distance).flatten());
+    }
+    cases
+}
+
+/// Views of the sizes of `ty`.
+fn views(ty: &TensorType) -> [TensorType; 3] {
+    let [n0, n1, n2, _] = ty.shape.sizes();
+    let view = |offset, steps| TensorType { shape: ty.shape.seen_by(Strides { offset, steps }), ..*ty };
+    let long = n0 + 3;
+    [
+        view(0, [n1, 1, n0 * n1, n0 * n1 * n2]),
+        view(2, [1, long, long * n1, long * n1 * n2]),
+        view(1, [2, 2 * n0, 2 * n0 * n1, 2 * n0 * n1 * n2]),
+    ]
 }
 
 /// What a tensor is filled with. Numbers are rounded to the tensor's type, block types hold what their codec makes of them; all follow from
@@ -53,4 +112,7 @@ pub enum Fill {
     /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the upper bound. Where
     /// these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and are stored exactly.
     Codes(i32, i32),
+    /// Blocks of a type that is only read: any bytes at all, but for the scales of blocks, which are normally distributed around 0 with this
+    /// standard deviation.
+    Blocks(f64),
 }

@@ -17,4 +17,4 @@ mod shape;
 pub use case::{Case, Fill};
 pub use graph::{Graph, Input, Node, Origin, ShapeError, Value, ValueId};
 pub use op::Op;
-pub use shape::{Shape, TensorType};
+pub use shape::{Shape, Strides, TensorType};

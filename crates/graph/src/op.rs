@@ -32,7 +32,7 @@ mod unary;
 mod upscale;
 mod window;
 
-use crate::case::Case;
+use crate::case::{Case, with_views};
 use crate::shape::{Shape, TensorType};
 pub use arithmetic::Arithmetic;
 pub use arrange::Arrange;
@@ -82,9 +82,7 @@ trait Rule {
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String>;
 
     /// What the operator suite tries of all members.
-    fn cases() -> Vec<Case> {
-        Vec::new()
-    }
+    fn cases() -> Vec<Case>;
 }
 
 macro_rules! operators {
@@ -101,8 +99,12 @@ macro_rules! operators {
             }
 
             /// The type of the output, or which rule the inputs break.
+            ///
+            /// Inputs may be views, but not where the output is their memory; the output is none unless the operator makes it one.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
-                match self { $(Op::$name(op) => op.infer(inputs)),* }
+                let dense: Vec<TensorType> = inputs.iter().map(TensorType::dense).collect();
+                let output = match self { $(Op::$name(op) => op.infer(&dense)),* }?;
+                self.seen(output, inputs)
             }
 
             /// Names of all operators.
@@ -110,9 +112,9 @@ macro_rules! operators {
                 [$(<$name as Rule>::NAMES),*].concat()
             }
 
-            /// What the operator suite tries, operator by operator.
+            /// What the operator suite tries, operator by operator, on tensors without gaps and then on views.
             pub fn cases() -> Vec<Case> {
-                [$(<$name as Rule>::cases()),*].concat()
+                with_views([$(<$name as Rule>::cases()),*].concat())
             }
         }
 
@@ -170,7 +172,27 @@ impl Op {
 
     /// Whether the output is the first input's memory, written in place or seen under another shape.
     pub fn is_alias(&self) -> bool {
-        matches!(self, Op::Reshape(_) | Op::KvStore(_))
+        self.is_view() || matches!(self, Op::KvStore(_))
+    }
+
+    /// Whether the output is the first input's memory under another shape: no work.
+    pub fn is_view(&self) -> bool {
+        matches!(self, Op::Reshape(_)) || matches!(self, Op::Arrange(arrange) if arrange.is_view())
+    }
+
+    /// The output as it lies in the first input's memory, where it does.
+    fn seen(&self, output: TensorType, inputs: &[TensorType]) -> Result<TensorType, String> {
+        let counted = inputs.iter().all(|input| input.shape.span().is_some());
+        expect(counted, || "the elements of an input cannot be counted".to_owned())?;
+        let Some(first) = inputs.first() else { return Ok(output) };
+        if let Op::Arrange(arrange) = self {
+            let shape = arrange.seen(&first.shape, output.shape)?;
+            return Ok(TensorType { shape, ..output });
+        }
+        expect(!self.is_alias() || first.shape.is_dense(), || {
+            format!("needs its first input without gaps, not {first}: cpy it first")
+        })?;
+        Ok(output)
     }
 }
 

@@ -80,7 +80,7 @@ fn weight_type(expected: &ExpectedTensor, found: &TensorInfo) -> std::result::Re
         return Err(format!("expected shape {:?}, found {:?}", expected.shape, found.shape));
     }
     let is_number = dtype.is_float() || dtype.is_quantized();
-    if dtype.codec().is_none() || !is_number {
+    if dtype.decoder().is_none() || !is_number {
         return Err(format!("expected a type that this version computes with, found {dtype}"));
     }
     if expected.shape.len() == 1 && !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {

@@ -17,15 +17,16 @@ pub trait Device: Send + Sync {
     fn about(&self) -> About;
 
     /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`, which is no work.
+    /// Types may be views: a device that does not read them where they lie copies what they show first, or says that it does not take them.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
 
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 
-    /// Copies host bytes, laid out as in GGUF, into a tensor. The device may keep them in another layout.
+    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view. The device may keep them in another layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
-    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed.
+    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that it shows.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
     /// Copies a tensor of the same type from another device, by default through the host.

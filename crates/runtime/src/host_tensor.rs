@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
-/// A tensor in the host's memory.
+/// A tensor in the host's memory, its elements behind each other: of a view only what it shows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostTensor {
     ty: TensorType,
@@ -26,13 +26,13 @@ impl HostTensor {
     /// A tensor from its bytes, laid out as in GGUF. Panics when there are more or fewer than the type has.
     pub fn stored(ty: TensorType, bytes: Vec<u8>) -> HostTensor {
         assert_eq!(bytes.len(), ty.bytes(), "bytes of {ty}");
-        HostTensor { ty, data: Data::Stored(bytes) }
+        HostTensor { ty: ty.dense(), data: Data::Stored(bytes) }
     }
 
     /// A tensor from real numbers, not rounded to its type. Panics when there are more or fewer than the type has.
     pub fn real(ty: TensorType, values: Vec<f64>) -> HostTensor {
         assert_eq!(values.len(), ty.shape.elements(), "elements of {ty}");
-        HostTensor { ty, data: Data::Real(values) }
+        HostTensor { ty: ty.dense(), data: Data::Real(values) }
     }
 
     /// An `i32[n]`.
@@ -50,7 +50,7 @@ impl HostTensor {
     #[must_use]
     pub fn with_type(&self, ty: TensorType) -> HostTensor {
         assert!(ty.dtype == self.ty.dtype && ty.shape.elements() == self.ty.shape.elements(), "{} as {ty}", self.ty);
-        HostTensor { ty, data: self.data.clone() }
+        HostTensor { ty: ty.dense(), data: self.data.clone() }
     }
 
     /// Whether the elements can be read as numbers: real, or stored as i32 or in a type that can be decoded.

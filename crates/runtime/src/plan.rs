@@ -108,7 +108,6 @@ impl Plan {
     /// Where a value that a device computes or reads lies on it.
     pub fn place(&self, value: ValueId, device: usize) -> Place {
         let offsets = &self.devices[device].offsets;
-        // A copy of an alias has a place of its own on the device that it was copied to.
         let place = offsets.get(&value).or_else(|| offsets.get(&root(&self.graph, value)));
         place.map_or_else(|| Place::Own(root(&self.graph, value)), |offset| Place::Arena(*offset))
     }
@@ -132,8 +131,10 @@ fn cut(graph: &Graph, nodes: &[PlannedNode]) -> Vec<Piece> {
     for piece in &mut pieces {
         for input in graph.nodes()[piece.nodes.clone()].iter().flat_map(|node| &node.inputs) {
             let Some(home) = home(graph, nodes, *input) else { continue };
-            if home != piece.device && copied.insert((*input, piece.device)) {
-                piece.copies.push((*input, home));
+            // What an alias shows is seen in a copy of the whole.
+            let root = root(graph, *input);
+            if home != piece.device && copied.insert((root, piece.device)) {
+                piece.copies.push((root, home));
             }
         }
     }

@@ -36,17 +36,17 @@ pub enum Data<'a> {
 impl<'a> Operand<'a> {
     /// Numbers under this type.
     pub fn numbers(ty: TensorType, numbers: &'a [f64]) -> Operand<'a> {
-        Operand { ty, data: Data::Numbers(numbers) }
+        Operand { ty: ty.dense(), data: Data::Numbers(numbers) }
     }
 
     /// Indices under this type.
     pub fn integers(ty: TensorType, integers: &'a [i32]) -> Operand<'a> {
-        Operand { ty, data: Data::Integers(integers) }
+        Operand { ty: ty.dense(), data: Data::Integers(integers) }
     }
 
     /// Bytes as in GGUF under this type.
     pub fn blocks(ty: TensorType, bytes: &'a [u8]) -> Operand<'a> {
-        Operand { ty, data: Data::Blocks(bytes) }
+        Operand { ty: ty.dense(), data: Data::Blocks(bytes) }
     }
 
     /// The indices; none if it holds something else.

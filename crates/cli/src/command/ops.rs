@@ -44,9 +44,9 @@ enum Task {
     Test(Test),
     /// Time operators, and compare with what the machine can do at most
     #[command(
-        after_help = "The roof is measured in the same run: reading and copying large arrays with all threads, and f32 fused \
-        multiply-add in registers on all threads. Kernels on 8-bit integers may go beyond it, and so does data that lies in a \
-        cache.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
+        after_help = "The roof is measured in the same run, before and behind the operators: reading and copying large arrays with all \
+        threads, and f32 fused multiply-add in registers on all threads. Kernels on 8-bit integers may go beyond it, and so does \
+        data that lies in caches, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
     )]
     Perf(Perf),
 }
@@ -226,10 +226,15 @@ fn speeds(report: &PerfReport) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
     let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
     let row = |result: &PerfResult| {
-        let skipped = result.skipped.as_ref().map_or_else(String::new, |reason| format!("no: {reason}"));
+        let note = match &result.skipped {
+            Some(reason) => format!("no: {reason}"),
+            None if result.gb_per_s.is_none() => "nothing to do".to_owned(),
+            None if result.cached => "in caches".to_owned(),
+            None => String::new(),
+        };
         let (time, bytes, products) = (number(result.time_us), number(result.gb_per_s), number(result.gflop_per_s));
         let (op, inputs) = (result.op.clone(), result.inputs.join(", "));
-        [op, inputs, result.nodes.to_string(), time, bytes, products, share(result.roof_share), skipped]
+        [op, inputs, result.nodes.to_string(), time, bytes, products, share(result.roof_share), note]
     };
     let rows: Vec<_> = report.results.iter().map(row).collect();
     table(columns.map(|(title, side)| Column(title, side)), &rows)

@@ -1,12 +1,13 @@
 use super::{Rule, exactly, expect};
 use crate::case::{Case, Fill};
-use crate::shape::{Shape, TensorType};
+use crate::shape::{Shape, Strides, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
 /// Elements of `x` at other places, none of them changed. Below, `n` are the sizes of `x` and `i` the indices of the output's dimensions.
 ///
-/// Input: `x` of any type without blocks. Output: that type. The names are ggml's, which calls `RepeatInterleave` nothing.
+/// Input: `x` of any type without blocks. Output: that type; of `permute`, `transpose` and `view` it is a view of the memory of `x`. The names
+/// are ggml's, and PyTorch's for what ggml lacks.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Arrange {
     /// Dimension `d` of `x` becomes dimension `to[d]` of the output: `y[i] = x[i[to[0]], i[to[1]], i[to[2]], i[to[3]]]`.
@@ -97,6 +98,35 @@ impl Rule for Arrange {
 }
 
 impl Arrange {
+    /// Whether elements stay where they are and are seen from there.
+    pub(super) fn is_view(&self) -> bool {
+        match self {
+            Arrange::Permute { .. } | Arrange::Transpose | Arrange::View { .. } => true,
+            Arrange::Repeat { .. } | Arrange::RepeatInterleave { .. } | Arrange::Pad { .. } | Arrange::Roll { .. } => {
+                false
+            }
+        }
+    }
+
+    /// The output, of these sizes, as it lies in the memory of `x`.
+    pub(super) fn seen(&self, x: &Shape, output: Shape) -> Result<Shape, String> {
+        let Strides { offset, mut steps } = x.strides();
+        match self {
+            Arrange::Permute { to } => {
+                to.iter().zip(x.strides().steps).for_each(|(target, step)| steps[*target] = step)
+            }
+            Arrange::Transpose => steps.swap(0, 1),
+            Arrange::View { offset, strides, .. } => {
+                expect(x.is_dense(), || format!("needs x without gaps, not {x}: cpy it first"))?;
+                return Ok(output.seen_by(Strides { offset: *offset, steps: *strides }));
+            }
+            Arrange::Repeat { .. } | Arrange::RepeatInterleave { .. } | Arrange::Pad { .. } | Arrange::Roll { .. } => {
+                return Ok(output);
+            }
+        }
+        Ok(output.seen_by(Strides { offset, steps }))
+    }
+
     fn sizes(&self, x: &Shape) -> Result<[usize; 4], String> {
         let mut sizes = x.sizes();
         match self {

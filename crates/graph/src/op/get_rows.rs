@@ -1,4 +1,4 @@
-use super::mul_mat::WEIGHTS;
+use super::mul_mat::{READ_ONLY, WEIGHTS};
 use super::{Rule, exactly, expect};
 use crate::case::{Case, Fill};
 use crate::shape::TensorType;
@@ -37,12 +37,21 @@ impl Rule for GetRows {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             cases.extend([[1, 1, 3], [31, 33, 5], [257, 31, 100], [0, 3, 2]].map(|sizes| case(dtype, sizes)));
         }
+        for dtype in READ_ONLY {
+            for [width, rows, count] in [[256, 1, 1], [512, 33, 9], [2048, 257, 31], [256, 7, 0]] {
+                let table = (TensorType::new(dtype, &[width, rows]), Fill::Blocks(1.0));
+                cases.push(of_table(table, rows, count));
+            }
+        }
         cases
     }
 }
 
 fn case(dtype: DType, [width, rows, count]: [usize; 3]) -> Case {
-    let table = (TensorType::new(dtype, &[width, rows]), Fill::Normal(1.0));
+    of_table((TensorType::new(dtype, &[width, rows]), Fill::Normal(1.0)), rows, count)
+}
+
+fn of_table(table: (TensorType, Fill), rows: usize, count: usize) -> Case {
     let index = (TensorType::new(DType::I32, &[count]), Fill::Integers(0, rows as i32 - 1));
     Case::new(GetRows { output: DType::F32 }, &[table, index])
 }

@@ -92,7 +92,7 @@ impl Making {
                 expect(elements.is_some_and(|elements| elements <= isize::MAX as usize / 8), || {
                     format!("a tensor of shape {shape} has more elements than can be counted")
                 })?;
-                Ok(shape)
+                Ok(shape.dense())
             }
             Making::TimestepEmbedding { dimensions, period_max } => {
                 let [steps] = exactly(inputs)?;

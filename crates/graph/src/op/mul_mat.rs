@@ -30,7 +30,7 @@ impl Rule for MulMat {
     }
 
     fn cases() -> Vec<Case> {
-        [single(), batched(), probes(), as_in_layers()].concat()
+        [single(), batched(), probes(), as_in_layers(), read_only()].concat()
     }
 }
 
@@ -46,6 +46,9 @@ pub(super) const WEIGHTS: [(DType, Option<(i32, i32)>); 9] = [
     (DType::Q8_0, Some((-127, 127))),
     (DType::Q8_1, Some((-127, 127))),
 ];
+
+/// Types of weights that are only read, of which blocks have any bytes.
+pub(super) const READ_ONLY: [DType; 6] = [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl];
 
 const PLAIN: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
@@ -126,5 +129,27 @@ fn as_in_layers() -> Vec<Case> {
         cases.extend([1, 8].map(|tokens| product(dtype, &[2048, 8192], DType::F32, &[2048, tokens])));
     }
     cases.push(product(DType::Q4_0, &[8192, 2048], DType::F32, &[8192, 1]));
+    cases
+}
+
+/// Types that are only read: one matrix, few and many tokens, and a stack.
+fn read_only() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in READ_ONLY {
+        let product = |w: &[usize], x: (DType, &[usize])| {
+            let w = (TensorType::new(dtype, w), Fill::Blocks(0.01));
+            Case::new(MulMat, &[w, (TensorType::new(x.0, x.1), Fill::Normal(1.0))])
+        };
+        for (k, m, n) in [(256, 1, 1), (256, 31, 2), (512, 33, 7), (1024, 257, 9), (2048, 64, 33)] {
+            cases.push(product(&[k, m], (DType::F32, &[k, n])));
+        }
+        cases.push(product(&[512, 33], (DType::F16, &[512, 3])));
+        cases.push(product(&[256, 13, 2], (DType::F32, &[256, 3, 6])));
+        cases.push(product(&[256, 9], (DType::F32, &[256, 0])));
+    }
+    for dtype in [DType::Q4K, DType::Q6K] {
+        let w = (TensorType::new(dtype, &[2048, 2048]), Fill::Blocks(0.01));
+        cases.push(Case::new(MulMat, &[w, (TensorType::new(DType::F32, &[2048, 1]), Fill::Normal(1.0))]));
+    }
     cases
 }

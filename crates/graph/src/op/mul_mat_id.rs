@@ -1,4 +1,4 @@
-use super::mul_mat::WEIGHTS;
+use super::mul_mat::{READ_ONLY, WEIGHTS};
 use super::{Rule, exactly, expect, expect_multiplied, is_activation};
 use crate::case::{Case, Fill};
 use crate::shape::{Shape, TensorType};
@@ -48,6 +48,12 @@ impl Rule for MulMatId {
             let codes = codes.map_or(Fill::Integers(-8, 8), |(low, high)| Fill::Codes(low, high));
             let x = (TensorType::new(DType::F32, &[256, 2, 7]), Fill::Codes(-127, 127));
             cases.push(case(dtype, [256, 19, 6], codes, x, 2, true));
+        }
+        for dtype in READ_ONLY {
+            for (k, m, experts, used, tokens) in [(256, 31, 4, 2, 3), (512, 13, 5, 3, 9)] {
+                let x = (TensorType::new(DType::F32, &[k, used, tokens]), Fill::Normal(1.0));
+                cases.push(case(dtype, [k, m, experts], Fill::Blocks(0.01), x, used, false));
+            }
         }
         for (dtype, k) in [(DType::F32, 33), (DType::F16, 257), (DType::Bf16, 31), (DType::F32, 0)] {
             let x = (TensorType::new(DType::F32, &[k, 3, 2]), Fill::Normal(1.0));

@@ -19,7 +19,7 @@ impl Rule for Reshape {
         expect(x.shape.elements() == self.shape.elements(), || {
             format!("{} has {} elements, {} has {}", x.shape, x.shape.elements(), self.shape, self.shape.elements())
         })?;
-        Ok(TensorType { dtype: x.dtype, shape: self.shape })
+        Ok(TensorType { dtype: x.dtype, shape: self.shape.dense() })
     }
 
     fn cases() -> Vec<Case> {

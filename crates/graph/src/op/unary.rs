@@ -222,7 +222,7 @@ const SHAPES: [&[usize]; 9] =
     [&[1], &[31], &[33], &[257, 3], &[64, 1, 5], &[7, 5, 3, 2], &[0, 3], &[1, 4097], &[2048, 64]];
 
 /// Shapes for each of many parameters.
-const FEW: [&[usize]; 4] = [&[33], &[257, 3], &[7, 5, 3, 2], &[0, 3]];
+const FEW: [&[usize]; 5] = [&[33], &[257, 3], &[7, 5, 3, 2], &[0, 3], &[2048, 64]];
 
 /// Ranges that take each branch and both ends of the function.
 fn fills(member: Unary) -> [Fill; 3] {

@@ -109,7 +109,7 @@ impl Cpu {
     fn compute(&self, step: &Step) -> std::result::Result<(), String> {
         let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
         operator::profile(&step.op, &types, &step.output.ty)?;
-        if matches!(step.op, Op::Reshape(_)) {
+        if step.op.is_view() {
             return Ok(());
         }
         for tensor in step.inputs.iter().chain([&step.output]) {
@@ -127,9 +127,8 @@ impl Cpu {
             if source.is_in_place(&tensor.ty) {
                 return Ok(tensor.clone());
             }
-            let target = Memory::new(&tensor.ty, Usage::Input, false)?;
-            move_bytes((source, tensor.offset_bytes), (&target, 0), &tensor.ty);
-            Ok(Tensor { buffer: Buffer(Arc::new(target)), offset_bytes: 0, ty: tensor.ty })
+            let ty = tensor.ty.dense();
+            Ok(Tensor { buffer: Buffer(Arc::new(taken_out(source, tensor)?)), offset_bytes: 0, ty })
         };
         let inputs = step.inputs.iter().map(apart).collect::<std::result::Result<Vec<Tensor>, String>>()?;
         let output = if step.op.is_alias() { inputs[0].clone() } else { apart(&step.output)? };
@@ -144,7 +143,6 @@ impl Cpu {
 
     fn compute_in_place(&self, step: &Step) -> std::result::Result<(), String> {
         let inputs = match &step.op {
-            Op::Reshape(_) => return Ok(()),
             Op::KvStore(_) => &step.inputs[1..],
             Op::Arithmetic(_) | Op::Gated(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
                 &step.inputs[..]
@@ -155,7 +153,7 @@ impl Cpu {
             Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
             Op::DiagMask(_) | Op::FlashAttn(_) | Op::MulMatId(_) => &step.inputs[..],
             Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
-            Op::Overlay(_) | Op::SetRows(_) => &step.inputs[..],
+            Op::Overlay(_) | Op::Reshape(_) | Op::SetRows(_) => &step.inputs[..],
         };
         let written = memory(&step.output)?;
         let mut cells = written.write();
@@ -174,6 +172,28 @@ fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
+}
+
+/// A copy of what a tensor shows, in memory of its own.
+fn taken_out(source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
+    let held = tensor.ty.held();
+    let target = Memory::new(&tensor.ty.dense(), Usage::Input, false)?;
+    if tensor.ty.shape.is_dense() {
+        move_bytes((source, tensor.offset_bytes), (&target, 0), &held);
+        return Ok(target);
+    }
+    if !source.is_in_place(&held) {
+        let part = Tensor { ty: held, ..tensor.clone() };
+        let buffer = Buffer(Arc::new(taken_out(source, &part)?));
+        let tensor = Tensor { buffer, offset_bytes: 0, ty: tensor.ty };
+        return taken_out(memory(&tensor)?, &tensor);
+    }
+    {
+        let (cells, mut written) = (source.read(), target.write());
+        let mut split = Split::new(&mut written, &tensor.ty.dense(), 0)?;
+        operator::moved::show(cells.view(&held, tensor.offset_bytes), &tensor.ty.shape, &mut split.target)?;
+    }
+    Ok(target)
 }
 
 /// Copies a tensor from one memory, at an offset in bytes, to another.
@@ -245,6 +265,9 @@ impl Device for Cpu {
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
         let memory = memory(target).map_err(failure)?;
         expect_bytes(source.len(), &target.ty)?;
+        if !target.ty.shape.is_dense() {
+            return Err(failure(format!("a view cannot be written: {}", target.ty)));
+        }
         self.run(|| memory.write().take(source, &target.ty, target.offset_bytes));
         Ok(())
     }
@@ -252,8 +275,15 @@ impl Device for Cpu {
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
         let memory = memory(source).map_err(failure)?;
         expect_bytes(target.len(), &source.ty)?;
-        self.run(|| memory.read().give(&source.ty, source.offset_bytes, target));
-        Ok(())
+        self.run(|| {
+            if source.ty.shape.is_dense() {
+                memory.read().give(&source.ty, source.offset_bytes, target);
+            } else {
+                taken_out(memory, source)?.read().give(&source.ty.dense(), 0, target);
+            }
+            Ok(())
+        })
+        .map_err(failure)
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

@@ -142,6 +142,9 @@ impl Reference {
     }
 
     fn compute(&self, step: &Step) -> Result<()> {
+        if step.op.is_view() {
+            return Ok(());
+        }
         if let Op::KvStore(_) = step.op {
             return self.store(step);
         }

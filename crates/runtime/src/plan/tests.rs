@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::profile::Profile;
 use proptest::prelude::*;
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, Gated, KvStore};
-use trueup_graph::{Input, Op};
+use trueup_graph::op::{Arithmetic, Arrange, Gated, KvStore};
+use trueup_graph::{Input, Op, Shape};
 
 /// A device that says what it computes, and computes nothing.
 struct Paper {
@@ -174,4 +174,19 @@ fn the_cache_stays_on_one_device() {
     assert_eq!(devices, [0, 0, 1, 1]);
     assert_eq!(plan.place(cache, 1), Place::Own(state));
     assert_eq!(plan.report().devices[1].kv_bytes, 1024);
+}
+
+#[test]
+fn a_view_is_seen_in_a_copy_of_its_source() {
+    let mut graph = graph(&[]);
+    let rows = graph.find("rows").unwrap();
+    let part = Arrange::View { offset: 100, strides: [1, 100, 0, 0], shape: Shape::new(&[50, 2]) };
+    let part = graph.node("part", None, part.into(), &[rows]).unwrap();
+    let flipped = graph.node("flipped", None, Arrange::Transpose.into(), &[part]).unwrap();
+    graph.node("sum", None, Arithmetic::Add.into(), &[flipped, flipped]).unwrap();
+    let plan = Plan::new(graph, &[&NO_ADD, &ALL]).unwrap();
+    assert_eq!(plan.pieces()[1].copies, [(rows, 0)], "all 300 elements, of which 100 are shown");
+    assert_eq!(plan.place(flipped, 1), plan.place(rows, 1));
+    assert!(plan.arena_bytes(1) >= 1200 + 400, "{}", plan.arena_bytes(1));
+    walk(&plan).unwrap();
 }

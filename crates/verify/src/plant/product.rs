@@ -36,8 +36,8 @@ impl ProductFault {
 /// The values of a stored tensor.
 fn values((ty, bytes): &Bytes) -> Vec<f32> {
     let mut values = vec![0.0; ty.shape.elements()];
-    match ty.dtype.codec() {
-        Some(codec) if ty.dtype != DType::F32 => (codec.decode)(bytes, &mut values),
+    match ty.dtype.decoder() {
+        Some(decoder) if ty.dtype != DType::F32 => (decoder.decode)(bytes, &mut values),
         Some(_) | None => values.copy_from_slice(&numbers(bytes)),
     }
     values

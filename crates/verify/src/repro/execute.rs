@@ -10,11 +10,13 @@ use trueup_runtime::{Error, Result};
 /// The scene with the result and the profile of `device`. `index` is the node's place in its graph.
 pub(super) fn execute(scene: &Scene, index: usize, device: &dyn Device) -> Result<Scene> {
     let types: Vec<TensorType> = scene.inputs.iter().map(|input| input.ty).collect();
-    let profile = device.supports(&scene.op, &types, &scene.output).map_err(|reason| {
+    // The scene holds what is shown, a device where it lies.
+    let output_type = scene.op.infer(&types).map_err(Error::Request)?;
+    let profile = device.supports(&scene.op, &types, &output_type).map_err(|reason| {
         let device = device.about().name;
         Error::Request(format!("{device} cannot compute {}: {reason}; take another device", scene.op.name()))
     })?;
-    let (inputs, output) = upload(scene, device)?;
+    let (inputs, output) = upload(scene, output_type, device)?;
     if !scene.op.is_alias() {
         device.upload(&vec![0xff; scene.output.bytes()], &output)?;
     }
@@ -26,7 +28,7 @@ pub(super) fn execute(scene: &Scene, index: usize, device: &dyn Device) -> Resul
 }
 
 /// All tensors on the device: activations and the result in one arena, as the planner has it.
-fn upload(scene: &Scene, device: &dyn Device) -> Result<(Vec<Tensor>, Tensor)> {
+fn upload(scene: &Scene, output: TensorType, device: &dyn Device) -> Result<(Vec<Tensor>, Tensor)> {
     let room = |ty: &TensorType| ty.bytes().next_multiple_of(ARENA_ALIGN_BYTES);
     let inside = scene.inputs.iter().filter(|input| input.usage == Usage::Arena);
     let bytes = inside.map(|input| room(&input.ty)).sum::<usize>() + room(&scene.output);
@@ -49,6 +51,6 @@ fn upload(scene: &Scene, device: &dyn Device) -> Result<(Vec<Tensor>, Tensor)> {
         inputs.push(tensor);
     }
     let alias = scene.op.is_alias();
-    let output = if alias { Tensor { ty: scene.output, ..inputs[0].clone() } } else { place(scene.output) };
+    let output = if alias { Tensor { ty: output, ..inputs[0].clone() } } else { place(output) };
     Ok((inputs, output))
 }

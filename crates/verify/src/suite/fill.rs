@@ -1,4 +1,4 @@
-//! Data for the inputs of a case: all of it follows from the seed, the case's name and the input's place.
+//! Data for the inputs of a case: all of it follows from the seed, the case's name and the input's place. Of a view the whole source is filled.
 //!
 //! ```text
 //!  seed, name, place ──FNV-1a, splitmix64──▶ numbers ──nearest of the type, or the codec's blocks──▶ bytes as in GGUF
@@ -9,9 +9,10 @@ use trueup_blocks::DType;
 use trueup_graph::{Fill, TensorType};
 use trueup_runtime::HostTensor;
 
-/// The bytes of one input, as in GGUF; a problem where the type cannot be filled like that.
+/// The bytes of one input, as in GGUF, of a view those of its source; a problem where the type cannot be filled like that.
 pub(super) fn fill(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<u8>, String> {
-    encode(ty, numbers(ty, fill, seed)?)
+    let ty = &ty.held();
+    if let Fill::Blocks(deviation) = fill { blocks(ty, *deviation, seed) } else { encode(ty, numbers(ty, fill, seed)?) }
 }
 
 /// The seed of one input: every bit of the run's seed, of the case's name and of the input's place counts.
@@ -72,6 +73,7 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
             mask(ty, first, |ahead| if ahead <= -i64::from(window) { f64::NEG_INFINITY } else { 0.0 })
         }
         Fill::Distances(first) => mask(ty, first, |ahead| ahead as f64),
+        Fill::Blocks(_) => return Err(format!("{ty} has no blocks of any bytes")),
         Fill::Codes(low, high) => {
             let mut codes = numbers(ty, &Fill::Integers(low, high), seed)?;
             for row in codes.chunks_mut(ty.shape[0].max(1)) {
@@ -81,6 +83,31 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
             codes
         }
     })
+}
+
+/// Where the f16 scales stand in a block of types that are only read, in bytes.
+const SCALES: [(DType, &[usize]); 6] = [
+    (DType::Q2K, &[80, 82]),
+    (DType::Q3K, &[108]),
+    (DType::Q4K, &[0, 2]),
+    (DType::Q5K, &[0, 2]),
+    (DType::Q6K, &[208]),
+    (DType::Iq4Nl, &[0]),
+];
+
+/// Blocks of random bytes with scales of this deviation.
+fn blocks(ty: &TensorType, deviation: f64, seed: u64) -> Result<Vec<u8>, String> {
+    let scales = SCALES.iter().find(|(dtype, _)| *dtype == ty.dtype);
+    let (dtype, scales) = scales.ok_or_else(|| format!("{ty} has no blocks of any bytes"))?;
+    let mut random = Random(seed);
+    let mut bytes: Vec<u8> = (0..ty.bytes()).map(|_| random.below(256) as u8).collect();
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        for scale in *scales {
+            let number = half::f16::from_f64(deviation * random.normal());
+            block[*scale..scale + 2].copy_from_slice(&number.to_le_bytes());
+        }
+    }
+    Ok(bytes)
 }
 
 /// Elements of a row whose first two are the ends of the codes.
@@ -199,6 +226,20 @@ mod tests {
         for (dtype, low, high) in [(DType::Q4_0, -8, 7), (DType::Q8_0, -127, 127)] {
             let stored = filled(dtype, &[64, 3], Fill::Codes(low, high), 1);
             assert_eq!(stored, filled(DType::F64, &[64, 3], Fill::Codes(low, high), 1), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_with_scales_are_finite_numbers_of_their_size() {
+        for (dtype, _) in SCALES {
+            let values = filled(dtype, &[512, 9], Fill::Blocks(0.01), 1);
+            let square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+            assert!((0.01..1000.0).contains(&square), "{dtype} {square}");
+            assert_ne!(values, filled(dtype, &[512, 9], Fill::Blocks(0.01), 2));
+        }
+        for dtype in [DType::Q8_0, DType::F32] {
+            let ty = TensorType::new(dtype, &[32]);
+            assert!(fill(&ty, &Fill::Blocks(1.0), 1).unwrap_err().contains("no blocks"));
         }
     }
 

@@ -72,6 +72,16 @@ impl Roof {
         })
     }
 
+    /// The most of each that was possible in one of two measurements of the same device.
+    pub(super) fn best_of(self, other: Roof) -> Roof {
+        Roof {
+            read_gb_per_s: self.read_gb_per_s.max(other.read_gb_per_s),
+            copy_gb_per_s: self.copy_gb_per_s.max(other.copy_gb_per_s),
+            multiply_gflop_per_s: self.multiply_gflop_per_s.max(other.multiply_gflop_per_s),
+            ..self
+        }
+    }
+
     /// The least time in which so many bytes can be moved and so many operations be done, in seconds.
     pub(super) fn seconds(&self, bytes: u64, operations: u64) -> f64 {
         let moving = bytes as f64 / (self.read_gb_per_s.max(self.copy_gb_per_s) * 1e9);
@@ -131,5 +141,8 @@ mod tests {
         };
         assert_eq!(roof.seconds(10_000_000_000, 1), 1.0);
         assert_eq!(roof.seconds(1, 200_000_000_000), 2.0);
+        let other = Roof { read_gb_per_s: 5.0, multiply_gflop_per_s: 200.0, ..roof.clone() };
+        let best = roof.best_of(other);
+        assert_eq!((best.read_gb_per_s, best.copy_gb_per_s, best.multiply_gflop_per_s), (10.0, 8.0, 200.0));
     }
 }

@@ -9,37 +9,69 @@
 //! quiet NaN, so that an element read beside its tensor shows in the result. Of tensors with buffers of their own, which a device may keep
 //! in its own layout, what `download` gives must be what it was, bit for bit.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::{Op, Strides, TensorType};
 use trueup_runtime::Result;
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
 
 /// Bytes of guard before and behind each tensor in the arena, at least.
 const GUARD_BYTES: usize = ARENA_ALIGN_BYTES;
 
-/// f32 inputs that models take from their file, by operator and place. Inputs of types that activations never have come from the file
-/// whatever the operator.
-const WEIGHTS: &[(&str, usize)] = &[("get_rows", 0), ("mul_mat", 0), ("rms_norm", 1), ("rope", 2)];
+/// Inputs that models take from their file, by operator and place.
+const WEIGHTS: &[(&str, usize)] = &[
+    ("get_rows", 0),
+    ("mul_mat", 0),
+    ("mul_mat_id", 0),
+    ("rms_norm", 1),
+    ("rope", 2),
+    ("ssm_conv", 1),
+    ("ssm_scan", 3),
+];
 
-/// Inputs that lie in the KV cache, by operator and place.
-const STATES: &[(&str, usize)] = &[("kv_mix", 1), ("kv_scores", 1), ("kv_store", 0)];
+/// Inputs that live from one computation to the next: the KV cache, and what a state space model remembers.
+const STATES: &[(&str, usize)] = &[
+    ("flash_attn", 1),
+    ("flash_attn", 2),
+    ("kv_mix", 1),
+    ("kv_scores", 1),
+    ("kv_store", 0),
+    ("set_rows", 0),
+    ("ssm_scan", 0),
+];
 
-/// What an input of an operator is in a model.
+/// Inputs that the host fills in before each computation: tokens, positions, rows, masks.
+const HOST: &[(&str, usize)] = &[
+    ("flash_attn", 3),
+    ("get_rows", 1),
+    ("index_fill", 1),
+    ("kv_mix", 2),
+    ("kv_scores", 2),
+    ("kv_store", 2),
+    ("rope", 1),
+    ("set_rows", 2),
+    ("soft_max", 1),
+    ("ssm_scan", 6),
+    ("timestep_embedding", 0),
+];
+
+/// What an input of an operator is in a model. Biases are activations as often as weights: those of types that activations do not have are weights.
 pub(super) fn usage(op: &Op, place: usize, ty: &TensorType) -> Usage {
     let listed = |list: &[(&str, usize)]| list.contains(&(op.name(), place));
+    let bias = matches!(op, Op::Arithmetic(_)) && place == 1 && !matches!(ty.dtype, DType::F32 | DType::F64);
     if listed(STATES) {
         Usage::State
-    } else if ty.dtype == DType::I32 {
+    } else if listed(HOST) {
         Usage::Input
-    } else if listed(WEIGHTS) || !matches!(ty.dtype, DType::F32 | DType::F64) {
+    } else if listed(WEIGHTS) || bias {
         Usage::Weight
     } else {
         Usage::Arena
     }
 }
 
-/// One input: its type, what it is in a model, and its bytes.
+/// One input: its type, what it is in a model, and its bytes, of a view those of its source.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub ty: TensorType,
@@ -47,12 +79,32 @@ pub(super) struct Content {
     pub bytes: Vec<u8>,
 }
 
+impl Content {
+    /// The bytes of the elements that are seen, behind each other.
+    pub fn shown(&self) -> Cow<'_, [u8]> {
+        if self.ty.shape.is_dense() {
+            return Cow::Borrowed(&self.bytes);
+        }
+        let Strides { offset, steps } = self.ty.shape.strides();
+        let [n0, n1, n2, n3] = self.ty.shape.sizes();
+        let size = self.ty.dtype.block_bytes();
+        let mut shown = Vec::with_capacity(self.ty.bytes());
+        for (l, k) in (0..n3).flat_map(|l| (0..n2).map(move |k| (l, k))) {
+            for (j, i) in (0..n1).flat_map(|j| (0..n0).map(move |i| (j, i))) {
+                let element = offset + i * steps[0] + j * steps[1] + k * steps[2] + l * steps[3];
+                shown.extend_from_slice(&self.bytes[element * size..][..size]);
+            }
+        }
+        Cow::Owned(shown)
+    }
+}
+
 /// Where the tensors of a case lie in the arena.
 #[derive(Debug)]
 struct Layout {
-    /// Of each input that lies there.
+    /// Of each input that lies there, of a view its source.
     inputs: Vec<Option<Range<usize>>>,
-    /// Of the result; `None` where it is written over an input with a buffer of its own.
+    /// Of the result; `None` where it is written over an input with a buffer of its own, or is only another look at one.
     output: Option<Range<usize>>,
     bytes: usize,
 }
@@ -65,9 +117,13 @@ impl Layout {
             end = (start + bytes).next_multiple_of(ARENA_ALIGN_BYTES) + GUARD_BYTES;
             start..start + bytes
         };
-        let place = |input: &Content| (input.usage == Usage::Arena).then(|| take(input.ty.bytes()));
+        let place = |input: &Content| (input.usage == Usage::Arena).then(|| take(input.bytes.len()));
         let inputs: Vec<Option<Range<usize>>> = inputs.iter().map(place).collect();
-        let output = if op.is_alias() { inputs.first().cloned().flatten() } else { Some(take(output.bytes())) };
+        let output = match (op.is_view(), op.is_alias()) {
+            (true, _) => None,
+            (false, true) => inputs.first().cloned().flatten(),
+            (false, false) => Some(take(output.bytes())),
+        };
         Layout { inputs, output, bytes: end }
     }
 }
@@ -98,16 +154,17 @@ impl<'a> Stage<'a> {
         let arena_type = TensorType::new(DType::I32, &[layout.bytes / size_of::<i32>()]);
         let arena = Tensor { buffer: buffer.clone(), offset_bytes: 0, ty: arena_type };
         let tensor = |(input, range): (&Content, &Option<Range<usize>>)| -> Result<Tensor> {
-            let own = || device.alloc(&input.ty, input.usage);
+            let held = input.ty.held();
+            let own = || device.alloc(&held, input.usage);
             let (buffer, offset_bytes): (Buffer, usize) = match range {
                 Some(range) => (buffer.clone(), range.start),
                 None => (own()?, 0),
             };
-            let tensor = Tensor { buffer, offset_bytes, ty: input.ty };
+            let tensor = Tensor { buffer, offset_bytes, ty: held };
             if input.usage == Usage::Weight {
                 device.upload(&input.bytes, &tensor)?;
             }
-            Ok(tensor)
+            Ok(Tensor { ty: input.ty, ..tensor })
         };
         let tensors = inputs.iter().zip(&layout.inputs).map(tensor).collect::<Result<Vec<Tensor>>>()?;
         let output = match (&layout.output, tensors.first()) {
@@ -127,7 +184,7 @@ impl<'a> Stage<'a> {
         self.device.upload(&image, &self.arena)?;
         for (input, tensor) in self.inputs.iter().zip(&self.step.inputs) {
             match input.usage {
-                Usage::State | Usage::Input => self.device.upload(&input.bytes, tensor)?,
+                Usage::State | Usage::Input => self.device.upload(&input.bytes, &source(tensor))?,
                 Usage::Weight | Usage::Arena => {}
             }
         }
@@ -136,8 +193,8 @@ impl<'a> Stage<'a> {
         let output = self.read(&self.step.output)?;
         let mut damage = self.arena_damage(&image, &self.read(&self.arena)?);
         for (place, (input, tensor)) in self.inputs.iter().zip(&self.step.inputs).enumerate() {
-            let is_output = self.step.op.is_alias() && place == 0;
-            if input.usage != Usage::Arena && !is_output && self.read(tensor)? != input.bytes {
+            let is_written = self.step.op.is_alias() && !self.step.op.is_view() && place == 0;
+            if input.usage != Usage::Arena && !is_written && self.read(&source(tensor))? != input.bytes {
                 damage.push(format!("input {place} is no longer what it was"));
             }
         }
@@ -179,7 +236,10 @@ impl<'a> Stage<'a> {
             ));
         }
         let behind_output = changed(output.end..before.len());
-        if let Some(first) = behind_output.first() {
+        if let (None, Some(first)) = (&self.layout.output, behind_output.first()) {
+            let count = behind_output.len();
+            damage.push(format!("{count} bytes of the arena are changed, where none are written{}", self.hit(*first)));
+        } else if let Some(first) = behind_output.first() {
             let (count, distance) = (behind_output.len(), first - output.end + 1);
             damage.push(format!(
                 "{count} bytes behind the result are changed, the nearest {distance} behind it{}",
@@ -196,6 +256,11 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// A tensor, of a view all of what it is a view of.
+fn source(tensor: &Tensor) -> Tensor {
+    Tensor { ty: tensor.ty.held(), ..tensor.clone() }
+}
+
 /// A quiet NaN as f32, and in its upper half as f16 and bf16, that differs from its neighbours.
 fn guard_word(word: usize) -> u32 {
     0x7fe5_0000 | (word as u32 & 0xffff)
@@ -204,10 +269,11 @@ fn guard_word(word: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trueup_graph::Shape;
 
     #[test]
     fn lists_name_operators_that_exist() {
-        for (name, _) in WEIGHTS.iter().chain(STATES) {
+        for (name, _) in WEIGHTS.iter().chain(STATES).chain(HOST) {
             assert!(Op::names().contains(name), "{name}");
         }
     }
@@ -225,7 +291,18 @@ mod tests {
         assert_eq!(layout.inputs, [Some(256..284), None, Some(768..1280)]);
         assert_eq!((layout.output, layout.bytes), (Some(1536..1796), 2304));
         let alias = Layout::new(&Op::reshape(&[7]), &inputs[..1], &inputs[0].ty);
-        assert_eq!(alias.output, Some(256..284));
+        assert_eq!((alias.inputs, alias.output), (vec![Some(256..284)], None));
+    }
+
+    #[test]
+    fn views_show_elements_of_their_source() {
+        let steps = [3, 1, 0, 0];
+        let shape = Shape::new(&[2, 3]).seen_by(Strides { offset: 1, steps });
+        let ty = TensorType { dtype: DType::I32, shape };
+        let words: Vec<u8> = (0..ty.held().shape.elements() as i32).flat_map(i32::to_le_bytes).collect();
+        let content = Content { ty, usage: Usage::Arena, bytes: words };
+        let shown: Vec<i32> = content.shown().as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
+        assert_eq!(shown, [1, 4, 2, 5, 3, 6]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::op::{KvStore, MulMat};
+use trueup_graph::op::{KvStore, MulMat, Unary};
 use trueup_graph::{Fill, TensorType};
 use trueup_runtime::device::cpu::{Cpu, CpuOptions};
 use trueup_runtime::device::reference::Reference;
@@ -60,6 +60,13 @@ fn right_devices_pass_and_say_how_exact_they_are() {
     let product = &report.results[3];
     assert_eq!(product.verdict, Some(crate::Verdict::DeclaredLoss));
     assert!(product.z.is_some_and(|z| z > 0.0) && product.nmse.is_some_and(|nmse| nmse > 1e-7), "{product}");
+}
+
+#[test]
+fn results_below_the_smallest_f32_pass_as_zero() {
+    let x = (TensorType::new(DType::F32, &[5]), Fill::Constant(-120.0));
+    let report = run(&cpu(), named(vec![Case::new(Unary::Exp, &[x])]));
+    assert!(report.results[0].nmse.is_some_and(|nmse| nmse == 1.0) && report.failed == 0, "{}", text(&report));
 }
 
 #[test]

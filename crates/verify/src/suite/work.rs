@@ -12,12 +12,27 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The work of an operator on these types. Tables and caches count with the rows that are used.
+    /// The work of an operator on these types: none for a view. Tables, caches and experts count with what is used of them at most.
     pub fn of(op: &Op, inputs: &[TensorType], output: &TensorType) -> Work {
         let all = |types: &[TensorType]| types.iter().map(|ty| ty.bytes() as u64).sum::<u64>();
         let written = output.bytes() as u64;
         let whole = Work { bytes: all(inputs) + written, operations: 0 };
+        if op.is_view() {
+            return Work { bytes: 0, operations: 0 };
+        }
         match (op.name(), inputs) {
+            ("mul_mat_id", [w, x, ids]) => {
+                let experts = w.shape[2].max(1);
+                let read = w.bytes() / experts * experts.min(ids.shape.elements());
+                let bytes = read as u64 + all(&[*x, *ids]) + written;
+                Work { bytes, operations: products(w.shape[0], output) }
+            }
+            ("flash_attn", [q, k, ..]) => {
+                let scores = q.shape.rows() as u64 * k.shape[1] as u64;
+                let scored = 2 * q.shape[0] as u64 * scores;
+                Work { operations: scored + products(k.shape[1], output), ..whole }
+            }
+            ("ssm_conv", [_, w]) => Work { operations: products(w.shape[0], output), ..whole },
             ("mul_mat", [w, _]) => Work { operations: products(w.shape[0], output), ..whole },
             ("kv_scores", [q, keys, _]) => {
                 let read = used(keys, output.shape[0]);
@@ -53,7 +68,7 @@ fn used(table: &TensorType, rows: usize) -> u64 {
 mod tests {
     use super::*;
     use trueup_blocks::DType;
-    use trueup_graph::op::MulMat;
+    use trueup_graph::op::{FlashAttn, MulMat, MulMatId};
 
     #[test]
     fn work_follows_from_shapes() {
@@ -64,5 +79,14 @@ mod tests {
         let inputs = [ty(DType::Q8_0, &[32, 1000]), ty(DType::I32, &[2])];
         let work = Work::of(&Op::get_rows(DType::F32), &inputs, &ty(DType::F32, &[32, 2]));
         assert_eq!(work, Work { bytes: 68 + 8 + 256, operations: 0 });
+        let inputs = [ty(DType::F32, &[8, 4, 16]), ty(DType::F32, &[8, 1, 3]), ty(DType::I32, &[2, 3])];
+        let work = Work::of(&MulMatId.into(), &inputs, &ty(DType::F32, &[4, 2, 3]));
+        assert_eq!(work, Work { bytes: 6 * 128 + 96 + 24 + 96, operations: 2 * 8 * 24 });
+        let inputs = [ty(DType::F32, &[8, 5, 4]), ty(DType::F16, &[8, 9, 2]), ty(DType::F16, &[6, 9, 2])];
+        let attention = FlashAttn { scale: 1.0, max_bias: 0.0, softcap: 0.0 };
+        let work = Work::of(&attention.into(), &inputs, &ty(DType::F32, &[6, 4, 5]));
+        assert_eq!(work, Work { bytes: 640 + 288 + 216 + 480, operations: 2 * (8 + 6) * 9 * 5 * 4 });
+        let x = ty(DType::F32, &[4, 3]);
+        assert_eq!(Work::of(&Op::reshape(&[12]), &[x], &x), Work { bytes: 0, operations: 0 });
     }
 }

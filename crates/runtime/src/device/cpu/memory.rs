@@ -98,20 +98,22 @@ impl Memory {
         self.ty.dtype == DType::I8
     }
 
-    /// Whether kernels can read and write a tensor of this type where it lies here; in an arena only 32-bit words can be.
+    /// Whether kernels can read and write a tensor of this type where it lies here: a view not, and in an arena 32-bit words only.
     pub fn is_in_place(&self, ty: &TensorType) -> bool {
-        !self.is_arena() || is_word(ty.dtype)
+        ty.shape.is_dense() && (!self.is_arena() || is_word(ty.dtype))
     }
 
     /// Whether a tensor may lie here: anywhere in an arena, elsewhere only the tensor that the memory is for.
     pub fn check(&self, ty: &TensorType, offset_bytes: usize) -> Result<(), String> {
+        let (held, whole_len) = (ty.held(), self.ty.shape.elements());
+        let all = held.shape.elements() == whole_len || (!ty.shape.is_dense() && held.shape.elements() <= whole_len);
         let whole = offset_bytes == 0
             && ty.dtype == self.ty.dtype
-            && ty.shape.elements() == self.ty.shape.elements()
+            && all
             && (ty.dtype.block_len() == 1 || ty.shape[0] == self.ty.shape[0]);
         let part = self.is_arena()
             && offset_bytes.is_multiple_of(size_of::<f32>())
-            && offset_bytes.checked_add(ty.bytes()).is_some_and(|end| end <= self.ty.bytes());
+            && offset_bytes.checked_add(held.bytes()).is_some_and(|end| end <= self.ty.bytes());
         if whole || part {
             Ok(())
         } else {

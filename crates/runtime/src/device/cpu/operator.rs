@@ -19,7 +19,7 @@ mod kv_scores;
 mod kv_store;
 mod make;
 mod matrix;
-mod moved;
+pub mod moved;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::host_tensor::HostTensor;
 use std::ops::Deref;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use trueup_graph::TensorType;
+use trueup_graph::{Strides, TensorType};
 
 /// One buffer.
 pub(super) enum Memory {
@@ -48,7 +48,11 @@ impl Memory {
         tensor.buffer.0.downcast_ref().ok_or_else(|| fault("was given a tensor that lies on another device".to_owned()))
     }
 
+    /// The tensor; of a view what it shows.
     pub(super) fn read(&self, tensor: &Tensor) -> Result<Held<'_>> {
+        if !tensor.ty.shape.is_dense() {
+            return self.read_view(tensor).map(Held::Copy);
+        }
         match self {
             Memory::Single(memory) => {
                 let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +69,31 @@ impl Memory {
         }
     }
 
+    fn read_view(&self, tensor: &Tensor) -> Result<HostTensor> {
+        let Strides { offset, steps } = tensor.ty.shape.strides();
+        let [n0, n1, n2, _] = tensor.ty.shape.sizes();
+        let place = |i: usize| {
+            let indices = [i % n0, i / n0 % n1, i / n0 / n1 % n2, i / n0 / n1 / n2];
+            Some((0, offset + indices.iter().zip(steps).map(|(index, step)| index * step).sum::<usize>()))
+        };
+        let gathered = |source: &HostTensor| HostTensor::gathered(tensor.ty.dense(), &[source], 0.0, place);
+        match self {
+            Memory::Single(memory) => {
+                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                fits(memory.ty(), tensor)?;
+                Ok(gathered(&memory))
+            }
+            Memory::Arena(_) => {
+                let held = self.read(&Tensor { ty: tensor.ty.held(), ..tensor.clone() })?;
+                Ok(gathered(&held))
+            }
+        }
+    }
+
     pub(super) fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<()> {
+        if !tensor.ty.shape.is_dense() {
+            return Err(fault(format!("writes no view, but {}", tensor.ty)));
+        }
         if bytes.len() != tensor.ty.bytes() {
             return Err(fault(format!(
                 "was given {} bytes for {}, which has {}",
@@ -104,9 +132,11 @@ impl Memory {
     }
 }
 
-/// A tensor alone in its buffer may be seen under another shape, no more.
+/// A tensor alone in its buffer may be seen under another shape or in part, no more.
 fn fits(whole: &TensorType, tensor: &Tensor) -> Result<()> {
-    let same = whole.dtype == tensor.ty.dtype && whole.shape.elements() == tensor.ty.shape.elements();
+    let all = tensor.ty.shape.elements() == whole.shape.elements();
+    let part = !tensor.ty.shape.is_dense() && tensor.ty.shape.span().is_some_and(|span| span <= whole.shape.elements());
+    let same = whole.dtype == tensor.ty.dtype && (all && tensor.ty.shape.is_dense() || part);
     if same && tensor.offset_bytes == 0 {
         return Ok(());
     }

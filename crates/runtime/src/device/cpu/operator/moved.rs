@@ -6,7 +6,7 @@ use crate::device::cpu::memory::{Target, View};
 use crate::profile::Profile;
 use half::{bf16, f16};
 use trueup_blocks::DType;
-use trueup_graph::TensorType;
+use trueup_graph::{Shape, Strides, TensorType};
 
 /// Bytes of an i64.
 const LONG: usize = DType::I64.block_bytes();
@@ -48,6 +48,13 @@ pub fn gather(source: View, places: &Places, target: &mut Target) -> Result<(), 
         _ => return Err(MIXED.to_owned()),
     }
     Ok(())
+}
+
+/// What a view of this shape shows of its source.
+pub fn show(source: View, shape: &Shape, target: &mut Target) -> Result<(), String> {
+    let Strides { offset, steps } = shape.strides();
+    let places = Places::new(shape.sizes(), |d, i| Some(i * steps[d] + if d == 0 { offset } else { 0 }));
+    gather(source, &places, target)
 }
 
 /// All elements, in any type.

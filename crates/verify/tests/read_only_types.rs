@@ -1,0 +1,137 @@
+//! A model in types that are only read is opened, computed and verified; a fault on it is found.
+
+#[allow(dead_code, reason = "the other suite uses more of it")]
+#[path = "planted/faulty.rs"]
+mod faulty;
+
+use faulty::{Fault, Faulty};
+use std::path::Path;
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_formats::TensorInfo;
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
+use trueup_models::Batch;
+use trueup_runtime::device::Device;
+use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_verify::{Outcome, Reference, Report, VerifyOptions, verify};
+
+const WIDTH: u64 = 256;
+const VOCABULARY: u64 = 32;
+
+/// A Llama of one layer: each matrix, its shape, its type, and how large the scales of its blocks are.
+const MATRICES: [(&str, [u64; 2], DType, f32); 8] = [
+    ("token_embd", [WIDTH, VOCABULARY], DType::Q6K, 4e-5),
+    ("blk.0.attn_q", [WIDTH, WIDTH], DType::Q4K, 1e-4),
+    ("blk.0.attn_k", [WIDTH, WIDTH / 2], DType::Q2K, 5e-3),
+    ("blk.0.attn_v", [WIDTH, WIDTH / 2], DType::Q3K, 1e-3),
+    ("blk.0.attn_output", [WIDTH, WIDTH], DType::Q5K, 5e-5),
+    ("blk.0.ffn_gate", [WIDTH, WIDTH], DType::Iq4Nl, 5e-4),
+    ("blk.0.ffn_up", [WIDTH, WIDTH], DType::Q4K, 1e-4),
+    ("blk.0.ffn_down", [WIDTH, WIDTH], DType::Q6K, 4e-5),
+];
+
+/// Where the f16 scales stand in a block, in bytes.
+fn scales(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::Q2K => &[80, 82],
+        DType::Q3K => &[108],
+        DType::Q4K | DType::Q5K => &[0, 2],
+        DType::Q6K => &[208],
+        _ => &[0],
+    }
+}
+
+/// Blocks of any bytes, by a linear congruential generator, with one scale for all.
+fn blocks(info: &TensorInfo, scale: f32, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let mut bytes: Vec<u8> = (0..info.bytes).map(|_| next()).collect();
+    for block in bytes.chunks_exact_mut(info.dtype.block_bytes()) {
+        for place in scales(info.dtype) {
+            let mut stored = [0; 2];
+            (DType::F16.codec().unwrap().encode)(&[scale], &mut stored);
+            block[*place..place + 2].copy_from_slice(&stored);
+        }
+    }
+    bytes
+}
+
+fn metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", "llama");
+    let counts = [
+        ("vocab_size", VOCABULARY as u32),
+        ("context_length", 64),
+        ("embedding_length", WIDTH as u32),
+        ("block_count", 1),
+        ("feed_forward_length", WIDTH as u32),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+    ];
+    for (key, count) in counts {
+        metadata.insert(format!("llama.{key}"), count);
+    }
+    metadata.insert("llama.attention.layer_norm_rms_epsilon", 1e-5f32);
+    metadata.insert("llama.rope.freq_base", 10_000f32);
+    metadata
+}
+
+fn write(path: &Path) {
+    let (mut infos, mut contents) = (Vec::new(), Vec::new());
+    for (seed, (name, shape, dtype, scale)) in (1..).zip(MATRICES) {
+        let info = TensorInfo::new(format!("{name}.weight"), &shape, dtype).unwrap();
+        contents.push(blocks(&info, scale, seed));
+        infos.push(info);
+    }
+    for name in ["blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"] {
+        infos.push(TensorInfo::new(format!("{name}.weight"), &[WIDTH], DType::F32).unwrap());
+        contents.push(1.0f32.to_le_bytes().repeat(WIDTH as usize));
+    }
+    let writer = GgufWriter::create(GgufPlan::new(path, &metadata(), &infos, None).unwrap(), &[]).unwrap();
+    contents.iter().enumerate().for_each(|(tensor, bytes)| writer.write(tensor, 0, bytes).unwrap());
+    writer.finish().unwrap();
+}
+
+fn model() -> (tempfile::TempDir, Arc<ModelFile>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("k.gguf");
+    write(&path);
+    let model = ModelFile::open(&path).unwrap();
+    (directory, Arc::new(model))
+}
+
+fn device(name: &str) -> Arc<dyn Device> {
+    open_device(name, &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
+}
+
+fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>) -> Report {
+    let options =
+        VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 31, 2], vec![30]], steps: 2, ..VerifyOptions::default() };
+    verify(model.clone(), device, Reference::Oracle, &options, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn both_devices_pass_on_weights_in_types_that_are_only_read() {
+    let (_directory, model) = model();
+    for name in ["cpu", "ref"] {
+        let report = verified(&model, device(name));
+        assert_eq!(report.result, Outcome::Pass, "{name}: {}", report.sentence);
+        assert_eq!(report.coverage.nodes, report.coverage.checked, "{name}");
+    }
+}
+
+#[test]
+fn a_fault_on_them_is_found() {
+    let (_directory, model) = model();
+    let (activation, kv) = (DType::F32, DType::F16);
+    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, activation, kv };
+    let graph = model.model().graph(&batch).unwrap();
+    for name in ["ffn_up-0", "ffn_out-0", "result_output"] {
+        let node = graph.nodes().iter().position(|node| node.name == name).unwrap();
+        let report = verified(&model, Faulty::new(device("cpu"), &model, Fault::SignFlip, node));
+        assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some(name), "{}", report.sentence);
+    }
+}
