@@ -3,13 +3,14 @@
 use crate::trueup::{argument, stories, trueup};
 use std::process::Command;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "convert",
     "quantize",
     "run",
     "chat",
     "tokenize",
     "verify",
+    "trace",
     "diff",
     "ops",
     "repro",
