@@ -164,5 +164,5 @@ fn infinite_values_survive_being_written() {
         assert_eq!(serde_json::from_str::<Op>(&written).unwrap(), op, "{written}");
     }
     let wrong = r#"{"DiagMask":{"triangle":"Upper","past":0,"value":"much"}}"#;
-    assert!(serde_json::from_str::<Op>(wrong).unwrap_err().to_string().contains("much must be a number, inf or -inf"));
+    assert!(serde_json::from_str::<Op>(wrong).unwrap_err().to_string().contains(r#""inf" or "-inf", not "much""#));
 }
