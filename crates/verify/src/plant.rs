@@ -184,12 +184,7 @@ pub const PLANTS: &[Plant] = &[
     plant("zeros", PRODUCT, Fault::Output(OutputFault::Zeros), "every element of the result is 0"),
     plant("not-a-number", PRODUCT, Fault::Output(OutputFault::NotANumber), "one element of the result is NaN"),
     plant("infinite", PRODUCT, Fault::Output(OutputFault::Infinite), "one element of the result is infinite"),
-    plant(
-        "race",
-        PRODUCT,
-        Fault::Output(OutputFault::Race),
-        "one element of the result is wrong every second time",
-    ),
+    plant("race", PRODUCT, Fault::Output(OutputFault::Race), "one element of the result is wrong every second time"),
     plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
     plant(
         "norm-centred",

@@ -31,7 +31,7 @@ fn scene(op: Op, profile: Profile, inputs: Vec<Given>) -> Scene {
     let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
     let output = op.infer(&types).unwrap();
     let device = vec![0.0; output.shape.elements()];
-    Scene { op, profile, inputs, output, device }
+    Scene { op, profile, inputs, output, device, focus: Vec::new() }
 }
 
 /// Activations that hold exact halves of codes: a block whose scale is 1.

@@ -6,7 +6,7 @@
 //!   y - expected = sum over (w_b+1 - w_b)(x_b - x_b+1)        blocks b and b + 1 exchanged
 //! ```
 
-use super::slices::same;
+use super::weights::{exchanged_pair, neighbour_scale, transposed};
 use super::{Evidence, SignatureKind};
 use crate::activation::{BLOCK_LEN, Row};
 use trueup_graph::Op;
@@ -15,12 +15,12 @@ use trueup_graph::Op;
 const ELEMENTS_MAX: usize = 64;
 
 /// A bad element with its products as declared.
-struct Sum {
-    index: usize,
-    row: usize,
-    weights: Vec<f64>,
-    activations: Vec<f64>,
-    declared: f64,
+pub(super) struct Sum {
+    pub index: usize,
+    pub row: usize,
+    pub weights: Vec<f64>,
+    pub activations: Vec<f64>,
+    pub declared: f64,
     /// What the device has more.
     excess: f64,
 }
@@ -37,8 +37,8 @@ pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         return None;
     }
     let sums = sums(evidence);
-    let text =
-        dropped_end(evidence, &sums).or_else(|| exchanged(evidence, &sums)).or_else(|| one_row(evidence, &sums))?;
+    let patterns = [dropped_end, exchanged, one_row, exchanged_pair, transposed];
+    let text = patterns.into_iter().find_map(|pattern| pattern(evidence, &sums))?;
     Some((SignatureKind::Depth, text))
 }
 
@@ -61,8 +61,8 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
 fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let first = sums.first()?;
     let len = first.weights.len();
-    let fits = |sum: &Sum, kept: usize| same(evidence, sum.index, sum.declared - sum.over(kept..len));
-    let kept = (0..len).rev().find(|kept| sums.iter().all(|sum| fits(sum, *kept)))?;
+    let without = |sum: &Sum, kept: usize| (sum.index, sum.declared - sum.over(kept..len));
+    let kept = (0..len).rev().find(|kept| evidence.holds(sums.iter().map(|sum| without(sum, *kept))))?;
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
     (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} are left out, in {rows}"))
@@ -83,6 +83,9 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (row, what) = (first.row, if range.len() == 1 { "weight" } else { "weights" });
     let place =
         if range.len() == 1 { range.start.to_string() } else { format!("{} to {}", range.start, range.end - 1) };
+    if let Some(other) = neighbour_scale(evidence, row, range.start / BLOCK_LEN, factor).filter(|_| range.len() > 1) {
+        return Some(format!("{what} {place} of row {row} count {factor:.4} times: their block uses {other}"));
+    }
     Some(format!(
         "{what} {place} of row {row} count {factor:.4} times: the scale of a block, or a wrong value, in the upload"
     ))
@@ -112,15 +115,15 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
                 place
             }
         };
-        sums.iter().all(|sum| {
+        evidence.holds(sums.iter().map(|sum| {
             let blocks_of = 0..blocks;
             let value = blocks_of.map(|own| {
                 let source = swapped(within(sum.row, own) / BLOCK_LEN) * BLOCK_LEN;
                 let x = &sum.activations[own * BLOCK_LEN..][..BLOCK_LEN];
                 both[source..][..BLOCK_LEN].iter().zip(x).map(|(w, x)| w * x).sum::<f64>()
             });
-            same(evidence, sum.index, value.sum())
-        })
+            (sum.index, value.sum())
+        }))
     })?;
     let name = |block: usize| format!("block {} of row {}", block % blocks, first + block / blocks);
     Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
@@ -132,6 +135,6 @@ fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Op
     let product: f64 = parts.iter().zip(sums).map(|(part, sum)| part * sum.excess).sum();
     let square: f64 = parts.iter().map(|part| part * part).sum();
     let more = product / square;
-    let fits = |(part, sum): (&f64, &Sum)| same(evidence, sum.index, sum.declared + more * part);
-    (more.is_finite() && parts.iter().zip(sums).all(fits)).then_some(1.0 + more)
+    let scaled = parts.iter().zip(sums).map(|(part, sum)| (sum.index, sum.declared + more * part));
+    (more.is_finite() && evidence.holds(scaled)).then_some(1.0 + more)
 }

@@ -22,8 +22,14 @@ fn right() -> Scene {
     };
     let output = TensorType::new(DType::F32, &[ROWS, TOKENS]);
     let inputs = vec![given(&[DEPTH, ROWS], 1), given(&[DEPTH, TOKENS], 2)];
-    let mut scene =
-        Scene { op: Op::MulMat(MulMat), profile: Profile::F32, inputs, output, device: vec![0.0; ROWS * TOKENS] };
+    let mut scene = Scene {
+        op: Op::MulMat(MulMat),
+        profile: Profile::F32,
+        inputs,
+        output,
+        device: vec![0.0; ROWS * TOKENS],
+        focus: Vec::new(),
+    };
     scene.device = product(&scene, |_, _, w, x| w * x);
     scene
 }
