@@ -48,14 +48,20 @@ q8! {
     q8_half_even: HalfEven, false;
     /// Blocks of 32, f32 scale, halves away from zero.
     q8_half_away: HalfAway, false;
-    /// Blocks of 32, f32 scale, cut off.
-    q8_truncated: Truncate, false;
     /// Blocks of 32, f16 scale, halves to even.
     q8_half_even_f16: HalfEven, true;
     /// Blocks of 32, f16 scale, halves away from zero.
     q8_half_away_f16: HalfAway, true;
-    /// Blocks of 32, f16 scale, cut off.
-    q8_truncated_f16: Truncate, true;
+}
+
+/// Blocks of 32, f32 scale, cut off.
+pub(super) fn q8_truncated(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, &TRUNCATED)
+}
+
+/// Blocks of 32, f16 scale, cut off.
+pub(super) fn q8_truncated_f16(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, &Codes { scale_f16: true, ..TRUNCATED })
 }
 
 /// One scale for 128 elements.
@@ -101,7 +107,7 @@ in_front! {
     /// Codes that end at 126, then as declared.
     saturating_in_front: saturating;
     /// Codes cut toward zero, then as declared.
-    truncated_in_front: |x, _| blocks(x, BLOCK_LEN, &Codes { round: f32::trunc, border: 0.0, ..NEAREST });
+    truncated_in_front: q8_truncated;
 }
 
 /// What comes of a first rounding, stored in f32, as the profile has it. A tie of the first rounding is one of the result.
@@ -122,10 +128,16 @@ struct Codes {
     round: fn(f32) -> f32,
     /// Where between two whole numbers an error of the quotient changes the code.
     border: f32,
+    /// The scale is rounded to f16 once codes are made.
+    scale_f16: bool,
 }
 
 /// To the nearest of 127 codes and their negatives, halves to even.
-const NEAREST: Codes = Codes { largest: 127.0, last: 127.0, round: f32::round_ties_even, border: 0.5 };
+const NEAREST: Codes =
+    Codes { largest: 127.0, last: 127.0, round: f32::round_ties_even, border: 0.5, scale_f16: false };
+
+/// The same, cut toward zero. The largest element itself is on a border: the quotient in f32 tells.
+const TRUNCATED: Codes = Codes { round: f32::trunc, border: 0.0, ..NEAREST };
 
 /// Blocks of `len`. Both codes beside a border may be meant.
 fn blocks(x: &[f64], len: usize, codes: &Codes) -> Row {
@@ -133,14 +145,16 @@ fn blocks(x: &[f64], len: usize, codes: &Codes) -> Row {
     for block in x.chunks(len.max(1)) {
         let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
         let scale = largest as f32 / codes.largest;
+        let used = f64::from(scale);
+        let used = if codes.scale_f16 { Precision::F16.round(used) } else { used };
         for x in block {
             let quotient = if scale > 0.0 { *x as f32 / scale } else { 0.0 };
             let distance = (quotient.abs() - codes.border).rem_euclid(1.0);
             if quotient != 0.0 && distance.min(1.0 - distance) < 4.0 * f32::EPSILON * quotient.abs() {
-                row.ties.push((row.values.len(), f64::from(scale)));
+                row.ties.push((row.values.len(), used));
             }
             let code = (codes.round)(quotient).clamp(-codes.last, codes.last);
-            row.values.push(f64::from(code) * f64::from(scale));
+            row.values.push(f64::from(code) * used);
         }
     }
     row

@@ -91,13 +91,13 @@ candidates! {
     Precision "quantizes activations to 7 bits per 32" { activations: quantized::seven_bits }
     Precision "quantizes activations to q8 per 32, saturating at 126" { activations: quantized::saturating }
     Precision "quantizes activations to int8 per token" { activations: quantized::per_token }
-    Precision "rounds activations to f16 before it quantizes them" { activations: quantized::f16_in_front, rounding: true }
-    Precision "rounds activations to bf16 before it quantizes them" { activations: quantized::bf16_in_front, rounding: true }
-    Precision "quantizes activations to q8 per 128 before it quantizes them as declared" { activations: quantized::per_128_in_front, rounding: true }
-    Precision "quantizes activations to int8 per token before it quantizes them as declared" { activations: quantized::per_token_in_front, rounding: true }
-    Precision "quantizes activations to 7 bits per 32 before it quantizes them as declared" { activations: quantized::seven_bits_in_front, rounding: true }
-    Precision "quantizes activations to q8 per 32, saturating at 126, before it quantizes them as declared" { activations: quantized::saturating_in_front, rounding: true }
-    Precision "quantizes activations to q8 per 32, codes truncated, before it quantizes them as declared" { activations: quantized::truncated_in_front, rounding: true }
+    Precision "rounds activations to f16 first" { activations: quantized::f16_in_front, rounding: true }
+    Precision "rounds activations to bf16 first" { activations: quantized::bf16_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 128 first" { activations: quantized::per_128_in_front, rounding: true }
+    Precision "quantizes activations to int8 per token first" { activations: quantized::per_token_in_front, rounding: true }
+    Precision "quantizes activations to 7 bits per 32 first" { activations: quantized::seven_bits_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 32, saturating at 126, first" { activations: quantized::saturating_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 32, codes truncated, first" { activations: quantized::truncated_in_front, rounding: true }
     Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1)" { raw_sums: true }
     Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1 with an f16 scale)" { activations: quantized::q8_half_even_f16, raw_sums: true }
     Precision "rounds products to f16" { sums: Sums::RoundedProducts(Precision::F16) }
