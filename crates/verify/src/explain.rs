@@ -167,7 +167,7 @@ pub(crate) fn explain(scene: &Scene, statistics: &Statistics, before: &Before) -
 }
 
 /// What differs on the same inputs has no other pattern.
-fn raced(count: u64, elements: u64) -> String {
+pub(crate) fn raced(count: u64, elements: u64) -> String {
     format!("{count} of {elements} elements differ when the node is computed again on the same inputs")
 }
 

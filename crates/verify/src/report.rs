@@ -7,7 +7,7 @@
 //! No number here is NaN or infinite: what has no finite value is null.
 
 use crate::batch::BatchReport;
-use crate::explain::Explanation;
+use crate::explain::{Explanation, raced};
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
 use crate::statistics::Statistics;
@@ -384,6 +384,9 @@ fn coverage(records: &Records) -> Coverage {
 fn bad_node(record: &Record, records: &Records) -> BadNode {
     let explanations = records.explanations.of(&record.node);
     let worst = record.worst_phase().and_then(|phase| phase.worst.as_ref().map(|(_, place)| place.clone()));
+    // A race may show in another step than in the first that failed.
+    let statistics = record.statistics();
+    let raced = (statistics.raced > 0).then(|| raced(statistics.raced, statistics.elements));
     BadNode {
         node: record.node.clone(),
         layer: record.layer,
@@ -391,7 +394,7 @@ fn bad_node(record: &Record, records: &Records) -> BadNode {
         verdict: record.verdict(),
         tensor: record.weight.clone(),
         worst,
-        cause: explanations.first().map(|explanation| explanation.cause.clone()),
+        cause: raced.or_else(|| explanations.first().map(|explanation| explanation.cause.clone())),
         repro: explanations.iter().find_map(|explanation| explanation.repro.clone()),
     }
 }

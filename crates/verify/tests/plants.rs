@@ -33,7 +33,7 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
 
 /// What the likely cause of each fault must say, in the first of the models that can have it; nothing where that is not known.
 const CAUSES: &[(&str, &str)] = &[
-    ("activations-truncated", "codes truncated, first"),
+    ("activations-truncated", "codes truncated"),
     ("activations-7-bit", "to 7 bits per 32 first"),
     ("activations-per-128", "to q8 per 128 first"),
     ("activations-saturate", "saturating at 126, first"),

@@ -6,10 +6,11 @@
 //!   y - expected = sum over (w_b+1 - w_b)(x_b - x_b+1)        blocks b and b + 1 exchanged
 //! ```
 
-use super::weights::{exchanged_pair, neighbour_scale, transposed};
+use super::weights::{code_scale, exchanged_pair, neighbour_scale, transposed};
 use super::{Evidence, SignatureKind};
 use crate::activation::{BLOCK_LEN, Row};
 use trueup_graph::Op;
+use trueup_runtime::profile::Activations;
 
 /// Bad elements that a pattern is fitted to.
 const ELEMENTS_MAX: usize = 64;
@@ -20,9 +21,11 @@ pub(super) struct Sum {
     pub row: usize,
     pub weights: Vec<f64>,
     pub activations: Vec<f64>,
+    /// Before they are rounded as declared.
+    pub raw: Vec<f64>,
     pub declared: f64,
     /// What the device has more.
-    excess: f64,
+    pub excess: f64,
 }
 
 impl Sum {
@@ -37,7 +40,7 @@ pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         return None;
     }
     let sums = sums(evidence);
-    let patterns = [dropped_end, exchanged, one_row, exchanged_pair, transposed];
+    let patterns = [dropped_end, exchanged, one_row, code_scale, exchanged_pair, transposed];
     let text = patterns.into_iter().find_map(|pattern| pattern(evidence, &sums))?;
     Some((SignatureKind::Depth, text))
 }
@@ -49,10 +52,11 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
     let step = evidence.bad.len().div_ceil(ELEMENTS_MAX);
     let sum = |index: &usize| {
         let (row, token) = (index % rows, index / rows);
-        let activations = Row::declared(x.row(token, &mut Vec::new()), scene.profile.activations).values;
+        let raw = x.row(token, &mut Vec::new()).to_vec();
+        let activations = Row::declared(&raw, scene.profile.activations).values;
         let weights = w.row(row, &mut Vec::new()).to_vec();
         let declared = evidence.declared(*index);
-        Sum { index: *index, row, weights, activations, declared, excess: scene.device[*index] - declared }
+        Sum { index: *index, row, weights, activations, raw, declared, excess: scene.device[*index] - declared }
     };
     evidence.bad.iter().step_by(step).map(sum).collect()
 }
@@ -61,8 +65,17 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
 fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let first = sums.first()?;
     let len = first.weights.len();
+    let profile = &evidence.scene.profile;
     let without = |sum: &Sum, kept: usize| (sum.index, sum.declared - sum.over(kept..len));
-    let kept = (0..len).rev().find(|kept| evidence.holds(sums.iter().map(|sum| without(sum, *kept))))?;
+    // What is left out before activations are rounded is no part of their scales either.
+    let rounded = |sum: &Sum, kept: usize| {
+        let x = Row::declared(&[&sum.raw[..kept], &vec![0.0; len - kept]].concat(), profile.activations).values;
+        (sum.index, sum.weights.iter().zip(&x).map(|(w, x)| w * x).sum())
+    };
+    let late = |kept: &usize| evidence.holds(sums.iter().map(|sum| without(sum, *kept)));
+    let early = |kept: &usize| evidence.holds(sums.iter().map(|sum| rounded(sum, *kept)));
+    let rounds = profile.activations != Activations::Unchanged;
+    let kept = (0..len).rev().find(late).or_else(|| (0..len).rev().filter(|_| rounds).find(early))?;
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
     (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} are left out, in {rows}"))
@@ -129,12 +142,26 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
 }
 
-/// The factor that explains the excess of all sums by the products of `range`.
+/// The factor that explains the excess of all sums by the products of `range`: the median of what each says, by weight. A tie that went
+/// the other way is no part of it.
 fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Option<f64> {
     let parts: Vec<f64> = sums.iter().map(|sum| sum.over(range.clone())).collect();
-    let product: f64 = parts.iter().zip(sums).map(|(part, sum)| part * sum.excess).sum();
-    let square: f64 = parts.iter().map(|part| part * part).sum();
-    let more = product / square;
+    let more = median(parts.iter().zip(sums).map(|(part, sum)| (sum.excess / part, part.abs())))?;
     let scaled = parts.iter().zip(sums).map(|(part, sum)| (sum.index, sum.declared + more * part));
-    (more.is_finite() && evidence.holds(scaled)).then_some(1.0 + more)
+    evidence.holds(scaled).then_some(1.0 + more)
+}
+
+/// The median of `(value, weight)`.
+pub(super) fn median(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let mut values: Vec<(f64, f64)> = values.filter(|(value, _)| value.is_finite()).collect();
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = values.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    values
+        .into_iter()
+        .find(|(_, weight)| {
+            sum += weight;
+            sum >= half
+        })
+        .map(|(value, _)| value)
 }

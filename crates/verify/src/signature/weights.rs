@@ -1,12 +1,15 @@
-//! Sums that use the right weights at the wrong places.
+//! Sums that use the right weights at the wrong places, or a wrong scale.
 //!
 //! ```text
+//!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b is c times too large
 //!   y - expected = (w_a - w_b)(x_b - x_a)        weights a and b of a row exchanged
 //!   y = sum over k of w[m, k] x[k]               a square matrix transposed
 //! ```
 
 use super::Evidence;
-use super::depth::Sum;
+use super::depth::{Sum, median};
+use crate::activation::BLOCK_LEN;
+use trueup_blocks::DType;
 
 /// Weights of a row among which pairs are searched.
 const WEIGHTS_MAX: usize = 8192;
@@ -51,9 +54,34 @@ pub(super) fn transposed(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     found.then(|| "the weight is transposed: its columns are used as rows".to_owned())
 }
 
+/// The scale of one block of the one bad row, in types whose blocks have a minimum that stays as it is.
+pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    let matrix = evidence.scene.inputs[0].operand();
+    let dtype = matrix.ty.dtype;
+    let affine = matches!(dtype, DType::Q4_1 | DType::Q5_1);
+    let bytes = matrix.row_bytes(first.row).filter(|_| affine)?;
+    if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) {
+        return None;
+    }
+    let (block, factor) = bytes.chunks_exact(dtype.block_bytes()).enumerate().find_map(|(block, bytes)| {
+        let minimum = half::f16::from_le_bytes([bytes[2], bytes[3]]).to_f64();
+        let range = block * BLOCK_LEN..(block + 1) * BLOCK_LEN;
+        let part = |sum: &Sum| {
+            let pairs = sum.weights[range.clone()].iter().zip(&sum.activations[range.clone()]);
+            pairs.map(|(w, x)| (w - minimum) * x).sum::<f64>()
+        };
+        let more = median(sums.iter().map(|sum| (sum.excess / part(sum), part(sum).abs())))?;
+        let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
+        holds.then_some((block, 1.0 + more))
+    })?;
+    let from =
+        neighbour_scale(evidence, first.row, block, factor).map_or(String::new(), |from| format!(": it is {from}"));
+    Some(format!("the scale of block {block} of row {} counts {factor:.4} times{from}", first.row))
+}
+
 /// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale in front.
 pub(super) fn neighbour_scale(evidence: &Evidence, row: usize, block: usize, factor: f64) -> Option<&'static str> {
-    use trueup_blocks::DType;
     let matrix = evidence.scene.inputs[0].operand();
     let dtype = matrix.ty.dtype;
     let scaled = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Iq4Nl);
