@@ -105,7 +105,9 @@ impl<'a> Evidence<'a> {
                 return false;
             };
             if expected.sigma > 0.0 && device.is_finite() {
-                let z = ((device - value).abs() / widened(&expected, value) - expected.ties).max(0.0) / expected.sigma;
+                // Other weights have other ties, of a like size.
+                let ties = 2.0 * expected.ties;
+                let z = ((device - value).abs() / widened(&expected, value) - ties).max(0.0) / expected.sigma;
                 squares += z * z;
             }
             count += 1;

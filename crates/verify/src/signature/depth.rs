@@ -25,10 +25,17 @@ pub(super) struct Sum {
     pub raw: Vec<f64>,
     pub declared: f64,
     /// What the device has more.
-    pub excess: f64,
+    excess: f64,
+    /// Noise of the result.
+    sigma: f64,
 }
 
 impl Sum {
+    /// How many times `part` the excess is, and the weight of that: results near 0 say it most exactly.
+    pub fn ratio(&self, part: f64) -> (f64, f64) {
+        (self.excess / part, part.abs() / self.sigma.max(f64::MIN_POSITIVE))
+    }
+
     fn over(&self, range: std::ops::Range<usize>) -> f64 {
         self.weights[range.clone()].iter().zip(&self.activations[range]).map(|(w, x)| w * x).sum()
     }
@@ -56,7 +63,8 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
         let activations = Row::declared(&raw, scene.profile.activations).values;
         let weights = w.row(row, &mut Vec::new()).to_vec();
         let declared = evidence.declared(*index);
-        Sum { index: *index, row, weights, activations, raw, declared, excess: scene.device[*index] - declared }
+        let sigma = evidence.expected[*index].map_or(0.0, |expected| expected.sigma);
+        Sum { index: *index, row, weights, activations, raw, declared, excess: scene.device[*index] - declared, sigma }
     };
     evidence.bad.iter().step_by(step).map(sum).collect()
 }
@@ -146,7 +154,7 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
 /// the other way is no part of it.
 fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Option<f64> {
     let parts: Vec<f64> = sums.iter().map(|sum| sum.over(range.clone())).collect();
-    let more = median(parts.iter().zip(sums).map(|(part, sum)| (sum.excess / part, part.abs())))?;
+    let more = median(parts.iter().zip(sums).map(|(part, sum)| sum.ratio(*part)))?;
     let scaled = parts.iter().zip(sums).map(|(part, sum)| (sum.index, sum.declared + more * part));
     evidence.holds(scaled).then_some(1.0 + more)
 }

@@ -71,7 +71,7 @@ pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
             let pairs = sum.weights[range.clone()].iter().zip(&sum.activations[range.clone()]);
             pairs.map(|(w, x)| (w - minimum) * x).sum::<f64>()
         };
-        let more = median(sums.iter().map(|sum| (sum.excess / part(sum), part(sum).abs())))?;
+        let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
         let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
         holds.then_some((block, 1.0 + more))
     })?;
