@@ -3,31 +3,23 @@
 //! `pass.html` is without a fault, `unwritten.html` and `precision.html` with one each, `layers.html` shows the latter's nodes as a model
 //! of 60 layers. `scripts/report_screenshots.sh` makes pictures of them.
 
-#[allow(dead_code, reason = "the tests of planted faults use more of it")]
-#[path = "../tests/planted/faulty.rs"]
-mod faulty;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
 mod tiny_model;
 
-use faulty::{Fault, Faulty};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_models::Batch;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Reference, Report, VerifyOptions, verify};
+use trueup_verify::{Reference, Report, VerifyOptions, planted, verify};
 
 const LAYERS: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
     std::env::set_current_dir(std::env::args_os().nth(1).ok_or("name a folder to write to")?)?;
-    let cases = [
-        ("pass", None),
-        ("unwritten", Some(("ffn_out-1", Fault::UnwrittenRow))),
-        ("precision", Some(("ffn_gate-0", Fault::RoundedToF16))),
-    ];
+    let cases =
+        [("pass", None), ("unwritten", Some("row-unwritten@ffn_out-1")), ("precision", Some("output-f16@ffn_gate-0"))];
     for (name, fault) in cases {
         let report = report(fault)?;
         std::fs::write(format!("{name}.html"), report.to_html()?)?;
@@ -38,24 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn report(fault: Option<(&str, Fault)>) -> Result<Report, Box<dyn Error>> {
+fn report(fault: Option<&str>) -> Result<Report, Box<dyn Error>> {
     let path = Path::new("tiny.gguf");
     tiny_model::write(path, DType::Q8_0, false);
     let model = Arc::new(ModelFile::open(path)?);
     let mut device = open_device("cpu", &DeviceOptions::default())?;
-    if let Some((name, fault)) = fault {
-        let batch = Batch {
-            tokens: 1,
-            outputs: 1,
-            capacity: 64,
-            context: 64,
-            sequences: 1,
-            activation: DType::F32,
-            kv: DType::F16,
-        };
-        let graph = model.model().graph(&batch)?;
-        let node = graph.nodes().iter().position(|node| node.name == name).ok_or("there is no such node")?;
-        device = Faulty::new(device, &model, fault, node);
+    if let Some(fault) = fault {
+        device = planted(fault, &model, device)?.device;
     }
     let prompts = vec![vec![1, 5, 9, 20, 33, 47, 2, 11, 29, 30, 31, 5, 16], vec![40, 3]];
     let options = VerifyOptions { prompts, steps: 8, ..VerifyOptions::default() };

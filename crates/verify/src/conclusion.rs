@@ -1,5 +1,6 @@
 //! From everything that was found to one result: what failed, whether enough was looked at, and the sentence.
 
+use crate::explain::raced;
 use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
 use crate::sentence::sentence;
 use crate::trace::TraceReport;
@@ -18,6 +19,15 @@ impl NodeReport {
         self.verdict.fails() && self.waived.is_none()
     }
 
+    /// What it likely comes from. A race may show in another step than in the first that failed.
+    fn cause(&self) -> Option<String> {
+        let sum = |count: fn(&PhaseReport) -> u64| self.phases.iter().map(count).sum::<u64>();
+        let raced_elements = sum(|phase| phase.raced);
+        let explained = || self.explanations.first().map(|explanation| explanation.cause.clone());
+        let race = (raced_elements > 0).then(|| raced(raced_elements, sum(|phase| phase.elements)));
+        race.or_else(explained)
+    }
+
     fn as_bad(&self) -> BadNode {
         BadNode {
             node: self.node.clone(),
@@ -26,7 +36,7 @@ impl NodeReport {
             verdict: self.verdict,
             tensor: self.tensor.clone(),
             worst: self.worst_phase().and_then(|phase| phase.worst.clone()),
-            cause: self.explanations.first().map(|explanation| explanation.cause.clone()),
+            cause: self.cause(),
             repro: self.explanations.iter().find_map(|explanation| explanation.repro.clone()),
         }
     }

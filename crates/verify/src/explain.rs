@@ -20,6 +20,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
+use trueup_graph::Op;
 use trueup_runtime::Seen;
 
 /// Nodes that are explained at most.
@@ -53,6 +54,8 @@ pub(crate) struct Explanations {
     folder: Option<PathBuf>,
     /// Hashes of the inputs and the result of each node in its last step.
     steps: HashMap<String, [u64; 2]>,
+    /// The last token's activations of each product in its last step.
+    activations: HashMap<String, Vec<f64>>,
     all: Vec<(String, Explanation)>,
 }
 
@@ -79,11 +82,12 @@ impl Explanations {
     pub fn look(&mut self, case: &Case, statistics: &Statistics, seen: &Seen<'_>, moment: Moment) {
         let node = seen.node();
         let repeats = self.repeats(case, &node.name);
+        let activations = self.activations(case, &node.name);
         if !gate(case.op).verdict(statistics, false).fails() || !self.wants(&node.name, moment.phase) {
             return;
         }
         let scene = Scene::new(case, &usages(seen.graph, node));
-        let explained = explain(&scene, statistics, repeats);
+        let explained = explain(&scene, statistics, &Before { repeats, activations });
         let mut explanation =
             Explanation { phase: moment.phase, prompt: moment.prompt, step: moment.step, ..explained };
         let written = self.of(&node.name).iter().any(|known| known.repro.is_some());
@@ -111,6 +115,14 @@ impl Explanations {
         before.is_some_and(|before| before[0] != now[0] && before[1] == now[1])
     }
 
+    /// The last token's activations in the step before, of a product; takes note of those in this one.
+    fn activations(&mut self, case: &Case, node: &str) -> Option<Vec<f64>> {
+        let x = case.inputs.get(1).filter(|_| matches!(case.op, Op::MulMat(_)))?;
+        let last = x.ty.shape.rows().checked_sub(1)?;
+        let row = x.row(last, &mut Vec::new()).to_vec();
+        self.activations.insert(node.to_owned(), row)
+    }
+
     /// Whether the node is to be explained in this phase.
     fn wants(&self, node: &str, phase: Phase) -> bool {
         let mut nodes: Vec<&str> = self.all.iter().map(|(name, _)| name.as_str()).collect();
@@ -129,16 +141,34 @@ fn add_bits(operand: &Operand, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Explains a failed scene; `repeats` says whether the result is bit for bit that of the step before.
-pub(crate) fn explain(scene: &Scene, statistics: &Statistics, repeats: bool) -> Explanation {
+/// What is known of a node's step before.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Before {
+    /// Whether the result is bit for bit that one, although the inputs are others.
+    pub repeats: bool,
+    /// The last token's activations, of a product.
+    pub activations: Option<Vec<f64>>,
+}
+
+/// Explains a failed scene.
+pub(crate) fn explain(scene: &Scene, statistics: &Statistics, before: &Before) -> Explanation {
     let (_, expected) = scene.judged();
     let worst = statistics.first_broken.or(statistics.worst_z).map_or(0, |worst| worst.index);
     let fingerprint = fingerprint(scene, worst);
-    let signature = signature(&Evidence::new(scene, &expected, repeats, axes(&scene.op)));
-    let cause = cause(&fingerprint, signature.as_ref());
+    let evidence = Evidence::new(scene, &expected, before.repeats, axes(&scene.op));
+    let signature = signature(&Evidence { before: before.activations.as_deref(), ..evidence });
+    let cause = match statistics.raced {
+        0 => cause(&fingerprint, signature.as_ref()),
+        count => raced(count, statistics.elements),
+    };
     let phase = Phase::Prompt;
     let (repro, repro_problem) = (None, None);
     Explanation { phase, prompt: 0, step: 0, cause, fingerprint, signature, repro, repro_problem }
+}
+
+/// What differs on the same inputs has no other pattern.
+pub(crate) fn raced(count: u64, elements: u64) -> String {
+    format!("{count} of {elements} elements differ when the node is computed again on the same inputs")
 }
 
 /// The likelier of both: what was never written, or is an old result, is no arithmetic; otherwise arithmetic that explains all.

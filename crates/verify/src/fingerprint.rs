@@ -8,6 +8,8 @@
 //! device does, nothing is left but the noise of accumulation; every other candidate is off by many standard deviations. Of several
 //! that fit, the likeliest counts.
 
+mod blocks;
+mod functions;
 mod quantized;
 mod rms_norm;
 mod rope;
@@ -76,8 +78,10 @@ struct Candidate {
 }
 
 /// All lists of candidates, one for each family of operators.
-const CANDIDATES: [&[Candidate]; 6] = [
+const CANDIDATES: [&[Candidate]; 8] = [
     sums::CANDIDATES,
+    blocks::CANDIDATES,
+    functions::CANDIDATES,
     rms_norm::CANDIDATES,
     rope::CANDIDATES,
     soft_max::CANDIDATES,
@@ -120,8 +124,9 @@ pub struct Fingerprint {
 
 /// Tries every candidate on a sample of the scene around its worst element.
 pub(crate) fn fingerprint(scene: &Scene, worst: usize) -> Fingerprint {
-    let sample = scene.sampled(worst, ROWS, TOKENS);
+    let mut sample = scene.sampled(worst, ROWS, TOKENS);
     let declared: Guesses = sums::listed(sample.judged().1);
+    sample.focus = worst_of(&sample, &declared);
     let mut fits = vec![fit("computes as declared", CandidateKind::Precision, &sample, &declared)];
     for candidate in CANDIDATES.into_iter().flatten() {
         if let Some(guesses) = (candidate.guess)(&sample).filter(|guesses| !guesses.is_empty()) {
@@ -141,6 +146,17 @@ pub(crate) fn fingerprint(scene: &Scene, worst: usize) -> Fingerprint {
         kind: found.map(|fit| fit.kind),
         candidates: fits,
     }
+}
+
+/// Worst elements that every candidate is tried on.
+const FOCUS: usize = 64;
+
+/// The elements that are furthest from what is declared, those that are off at all.
+fn worst_of(scene: &Scene, declared: &Guesses) -> Vec<usize> {
+    let far = declared.iter().map(|(index, guess)| (*index, deviation(scene.device[*index], guess).0));
+    let mut far: Vec<(usize, f64)> = far.filter(|(_, z)| *z > LAMBDA || z.is_nan()).collect();
+    far.sort_by(|a, b| b.1.total_cmp(&a.1));
+    far.into_iter().take(FOCUS).map(|(index, _)| index).collect()
 }
 
 /// The least rms of z that noise of unknown order has: a candidate whose errors are far larger than those seen explains nothing.

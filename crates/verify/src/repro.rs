@@ -16,7 +16,7 @@ mod file;
 mod shrink;
 
 use crate::bound::{declares_loss, gate};
-use crate::explain::{Explanation, Moment, explain};
+use crate::explain::{Before, Explanation, Moment, explain};
 use crate::precision::LAMBDA;
 use crate::scene::Scene;
 use crate::verdict::Verdict;
@@ -100,7 +100,7 @@ fn judged(scene: &Scene) -> (Verdict, Option<Explanation>, Option<f64>) {
     let loss = declares_loss(&scene.op, &scene.profile, &scene.output);
     let verdict = gate(&scene.op).verdict(&statistics, loss);
     let worst_z = statistics.worst_z.map(|worst| worst.ratio).filter(|ratio| ratio.is_finite());
-    (verdict, verdict.fails().then(|| explain(scene, &statistics, false)), worst_z)
+    (verdict, verdict.fails().then(|| explain(scene, &statistics, &Before::default())), worst_z)
 }
 
 /// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file.

@@ -43,6 +43,8 @@ pub(crate) struct Scene {
     pub output: TensorType,
     /// The device's result, element by element.
     pub device: Vec<f64>,
+    /// Elements that a sample of this result must hold.
+    pub focus: Vec<usize>,
 }
 
 /// A direction in which a computation can be cut.
@@ -144,6 +146,7 @@ impl Scene {
             inputs: inputs.collect(),
             output: case.output.ty,
             device: case.output.all().into_owned(),
+            focus: Vec::new(),
         }
     }
 
@@ -202,7 +205,8 @@ impl Scene {
             || vec![0.0; ty.shape.elements()],
             |at| gather(&self.device, sizes[..at].iter().product(), sizes[at], keep),
         );
-        Some(Scene { op, profile: self.profile, inputs, output: TensorType { dtype: self.output.dtype, ..ty }, device })
+        let output = TensorType { dtype: self.output.dtype, ..ty };
+        Some(Scene { op, profile: self.profile, inputs, output, device, focus: Vec::new() })
     }
 
     /// The scene with the rows of one input changed; the result stays.

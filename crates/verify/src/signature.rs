@@ -6,9 +6,12 @@
 //!
 //! A pattern counts only where it explains every bad element; what none explains is said to be of no known pattern.
 
+mod cache;
 mod depth;
 mod region;
+mod rows;
 mod slices;
+mod weights;
 
 use crate::operand::is_unwritten;
 use crate::precision::LAMBDA;
@@ -25,11 +28,15 @@ pub enum SignatureKind {
     Unwritten,
     /// NaN or infinity.
     NotFinite,
-    /// The result of an earlier computation, or zeros.
+    /// The result of an earlier computation, or one with its activations.
     Stale,
+    /// Zeros.
+    Zeros,
+    /// One number everywhere.
+    Constant,
     /// The other sign.
     Sign,
-    /// A constant factor.
+    /// A constant factor, or one of each row.
     Factor,
     /// Rows, tokens or heads that stand at another place.
     Moved,
@@ -62,6 +69,8 @@ pub(crate) struct Evidence<'a> {
     pub expected: &'a [Option<Expected>],
     /// Whether the result is bit for bit that of the step before.
     pub repeats: bool,
+    /// The activations of the last token of the step before, where they are known.
+    pub before: Option<&'a [f64]>,
     /// What the innermost indices of the result count.
     pub axes: &'a [&'static str],
     /// Indices of elements that are not what they should be.
@@ -76,7 +85,7 @@ impl<'a> Evidence<'a> {
         repeats: bool,
         axes: &'a [&'static str],
     ) -> Evidence<'a> {
-        let mut evidence = Evidence { scene, expected, repeats, axes, bad: Vec::new() };
+        let mut evidence = Evidence { scene, expected, repeats, before: None, axes, bad: Vec::new() };
         let known = |index: &usize| evidence.expected[*index].is_some();
         evidence.bad = (0..scene.device.len()).filter(known).filter(|index| !evidence.fits(*index, *index)).collect();
         evidence
@@ -85,6 +94,25 @@ impl<'a> Evidence<'a> {
     /// Whether the device's element `index` is what element `other` should be.
     fn fits(&self, index: usize, other: usize) -> bool {
         self.expected[other].is_none_or(|expected| close(self.scene.device[index], &expected, expected.declared))
+    }
+
+    /// Whether a pattern that says what some elements are leaves nothing but noise: of each, and of all on average.
+    fn holds(&self, values: impl Iterator<Item = (usize, f64)>) -> bool {
+        let (mut squares, mut count) = (0.0, 0);
+        for (index, value) in values {
+            let device = self.scene.device[index];
+            let Some(expected) = self.expected[index].filter(|expected| close(device, expected, value)) else {
+                return false;
+            };
+            if expected.sigma > 0.0 && device.is_finite() {
+                // Other weights have other ties, of a like size.
+                let ties = 2.0 * expected.ties;
+                let z = ((device - value).abs() / widened(&expected, value) - ties).max(0.0) / expected.sigma;
+                squares += z * z;
+            }
+            count += 1;
+        }
+        count > 0 && squares <= PATTERN_RMS_MAX * PATTERN_RMS_MAX * f64::from(count)
     }
 
     /// What element `index` should be; 0 where that is not known.
@@ -103,16 +131,38 @@ fn close(device: f64, expected: &Expected, value: f64) -> bool {
     if !device.is_finite() || !value.is_finite() {
         return device == value || (device.is_nan() && value.is_nan() && !is_unwritten(device));
     }
-    let scale = if expected.declared == 0.0 { 1.0 } else { (value / expected.declared).abs().clamp(1.0, 1e6) };
-    (device - value).abs() <= (expected.ties + LAMBDA * expected.sigma.max(expected.bound / LAMBDA)) * scale
+    let noise = expected.ties + LAMBDA * expected.sigma.max(expected.bound / LAMBDA);
+    (device - value).abs() <= noise * widened(expected, value)
 }
+
+/// How many times the noise of an element `value` has, which is larger than what the element should be.
+fn widened(expected: &Expected, value: f64) -> f64 {
+    if expected.declared == 0.0 { 1.0 } else { (value / expected.declared).abs().clamp(1.0, 1e6) }
+}
+
+/// Largest rms of what a pattern leaves, in standard deviations: a fault may round once more than is declared.
+const PATTERN_RMS_MAX: f64 = 3.0;
 
 /// A pattern: gives what it found where it explains all bad elements.
 type Pattern = fn(&Evidence) -> Option<(SignatureKind, String)>;
 
 /// From the most specific on.
-const PATTERNS: [Pattern; 9] =
-    [unwritten, not_finite, stale, sign, slices::cache_row, slices::moved, slices::transposed, depth::depth, factor];
+const PATTERNS: [Pattern; 14] = [
+    unwritten,
+    not_finite,
+    repeated,
+    cache::old_activations,
+    cache::cache_row,
+    cache::first_rows,
+    zeros,
+    rows::constant,
+    sign,
+    slices::moved,
+    slices::transposed,
+    depth::depth,
+    factor,
+    rows::row_factors,
+];
 
 /// The pattern of a failure, `None` where no element is bad.
 pub(crate) fn signature(evidence: &Evidence) -> Option<Signature> {
@@ -133,7 +183,8 @@ fn unwritten(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         evidence.bad.iter().copied().filter(|index| is_unwritten(evidence.scene.device[*index])).collect();
     let place = evidence.place(&found);
     let count = format!("{} of {} elements", found.len(), evidence.scene.device.len());
-    (!found.is_empty()).then(|| (SignatureKind::Unwritten, format!("nothing was written to {place} ({count})")))
+    let others = others(evidence, found.len());
+    (!found.is_empty()).then(|| (SignatureKind::Unwritten, format!("nothing was written to {place} ({count}){others}")))
 }
 
 fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
@@ -141,17 +192,29 @@ fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let found: Vec<usize> = evidence.bad.iter().copied().filter(|index| !device[*index].is_finite()).collect();
     let nan = found.iter().filter(|index| device[**index].is_nan()).count();
     let place = evidence.place(&found);
-    let text = format!("no numbers in {place} ({nan} NaN, {} infinite)", found.len() - nan);
+    let others = others(evidence, found.len());
+    let text = format!("no numbers in {place} ({nan} NaN, {} infinite){others}", found.len() - nan);
     (!found.is_empty()).then_some((SignatureKind::NotFinite, text))
 }
 
-fn stale(evidence: &Evidence) -> Option<(SignatureKind, String)> {
-    if evidence.repeats {
-        return Some((SignatureKind::Stale, "the result is bit for bit that of the step before".to_owned()));
+/// `; 3 others are wrong too`, where a pattern is sure but not all.
+fn others(evidence: &Evidence, found: usize) -> String {
+    match evidence.bad.len() - found {
+        0 => String::new(),
+        1 => "; 1 other is wrong too".to_owned(),
+        count => format!("; {count} others are wrong too"),
     }
+}
+
+fn repeated(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let text = || "the result is bit for bit that of the step before".to_owned();
+    evidence.repeats.then(|| (SignatureKind::Stale, text()))
+}
+
+fn zeros(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let zeros = evidence.bad.iter().all(|index| evidence.scene.device[*index] == 0.0);
     let place = evidence.place(&evidence.bad);
-    let kind = SignatureKind::Stale;
+    let kind = SignatureKind::Zeros;
     zeros.then(|| (kind, format!("zeros in {place} ({} elements), as if it had not been computed", evidence.bad.len())))
 }
 
@@ -172,13 +235,11 @@ fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         (product + device[*index] * declared, square + declared * declared)
     });
     let factor = sums.0 / sums.1;
-    let scaled = |index: &usize| {
-        let expected = evidence.expected[*index];
-        expected.is_some_and(|expected| close(device[*index], &expected, factor * expected.declared))
-    };
-    let holds = evidence.bad.len() > 1 && factor.is_finite() && evidence.bad.iter().all(scaled);
+    let scaled = |index: usize| (index, factor * evidence.declared(index));
+    let bad = || evidence.bad.iter().copied().map(scaled);
+    let holds = evidence.bad.len() > 1 && factor.is_finite() && evidence.holds(bad());
     // Elements too small to show it may pass by themselves: all of a result counts as scaled where most of it is.
-    let most = evidence.bad.len() * 2 > device.len() && (0..device.len()).all(|index| scaled(&index));
+    let most = holds && evidence.bad.len() * 2 > device.len() && evidence.holds((0..device.len()).map(scaled));
     let place = if most { "the whole result".to_owned() } else { evidence.place(&evidence.bad) };
     holds.then(|| (SignatureKind::Factor, format!("a factor of {factor:.6} on {place}")))
 }

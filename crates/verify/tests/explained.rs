@@ -1,13 +1,9 @@
 //! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and shown alone.
 
-#[allow(dead_code, reason = "the other suite uses more of it")]
-#[path = "planted/faulty.rs"]
-mod faulty;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
 mod tiny_model;
 
-use faulty::{Fault, Faulty};
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -15,7 +11,7 @@ use trueup_models::Batch;
 use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Reference, Report, Repro, VerifyOptions, verify};
+use trueup_verify::{Reference, Report, Repro, VerifyOptions, planted, verify};
 
 fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
     let directory = tempfile::tempdir().unwrap();
@@ -45,30 +41,35 @@ fn node(model: &ModelFile, name: &str) -> usize {
     graph.nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("there is no {name}"))
 }
 
-/// Type of the weights, node, fault, and what the cause must say.
-const FAULTS: [(DType, &str, Fault, &str); 22] = [
-    (DType::Q8_0, "ffn_up-1", Fault::BlockScale("blk.1.ffn_up.weight"), "of row 1 count 1.05"),
-    (DType::F32, "attn_out-1", Fault::BlockScale("blk.1.attn_output.weight"), "of row 0 count 1.05"),
-    (DType::Q5_0, "ffn_gate-0", Fault::SwappedBlocks("blk.0.ffn_gate.weight"), "exchanged"),
-    (DType::Q8_0, "ffn_out-0", Fault::UnwrittenRow, "nothing was written to row"),
-    (DType::Q8_0, "ffn_out-1", Fault::DroppedTail(1), "the last element of"),
-    (DType::Q4_0, "ffn_gate-1", Fault::DroppedTail(32), "the last 32 elements of"),
-    (DType::F32, "ffn_up-0", Fault::SevenBits, "quantizes activations to 7 bits per 32"),
-    (DType::Q8_0, "attn_out-0", Fault::SignFlip, "opposite sign"),
-    (DType::F32, "ffn_swiglu-1", Fault::SignFlip, "opposite sign"),
-    (DType::Q5_1, "kqv_out-1", Fault::NotANumber, "(1 NaN, 0 infinite)"),
-    (DType::Q8_0, "ffn_gate-0", Fault::Gain, "a factor of 1.001000 on the whole result"),
-    (DType::F32, "kq-1", Fault::RoundedToF16, "rounds results to f16 but declared"),
-    (DType::Q4_0, "result_output", Fault::RoundedToF16, "rounds results to f16 but declared"),
-    (DType::Q8_0, "inp_embd", Fault::SwappedRows, "rows 0 and 1 are exchanged"),
-    (DType::Q8_0, "ffn_inp-1", Fault::Stale, "zeros in the whole result"),
-    (DType::F32, "Qcur_rope-0", Fault::OneOff, "takes positions that are one too large"),
-    (DType::Q8_0, "Kcur_rope-0", Fault::OtherPairs, "rotates the other kind of pairs"),
-    (DType::Q8_0, "cache_k-1", Fault::OneOff, "rows enter the cache 1 behind where their index says"),
-    (DType::Q8_0, "kq_soft_max-1", Fault::NoMask, "ignores the mask"),
-    (DType::F32, "kq_soft_max-0", Fault::MaskOneOff, "shows one position more than the mask"),
-    (DType::Q8_0, "ffn_norm-1", Fault::Epsilon, "takes an epsilon ten times as large"),
-    (DType::F32, "result_norm", Fault::Epsilon, "takes an epsilon ten times as large"),
+/// The device with this fault at this node.
+fn faulty(model: &ModelFile, plant: &str, node: &str) -> Arc<dyn Device> {
+    planted(&format!("{plant}@{node}"), model, device()).unwrap().device
+}
+
+/// Type of the weights, node, fault, and what the cause must say. Other nodes and types than those where `plants.rs` plants.
+const FAULTS: [(DType, &str, &str, &str); 22] = [
+    (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
+    (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),
+    (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "exchanged"),
+    (DType::Q4_1, "ffn_out-1", "neighbour-scale", "it is the scale of the block behind it"),
+    (DType::Q8_0, "ffn_out-0", "row-unwritten", "nothing was written to row"),
+    (DType::Q8_0, "ffn_out-1", "k-tail-1", "the last element of"),
+    (DType::Q4_0, "ffn_gate-1", "k-tail-32", "the last 32 elements of"),
+    (DType::F32, "ffn_up-0", "activations-7-bit", "quantizes activations to 7 bits per 32 but declared"),
+    (DType::Q8_0, "attn_out-0", "sign-flip", "opposite sign"),
+    (DType::F32, "kqv_out-1", "values-sign", "opposite sign"),
+    (DType::Q5_1, "ffn_gate-1", "not-a-number", "(1 NaN, 0 infinite)"),
+    (DType::Q8_0, "ffn_gate-0", "gain", "a factor of 1.001000 on the whole result"),
+    (DType::Q4_0, "result_output", "output-f16", "rounds results to f16 but declared"),
+    (DType::Q8_0, "ffn_swiglu-1", "gate-stale", "zeros in the whole result"),
+    (DType::F32, "Qcur_rope-0", "rope-position", "takes positions that are one too large"),
+    (DType::Q8_0, "Kcur_rope-0", "rope-pairs", "rotates the other kind of pairs"),
+    (DType::Q8_0, "cache_k-1", "kv-slot", "rows enter the cache 1 behind where their index says"),
+    (DType::Q8_0, "kq_soft_max-1", "mask-none", "ignores the mask"),
+    (DType::F32, "kq_soft_max-0", "mask-off-by-one", "shows one position more than the mask"),
+    (DType::Q8_0, "ffn_norm-1", "norm-epsilon", "takes an epsilon ten times as large"),
+    (DType::F32, "result_norm", "norm-epsilon", "takes an epsilon ten times as large"),
+    (DType::F16, "Vcur-0", "accumulator-half2", "in pairs of f16 (half2)"),
 ];
 
 #[test]
@@ -76,7 +77,7 @@ fn each_fault_is_explained_at_its_node() {
     let mut problems = Vec::new();
     for (dtype, name, fault, expected) in FAULTS {
         let (_directory, model) = model(dtype);
-        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let faulty = faulty(&model, fault, name);
         let report = verified(&model, faulty, &options());
         let bad = report.first_bad.as_ref().unwrap();
         let cause = bad.cause.clone().unwrap_or_default();
@@ -92,7 +93,7 @@ fn each_fault_is_shown_alone_and_a_clean_device_passes_the_same_file() {
     let mut problems = Vec::new();
     for (dtype, name, fault, _) in FAULTS {
         let (directory, model) = model(dtype);
-        let faulty = Faulty::new(device(), &model, fault, node(&model, name));
+        let faulty = faulty(&model, fault, name);
         let options = VerifyOptions { repro_folder: Some(directory.path().join("repro")), ..options() };
         let report = verified(&model, faulty.clone(), &options);
         let Some(file) = report.first_bad.as_ref().and_then(|bad| bad.repro.clone()) else {
@@ -109,8 +110,8 @@ fn each_fault_is_shown_alone_and_a_clean_device_passes_the_same_file() {
 }
 
 /// A file of a node whose activations are quantized although the device declares none of that.
-fn repro_file(directory: &std::path::Path, model: &Arc<ModelFile>) -> (Arc<Faulty>, std::path::PathBuf) {
-    let faulty = Faulty::new(device(), model, Fault::SevenBits, node(model, "ffn_up-0"));
+fn repro_file(directory: &std::path::Path, model: &Arc<ModelFile>) -> (Arc<dyn Device>, std::path::PathBuf) {
+    let faulty = faulty(model, "activations-7-bit", "ffn_up-0");
     let options = VerifyOptions { repro_folder: Some(directory.join("repro")), ..options() };
     let report = verified(model, faulty.clone(), &options);
     let file = report.first_bad.unwrap().repro.unwrap();
@@ -191,18 +192,21 @@ fn a_file_with_a_flipped_byte_is_refused_or_computed_and_never_a_panic() {
 #[test]
 fn explanations_are_in_the_report() {
     let (_directory, model) = model(DType::F32);
-    let faulty = Faulty::new(device(), &model, Fault::RoundedToF16, node(&model, "kq-1"));
+    let faulty = faulty(&model, "output-f16", "ffn_up-1");
     let report = verified(&model, faulty, &options());
     assert!(report.to_terminal().contains("prompt: the device rounds results to f16"), "{}", report.to_terminal());
     let json = serde_json::to_value(&report).unwrap();
     let nodes = json["nodes"].as_array().unwrap();
-    let bad = nodes.iter().find(|node| node["node"] == "kq-1").unwrap();
+    let bad = nodes.iter().find(|node| node["node"] == "ffn_up-1").unwrap();
     let fingerprint = &bad["explanations"][0]["fingerprint"];
     assert_eq!(fingerprint["explained_by"], "rounds results to f16");
     assert_eq!(fingerprint["kind"], "precision");
     assert!(fingerprint["candidates"].as_array().unwrap().len() > 20);
     assert!(
-        nodes.iter().filter(|node| node["node"] != "kq-1").all(|node| node["explanations"] == serde_json::json!([]))
+        nodes
+            .iter()
+            .filter(|node| node["node"] != "ffn_up-1")
+            .all(|node| node["explanations"] == serde_json::json!([]))
     );
     assert_eq!(json["first_bad"]["cause"], bad["explanations"][0]["cause"]);
 }

@@ -1,19 +1,12 @@
 //! A model in types that are only read is opened, computed and verified; a fault on it is found.
-
-#[allow(dead_code, reason = "the other suite uses more of it")]
-#[path = "planted/faulty.rs"]
-mod faulty;
-
-use faulty::{Fault, Faulty};
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
-use trueup_models::Batch;
 use trueup_runtime::device::Device;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Outcome, Reference, Report, VerifyOptions, verify};
+use trueup_verify::{Outcome, Reference, Report, VerifyOptions, planted, verify};
 
 const WIDTH: u64 = 256;
 const VOCABULARY: u64 = 32;
@@ -126,12 +119,9 @@ fn both_devices_pass_on_weights_in_types_that_are_only_read() {
 #[test]
 fn a_fault_on_them_is_found() {
     let (_directory, model) = model();
-    let (activation, kv) = (DType::F32, DType::F16);
-    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, activation, kv };
-    let graph = model.model().graph(&batch).unwrap();
     for name in ["ffn_up-0", "ffn_out-0", "result_output"] {
-        let node = graph.nodes().iter().position(|node| node.name == name).unwrap();
-        let report = verified(&model, Faulty::new(device("cpu"), &model, Fault::SignFlip, node));
+        let fault = planted(&format!("sign-flip@{name}"), &model, device("cpu")).unwrap();
+        let report = verified(&model, fault.device);
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some(name), "{}", report.sentence);
     }
 }

@@ -1,39 +1,25 @@
 //! Reports of devices with and without a planted fault: what every form says, and what gates make of it.
 
-#[allow(dead_code, reason = "the tests of planted faults use more of it")]
-#[path = "planted/faulty.rs"]
-mod faulty;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
 mod tiny_model;
 
-use faulty::{Fault, Faulty};
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_models::Batch;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Baseline, Date, Outcome, Policy, Reference, Report, Verdict, VerifyOptions, WaiverState, verify};
+use trueup_verify::{
+    Baseline, Date, Outcome, Policy, Reference, Report, Verdict, VerifyOptions, WaiverState, planted, verify,
+};
 
-/// A report of the tiny model on the cpu, with a fault at a node or without.
-fn report(fault: Option<(&str, Fault)>) -> Report {
+/// A report of the tiny model on the cpu, with a fault at a node (`FAULT@NODE`) or without.
+fn report(fault: Option<&str>) -> Report {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tiny.gguf");
     tiny_model::write(&path, DType::Q8_0, false);
     let model = Arc::new(ModelFile::open(&path).unwrap());
     let mut device = open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap();
-    if let Some((name, fault)) = fault {
-        let batch = Batch {
-            tokens: 1,
-            outputs: 1,
-            capacity: 64,
-            context: 64,
-            sequences: 1,
-            activation: DType::F32,
-            kv: DType::F16,
-        };
-        let graph = model.model().graph(&batch).unwrap();
-        let node = graph.nodes().iter().position(|node| node.name == name).unwrap();
-        device = Faulty::new(device, &model, fault, node);
+    if let Some(fault) = fault {
+        device = planted(fault, &model, device).unwrap().device;
     }
     let options = VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2]], steps: 3, ..VerifyOptions::default() };
     verify(model, device, Reference::Oracle, &options, &mut |_| {}).unwrap()
@@ -56,7 +42,7 @@ fn waiver(node: &str, verdict: &str, expires: &str) -> String {
 
 #[test]
 fn one_sentence_stands_in_every_form() {
-    for fault in [None, Some(("ffn_out-0", Fault::UnwrittenRow))] {
+    for fault in [None, Some("row-unwritten@ffn_out-0")] {
         let report = report(fault);
         let sentence = &report.sentence;
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
@@ -76,7 +62,7 @@ fn one_sentence_stands_in_every_form() {
 
 #[test]
 fn details_say_where_and_how_the_fault_shows() {
-    let report = report(Some(("ffn_out-0", Fault::UnwrittenRow)));
+    let report = report(Some("row-unwritten@ffn_out-0"));
     let bad = report.nodes.iter().find(|node| node.node == "ffn_out-0").unwrap();
     assert_eq!((bad.verdict, bad.share), (Verdict::StructuralBug, None));
     let detail = bad.phases[0].detail.as_ref().expect("a failing node has its detail");
@@ -100,14 +86,14 @@ fn errors_stay_within_what_rounding_adds_up_to_until_the_fault() {
         let (Some(total), Some(expected)) = (node.total, node.total_expected) else { panic!("{node:?}") };
         assert!(total <= 8.0 * expected, "{}: {total:e} where {expected:e} is expected", node.node);
     }
-    let faulty = report(Some(("ffn_gate-0", Fault::Gain)));
+    let faulty = report(Some("gain@ffn_gate-0"));
     let output = faulty.nodes.last().unwrap();
     assert!(output.verdict.passes() && output.total > sound.nodes.last().unwrap().total);
 }
 
 #[test]
 fn a_waiver_needs_its_day_and_its_node() {
-    let bad = report(Some(("ffn_gate-0", Fault::RoundedToF16)));
+    let bad = report(Some("output-f16@ffn_gate-0"));
     assert_eq!((bad.result, bad.coverage.waived), (Outcome::Fail, 0));
     let verdict = "undeclared_precision";
     let cases = [
@@ -130,7 +116,7 @@ fn a_waiver_needs_its_day_and_its_node() {
 
 #[test]
 fn all_waived_is_no_pass() {
-    let mut bad = report(Some(("ffn_gate-0", Fault::RoundedToF16)));
+    let mut bad = report(Some("output-f16@ffn_gate-0"));
     bad.nodes.retain(|node| node.verdict.fails());
     (bad.coverage.nodes, bad.coverage.checked) = (bad.nodes.len(), bad.nodes.len());
     (bad.coverage.checked_prompt, bad.coverage.checked_decode) = (bad.nodes.len(), bad.nodes.len());
@@ -157,7 +143,7 @@ fn budgets_and_coverage_are_kept() {
 #[test]
 fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
     let baseline = |report: &Report| Baseline::parse(&serde_json::to_vec(report).unwrap()).unwrap();
-    let (sound, bad) = (report(None), report(Some(("ffn_gate-0", Fault::RoundedToF16))));
+    let (sound, bad) = (report(None), report(Some("output-f16@ffn_gate-0")));
     let mut same = sound.clone();
     same.compare_with(&baseline(&sound), "before.json");
     let found = same.baseline.as_ref().unwrap();
@@ -183,7 +169,7 @@ fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
 
 #[test]
 fn text_of_a_model_stays_text() {
-    let mut hostile = report(Some(("ffn_out-0", Fault::SignFlip)));
+    let mut hostile = report(Some("sign-flip@ffn_out-0"));
     let text = "</script><script>alert(1)</script>\"'<!--\u{1b}[2J|\n";
     hostile.model = text.to_owned();
     for node in &mut hostile.nodes {

@@ -48,50 +48,113 @@ q8! {
     q8_half_even: HalfEven, false;
     /// Blocks of 32, f32 scale, halves away from zero.
     q8_half_away: HalfAway, false;
-    /// Blocks of 32, f32 scale, cut off.
-    q8_truncated: Truncate, false;
     /// Blocks of 32, f16 scale, halves to even.
     q8_half_even_f16: HalfEven, true;
     /// Blocks of 32, f16 scale, halves away from zero.
     q8_half_away_f16: HalfAway, true;
-    /// Blocks of 32, f16 scale, cut off.
-    q8_truncated_f16: Truncate, true;
+}
+
+/// Blocks of 32, f32 scale, cut off.
+pub(super) fn q8_truncated(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, &TRUNCATED)
+}
+
+/// Blocks of 32, f16 scale, cut off.
+pub(super) fn q8_truncated_f16(x: &[f64], _: &Profile) -> Row {
+    blocks(x, BLOCK_LEN, &Codes { scale_f16: true, ..TRUNCATED })
 }
 
 /// One scale for 128 elements.
 pub(super) fn q8_per_128(x: &[f64], _: &Profile) -> Row {
-    blocks(x, 128, 127.0, 127.0)
+    blocks(x, 128, &NEAREST)
 }
 
 /// Codes from -63 to 63.
 pub(super) fn seven_bits(x: &[f64], _: &Profile) -> Row {
-    blocks(x, BLOCK_LEN, 63.0, 63.0)
+    blocks(x, BLOCK_LEN, &Codes { largest: 63.0, last: 63.0, ..NEAREST })
 }
 
 /// Codes that end at 126 although the scale is made for 127.
 pub(super) fn saturating(x: &[f64], _: &Profile) -> Row {
-    blocks(x, BLOCK_LEN, 127.0, 126.0)
+    blocks(x, BLOCK_LEN, &Codes { last: 126.0, ..NEAREST })
 }
 
 /// One scale for all elements of a token.
 pub(super) fn per_token(x: &[f64], _: &Profile) -> Row {
-    blocks(x, x.len(), 127.0, 127.0)
+    blocks(x, x.len(), &NEAREST)
 }
 
-/// Blocks of `len` whose largest element becomes code `largest_code`; codes end at `last`. Halves go to even; both codes beside a
-/// half may be meant.
-fn blocks(x: &[f64], len: usize, largest_code: f32, last: f64) -> Row {
+macro_rules! in_front {
+    ($($(#[$doc:meta])* $name:ident: $first:expr;)*) => {
+        $($(#[$doc])* pub(super) fn $name(x: &[f64], profile: &Profile) -> Row {
+            let first: Quantizer = $first;
+            then_declared(first(x, profile), profile)
+        })*
+    };
+}
+
+in_front! {
+    /// Rounded to f16, then as declared.
+    f16_in_front: f16;
+    /// Rounded to bf16, then as declared.
+    bf16_in_front: bf16;
+    /// One scale for 128 elements, then as declared.
+    per_128_in_front: q8_per_128;
+    /// One scale for all elements of a token, then as declared.
+    per_token_in_front: per_token;
+    /// Codes from -63 to 63, then as declared.
+    seven_bits_in_front: seven_bits;
+    /// Codes that end at 126, then as declared.
+    saturating_in_front: saturating;
+    /// Codes cut toward zero, then as declared.
+    truncated_in_front: q8_truncated;
+}
+
+/// What comes of a first rounding, stored in f32, as the profile has it. A tie of the first rounding is one of the result.
+fn then_declared(first: Row, profile: &Profile) -> Row {
+    let stored: Vec<f64> = first.values.iter().map(|value| f64::from(*value as f32)).collect();
+    let mut row = Row::declared(&stored, profile.activations);
+    row.ties.extend(first.ties);
+    row
+}
+
+/// How elements become codes.
+#[derive(Clone, Copy)]
+struct Codes {
+    /// The code of the largest element of a block.
+    largest: f32,
+    /// Codes end here.
+    last: f32,
+    round: fn(f32) -> f32,
+    /// Where between two whole numbers an error of the quotient changes the code.
+    border: f32,
+    /// The scale is rounded to f16 once codes are made.
+    scale_f16: bool,
+}
+
+/// To the nearest of 127 codes and their negatives, halves to even.
+const NEAREST: Codes =
+    Codes { largest: 127.0, last: 127.0, round: f32::round_ties_even, border: 0.5, scale_f16: false };
+
+/// The same, cut toward zero. The largest element itself is on a border: the quotient in f32 tells.
+const TRUNCATED: Codes = Codes { round: f32::trunc, border: 0.0, ..NEAREST };
+
+/// Blocks of `len`. Both codes beside a border may be meant.
+fn blocks(x: &[f64], len: usize, codes: &Codes) -> Row {
     let mut row = Row::default();
     for block in x.chunks(len.max(1)) {
         let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-        let scale = f64::from(largest as f32 / largest_code);
+        let scale = largest as f32 / codes.largest;
+        let used = f64::from(scale);
+        let used = if codes.scale_f16 { Precision::F16.round(used) } else { used };
         for x in block {
-            let quotient = if scale > 0.0 { x / scale } else { 0.0 };
-            let distance = (quotient.abs().rem_euclid(1.0) - 0.5).abs();
-            if quotient != 0.0 && distance < 4.0 * f64::from(f32::EPSILON) * quotient.abs() {
-                row.ties.push((row.values.len(), scale));
+            let quotient = if scale > 0.0 { *x as f32 / scale } else { 0.0 };
+            let distance = (quotient.abs() - codes.border).rem_euclid(1.0);
+            if quotient != 0.0 && distance.min(1.0 - distance) < 4.0 * f32::EPSILON * quotient.abs() {
+                row.ties.push((row.values.len(), used));
             }
-            row.values.push(quotient.round_ties_even().clamp(-last, last) * scale);
+            let code = (codes.round)(quotient).clamp(-codes.last, codes.last);
+            row.values.push(f64::from(code) * used);
         }
     }
     row

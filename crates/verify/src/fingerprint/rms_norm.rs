@@ -16,9 +16,12 @@ struct Rule {
     outside: bool,
     /// The sum of squares is not divided by their number.
     undivided: bool,
+    /// The mean is subtracted first.
+    centred: bool,
 }
 
-const FORMULA: Rule = Rule { epsilon: same, sums: None, weight: same, outside: false, undivided: false };
+const FORMULA: Rule =
+    Rule { epsilon: same, sums: None, weight: same, outside: false, undivided: false, centred: false };
 
 fn same(value: f64) -> f64 {
     value
@@ -43,6 +46,8 @@ candidates! {
     Formula "takes an epsilon of 1e-6" { epsilon: |_| f64::from(1e-6f32) }
     Formula "adds epsilon to the root instead of the mean" { outside: true }
     Formula "does not divide the sum of squares by their number" { undivided: true }
+    Formula "subtracts the mean first, as layer norm does" { centred: true }
+    Formula "subtracts the mean first, as layer norm does, and leaves the weights out" { centred: true, weight: |_| 1.0 }
     Formula "leaves the weights out" { weight: |_| 1.0 }
     Formula "adds 1 to the weights" { weight: |weight| weight + 1.0 }
     Precision "sums squares in f16, one after the other" { sums: Some(Precision::F16) }
@@ -51,6 +56,9 @@ candidates! {
 
 fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
     let Op::RmsNorm(norm) = &scene.op else { return None };
+    if scene.inputs.len() < 2 {
+        return None;
+    }
     let [x, weights] = [0, 1].map(|input| scene.inputs[input].operand());
     let (len, weights) = (x.ty.shape[0], weights.all());
     let epsilon = (rule.epsilon)(f64::from(norm.epsilon));
@@ -58,14 +66,17 @@ fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
     for row in 0..x.ty.shape.rows() {
         let mut buffer = Vec::new();
         let x = x.row(row, &mut buffer);
-        let sum = squares(x, rule.sums);
-        let mean = if rule.undivided { sum } else { sum / len as f64 };
-        let root = if rule.outside { mean.sqrt() + epsilon } else { (mean + epsilon).sqrt() };
+        let mean = if rule.centred { x.iter().sum::<f64>() / len as f64 } else { 0.0 };
+        let x: Vec<f64> = x.iter().map(|x| x - mean).collect();
+        let sum = squares(&x, rule.sums);
+        let square = if rule.undivided { sum } else { sum / len as f64 };
+        let root = if rule.outside { square.sqrt() + epsilon } else { (square + epsilon).sqrt() };
         for (column, (x, weight)) in x.iter().zip(weights.iter()).enumerate() {
-            let value = x / root * (rule.weight)(*weight);
-            // f32 around: a few roundings, and the sum's.
-            let sigma =
-                Precision::F32.unit * value.abs() * (1.0 + (len as f64).sqrt() / 4.0) + Precision::F32.normal_min;
+            let weight = (rule.weight)(*weight);
+            let value = x / root * weight;
+            // f32 around: a few roundings, and the sums'. An error of the mean is one of each element.
+            let size = value.abs() + (mean / root * weight).abs();
+            let sigma = Precision::F32.unit * size * (1.0 + (len as f64).sqrt() / 4.0) + Precision::F32.normal_min;
             all.push((row * len + column, Guess::at(value, sigma)));
         }
     }

@@ -23,6 +23,20 @@ struct Rule {
     without_factors: bool,
     /// Angles turn the other way.
     backwards: bool,
+    /// The base of the frequencies, of the model's.
+    base: fn(f32) -> f32,
+    /// Which elements are rotated.
+    share: Share,
+}
+
+/// Which elements of those that should be are rotated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    All,
+    /// The first of so many parts, with frequencies as if there were no others.
+    First(usize),
+    /// The first of so many parts, with frequencies of all.
+    FirstOfAll(usize),
 }
 
 const FORMULA: Rule = Rule {
@@ -31,6 +45,8 @@ const FORMULA: Rule = Rule {
     other_pairs: false,
     without_factors: false,
     backwards: false,
+    base: |base| base,
+    share: Share::All,
 };
 
 macro_rules! candidates {
@@ -53,6 +69,15 @@ candidates! {
     Formula "does not rotate" { position: |_, _| 0 }
     Formula "rotates backwards" { backwards: true }
     Formula "leaves the frequency factors out" { without_factors: true }
+    Formula "takes a base of frequencies ten times as large" { base: |base| base * 10.0 }
+    Formula "takes a tenth of the base of frequencies" { base: |base| base / 10.0 }
+    Formula "takes 10000 for the base of frequencies" { base: |_| 1e4 }
+    Formula "takes 500000 for the base of frequencies" { base: |_| 5e5 }
+    Formula "takes 1000000 for the base of frequencies" { base: |_| 1e6 }
+    Formula "rotates the first half of the dimensions only" { share: Share::First(2) }
+    Formula "rotates the first quarter of the dimensions only" { share: Share::First(4) }
+    Formula "rotates the first half of the dimensions only, by frequencies of all" { share: Share::FirstOfAll(2) }
+    Formula "rotates the first quarter of the dimensions only, by frequencies of all" { share: Share::FirstOfAll(4) }
     Precision "computes angles by pow in f32" { angle: Some(by_pow) }
     Precision "computes angles by repeated multiplication in f32" { angle: Some(iterated) }
     Precision "computes angles in f16" { angle: Some(in_f16) }
@@ -77,14 +102,28 @@ fn in_f16(rope: &Rope, pair: usize, position: i32) -> Option<f64> {
     (rope.scaling == RopeScaling::None).then(|| Precision::F16.round(angle.radians))
 }
 
+/// The rope that a rule has in place of `rope`, and the one whose frequencies it takes.
+fn ropes(rope: &Rope, rule: &Rule) -> Option<[Rope; 2]> {
+    let based = Rope { base: (rule.base)(rope.base), ..*rope };
+    let (parts, own) = match rule.share {
+        Share::All => (1, true),
+        Share::First(parts) => (parts, true),
+        Share::FirstOfAll(parts) => (parts, false),
+    };
+    let partial = Rope { dimensions: rope.dimensions / parts / 2 * 2, ..based };
+    let frequencies = if own { partial } else { based };
+    (partial.dimensions > 0).then_some([partial, frequencies])
+}
+
 fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
     let Op::Rope(rope) = &scene.op else { return None };
-    let Content::Integers(positions) = &scene.inputs[1].content else { return None };
+    let Content::Integers(positions) = &scene.inputs.get(1)?.content else { return None };
     let factors = scene.inputs.get(2).map(|factors| factors.operand().all().into_owned());
     if (rule.without_factors || rule.angle.is_some()) && factors.is_some() != rule.without_factors {
         return None;
     }
-    let frequencies = Frequencies::new(rope, factors.filter(|_| !rule.without_factors), Angles::F64);
+    let [rope, of_frequencies] = &ropes(rope, rule)?;
+    let frequencies = Frequencies::new(of_frequencies, factors.filter(|_| !rule.without_factors), Angles::F64);
     let x = scene.inputs[0].operand();
     let [head_size, heads, tokens, _] = x.ty.shape.sizes();
     let mut all = Guesses::new();
@@ -110,6 +149,12 @@ fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
                 all.push((row * head_size + second, guess(x[first] * sine + x[second] * cosine)));
             }
         }
+    }
+    // What is not rotated stays as it is.
+    for row in 0..heads * tokens {
+        let mut buffer = Vec::new();
+        let rest = x.row(row, &mut buffer).iter().enumerate().skip(rope.dimensions);
+        all.extend(rest.map(|(element, x)| (row * head_size + element, Guess::at(*x, 0.0))));
     }
     Some(all)
 }

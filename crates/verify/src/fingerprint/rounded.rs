@@ -46,7 +46,7 @@ fn results(scene: &Scene, precision: Precision) -> Option<Guesses> {
 
 /// Activations rounded first. Products have candidates of their own for that; where nothing is computed it shows in the result.
 fn inputs(scene: &Scene, precision: Precision) -> Option<Guesses> {
-    if matches!(scene.op, Op::MulMat(_) | Op::KvScores(_) | Op::KvMix(_) | Op::GetRows(_) | Op::KvStore(_)) {
+    if matches!(scene.op, Op::MulMat(_) | Op::KvScores(_) | Op::KvMix(_) | Op::GetRows(_)) {
         return None;
     }
     let mut scene = scene.clone();

@@ -2,14 +2,14 @@
 
 use super::{Candidate, CandidateKind, Guess, Guesses};
 use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};
-use crate::scene::Scene;
+use crate::scene::{Given, Scene};
 use trueup_graph::Op;
 
 /// What differs from the formula.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// What is added at position `position`, of the masks of a row.
-    mask: fn(&[f64], usize) -> f64,
+    /// What is added to the scores of a row instead of its masks.
+    mask: fn(&[f64]) -> Vec<f64>,
     /// Whether the largest argument is subtracted.
     subtracts: bool,
     /// What the argument of exp is rounded to, and its result.
@@ -21,7 +21,7 @@ struct Rule {
 }
 
 const FORMULA: Rule = Rule {
-    mask: |masks, position| masks[position],
+    mask: <[f64]>::to_vec,
     subtracts: true,
     argument: Precision::F64,
     exponential: Precision::F64,
@@ -41,16 +41,15 @@ macro_rules! candidates {
 }
 
 candidates! {
-    Formula "masks with -10000 instead of -inf" { mask: |masks, position| masks[position].max(-10_000.0) }
-    Formula "masks with the smallest f32 instead of -inf" { mask: |masks, position| masks[position].max(f64::from(f32::MIN)) }
-    Formula "masks with the smallest i32 instead of -inf" { mask: |masks, position| masks[position].max(f64::from(i32::MIN)) }
-    Formula "ignores the mask" { mask: |_, _| 0.0 }
-    Formula "shows one position more than the mask" {
-        mask: |masks, position| masks[position].max(masks[position.saturating_sub(1)])
-    }
-    Formula "shows one position less than the mask" {
-        mask: |masks, position| masks[position].min(masks.get(position + 1).copied().unwrap_or(f64::NEG_INFINITY))
-    }
+    Formula "masks with -10000 instead of -inf" { mask: |masks| at_least(masks, -10_000.0) }
+    Formula "masks with the smallest f32 instead of -inf" { mask: |masks| at_least(masks, f64::from(f32::MIN)) }
+    Formula "masks with the smallest i32 instead of -inf" { mask: |masks| at_least(masks, f64::from(i32::MIN)) }
+    Formula "ignores the mask" { mask: |masks| vec![0.0; masks.len()] }
+    Formula "shows one position more than the mask" { mask: |masks| later(masks, f64::max) }
+    Formula "shows one position less than the mask" { mask: |masks| sooner(masks, f64::min) }
+    Formula "shows one position more at the mask's beginning" { mask: |masks| sooner(masks, f64::max) }
+    Formula "shows one position less at the mask's beginning" { mask: |masks| later(masks, f64::min) }
+    Formula "shows all positions before those that the mask shows: the sliding window is ignored" { mask: without_window }
     Formula "leaves the scale out" { scaled: false }
     Precision "does not subtract the maximum" { subtracts: false }
     Precision "computes exp in f16" { argument: Precision::F16, exponential: Precision::F16 }
@@ -62,19 +61,48 @@ candidates! {
     }
 }
 
+/// Masks of at least `least`.
+fn at_least(masks: &[f64], least: f64) -> Vec<f64> {
+    masks.iter().map(|mask| mask.max(least)).collect()
+}
+
+/// Each mask joined with the one before it; the first one stays.
+fn later(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
+    let join = |position: usize| join(masks[position], masks[position.saturating_sub(1)]);
+    (0..masks.len()).map(join).collect()
+}
+
+/// Each mask joined with the one behind it, which hides behind the end.
+fn sooner(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
+    let join = |position: usize| join(masks[position], masks.get(position + 1).copied().unwrap_or(f64::NEG_INFINITY));
+    (0..masks.len()).map(join).collect()
+}
+
+/// Nothing hidden before the last position that the mask shows.
+fn without_window(masks: &[f64]) -> Vec<f64> {
+    let shown = masks.iter().rposition(|mask| *mask == 0.0).map_or(0, |last| last + 1);
+    let mask = |(position, mask): (usize, &f64)| if position < shown { 0.0 } else { *mask };
+    masks.iter().enumerate().map(mask).collect()
+}
+
 fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
     let Op::SoftMax(soft_max) = &scene.op else { return None };
-    let [x, mask] = [0, 1].map(|input| scene.inputs[input].operand());
+    let [x, mask] = scene.inputs.as_slice() else { return None };
+    let [x, mask] = [x, mask].map(Given::operand);
     let [len, tokens, ..] = x.ty.shape.sizes();
+    // One mask for each token, whatever the head.
+    if soft_max.max_bias != 0.0 || mask.ty.shape.rows() != tokens {
+        return None;
+    }
     let scale = if rule.scaled { soft_max.scale } else { 1.0 };
     let mut all = Guesses::new();
     for row in 0..x.ty.shape.rows() {
         let (mut scores, mut masks) = (Vec::new(), Vec::new());
         let scores = x.row(row, &mut scores);
-        let masks = mask.row(row % tokens, &mut masks);
+        let masks = (rule.mask)(mask.row(row % tokens, &mut masks));
         // As f32 has it: a large mask swallows the score.
         let argument = |position: usize| -> f64 {
-            let mask = (rule.mask)(masks, position);
+            let mask = masks[position];
             if mask == f64::NEG_INFINITY { mask } else { f64::from(scale * scores[position] as f32 + mask as f32) }
         };
         let arguments: Vec<f64> = (0..len).map(argument).collect();

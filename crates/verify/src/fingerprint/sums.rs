@@ -27,8 +27,8 @@ enum Sums {
     Declared,
     /// As declared, each product rounded before.
     RoundedProducts(Precision),
-    /// In this precision one after the other in so many lanes; fused, or with products rounded before.
-    Chain { precision: Precision, lanes: Lanes, fused: bool },
+    /// In this precision one after the other in so many lanes; fused, or with products rounded before. Lanes are added in `last`.
+    Chain { precision: Precision, lanes: Lanes, fused: bool, last: Precision },
     /// In this precision in any order.
     Any(Precision),
 }
@@ -49,13 +49,19 @@ struct Rule {
     sums: Sums,
     /// The minimum of a block is multiplied with the sum of activations that are not rounded.
     raw_sums: bool,
+    /// Meant for devices that declare to round activations: for others it is the same as another rule.
+    rounding: bool,
 }
 
-const DECLARED: Rule = Rule { activations: quantized::declared, stored: None, sums: Sums::Declared, raw_sums: false };
+const DECLARED: Rule =
+    Rule { activations: quantized::declared, stored: None, sums: Sums::Declared, raw_sums: false, rounding: false };
 
 const fn chain(lanes: Lanes, fused: bool) -> Sums {
-    Sums::Chain { precision: Precision::F16, lanes, fused }
+    Sums::Chain { precision: Precision::F16, lanes, fused, last: Precision::F16 }
 }
+
+/// Two f16 sums side by side that are added in f32.
+const HALF2_F32: Sums = Sums::Chain { precision: Precision::F16, lanes: Lanes::Two, fused: true, last: Precision::F32 };
 
 macro_rules! candidates {
     ($($kind:ident $name:literal { $($field:ident: $value:expr),* $(,)? })*) => {
@@ -69,7 +75,7 @@ macro_rules! candidates {
 }
 
 candidates! {
-    Precision "uses activations as they are" { activations: quantized::unchanged }
+    Precision "uses activations as they are" { activations: quantized::unchanged, rounding: true }
     Precision "rounds activations to f16" { activations: quantized::f16 }
     Precision "rounds activations to bf16" { activations: quantized::bf16 }
     Precision "rounds weights and activations to f16" { activations: quantized::f16, stored: Some(quantized::rows_f16) }
@@ -85,6 +91,13 @@ candidates! {
     Precision "quantizes activations to 7 bits per 32" { activations: quantized::seven_bits }
     Precision "quantizes activations to q8 per 32, saturating at 126" { activations: quantized::saturating }
     Precision "quantizes activations to int8 per token" { activations: quantized::per_token }
+    Precision "rounds activations to f16 first" { activations: quantized::f16_in_front, rounding: true }
+    Precision "rounds activations to bf16 first" { activations: quantized::bf16_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 128 first" { activations: quantized::per_128_in_front, rounding: true }
+    Precision "quantizes activations to int8 per token first" { activations: quantized::per_token_in_front, rounding: true }
+    Precision "quantizes activations to 7 bits per 32 first" { activations: quantized::seven_bits_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 32, saturating at 126, first" { activations: quantized::saturating_in_front, rounding: true }
+    Precision "quantizes activations to q8 per 32, codes truncated, first" { activations: quantized::truncated_in_front, rounding: true }
     Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1)" { raw_sums: true }
     Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1 with an f16 scale)" { activations: quantized::q8_half_even_f16, raw_sums: true }
     Precision "rounds products to f16" { sums: Sums::RoundedProducts(Precision::F16) }
@@ -97,8 +110,17 @@ candidates! {
     Precision "accumulates in pairs of f16 (half2) with products rounded to f16" { sums: chain(Lanes::Two, false) }
     Precision "accumulates activations rounded to f16 in f16, one after the other" { activations: quantized::f16, sums: chain(Lanes::One, true) }
     Precision "accumulates activations rounded to f16 in pairs of f16 (half2)" { activations: quantized::f16, sums: chain(Lanes::Two, true) }
-    Precision "accumulates in bf16, one after the other" { sums: Sums::Chain { precision: Precision::BF16, lanes: Lanes::One, fused: true } }
+    Precision "accumulates in pairs of f16 (half2), fused, which are added in f32" { sums: HALF2_F32 }
+    Precision "accumulates activations rounded to f16 in pairs of f16 (half2), which are added in f32" { activations: quantized::f16, sums: HALF2_F32 }
+    Precision "accumulates activations as they are in f16, one after the other" { activations: quantized::unchanged, sums: chain(Lanes::One, true), rounding: true }
+    Precision "accumulates activations as they are in f16 with products rounded to f16, one after the other" { activations: quantized::unchanged, sums: chain(Lanes::One, false), rounding: true }
+    Precision "accumulates activations as they are in pairs of f16 (half2)" { activations: quantized::unchanged, sums: chain(Lanes::Two, true), rounding: true }
+    Precision "accumulates activations as they are in pairs of f16 (half2), which are added in f32" { activations: quantized::unchanged, sums: HALF2_F32, rounding: true }
+    Precision "accumulates in bf16, one after the other" {
+        sums: Sums::Chain { precision: Precision::BF16, lanes: Lanes::One, fused: true, last: Precision::BF16 }
+    }
     Noise "accumulates in f16, in an order that is not known" { sums: Sums::Any(Precision::F16) }
+    Noise "accumulates activations as they are in f16, in an order that is not known" { activations: quantized::unchanged, sums: Sums::Any(Precision::F16), rounding: true }
     Noise "accumulates in f32, in an order that is not known" { sums: Sums::Any(Precision::F32) }
     Precision "rounds the KV cache or the weights to f16" { stored: Some(quantized::rows_f16) }
     Precision "rounds the KV cache or the weights to bf16" { stored: Some(quantized::rows_bf16) }
@@ -128,6 +150,9 @@ struct Dots {
 }
 
 fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
+    if rule.rounding && scene.profile.activations == Activations::Unchanged {
+        return None;
+    }
     let changed;
     let scene = match rule.stored {
         Some(change) => {
@@ -193,28 +218,51 @@ fn sum(sums: Sums, profile: &Profile, products: Vec<f64>, ties: f64) -> Guess {
             guess.sigma = guess.sigma.hypot(all.variance(precision, 1).sqrt());
             guess
         }
-        Sums::Chain { precision, lanes, fused } => {
+        Sums::Chain { precision, lanes, fused, last } => {
             let lanes = match lanes {
                 Lanes::One => 1,
                 Lanes::Two => 2,
                 Lanes::Declared => profile.lanes.max(1),
             };
             let exact = declared(&products, &plain);
-            let value = in_order(&products, precision, lanes, fused);
-            Guess { low: value - ties, high: value + ties, sigma: exact.sigma }
+            let chain = Chain { precision, lanes, fused, last };
+            let values = STEPS.map(|step| in_order(&products, &chain, step));
+            let (low, high) = values
+                .iter()
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)));
+            // Infinities of both signs, and numbers that are none, are kept as they come.
+            let [low, high] = if low <= high { [low - ties, high + ties] } else { [values[0]; 2] };
+            Guess { low, high, sigma: exact.sigma }
         }
     }
 }
 
-/// The sum of `products` where every addition rounds: element `k` goes to lane `k mod lanes`, lanes are added one after the other.
-fn in_order(products: &[f64], precision: Precision, lanes: usize, fused: bool) -> f64 {
-    let mut partial = vec![0.0; lanes];
+/// Sums where every addition rounds: element `k` goes to lane `k mod lanes`, lanes are added one after the other in `last`.
+struct Chain {
+    precision: Precision,
+    lanes: usize,
+    fused: bool,
+    last: Precision,
+}
+
+/// `sum + product` before it is rounded to less.
+type Addition = fn(f64, f64) -> f64;
+
+/// Devices round once, or to f32 first: the product, the sum, or both.
+const STEPS: [Addition; 3] = [
+    |sum, product| sum + product,
+    |sum, product| f64::from((sum + product) as f32),
+    |sum, product| f64::from(sum as f32 + product as f32),
+];
+
+fn in_order(products: &[f64], chain: &Chain, add: Addition) -> f64 {
+    let mut partial = vec![0.0; chain.lanes];
     for (index, product) in products.iter().enumerate() {
-        let product = if fused { *product } else { precision.round(*product) };
-        let lane = &mut partial[index % lanes];
-        *lane = precision.round(*lane + product);
+        let product = if chain.fused { *product } else { chain.precision.round(*product) };
+        let lane = &mut partial[index % chain.lanes];
+        *lane = chain.precision.round(add(*lane, product));
     }
-    partial.into_iter().fold(0.0, |sum, lane| precision.round(sum + lane))
+    partial.into_iter().reduce(|sum, lane| chain.last.round(sum + lane)).unwrap_or(0.0)
 }
 
 fn dots(scene: &Scene) -> Option<Dots> {
@@ -225,11 +273,12 @@ fn dots(scene: &Scene) -> Option<Dots> {
     if matches!(scene.op, Op::MulMat(_)) { Some(of_product(scene)) } else { scores }
 }
 
-/// Every `n`-th of `len`, so that at most [`DOTS_MAX`] remain.
-fn thinned(dots: Vec<Dot>) -> Vec<Dot> {
+/// Every `n`-th, so that at most [`DOTS_MAX`] remain, and those in focus.
+fn thinned(dots: Vec<Dot>, focus: &[usize]) -> Vec<Dot> {
     // An odd step meets every remainder of rows and heads, which come in powers of two.
     let step = (dots.len().div_ceil(DOTS_MAX)) | 1;
-    dots.into_iter().step_by(step).collect()
+    let kept = |(place, dot): &(usize, Dot)| place.is_multiple_of(step) || focus.contains(&dot.index);
+    dots.into_iter().enumerate().filter(kept).map(|(_, dot)| dot).collect()
 }
 
 fn of_product(scene: &Scene) -> Dots {
@@ -240,7 +289,7 @@ fn of_product(scene: &Scene) -> Dots {
         .collect();
     let decoded = |operand: &crate::operand::Operand, row| operand.row(row, &mut Vec::new()).to_vec();
     Dots {
-        all: thinned(all),
+        all: thinned(all, &scene.focus),
         weights: (0..rows).map(|row| decoded(&w, row)).collect(),
         minima: (0..rows).map(|row| minima(w.ty.dtype, w.row_bytes(row))).collect(),
         activations: (0..tokens).map(|token| decoded(&x, token)).collect(),
@@ -270,7 +319,7 @@ fn of_scores(scene: &Scene) -> Dots {
             }));
         }
     }
-    dots.all = thinned(dots.all);
+    dots.all = thinned(dots.all, &scene.focus);
     for dot in &mut dots.all {
         let (position, token, head) =
             (dot.index % capacity, dot.index / capacity % tokens, dot.index / capacity / tokens);
@@ -290,7 +339,7 @@ fn of_mix(scene: &Scene, kv_heads: usize) -> Dots {
     let width = head_size * heads;
     let activations: Vec<Vec<f64>> = (0..tokens * heads).map(|row| p.row(row, &mut Vec::new()).to_vec()).collect();
     let all = (0..tokens * width).map(|index| Dot { index, weights: 0, activations: 0 }).collect();
-    let mut dots = Dots { all: thinned(all), weights: Vec::new(), minima: Vec::new(), activations };
+    let mut dots = Dots { all: thinned(all, &scene.focus), weights: Vec::new(), minima: Vec::new(), activations };
     let all = values.all();
     for dot in &mut dots.all {
         let (token, head, element) = (dot.index / width, dot.index % width / head_size, dot.index % head_size);

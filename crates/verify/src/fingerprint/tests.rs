@@ -31,7 +31,7 @@ fn scene(op: Op, profile: Profile, inputs: Vec<Given>) -> Scene {
     let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
     let output = op.infer(&types).unwrap();
     let device = vec![0.0; output.shape.elements()];
-    Scene { op, profile, inputs, output, device }
+    Scene { op, profile, inputs, output, device, focus: Vec::new() }
 }
 
 /// Activations that hold exact halves of codes: a block whose scale is 1.
@@ -57,14 +57,14 @@ fn product(profile: Profile, seed: u64) -> Scene {
     scene(Op::MulMat(MulMat), profile, vec![floats(&[256, 40], seed), activations(&[256, 3], seed + 1)])
 }
 
-/// Weights with minima.
-fn affine() -> Scene {
+/// Weights in blocks.
+fn blocks(dtype: DType, profile: Profile) -> Scene {
     let weights: Vec<f32> = numbers(256 * 40, 5).into_iter().map(|w| w as f32 + 1.0).collect();
-    let mut bytes = vec![0; 256 / 32 * 20 * 40];
-    (DType::Q4_1.codec().unwrap().encode)(&weights, &mut bytes);
-    let ty = TensorType::new(DType::Q4_1, &[256, 40]);
+    let mut bytes = vec![0; 256 / dtype.block_len() * dtype.block_bytes() * 40];
+    (dtype.codec().unwrap().encode)(&weights, &mut bytes);
+    let ty = TensorType::new(dtype, &[256, 40]);
     let w = Given { ty, usage: Usage::Weight, content: Content::Blocks(bytes) };
-    scene(Op::MulMat(MulMat), Q8, vec![w, floats(&[256, 3], 6)])
+    scene(Op::MulMat(MulMat), profile, vec![w, floats(&[256, 3], 6)])
 }
 
 fn attention(sequences: [i32; 3]) -> [Scene; 2] {
@@ -79,7 +79,7 @@ fn attention(sequences: [i32; 3]) -> [Scene; 2] {
     ]
 }
 
-/// Rows with the past visible, and one where nothing is; scores large enough for what a large mask swallows.
+/// Rows with a window of the past visible, and one where nothing is; scores large enough for what a large mask swallows.
 fn soft_max(size: f64) -> Scene {
     let mut x = floats(&[40, 3, 2], 11);
     let Content::Numbers(scores) = &mut x.content else { unreachable!("floats are numbers") };
@@ -87,14 +87,14 @@ fn soft_max(size: f64) -> Scene {
     let mut mask = floats(&[40, 3], 1);
     let Content::Numbers(masks) = &mut mask.content else { unreachable!("floats are numbers") };
     for (index, mask) in masks.iter_mut().enumerate() {
-        *mask = if index < 80 && index % 40 < 20 + index / 40 { 0.0 } else { f64::NEG_INFINITY };
+        *mask = if index < 80 && (5..20 + index / 40).contains(&(index % 40)) { 0.0 } else { f64::NEG_INFINITY };
     }
     scene(Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 }), Profile { function_ulp: 1.0, ..LANES }, vec![x, mask])
 }
 
-fn rope(factors: bool) -> Scene {
+fn rope(base: f32, factors: bool) -> Scene {
     let scaling = RopeScaling::None;
-    let op = Op::Rope(Rope { pairs: RopePairs::Neighbours, dimensions: 16, base: 10000.0, scaling });
+    let op = Op::Rope(Rope { pairs: RopePairs::Neighbours, dimensions: 16, base, scaling });
     let mut inputs = vec![floats(&[20, 3, 3], 12), integers(&[77, 1009, 4095])];
     if factors {
         let content = Content::Numbers((0..8).map(|i| 1.0 + f64::from(i)).collect());
@@ -113,12 +113,15 @@ fn norm(size: f64) -> Scene {
 fn scenes() -> Vec<Scene> {
     let rows =
         |index: &[i32]| scene(Op::get_rows(DType::F32), Profile::F32, vec![floats(&[32, 9], 15), integers(index)]);
-    let mut all = vec![product(LANES, 20), product(Q8, 30), large(), affine(), soft_max(1.0), soft_max(500.0)];
+    let mut all =
+        vec![product(LANES, 20), product(Q8, 30), large(), blocks(DType::Q4_1, Q8), soft_max(1.0), soft_max(500.0)];
     all.extend([attention([0, 1, 0]), attention([1, 2, 1])].into_iter().flatten());
-    all.extend([rope(false), rope(true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
+    all.extend([blocks(DType::Q4_0, LANES), blocks(DType::Q5_1, LANES), rope(2e4, false)]);
+    all.extend([rope(1e4, false), rope(1e4, true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
     let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];
     all.extend([
         scene(Op::Gated(Gated::Swiglu), Profile::F32, pair()),
+        scene(Op::Gated(Gated::Reglu), Profile::F32, pair()),
         scene(Op::Arithmetic(Arithmetic::Add), Profile::F32, pair()),
     ]);
     all

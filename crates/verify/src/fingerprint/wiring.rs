@@ -4,7 +4,7 @@ use super::sums::listed;
 use super::{Candidate, CandidateKind, Guesses};
 use crate::scene::{Content, Scene};
 use trueup_graph::Op;
-use trueup_graph::op::{Arithmetic, Gated};
+use trueup_graph::op::Arithmetic;
 
 macro_rules! candidates {
     ($($name:literal: $guess:expr;)*) => {
@@ -16,17 +16,16 @@ macro_rules! candidates {
 
 candidates! {
     "reads the cache of sequence 0 for every token": |scene| sequences(scene, |_| 0);
+    "reads the cache of the first token's sequence for every token": first_sequence;
     "reads the cache of the next sequence": |scene| sequences(scene, |sequence| sequence + 1);
     "reads the cache of the sequence before": |scene| sequences(scene, |sequence| sequence - 1);
     "reads the row behind the index": |scene| indices(scene, |index| index + 1);
     "reads the row before the index": |scene| indices(scene, |index| index - 1);
-    "reads the first rows whatever the index": rows_in_order;
     "interleaves the heads that share a cached head instead of grouping them": |scene| heads(scene, |head, kv_heads, _| head % kv_heads);
     "reads cached head 0 for every head": |scene| heads(scene, |_, _, _| 0);
     "reads the next cached head": |scene| heads(scene, |head, kv_heads, group| (head / group + 1) % kv_heads);
     "exchanges the order of the heads": |scene| heads(scene, |head, kv_heads, group| kv_heads - 1 - head / group);
-    "leaves the gate's activation out": |scene| swiglu(scene, |gate, up| gate * up);
-    "takes gate for up and up for gate": |scene| swiglu(scene, |gate, up| up / (1.0 + (-up).exp()) * gate);
+    "takes gate for up and up for gate": exchanged;
     "subtracts instead of adding": |scene| second(scene, |b| -b);
     "adds nothing": |scene| second(scene, |_| 0.0);
 }
@@ -46,15 +45,17 @@ fn sequences(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
     attention.then(|| reindexed(scene, 2, scene.inputs[1].ty.shape[2], |_, sequence| change(sequence))).flatten()
 }
 
+/// The first token is in every sample.
+fn first_sequence(scene: &Scene) -> Option<Guesses> {
+    let Content::Integers(sequences) = &scene.inputs.get(2)?.content else { return None };
+    let first = *sequences.first().filter(|first| **first != 0)?;
+    let attention = matches!(scene.op, Op::KvScores(_) | Op::KvMix(_));
+    attention.then(|| reindexed(scene, 2, scene.inputs[1].ty.shape[2], |_, _| first)).flatten()
+}
+
 fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
     let rows = matches!(scene.op, Op::GetRows(_));
     rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |_, index| change(index))).flatten()
-}
-
-/// Meant for a choice of all rows: a sample of tokens no longer says which came first.
-fn rows_in_order(scene: &Scene) -> Option<Guesses> {
-    let rows = matches!(scene.op, Op::GetRows(_));
-    rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |place, _| place as i32)).flatten()
 }
 
 /// Each head reads the cached head that `wanted` says of the head, the cached heads and the heads that share one.
@@ -85,17 +86,14 @@ fn heads(scene: &Scene, wanted: fn(usize, usize, usize) -> usize) -> Option<Gues
     Some(listed(wide.judged().1))
 }
 
-fn swiglu(scene: &Scene, formula: fn(f64, f64) -> f64) -> Option<Guesses> {
-    if !matches!(scene.op, Op::Gated(Gated::Swiglu)) {
-        return None;
-    }
-    let [gate, up] = [0, 1].map(|input| scene.inputs[input].operand().all());
-    let guess = |(index, (gate, up)): (usize, (&f64, &f64))| {
-        let value = formula(*gate, *up);
-        let sigma = crate::precision::Precision::F32.unit * value.abs() + f64::from(f32::MIN_POSITIVE);
-        (index, super::Guess::at(value, sigma))
-    };
-    Some(gate.iter().zip(up.iter()).enumerate().map(guess).collect())
+/// A gated product with its inputs in the other order.
+fn exchanged(scene: &Scene) -> Option<Guesses> {
+    let mut scene = scene.clone();
+    let gated = matches!(scene.op, Op::Gated(_)) && scene.inputs.len() == 2;
+    gated.then(|| {
+        scene.inputs.swap(0, 1);
+        listed(scene.judged().1)
+    })
 }
 
 /// The second summand changed.

@@ -164,7 +164,8 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
     // The oracle refuses indices outside of their tensors, which the judge and devices rely on.
     evaluate(&about.op, &tensors.iter().collect::<Vec<_>>()).map_err(|problem| bad(problem.to_string()))?;
     let device = crate::operand::decode(&about.output, &device);
-    let scene = Scene { op: about.op.clone(), profile: about.profile, inputs, output: about.output, device };
+    let scene =
+        Scene { op: about.op.clone(), profile: about.profile, inputs, output: about.output, device, focus: Vec::new() };
     Ok((about, scene))
 }
 

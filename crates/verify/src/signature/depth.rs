@@ -6,26 +6,36 @@
 //!   y - expected = sum over (w_b+1 - w_b)(x_b - x_b+1)        blocks b and b + 1 exchanged
 //! ```
 
-use super::slices::same;
+use super::weights::{code_scale, exchanged_pair, neighbour_scale, transposed};
 use super::{Evidence, SignatureKind};
 use crate::activation::{BLOCK_LEN, Row};
 use trueup_graph::Op;
+use trueup_runtime::profile::Activations;
 
 /// Bad elements that a pattern is fitted to.
 const ELEMENTS_MAX: usize = 64;
 
 /// A bad element with its products as declared.
-struct Sum {
-    index: usize,
-    row: usize,
-    weights: Vec<f64>,
-    activations: Vec<f64>,
-    declared: f64,
+pub(super) struct Sum {
+    pub index: usize,
+    pub row: usize,
+    pub weights: Vec<f64>,
+    pub activations: Vec<f64>,
+    /// Before they are rounded as declared.
+    pub raw: Vec<f64>,
+    pub declared: f64,
     /// What the device has more.
     excess: f64,
+    /// Noise of the result.
+    sigma: f64,
 }
 
 impl Sum {
+    /// How many times `part` the excess is, and the weight of that: results near 0 say it most exactly.
+    pub fn ratio(&self, part: f64) -> (f64, f64) {
+        (self.excess / part, part.abs() / self.sigma.max(f64::MIN_POSITIVE))
+    }
+
     fn over(&self, range: std::ops::Range<usize>) -> f64 {
         self.weights[range.clone()].iter().zip(&self.activations[range]).map(|(w, x)| w * x).sum()
     }
@@ -37,8 +47,8 @@ pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         return None;
     }
     let sums = sums(evidence);
-    let text =
-        dropped_end(evidence, &sums).or_else(|| exchanged(evidence, &sums)).or_else(|| one_row(evidence, &sums))?;
+    let patterns = [dropped_end, exchanged, one_row, code_scale, exchanged_pair, transposed];
+    let text = patterns.into_iter().find_map(|pattern| pattern(evidence, &sums))?;
     Some((SignatureKind::Depth, text))
 }
 
@@ -49,10 +59,12 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
     let step = evidence.bad.len().div_ceil(ELEMENTS_MAX);
     let sum = |index: &usize| {
         let (row, token) = (index % rows, index / rows);
-        let activations = Row::declared(x.row(token, &mut Vec::new()), scene.profile.activations).values;
+        let raw = x.row(token, &mut Vec::new()).to_vec();
+        let activations = Row::declared(&raw, scene.profile.activations).values;
         let weights = w.row(row, &mut Vec::new()).to_vec();
         let declared = evidence.declared(*index);
-        Sum { index: *index, row, weights, activations, declared, excess: scene.device[*index] - declared }
+        let sigma = evidence.expected[*index].map_or(0.0, |expected| expected.sigma);
+        Sum { index: *index, row, weights, activations, raw, declared, excess: scene.device[*index] - declared, sigma }
     };
     evidence.bad.iter().step_by(step).map(sum).collect()
 }
@@ -61,8 +73,17 @@ fn sums(evidence: &Evidence) -> Vec<Sum> {
 fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let first = sums.first()?;
     let len = first.weights.len();
-    let fits = |sum: &Sum, kept: usize| same(evidence, sum.index, sum.declared - sum.over(kept..len));
-    let kept = (0..len).rev().find(|kept| sums.iter().all(|sum| fits(sum, *kept)))?;
+    let profile = &evidence.scene.profile;
+    let without = |sum: &Sum, kept: usize| (sum.index, sum.declared - sum.over(kept..len));
+    // What is left out before activations are rounded is no part of their scales either.
+    let rounded = |sum: &Sum, kept: usize| {
+        let x = Row::declared(&[&sum.raw[..kept], &vec![0.0; len - kept]].concat(), profile.activations).values;
+        (sum.index, sum.weights.iter().zip(&x).map(|(w, x)| w * x).sum())
+    };
+    let late = |kept: &usize| evidence.holds(sums.iter().map(|sum| without(sum, *kept)));
+    let early = |kept: &usize| evidence.holds(sums.iter().map(|sum| rounded(sum, *kept)));
+    let rounds = profile.activations != Activations::Unchanged;
+    let kept = (0..len).rev().find(late).or_else(|| (0..len).rev().filter(|_| rounds).find(early))?;
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
     (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} are left out, in {rows}"))
@@ -83,6 +104,9 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (row, what) = (first.row, if range.len() == 1 { "weight" } else { "weights" });
     let place =
         if range.len() == 1 { range.start.to_string() } else { format!("{} to {}", range.start, range.end - 1) };
+    if let Some(other) = neighbour_scale(evidence, row, range.start / BLOCK_LEN, factor).filter(|_| range.len() > 1) {
+        return Some(format!("{what} {place} of row {row} count {factor:.4} times: their block uses {other}"));
+    }
     Some(format!(
         "{what} {place} of row {row} count {factor:.4} times: the scale of a block, or a wrong value, in the upload"
     ))
@@ -112,26 +136,40 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
                 place
             }
         };
-        sums.iter().all(|sum| {
+        evidence.holds(sums.iter().map(|sum| {
             let blocks_of = 0..blocks;
             let value = blocks_of.map(|own| {
                 let source = swapped(within(sum.row, own) / BLOCK_LEN) * BLOCK_LEN;
                 let x = &sum.activations[own * BLOCK_LEN..][..BLOCK_LEN];
                 both[source..][..BLOCK_LEN].iter().zip(x).map(|(w, x)| w * x).sum::<f64>()
             });
-            same(evidence, sum.index, value.sum())
-        })
+            (sum.index, value.sum())
+        }))
     })?;
     let name = |block: usize| format!("block {} of row {}", block % blocks, first + block / blocks);
     Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
 }
 
-/// The factor that explains the excess of all sums by the products of `range`.
+/// The factor that explains the excess of all sums by the products of `range`: the median of what each says, by weight. A tie that went
+/// the other way is no part of it.
 fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Option<f64> {
     let parts: Vec<f64> = sums.iter().map(|sum| sum.over(range.clone())).collect();
-    let product: f64 = parts.iter().zip(sums).map(|(part, sum)| part * sum.excess).sum();
-    let square: f64 = parts.iter().map(|part| part * part).sum();
-    let more = product / square;
-    let fits = |(part, sum): (&f64, &Sum)| same(evidence, sum.index, sum.declared + more * part);
-    (more.is_finite() && parts.iter().zip(sums).all(fits)).then_some(1.0 + more)
+    let more = median(parts.iter().zip(sums).map(|(part, sum)| sum.ratio(*part)))?;
+    let scaled = parts.iter().zip(sums).map(|(part, sum)| (sum.index, sum.declared + more * part));
+    evidence.holds(scaled).then_some(1.0 + more)
+}
+
+/// The median of `(value, weight)`.
+pub(super) fn median(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let mut values: Vec<(f64, f64)> = values.filter(|(value, _)| value.is_finite()).collect();
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = values.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    values
+        .into_iter()
+        .find(|(_, weight)| {
+            sum += weight;
+            sum >= half
+        })
+        .map(|(value, _)| value)
 }

@@ -1,7 +1,6 @@
 //! Rows, tokens or heads that are right, at the wrong place.
 
 use super::{Evidence, SignatureKind, close};
-use trueup_graph::Op;
 
 /// Wrong slices that are searched for at most.
 const SLICES_MAX: usize = 64;
@@ -39,16 +38,20 @@ pub(super) fn moved(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         let searched = &slices[..slices.len().min(SLICES_MAX)];
         let found: Option<Vec<(usize, usize)>> =
             searched.iter().map(|slice| Some((*slice, source(evidence, &sizes, dimension, *slice)?))).collect();
-        found.map(|found| (SignatureKind::Moved, describe(&found, slices.len(), name)))
+        let holds = |slice: usize, other: usize| holds(evidence, &sizes, dimension, slice, other);
+        Some((SignatureKind::Moved, described(&found?, &slices, sizes[dimension], name, holds)?))
     })
+}
+
+/// Whether the device has at `slice` what `other` should hold.
+fn holds(evidence: &Evidence, sizes: &[usize; 4], dimension: usize, slice: usize, other: usize) -> bool {
+    let mut pairs = elements(sizes, dimension, slice).zip(elements(sizes, dimension, other));
+    pairs.all(|(index, other)| evidence.fits(index, other))
 }
 
 /// Which slice's expectation the device has at `slice`: the only one, or none.
 fn source(evidence: &Evidence, sizes: &[usize; 4], dimension: usize, slice: usize) -> Option<usize> {
-    let fits = |other: &usize| {
-        let pairs = elements(sizes, dimension, slice).zip(elements(sizes, dimension, *other));
-        pairs.into_iter().all(|(index, other)| evidence.fits(index, other))
-    };
+    let fits = |other: &usize| holds(evidence, sizes, dimension, slice, *other);
     // The next ones come first: a shift is likelier than a coincidence far away.
     let near = [slice.wrapping_sub(1), slice + 1];
     let near = near.into_iter().filter(|other| *other < sizes[dimension]);
@@ -56,29 +59,42 @@ fn source(evidence: &Evidence, sizes: &[usize; 4], dimension: usize, slice: usiz
     near.chain(all).find(fits)
 }
 
-/// The pattern of `(place, source)` pairs.
-fn describe(found: &[(usize, usize)], bad: usize, name: &str) -> String {
-    let (first, source) = found[0];
-    let shift = source as isize - first as isize;
-    let exchanged = found.len() == 2 && found[1] == (source, first);
-    if exchanged {
-        return format!("{name}s {first} and {source} are exchanged");
+/// The pattern of the `(place, source)` pairs `found`, which are those of the first of the bad slices; it must hold for all of `bad`.
+fn described(
+    found: &[(usize, usize)],
+    bad: &[usize],
+    size: usize,
+    name: &str,
+    holds: impl Fn(usize, usize) -> bool,
+) -> Option<String> {
+    let (first, source) = *found.first()?;
+    if bad.len() == 2 && found.get(1) == Some(&(source, first)) {
+        return Some(format!("{name}s {first} and {source} are exchanged"));
     }
-    if found.iter().all(|(_, from)| *from == source) {
-        return if bad > 1 {
-            format!("{bad} {name}s, from {first} on, hold what {name} {source} should hold")
-        } else {
-            format!("{name} {first} holds what {name} {source} should hold")
-        };
+    let rest = &bad[found.len()..];
+    let all = |rule: &dyn Fn(usize) -> usize| {
+        let known = found.iter().all(|(place, from)| *from == rule(*place));
+        known && rest.iter().all(|place| holds(*place, rule(*place)))
+    };
+    if all(&|_| source) {
+        return Some(match bad.len() {
+            1 => format!("{name} {first} holds what {name} {source} should hold"),
+            count => format!("{count} {name}s, from {first} on, hold what {name} {source} should hold"),
+        });
     }
-    if found.iter().all(|(place, from)| *from as isize - *place as isize == shift) {
-        return format!(
-            "{bad} {name}s, from {first} on, hold what the {name} {shift:+} should hold: shifted by {}",
+    let distance = (source + size - first) % size;
+    let shift = if 2 * distance > size { distance as isize - size as isize } else { distance as isize };
+    if all(&|place| (place + distance) % size) {
+        let count = bad.len();
+        let inside = |place: &usize| (0..size as isize).contains(&(*place as isize + shift));
+        let turned = if bad.iter().all(inside) { "shifted" } else { "rotated" };
+        return Some(format!(
+            "{count} {name}s, from {first} on, hold what the {name} {shift:+} should hold: {turned} by {}",
             -shift
-        );
+        ));
     }
     let pairs: Vec<String> = found.iter().take(4).map(|(place, from)| format!("{from} at {place}")).collect();
-    format!("{bad} {name}s are permuted: {} ...", pairs.join(", "))
+    rest.is_empty().then(|| format!("{} {name}s are permuted: {} ...", bad.len(), pairs.join(", ")))
 }
 
 /// A matrix stored in the other order.
@@ -105,39 +121,6 @@ fn exchanged(index: usize, sizes: &[usize; 4], a: usize, b: usize) -> usize {
     other.swap(a, b);
     places.swap(a, b);
     (0..4).rev().fold(0, |index, dimension| index * other[dimension] + places[dimension])
-}
-
-/// A row that entered the KV cache at another place than its index says.
-pub(super) fn cache_row(evidence: &Evidence) -> Option<(SignatureKind, String)> {
-    let scene = evidence.scene;
-    if !matches!(scene.op, Op::KvStore(_)) {
-        return None;
-    }
-    let (width, rows) = (scene.output.shape[0], scene.output.shape.rows());
-    let precision = crate::precision::Precision::of(scene.output.dtype);
-    let [x, index] = [1, 2].map(|input| scene.inputs[input].operand());
-    let mut shifts = Vec::new();
-    for (token, wanted) in index.indices().iter().enumerate() {
-        let mut buffer = Vec::new();
-        let x: Vec<f64> = x.row(token, &mut buffer).iter().map(|value| precision.round(*value)).collect();
-        let same = |row: &usize| scene.device[row * width..][..width] == x[..];
-        let wanted = usize::try_from(*wanted).ok()?;
-        let found = [wanted, wanted + 1, wanted.wrapping_sub(1)].into_iter().filter(|row| *row < rows).find(same);
-        let found = found.or_else(|| (0..rows).find(same));
-        shifts.push(found.map(|found| found as isize - wanted as isize));
-    }
-    let first = *shifts.first()?;
-    if shifts.iter().any(|shift| *shift != first) || first == Some(0) {
-        return None;
-    }
-    let text = first.map_or("no row entered the cache".to_owned(), |shift| {
-        format!(
-            "rows enter the cache {} {} their index says",
-            shift.unsigned_abs(),
-            if shift > 0 { "behind where" } else { "before where" }
-        )
-    });
-    Some((SignatureKind::CacheRow, text))
 }
 
 /// Whether two values are the same but for noise; for patterns that know what an element should be otherwise.

@@ -22,8 +22,14 @@ fn right() -> Scene {
     };
     let output = TensorType::new(DType::F32, &[ROWS, TOKENS]);
     let inputs = vec![given(&[DEPTH, ROWS], 1), given(&[DEPTH, TOKENS], 2)];
-    let mut scene =
-        Scene { op: Op::MulMat(MulMat), profile: Profile::F32, inputs, output, device: vec![0.0; ROWS * TOKENS] };
+    let mut scene = Scene {
+        op: Op::MulMat(MulMat),
+        profile: Profile::F32,
+        inputs,
+        output,
+        device: vec![0.0; ROWS * TOKENS],
+        focus: Vec::new(),
+    };
     scene.device = product(&scene, |_, _, w, x| w * x);
     scene
 }
@@ -61,7 +67,7 @@ type Planted = (fn(&mut Vec<f64>), SignatureKind, &'static str);
 
 #[test]
 fn each_pattern_of_a_result_is_found() {
-    let cases: [Planted; 15] = [
+    let cases: [Planted; 18] = [
         (
             |y| (0..TOKENS).for_each(|token| y[token * ROWS + 32..][..32].fill(UNWRITTEN)),
             SignatureKind::Unwritten,
@@ -78,7 +84,7 @@ fn each_pattern_of_a_result_is_found() {
             "nothing was written to row 6 of token 1 (1 of 256 elements)",
         ),
         (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "no numbers in row 5 of token 0 (0 NaN, 1 infinite)"),
-        (|y| y[ROWS..].fill(0.0), SignatureKind::Stale, "zeros in every row of tokens 1 to 3"),
+        (|y| y[ROWS..].fill(0.0), SignatureKind::Zeros, "zeros in every row of tokens 1 to 3"),
         (|y| y[9] = -y[9], SignatureKind::Sign, "the opposite sign in row 9 of token 0"),
         (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.500000 on the whole result"),
         (
@@ -87,7 +93,21 @@ fn each_pattern_of_a_result_is_found() {
             "a factor of 1.250000 on rows 32 to 63 of token 0",
         ),
         (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are exchanged"),
-        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "tokens are permuted"),
+        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "hold what the token -1 should hold: rotated by 1"),
+        (
+            |y| {
+                (0..ROWS)
+                    .for_each(|row| (0..2).for_each(|pair| y.swap(2 * pair * ROWS + row, (2 * pair + 1) * ROWS + row)))
+            },
+            SignatureKind::Moved,
+            "4 tokens are permuted: 1 at 0, 0 at 1, 3 at 2, 2 at 3",
+        ),
+        (|y| y.fill(42.0), SignatureKind::Constant, "the same number, 42, in the whole result"),
+        (
+            |y| y.iter_mut().enumerate().for_each(|(i, y)| *y = if i == 9 { f64::NAN } else { -*y }),
+            SignatureKind::NotFinite,
+            "no numbers in row 9 of token 0 (1 NaN, 0 infinite); 255 others are wrong too",
+        ),
         (|y| y.copy_within(0..ROWS, ROWS), SignatureKind::Moved, "token 1 holds what token 0 should hold"),
         (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "hold what the token +1 should hold: shifted by -1"),
         (
@@ -126,6 +146,14 @@ fn sums_that_end_early_and_wrong_weights_are_found() {
         let said = found(&Scene { device, ..scene.clone() }, false).unwrap();
         assert!(said.kind == SignatureKind::Depth && said.text.contains(text), "expected {text}, found {said:?}");
     }
+    let exchanged = |row: usize, k: usize| if row == 7 && (k == 5 || k == 60) { 65 - k } else { k };
+    let [w, x] = [0, 1].map(|input| scene.inputs[input].operand().all().into_owned());
+    let sum = |token: usize, row: usize| -> f64 {
+        (0..DEPTH).map(|k| w[row * DEPTH + exchanged(row, k)] * x[token * DEPTH + k]).sum()
+    };
+    let device = (0..TOKENS * ROWS).map(|index| f64::from(sum(index / ROWS, index % ROWS) as f32)).collect();
+    let said = found(&Scene { device, ..scene.clone() }, false).unwrap();
+    assert!(said.text.contains("weights 5 and 60 of row 7 are exchanged"), "{said:?}");
     let mut other = scene.clone();
     let Content::Numbers(w) = &mut other.inputs[0].content else { panic!("weights are numbers") };
     w[11 * DEPTH + 32..12 * DEPTH].rotate_left(32);

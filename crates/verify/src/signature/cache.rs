@@ -1,0 +1,82 @@
+//! Right rows at wrong indices: what enters the KV cache, what is taken from a table, and old activations.
+//!
+//! A supposition counts where the node would pass if its inputs were those supposed.
+
+use super::{Evidence, SignatureKind};
+use crate::bound::gate;
+use crate::precision::Precision;
+use crate::scene::{Content, Scene};
+use trueup_graph::Op;
+
+/// Whether the device's result would pass if input `input` held `content`; `None` where it holds that already.
+fn passes_with(scene: &Scene, input: usize, content: Content) -> bool {
+    if scene.inputs[input].content == content {
+        return false;
+    }
+    let mut supposed = scene.clone();
+    supposed.inputs[input].content = content;
+    gate(&supposed.op).verdict(&supposed.judged().0, false).passes()
+}
+
+/// A row that entered the KV cache at another place than its index says, or not at all.
+pub(super) fn cache_row(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let scene = evidence.scene;
+    if !matches!(scene.op, Op::KvStore(_)) {
+        return None;
+    }
+    let [cache, _, rows] = scene.inputs.as_slice() else { return None };
+    let Content::Integers(wanted) = &rows.content else { return None };
+    let kind = SignatureKind::CacheRow;
+    let same = scene.device.iter().zip(cache.operand().all().iter()).all(|(device, before)| device == before);
+    if same {
+        return Some((kind, "no row entered the cache".to_owned()));
+    }
+    let (room, all) = (scene.output.shape[1] as i32, scene.output.shape.rows());
+    if room > 0 {
+        let first: Vec<i32> = wanted.iter().map(|row| row % room).collect();
+        if passes_with(scene, 2, Content::Integers(first)) {
+            return Some((kind, "rows of every sequence enter the cache of the first".to_owned()));
+        }
+    }
+    let shift = shift(scene, *wanted.first()?)?;
+    let moved = wanted.iter().map(|row| row.checked_add(shift).filter(|row| (0..all as i32).contains(row)));
+    let moved: Vec<i32> = moved.collect::<Option<_>>()?;
+    let side = if shift > 0 { "behind where" } else { "before where" };
+    passes_with(scene, 2, Content::Integers(moved))
+        .then(|| (kind, format!("rows enter the cache {} {side} their index says", shift.unsigned_abs())))
+}
+
+/// How far from its index the first token's row lies in the cache; near places come first.
+fn shift(scene: &Scene, wanted: i32) -> Option<i32> {
+    let (width, rows) = (scene.output.shape[0], scene.output.shape.rows() as i32);
+    let precision = Precision::of(scene.output.dtype);
+    let mut buffer = Vec::new();
+    let x = scene.inputs[1].operand();
+    let x: Vec<f64> = x.row(0, &mut buffer).iter().map(|value| precision.round(*value)).collect();
+    let lies = |row: &i32| (0..rows).contains(row) && scene.device[*row as usize * width..][..width] == x[..];
+    let near = [wanted.checked_add(1), wanted.checked_sub(1)].into_iter().flatten();
+    near.chain(0..rows).filter(|row| *row != wanted).find(lies).map(|found| found - wanted)
+}
+
+/// The first rows of a table instead of those that are asked for.
+pub(super) fn first_rows(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let scene = evidence.scene;
+    if !matches!(scene.op, Op::GetRows(_)) {
+        return None;
+    }
+    let Content::Integers(wanted) = &scene.inputs.get(1)?.content else { return None };
+    let rows = scene.inputs[0].ty.shape[1];
+    let inside = wanted.len() <= rows && i32::try_from(rows).is_ok();
+    let in_order = Content::Integers((0..wanted.len() as i32).collect());
+    let found = inside && passes_with(scene, 1, in_order);
+    found.then(|| (SignatureKind::Moved, "the first rows are taken, whatever the index".to_owned()))
+}
+
+/// The activations of the step before, where one token is computed.
+pub(super) fn old_activations(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let scene = evidence.scene;
+    let before = evidence.before.filter(|_| matches!(scene.op, Op::MulMat(_)))?;
+    let same_size = scene.inputs.get(1)?.ty.shape.elements() == before.len();
+    let found = same_size && passes_with(scene, 1, Content::Numbers(before.to_vec()));
+    found.then(|| (SignatureKind::Stale, "the activations are those of the step before".to_owned()))
+}

@@ -1,0 +1,103 @@
+//! Sums that use the right weights at the wrong places, or a wrong scale.
+//!
+//! ```text
+//!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b is c times too large
+//!   y - expected = (w_a - w_b)(x_b - x_a)        weights a and b of a row exchanged
+//!   y = sum over k of w[m, k] x[k]               a square matrix transposed
+//! ```
+
+use super::Evidence;
+use super::depth::{Sum, median};
+use crate::activation::BLOCK_LEN;
+use trueup_blocks::DType;
+
+/// Weights of a row among which pairs are searched.
+const WEIGHTS_MAX: usize = 8192;
+
+/// Sums that must show an exchange: one of many pairs fits two by chance.
+const SUMS_MIN: usize = 3;
+
+/// Elements of a matrix that is decoded as a whole.
+const ELEMENTS_MAX: usize = 1 << 26;
+
+/// Two weights of the one bad row that changed places.
+pub(super) fn exchanged_pair(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    let len = first.weights.len();
+    if sums.len() < SUMS_MIN || len > WEIGHTS_MAX || sums.iter().any(|sum| sum.row != first.row) {
+        return None;
+    }
+    let value = |sum: &Sum, a: usize, b: usize| {
+        let (w, x) = (&sum.weights, &sum.activations);
+        sum.declared + (w[a] - w[b]) * (x[b] - x[a])
+    };
+    let fits = |a: usize, b: usize| {
+        first.weights[a] != first.weights[b]
+            && super::slices::same(evidence, first.index, value(first, a, b))
+            && evidence.holds(sums.iter().map(|sum| (sum.index, value(sum, a, b))))
+    };
+    let mut pairs = (0..len).flat_map(|a| (a + 1..len).map(move |b| (a, b)));
+    let (a, b) = pairs.find(|(a, b)| fits(*a, *b))?;
+    Some(format!("weights {a} and {b} of row {} are exchanged", first.row))
+}
+
+/// A square matrix whose columns are used as rows.
+pub(super) fn transposed(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let [columns, rows, b2, b3] = evidence.scene.inputs[0].ty.shape.sizes();
+    if columns != rows || b2 * b3 != 1 || columns * rows > ELEMENTS_MAX || sums.len() < SUMS_MIN {
+        return None;
+    }
+    let matrix = evidence.scene.inputs[0].operand();
+    let all = matrix.all();
+    let value = |sum: &Sum| sum.activations.iter().enumerate().map(|(k, x)| all[k * columns + sum.row] * x).sum();
+    let found = evidence.holds(sums.iter().map(|sum| (sum.index, value(sum))));
+    found.then(|| "the weight is transposed: its columns are used as rows".to_owned())
+}
+
+/// The scale of one block of the one bad row, in types whose blocks have a minimum that stays as it is.
+pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    let matrix = evidence.scene.inputs[0].operand();
+    let dtype = matrix.ty.dtype;
+    let affine = matches!(dtype, DType::Q4_1 | DType::Q5_1);
+    let bytes = matrix.row_bytes(first.row).filter(|_| affine)?;
+    if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) {
+        return None;
+    }
+    let (block, factor) = bytes.chunks_exact(dtype.block_bytes()).enumerate().find_map(|(block, bytes)| {
+        let minimum = half::f16::from_le_bytes([bytes[2], bytes[3]]).to_f64();
+        let range = block * BLOCK_LEN..(block + 1) * BLOCK_LEN;
+        let part = |sum: &Sum| {
+            let pairs = sum.weights[range.clone()].iter().zip(&sum.activations[range.clone()]);
+            pairs.map(|(w, x)| (w - minimum) * x).sum::<f64>()
+        };
+        let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
+        let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
+        holds.then_some((block, 1.0 + more))
+    })?;
+    let from =
+        neighbour_scale(evidence, first.row, block, factor).map_or(String::new(), |from| format!(": it is {from}"));
+    Some(format!("the scale of block {block} of row {} counts {factor:.4} times{from}", first.row))
+}
+
+/// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale in front.
+pub(super) fn neighbour_scale(evidence: &Evidence, row: usize, block: usize, factor: f64) -> Option<&'static str> {
+    let matrix = evidence.scene.inputs[0].operand();
+    let dtype = matrix.ty.dtype;
+    let scaled = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Iq4Nl);
+    let bytes = matrix.row_bytes(row).filter(|_| scaled)?;
+    let scale = |block: usize| {
+        let bytes = bytes.get(block * dtype.block_bytes()..)?.get(..2)?;
+        Some(half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64())
+    };
+    let own = scale(block)?;
+    let is = |other: Option<f64>| other.is_some_and(|other| (other / own / factor - 1.0).abs() < FACTOR_ERROR);
+    if is(scale(block + 1)) {
+        Some("the scale of the block behind it")
+    } else {
+        is(block.checked_sub(1).and_then(scale)).then_some("the scale of the block before it")
+    }
+}
+
+/// How far a fitted factor may be from the one that is meant.
+const FACTOR_ERROR: f64 = 1e-3;
