@@ -118,6 +118,11 @@ impl Baseline {
             let version = baseline.version;
             return Err(format!("a report of version {version}, expected {VERSION}; write it anew with --json"));
         }
+        if baseline.nodes.is_empty() {
+            return Err(
+                "a report without nodes, with which nothing can be compared; write it anew with --json".to_owned()
+            );
+        }
         Ok(baseline)
     }
 }
@@ -227,7 +232,13 @@ mod tests {
         let deep = "[".repeat(100_000);
         let other = r#"{"version":9,"model":"m","device":{"name":"cpu"},"prompts":[],"steps":0,"coverage":{"checked":0},
             "tokens":{"logit_sigma":0,"kl_mean":0,"flips":0},"nodes":[]}"#;
-        for (text, part) in [("", "no report"), ("{}", "missing field"), (&deep, "no report"), (other, "version 9")] {
+        for (text, part) in [
+            ("", "no report"),
+            ("{}", "missing field"),
+            (&deep, "no report"),
+            (other, "version 9"),
+            (&other.replace("9,", "1,"), "without nodes"),
+        ] {
             let told = Baseline::parse(text.as_bytes()).unwrap_err();
             assert!(told.contains(part) && told.lines().count() == 1, "{told}");
         }

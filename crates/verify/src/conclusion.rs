@@ -85,7 +85,8 @@ impl Report {
             && self.is_covered(coverage.checked_prompt)
             && (self.is_covered(coverage.checked_decode) || self.steps == 0)
             && (coverage.fell_back == 0 || !self.require_device)
-            && !others.contains(&Outcome::Inconclusive);
+            && !others.contains(&Outcome::Inconclusive)
+            && !self.missed_planted();
         self.result = match (failed, enough) {
             (true, _) => Outcome::Fail,
             (false, true) => Outcome::Pass,

@@ -318,6 +318,11 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
             "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
         )));
     };
+    let name_of_device = device.about().name;
+    if name_of_device == "ref" {
+        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
+        return Err(Error::Request(problem.to_owned()));
+    }
     let graph = graph(model)?;
     let fits = |index: &usize| plant.fits(&graph, &graph.nodes()[*index]);
     let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();

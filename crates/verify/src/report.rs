@@ -373,12 +373,10 @@ impl Report {
         self.conclude();
     }
 
-    /// Whether a fault was planted and the verdict does not name its node.
+    /// Whether a fault was planted and its node is not the first that fails, waived or not.
     pub fn missed_planted(&self) -> bool {
-        let named = |planted: &PlantedFacts| {
-            self.result == Outcome::Fail && self.first_bad.as_ref().is_some_and(|bad| bad.node == planted.node)
-        };
-        self.planted.as_ref().is_some_and(|planted| !named(planted))
+        let first = self.nodes.iter().find(|node| node.verdict.fails());
+        self.planted.as_ref().is_some_and(|planted| first.is_none_or(|first| first.node != planted.node))
     }
 
     pub(crate) fn new(findings: Findings) -> Report {

@@ -55,6 +55,9 @@ fn unsteady(report: &Report) -> String {
 
 /// Why nothing can be said.
 fn doubt(report: &Report) -> String {
+    if let Some(planted) = report.planted.as_ref().filter(|_| report.missed_planted()) {
+        return format!("the fault {} was planted at {}, and these tokens do not show it", planted.name, planted.node);
+    }
     let (device, coverage) = (&report.device.name, &report.coverage);
     let unjudged = coverage.nodes - coverage.checked;
     let undefined = report.nodes.iter().find(|node| node.verdict == Verdict::Inconclusive);
@@ -164,6 +167,15 @@ fn no_node(report: &Report) -> String {
         );
     }
     if tokens.not_finite > 0 {
+        let exceeded = |node: &&NodeReport| node.phases.iter().any(|phase| phase.range_exceeded > 0);
+        if let Some(node) = report.nodes.iter().find(exceeded) {
+            let count: u64 = node.phases.iter().map(|phase| phase.range_exceeded).sum();
+            return format!(
+                "No node computes wrongly, but {count} elements of {} ({}) are beyond the range of the type it declares, and {} of {} rows of \
+                 logits are no numbers. Next: take a wider type, such as `--kv f32` for the KV cache.",
+                node.node, node.op, tokens.not_finite, tokens.positions
+            );
+        }
         return format!(
             "All nodes are as declared, but {} of {} rows of logits are no numbers where the reference's are. Next: {}.",
             tokens.not_finite,

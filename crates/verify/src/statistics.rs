@@ -365,12 +365,12 @@ impl<'a> Tally<'a> {
     pub fn add_no_number(&mut self, index: usize) {
         let device = self.device[index];
         let none = Expected::same(f64::NAN, f64::NAN);
-        if is_unwritten(device) {
-            self.add(index, &none);
-            return;
-        }
         self.statistics.elements += 1;
-        if device.is_nan() {
+        if is_unwritten(device) {
+            self.statistics.broken.unwritten += 1;
+            let found = self.worst(f64::INFINITY, index, device, &none);
+            self.statistics.first_broken.get_or_insert(found);
+        } else if device.is_nan() {
             self.statistics.equal += 1;
         } else {
             let found = self.worst(f64::INFINITY, index, device, &none);
@@ -450,11 +450,12 @@ impl<'a> Tally<'a> {
             && device == expected.exact.signum() * f64::INFINITY;
         let same_infinity = device.is_infinite() && device == expected.declared;
         let broken = &mut self.statistics.broken;
-        let counter = if is_unwritten(device) {
-            &mut broken.unwritten
-        } else if expected.declared.is_nan() {
+        // What was not written before is handed on by right operators: the node that left it is named, not those behind it.
+        let counter = if expected.declared.is_nan() {
             broken.undefined += 1;
             return;
+        } else if is_unwritten(device) {
+            &mut broken.unwritten
         } else if same_infinity && !expected.exact.is_finite() {
             self.statistics.equal += 1;
             return;

@@ -3,7 +3,7 @@
 //! ```text
 //!   error of logits, mean shift removed ──rms──▶ sigma
 //!   margin m between the reference's best two ──▶ chance of a flip erfc(m / (2 sigma)) / 2
-//!   observed flips <= expected + 4 sqrt(expected) + 1;   a flip at m > 8 sqrt(2) sigma is a bug
+//!   observed flips <= expected + 4 sqrt(expected) + 1;   a flip at m > 8 sqrt(2) sigma is a bug, sigma being the row's own where that is larger
 //! ```
 //!
 //! Positions whose reference logits are the same again, as those of a repeated token, carry the same error: they are one sample, and a
@@ -109,6 +109,8 @@ struct Position {
     own: f64,
     /// How far the device has that margin differently.
     error: f64,
+    /// Noise of this row's logits alone: errors may gather in few rows.
+    sigma: f64,
 }
 
 /// A row of logits in few numbers: equal for rows that differ by rounding only, and different for others.
@@ -193,7 +195,8 @@ impl Tokens {
         let other = if flip.is_some() { found } else { runner_up(reference, best) };
         let own = reference[best] - reference[other];
         let error = (own - (device[best] - device[other])).abs();
-        self.positions.push(Position { margin, flip, uncertainty, group, own, error });
+        let sigma = row_sigma(reference, device, shift);
+        self.positions.push(Position { margin, flip, uncertainty, group, own, error, sigma });
     }
 
     /// The number of the distinct row that this is.
@@ -237,7 +240,9 @@ impl Tokens {
         let sum =
             |share: &dyn Fn(&Position) -> f64| self.positions.iter().fold(0.0, |sum, position| sum + share(position));
         let flips: Vec<Flip> = self.positions.iter().filter_map(|position| position.flip).collect();
-        let bad_flip = flips.iter().find(|flip| flip.margin > tie_reach(sigma)).copied();
+        let reach = |position: &Position| tie_reach(sigma.max(position.sigma));
+        let bad = |position: &&Position| position.flip.is_some_and(|flip| flip.margin > reach(position));
+        let bad_flip = self.positions.iter().find(bad).and_then(|position| position.flip);
         let smallest = self.positions.iter().map(|position| position.margin).fold(f64::INFINITY, f64::min);
         let numbers = self.not_finite == 0 && self.reference_not_finite == 0;
         TokenReport {
@@ -289,6 +294,14 @@ fn log_probabilities(logits: &[f64]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
     logits.iter().map(|logit| logit - largest - sum.ln()).collect()
+}
+
+/// Standard deviation of a row's errors by their median, which a few wrong logits do not move.
+fn row_sigma(reference: &[f64], device: &[f64], shift: f64) -> f64 {
+    let mut errors: Vec<f64> = reference.iter().zip(device).map(|(r, d)| (d - r - shift).abs()).collect();
+    let middle = errors.len() / 2;
+    // The median of |x| of normal noise is 0.6745 of its standard deviation.
+    errors.select_nth_unstable_by(middle, f64::total_cmp).1.abs() / 0.6745
 }
 
 /// Chance that noise of standard deviation `sigma` on each logit turns a margin around.

@@ -5,7 +5,7 @@ use crate::output;
 use crate::table::{Column, Side, table};
 use serde_json::json;
 use std::path::Path;
-use trueup::verify::{PLANTS, Report};
+use trueup::verify::PLANTS;
 
 /// The choice that shows all others.
 pub const LIST: &str = "list";
@@ -20,17 +20,4 @@ pub fn list(json_file: Option<&Path>) -> Result<()> {
     let columns = ["fault", "at", "what goes wrong"].map(|title| Column(title, Side::Left));
     let row = |plant: &trueup::verify::Plant| [plant.name.to_owned(), plant.ops.join(", "), plant.what.to_owned()];
     output::line(&table(columns, &PLANTS.iter().map(row).collect::<Vec<_>>()))
-}
-
-/// Whether the verdict misses a planted fault, which is said.
-pub fn missed(report: &Report) -> bool {
-    let missed = report.missed_planted();
-    if let Some(planted) = report.planted.as_ref().filter(|_| missed) {
-        output::error(&format!(
-            "the fault {} was planted at {} and the verdict does not name it: this input cannot show it, or verify has a bug; \
-             take a longer prompt or more steps",
-            planted.name, planted.node
-        ));
-    }
-    missed
 }

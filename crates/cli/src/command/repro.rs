@@ -11,7 +11,7 @@ use trueup::verify::Repro;
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 the device computes it as it declares; 1 it does not; 2 the file is damaged or the device cannot \
-    compute it.\n\nExamples:\n  trueup repro repro/ffn_up-1.repro.safetensors\n  \
+    compute it; 3 the inputs are no numbers, so nothing can be said.\n\nExamples:\n  trueup repro repro/ffn_up-1.repro.safetensors\n  \
     trueup repro ffn_up-1.repro.safetensors --dev ref --json"
 )]
 pub struct Arguments {

@@ -70,10 +70,13 @@ pub fn run(arguments: Arguments) -> Result {
     match &arguments.out {
         Some(file) => write(&weights, &options, prompt, &follow, &selects, file, &mut show)?,
         None => {
+            let mut count = 0;
             record(&weights, &options, prompt, &follow, &selects, &mut |recorded| {
                 show(recorded);
+                count += 1;
                 Ok(())
             })?;
+            expect_some(count)?;
         }
     }
     shown?;
@@ -81,6 +84,11 @@ pub fn run(arguments: Arguments) -> Result {
         output::note(&format!("wrote {}", quote(&file.to_string_lossy())));
     }
     Ok(Code::Done)
+}
+
+/// Fails where no tensor was wanted.
+fn expect_some(count: usize) -> Result<()> {
+    if count > 0 { Ok(()) } else { Err(Failure::new("--nodes matches no node; `trueup plan MODEL` shows their names")) }
 }
 
 /// Records into a file; `show` sees each tensor too.
@@ -94,11 +102,14 @@ fn write(
     show: &mut dyn FnMut(&Recorded<'_>) -> bool,
 ) -> Result<()> {
     let mut writer = TraceWriter::create(file, &[])?;
+    let mut count = 0;
     let recording = record(weights, options, prompt, follow, selects, &mut |recorded| {
         show(recorded);
+        count += 1;
         let shape = shape(recorded);
         Ok(writer.add(recorded.step, &recorded.node.name, &shape, recorded.ty.dtype, &recorded.bytes)?)
     })?;
+    expect_some(count)?;
     let Recording { ids, tokens, texts } = recording;
     Ok(writer.finish(&ids, &tokens, &texts)?)
 }

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use trueup::formats::Trace;
+use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{ModelFile, Weights};
 use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted};
@@ -71,6 +71,11 @@ pub fn run(arguments: Arguments) -> Result {
     };
     let model = open_model(file)?;
     let gates = arguments.reports.open(&model)?;
+    if let Some(folder) = &arguments.repro_dir {
+        let problem =
+            |error| Failure::new(format!("{}: no folder to write to: {error}", quote(&folder.to_string_lossy())));
+        std::fs::create_dir_all(folder).map_err(problem)?;
+    }
     let device = arguments.machine.open(&arguments.device)?;
     let fault = arguments.plant.as_deref().map(|choice| planted(choice, &model, device.clone())).transpose()?;
     let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
@@ -124,7 +129,7 @@ pub fn run(arguments: Arguments) -> Result {
     if !arguments.reports.take_stdout() {
         output::text(&report.to_terminal())?;
     }
-    Ok(if planting::missed(&report) { Code::Inconclusive } else { code(&report) })
+    Ok(code(&report))
 }
 
 /// The trace, where the reference is a file; devices have names without an ending or a folder.

@@ -81,9 +81,11 @@ impl Accumulation {
 
     /// Variance and bound of the verifier's own f64 sum, and of results below the smallest normal number.
     fn own_error(&self, sum: &Sum) -> (f64, f64) {
+        // Below the smallest normal number each addition and each product is rounded by an absolute amount.
         let tiny = if sum.absolute > 0.0 { self.precision.normal_min * self.precision.unit } else { 0.0 };
+        let (tiny_variance, tiny_bound) = (tiny * tiny * sum.terms as f64, 2.0 * tiny * sum.terms as f64);
         let variance = sum.chain_variance(Precision::F64, 1, sum.terms) + 2.0 * sum.product_variance(Precision::F64);
-        (variance + tiny * tiny, sum.hard_bound(Precision::F64, 2) + tiny)
+        (variance + tiny_variance, sum.hard_bound(Precision::F64, 2) + tiny_bound)
     }
 }
 

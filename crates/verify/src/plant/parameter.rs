@@ -16,7 +16,9 @@ pub enum ParameterFault {
 impl ParameterFault {
     /// Whether the operator has the parameter.
     pub fn fits(self, node: &Node) -> bool {
-        self.changed(&node.op).is_some_and(|op| op != node.op)
+        // Frequency factors are as many as the pairs that are rotated.
+        let fixed = self == ParameterFault::Dimensions && node.inputs.len() > 2;
+        !fixed && self.changed(&node.op).is_some_and(|op| op != node.op)
     }
 
     /// The operator with the wrong parameter; `None` where it has no such one.
