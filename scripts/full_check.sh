@@ -16,3 +16,4 @@ done
 target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
 "$python" scripts/check_gguf.py target/release/trueup
 scripts/memory.sh target/release/trueup "$python"
+"$python" scripts/faults.py target/release/trueup --clean 200

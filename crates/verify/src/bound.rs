@@ -5,7 +5,8 @@
 //!                profile ──as declared──▶ R1, sigma, B ├─▶ Tally of the device's result ──▶ Statistics
 //! ```
 //!
-//! Nothing here shares code with a device or with the oracle but the decode rule of a block. Work is cut into pieces that do not depend on
+//! Nothing here shares code with a device. What decoders are built of does not share any with the oracle either, but for the decode rule of a
+//! block; other operators take R0 from it (`oracle.rs`), which the goldens of other software pin. Work is cut into pieces that do not depend on
 //! the number of threads, and their statistics are merged in order: a report is the same for any number.
 
 pub(crate) mod angles;
