@@ -10,10 +10,12 @@ use crate::baseline::BaselineReport;
 use crate::batch::BatchReport;
 use crate::detail_report::DetailReport;
 use crate::explain::Explanation;
+use crate::fingerprint::CandidateKind;
 use crate::policy::PolicyReport;
 use crate::predicted::Predicted;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
+use crate::signature::SignatureKind;
 use crate::statistics::Statistics;
 use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
@@ -321,12 +323,15 @@ impl NodeReport {
         let compared = statistics.compared();
         let amplification = amplification(record, &statistics, records);
         let [local_expected, total_expected] = predicted.add(record, &statistics, amplification);
+        let explanations = records.explanations.of(&record.node);
+        let mut phases: Vec<PhaseReport> = record.phases.iter().map(PhaseReport::new).collect();
+        phases.iter_mut().for_each(|phase| phase.verdict = explained(phase, &explanations));
         NodeReport {
             node: record.node.clone(),
             layer: record.layer,
             op: record.op.to_owned(),
             tensor: record.weight.clone(),
-            verdict: record.verdict(),
+            verdict: phases.iter().map(|phase| phase.verdict).max().unwrap_or(Verdict::Unchecked),
             device: record.device.clone(),
             fell_back: record.fell_back.clone(),
             local: finite(statistics.local()),
@@ -337,9 +342,27 @@ impl NodeReport {
             total_expected: finite(total_expected).filter(|_| compared),
             share: finite(record.share()).filter(|_| !record.phases.is_empty()),
             waived: None,
-            phases: record.phases.iter().map(PhaseReport::new).collect(),
-            explanations: records.explanations.of(&record.node),
+            phases,
+            explanations,
         }
+    }
+}
+
+/// The verdict of a phase, once it is known what explains a failure (NUMERICS 3): the same formula in other precision is undeclared
+/// precision, another formula or a known pattern is a bug, whatever the size of the error.
+fn explained(phase: &PhaseReport, explanations: &[Explanation]) -> Verdict {
+    let found = explanations.iter().find(|explanation| explanation.phase == phase.phase);
+    let Some(found) = found.filter(|_| phase.verdict.fails() && phase.verdict != Verdict::NotFinite) else {
+        return phase.verdict;
+    };
+    let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
+    match found.fingerprint.kind {
+        Some(CandidateKind::Precision | CandidateKind::Noise) if phase.unwritten == 0 && phase.raced == 0 => {
+            Verdict::UndeclaredPrecision
+        }
+        Some(CandidateKind::Formula) => Verdict::StructuralBug,
+        Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
+        Some(CandidateKind::Precision | CandidateKind::Noise) | None => phase.verdict,
     }
 }
 
