@@ -137,4 +137,6 @@ fn test_cases(
 }
 
 #[cfg(test)]
+mod mutants;
+#[cfg(test)]
 mod tests;

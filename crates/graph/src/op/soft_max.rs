@@ -77,6 +77,11 @@ fn special() -> Vec<Case> {
         Case::new(op, &[x(&[0, 4]), mask(&[0, 4], Fill::Causal(0))]),
         Case::new(op, &[x(&[9, 0])]),
         Case::new(op, &[(TensorType::new(DType::F32, &[65, 3]), Fill::Constant(3.0))]),
+        // Scores whose exponentials are beyond f32.
+        Case::new(
+            SoftMax { scale: 1.0, max_bias: 0.0 },
+            &[(TensorType::new(DType::F32, &[33, 7]), Fill::Normal(100.0))],
+        ),
         Case::new(
             SoftMax { scale: 0.088_388_35, max_bias: 0.0 },
             &[x(&[4096, 1, 32]), mask(&[4096, 1], Fill::Causal(4000))],

@@ -1,0 +1,129 @@
+//! Wrong kernels of operators that no model of the tests has: the suite's own cases find them.
+
+use super::*;
+use trueup_graph::TensorType;
+use trueup_runtime::device::cpu::{Cpu, CpuOptions};
+use trueup_runtime::device::{About, Buffer, Step, Tensor, Usage};
+use trueup_runtime::profile::Profile;
+
+/// What is wrong with the kernel.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mutant {
+    /// Softmax that does not subtract the largest score first.
+    NoMaximum,
+    /// The expert behind the chosen one.
+    NextExpert,
+}
+
+struct Wrong {
+    device: Cpu,
+    mutant: Mutant,
+}
+
+impl Wrong {
+    fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; tensor.ty.bytes()];
+        self.device.download(tensor, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn values(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; tensor.ty.shape.elements()];
+        let decoder = tensor.ty.dtype.decoder().expect("masks and scores are numbers");
+        (decoder.decode)(&self.read(tensor)?, &mut values);
+        Ok(values)
+    }
+
+    /// `exp(s_j) / sum exp(s_k)` in f32, for masks that are the same for all heads.
+    fn soft_max(&self, step: &Step, scale: f32) -> Result<()> {
+        let (row, x) = (step.output.ty.shape[0], self.values(&step.inputs[0])?);
+        let mask = step.inputs.get(1).map_or(Ok(vec![0.0; x.len()]), |mask| self.values(mask))?;
+        let mut y = Vec::with_capacity(x.len());
+        for (index, x) in x.chunks(row).enumerate() {
+            let mask = &mask[index * row % mask.len()..][..row];
+            let powers: Vec<f32> = x.iter().zip(mask).map(|(x, mask)| (scale * x + mask).exp()).collect();
+            let sum: f32 = powers.iter().sum();
+            y.extend(powers.iter().flat_map(|power| (power / sum).to_le_bytes()));
+        }
+        self.device.upload(&y, &step.output)
+    }
+
+    fn next_expert(&self, step: &Step) -> Result<()> {
+        let (mut changed, experts) = (step.clone(), step.inputs[0].ty.shape[2] as i32);
+        let ids = self.read(&step.inputs[2])?;
+        let ids = ids.as_chunks::<4>().0.iter().map(|id| (i32::from_le_bytes(*id) + 1) % experts);
+        let ids: Vec<u8> = ids.flat_map(i32::to_le_bytes).collect();
+        let ty = step.inputs[2].ty;
+        changed.inputs[2] = Tensor { buffer: self.device.alloc(&ty, Usage::Input)?, offset_bytes: 0, ty };
+        self.device.upload(&ids, &changed.inputs[2])?;
+        self.device.execute(&[changed])
+    }
+}
+
+impl Device for Wrong {
+    fn about(&self) -> About {
+        self.device.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        self.device.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.device.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        self.device.upload(source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        self.device.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| match (self.mutant, &step.op) {
+            (Mutant::NoMaximum, Op::SoftMax(soft_max)) => self.soft_max(step, soft_max.scale),
+            (Mutant::NextExpert, Op::MulMatId(_)) => self.next_expert(step),
+            (Mutant::NoMaximum | Mutant::NextExpert, _) => self.device.execute(std::slice::from_ref(step)),
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.sync()
+    }
+}
+
+/// Cases of the operator that are small, on dense inputs, and have one mask for all heads.
+fn candidates(name: &str) -> Vec<Candidate> {
+    let small =
+        |case: &Case| case.inputs.iter().all(|(ty, _)| ty.shape.is_dense() && (1..5000).contains(&ty.shape.elements()));
+    let one_mask = |case: &Case| {
+        let Op::SoftMax(soft_max) = &case.op else { return true };
+        let planes = |ty: &TensorType| ty.shape[2] * ty.shape[3];
+        soft_max.max_bias == 0.0 && case.inputs.get(1).is_none_or(|(mask, _)| planes(mask) == 1)
+    };
+    named(Op::cases().into_iter().filter(|case| case.op.name() == name && small(case) && one_mask(case)).collect())
+}
+
+#[test]
+fn wrong_kernels_of_softmax_and_of_experts_are_found() {
+    for (mutant, name) in [(Mutant::NoMaximum, "soft_max"), (Mutant::NextExpert, "mul_mat_id")] {
+        let device = Wrong { device: Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap(), mutant };
+        let candidates = candidates(name);
+        let count = candidates.len();
+        let report = test_cases(&device, candidates, 3, &mut |_| {});
+        // Softmax without the maximum is right for small scores, and one expert alone has none behind it.
+        assert!(count >= 10 && report.failed >= 1, "{mutant:?}: {} of {count} fail", report.failed);
+    }
+}
+
+/// A kernel without a fault passes the same cases, so that it is the fault that is found.
+#[test]
+fn the_right_kernels_pass_the_same_cases() {
+    let device = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
+    for name in ["soft_max", "mul_mat_id"] {
+        let report = test_cases(&device, candidates(name), 3, &mut |_| {});
+        assert!(report.failed == 0 && report.passed > 0, "{name}: {} fail", report.failed);
+    }
+}
