@@ -1,4 +1,4 @@
-//! Flags that say which prompts to compute; `run` and `verify` share them.
+//! Flags that say which prompts to compute; `run`, `verify` and `trace` share them.
 
 use crate::failure::Result;
 use crate::value::{self, Ids};
@@ -10,7 +10,7 @@ use trueup::tokenizer::Tokenizer;
 /// Prompts, several at once: texts come first, then files, then ids.
 #[derive(Args, Clone)]
 pub struct Input {
-    /// A prompt; may be given several times, for a batch
+    /// A prompt; `run` and `verify` take several, as a batch, a trace is of one
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     /// A file that holds a prompt; its last newline is kept
