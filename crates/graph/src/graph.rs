@@ -190,6 +190,18 @@ impl Graph {
         self.values.iter().position(|value| value.name == name).map(ValueId)
     }
 
+    /// Adds a value of another graph that no node computes.
+    pub(crate) fn copy(&mut self, value: &Value) -> ValueId {
+        self.push(value.name.clone(), value.ty, value.origin)
+    }
+
+    /// Adds a node whose inputs are values of this graph and whose result was found to be of type `ty`.
+    pub(crate) fn append(&mut self, node: Node, ty: TensorType) -> ValueId {
+        let output = self.push(node.name.clone(), ty, Origin::Node(self.nodes.len()));
+        self.nodes.push(Node { output, ..node });
+        output
+    }
+
     fn push(&mut self, name: String, ty: TensorType, origin: Origin) -> ValueId {
         debug_assert!(self.values.iter().all(|value| value.name != name), "two values are called {name}");
         self.values.push(Value { name, ty, origin });

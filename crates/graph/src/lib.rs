@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod case;
+pub mod fuse;
 mod graph;
 mod infinite;
 pub mod op;

@@ -15,6 +15,7 @@ mod kv_scores;
 mod kv_store;
 mod make;
 mod mul_mat;
+mod mul_mat_gated;
 mod mul_mat_id;
 mod norm;
 mod overlay;
@@ -49,6 +50,7 @@ pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
 pub use make::{Make, Making};
 pub use mul_mat::MulMat;
+pub use mul_mat_gated::MulMatGated;
 pub use mul_mat_id::MulMatId;
 pub use norm::{Norm, NormRule};
 pub use overlay::{Overlay, Overlaying};
@@ -142,6 +144,7 @@ operators! {
     KvStore,
     Make,
     MulMat,
+    MulMatGated,
     MulMatId,
     Norm,
     Overlay,
@@ -168,6 +171,11 @@ impl Op {
     /// The same bytes under another shape.
     pub fn reshape(sizes: &[usize]) -> Op {
         Reshape { shape: Shape::new(sizes) }.into()
+    }
+
+    /// The place of the input that weights are multiplied with, which a device may round first; of products of matrices only.
+    pub fn multiplied(&self) -> Option<usize> {
+        if matches!(self, Op::MulMat(_)) { Some(1) } else { matches!(self, Op::MulMatGated(_)).then_some(2) }
     }
 
     /// Whether the output is the first input's memory, written in place or seen under another shape.

@@ -1,0 +1,199 @@
+//! Fusion: several nodes of a graph become one, which computes what the last of them gives.
+//!
+//! ```text
+//!   x ─┬─ ffn_gate-0 (mul_mat) ─┐
+//!      └─ ffn_up-0   (mul_mat) ─┴─ ffn_swiglu-0 (swiglu) ─▶      x ─── ffn_swiglu-0 (mul_mat_swiglu) ─▶
+//! ```
+//!
+//! Each fused operator has a pattern of its own, one file in `fuse/` and one line in `PATTERNS`. A group is fused only where no other node
+//! reads what lies inside of it, and only where the caller accepts the operator on those types: a device that does not compute it keeps its
+//! pieces. The fused node has the name of the group's last one, for its value is the same; the pieces stay known, so that what is wrong in
+//! the whole can be looked for in them.
+
+mod mul_mat_gated;
+
+use crate::graph::{Graph, Node, Origin, ValueId};
+use crate::op::Op;
+use crate::shape::TensorType;
+use std::collections::HashMap;
+
+/// What may become one node.
+#[derive(Clone, PartialEq, Debug)]
+struct Match {
+    op: Op,
+    /// Values of the unfused graph, in the operator's order.
+    inputs: Vec<ValueId>,
+    /// Places of the nodes in the unfused graph, ascending; the last one's value is the result.
+    pieces: Vec<usize>,
+}
+
+/// Finds the operator whose last piece is the node at this place.
+type Pattern = fn(&Graph, usize) -> Option<Match>;
+
+/// All fused operators.
+const PATTERNS: &[Pattern] = &[mul_mat_gated::find];
+
+/// A group of nodes that may be fused, as the caller is asked about it.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    /// The unfused graph.
+    pub graph: &'a Graph,
+    /// The operator that would take the place of all pieces.
+    pub op: &'a Op,
+    /// Types of its inputs.
+    pub inputs: &'a [TensorType],
+    /// The type of its result.
+    pub output: TensorType,
+    /// The nodes, in order.
+    pub pieces: Vec<&'a Node>,
+}
+
+impl Candidate<'_> {
+    /// The name that the fused node would have: that of the last piece.
+    pub fn name(&self) -> &str {
+        self.pieces.last().map_or("", |node| node.name.as_str())
+    }
+}
+
+/// A fused node and what it was made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its place in the fused graph.
+    pub node: usize,
+    /// Places of its pieces in the unfused graph, ascending.
+    pub pieces: Vec<usize>,
+}
+
+/// A graph with fused nodes, and the one it was made from.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Fused {
+    /// What is to be computed.
+    pub graph: Graph,
+    /// The same computation in the operators that models are built of; empty where nothing was fused.
+    pub unfused: Graph,
+    /// The fused nodes, in order.
+    pub groups: Vec<Group>,
+}
+
+impl Fused {
+    /// A graph in which nothing is fused.
+    pub fn none(graph: Graph) -> Fused {
+        Fused { graph, ..Fused::default() }
+    }
+
+    /// The nodes that a node of the fused graph was made of, by its place; none of a node that is not fused.
+    pub fn pieces(&self, node: usize) -> Option<Pieces<'_>> {
+        let group = self.groups.iter().find(|group| group.node == node)?;
+        Some(Pieces { graph: &self.unfused, places: &group.pieces })
+    }
+
+    /// The fused node that a node of the unfused graph lies in, by its name: that of its own group for the last piece too.
+    pub fn holder(&self, piece: &str) -> Option<&Node> {
+        let holds = |group: &&Group| group.pieces.iter().any(|place| self.unfused.nodes()[*place].name == piece);
+        self.groups.iter().find(holds).map(|group| &self.graph.nodes()[group.node])
+    }
+}
+
+/// The nodes that a fused node was made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a> {
+    /// The graph they stand in, whose values have the names of the fused one's.
+    pub graph: &'a Graph,
+    places: &'a [usize],
+}
+
+impl<'a> Pieces<'a> {
+    /// The nodes, in order.
+    pub fn nodes(self) -> impl Iterator<Item = &'a Node> {
+        self.places.iter().map(move |place| &self.graph.nodes()[*place])
+    }
+}
+
+/// Fuses every group that `accepts` takes.
+pub fn fuse(graph: Graph, accepts: &dyn Fn(&Candidate) -> bool) -> Fused {
+    let readers = readers(&graph);
+    let mut taken = vec![false; graph.nodes().len()];
+    let mut matches: HashMap<usize, Match> = HashMap::new();
+    for place in 0..graph.nodes().len() {
+        let free =
+            |found: &Match| found.pieces.iter().all(|piece| !taken[*piece]) && is_closed(&graph, &readers, found);
+        let found = PATTERNS.iter().filter_map(|pattern| pattern(&graph, place)).find(|found| free(found));
+        if let Some(found) = found.filter(|found| accepted(&graph, found, accepts)) {
+            found.pieces.iter().for_each(|piece| taken[*piece] = true);
+            matches.insert(place, found);
+        }
+    }
+    if matches.is_empty() {
+        return Fused::none(graph);
+    }
+    rebuild(graph, &taken, &matches)
+}
+
+/// How many nodes read each value.
+fn readers(graph: &Graph) -> Vec<usize> {
+    let mut readers = vec![0; graph.values().len()];
+    graph.nodes().iter().flat_map(|node| &node.inputs).for_each(|input| readers[input.index()] += 1);
+    readers
+}
+
+/// Whether every result but the last is read within the group and nowhere else, and nothing that the group reads or writes may change
+/// between its pieces: no alias among them, and no memory that outlives the computation.
+fn is_closed(graph: &Graph, readers: &[usize], found: &Match) -> bool {
+    let nodes = || found.pieces.iter().map(|piece| &graph.nodes()[*piece]);
+    let Some((_, inner)) = found.pieces.split_last() else { return false };
+    let reads = |value: ValueId| nodes().flat_map(|node| &node.inputs).filter(|input| **input == value).count();
+    let inside = inner.iter().map(|piece| graph.nodes()[*piece].output).all(|value| {
+        let count = readers[value.index()];
+        count > 0 && count == reads(value)
+    });
+    inside && nodes().all(|node| !node.op.is_alias()) && found.inputs.iter().all(|input| !is_state(graph, *input))
+}
+
+/// Whether a value lies in memory that outlives the computation.
+fn is_state(graph: &Graph, value: ValueId) -> bool {
+    match graph.value(value).origin {
+        Origin::State => true,
+        Origin::Input(_) | Origin::Weight => false,
+        Origin::Node(place) => {
+            let node = &graph.nodes()[place];
+            node.op.is_alias() && node.inputs.first().is_some_and(|first| is_state(graph, *first))
+        }
+    }
+}
+
+fn accepted(graph: &Graph, found: &Match, accepts: &dyn Fn(&Candidate) -> bool) -> bool {
+    let inputs: Vec<TensorType> = found.inputs.iter().map(|input| graph.value(*input).ty).collect();
+    let Some(last) = found.pieces.last().map(|piece| &graph.nodes()[*piece]) else { return false };
+    let output = graph.value(last.output).ty;
+    if found.op.infer(&inputs).ok() != Some(output) {
+        return false;
+    }
+    let pieces = found.pieces.iter().map(|piece| &graph.nodes()[*piece]).collect();
+    accepts(&Candidate { graph, op: &found.op, inputs: &inputs, output, pieces })
+}
+
+/// The graph with each match in the place of its last piece; values of the others are gone.
+fn rebuild(unfused: Graph, taken: &[bool], matches: &HashMap<usize, Match>) -> Fused {
+    let mut graph = Graph::default();
+    let mut moved: Vec<Option<ValueId>> = vec![None; unfused.values().len()];
+    let mut groups = Vec::new();
+    for (id, value) in unfused.iter_values() {
+        let Origin::Node(place) = value.origin else {
+            moved[id.index()] = Some(graph.copy(value));
+            continue;
+        };
+        let node = &unfused.nodes()[place];
+        let found = matches.get(&place);
+        if taken[place] && found.is_none() {
+            continue;
+        }
+        let (op, inputs) = found.map_or((&node.op, &node.inputs), |found| (&found.op, &found.inputs));
+        let inputs: Vec<ValueId> = inputs.iter().filter_map(|input| moved[input.index()]).collect();
+        if let Some(found) = found {
+            groups.push(Group { node: graph.nodes().len(), pieces: found.pieces.clone() });
+        }
+        let renewed = Node { op: op.clone(), inputs, ..node.clone() };
+        moved[id.index()] = Some(graph.append(renewed, value.ty));
+    }
+    Fused { graph, unfused, groups }
+}
