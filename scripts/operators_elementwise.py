@@ -148,5 +148,22 @@ def gated(name):
     return cases
 
 
+def mul_mat_gated(name):
+    """Two products of the same activations, and the gated product of both: `torch.nn.functional.linear` without bias, twice."""
+    member, function = GATED[name]
+
+    def cases():
+        rng = np.random.default_rng(36)
+        normal = lambda *shape: rng.normal(0, 1, shape).astype(np.float32)
+        for (rows, columns, tokens), dtype in [((7, 33, 3), np.float32), ((5, 16, 1), np.float16)]:
+            gate, up = [(normal(rows, columns) / 4).astype(dtype) for _ in range(2)]
+            x = normal(tokens, columns)
+            gates, ups = [torch.nn.functional.linear(f64(x), f64(w)) for w in (gate, up)]
+            yield {"MulMatGated": {"gated": member}}, [gate, up, x], (UNARY[function][1](gates) * ups).numpy()
+
+    return cases
+
+
 MAKERS = [(ARITHMETIC, arithmetic), (UNARY, unary), (PARAMETERS, parameterised), (GATED, gated)]
 GOLDENS = {name: make(name) for names, make in MAKERS for name in names}
+GOLDENS |= {f"mul_mat_{name}": mul_mat_gated(name) for name in GATED}

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::host_tensor::HostTensor;
 use crate::plan::PlannedNode;
 use crate::session::TokenPlace;
+use trueup_graph::fuse::Pieces;
 use trueup_graph::{Graph, Node};
 
 /// Someone who looks at intermediate results.
@@ -43,6 +44,8 @@ pub struct Seen<'a> {
     pub device: &'a dyn Device,
     /// Inputs and output in that device's memory.
     pub step: &'a Step,
+    /// What the node was fused of; `None` where it is as models have it.
+    pub fused_of: Option<Pieces<'a>>,
     /// The tokens of this batch: columns of activations.
     pub tokens: &'a [TokenPlace],
 }

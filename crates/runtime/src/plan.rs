@@ -1,7 +1,7 @@
 //! The plan of a graph: which device computes each node, what is copied between devices, and where every result lies.
 //!
 //! ```text
-//! Graph ─ place: a device for each node ─ pieces: runs of one device, copies at their starts ─ memory: offsets by liveness ─ Plan
+//! Graph ─ fusion: groups that the main device computes at once ─ place: a device for each node ─ pieces: runs of one device, copies at their starts ─ memory: offsets by liveness ─ Plan
 //!
 //! piece 0 (cpu)   inp_embd attn_norm-0 Qcur-0 ...      arena of cpu   │ inp_embd │ attn_norm-0 │ Qcur-0 │ ...
 //! piece 1 (ref)   copy Qcur-0; Qcur_rope-0             arena of ref   │ Qcur-0 │ Qcur_rope-0 │
@@ -9,24 +9,27 @@
 //!
 //! Weights, states and inputs have buffers of their own. Nothing is allocated and nothing computed here.
 
+mod fusion;
 mod memory;
 mod place;
 mod report;
 
 use crate::device::Device;
 use crate::error::Result;
+pub use fusion::fuse_for;
 use memory::{Lifetime, lay_out};
 pub use place::PlannedNode;
 use place::root;
 pub use report::{PlanReport, ReportedDevice, ReportedNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use trueup_graph::fuse::{Fused, Pieces};
 use trueup_graph::{Graph, Origin, TensorType, ValueId};
 
 /// What is to be computed where, and where results lie.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    graph: Graph,
+    fused: Fused,
     nodes: Vec<PlannedNode>,
     pieces: Vec<Piece>,
     devices: Vec<PlannedDevice>,
@@ -68,16 +71,35 @@ impl Plan {
     ///
     /// Fails where no device computes a node, naming all such nodes with the devices' reasons.
     pub fn new(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
-        let nodes = place::place(&graph, devices)?;
-        let pieces = cut(&graph, &nodes);
+        Plan::of_fused(Fused::none(graph), devices)
+    }
+
+    /// Plans a graph as [`Plan::new`] does, with fused nodes wherever the main device computes them.
+    pub fn fusing(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
+        let fused = match devices.first() {
+            Some(main) => fuse_for(graph, *main),
+            None => Fused::none(graph),
+        };
+        Plan::of_fused(fused, devices)
+    }
+
+    fn of_fused(fused: Fused, devices: &[&dyn Device]) -> Result<Plan> {
+        let graph = &fused.graph;
+        let nodes = place::place(graph, devices)?;
+        let pieces = cut(graph, &nodes);
         let names = devices.iter().map(|device| device.about().name);
-        let devices = names.enumerate().map(|(index, name)| plan_device(&graph, &pieces, index, name)).collect();
-        Ok(Plan { graph, nodes, pieces, devices })
+        let devices = names.enumerate().map(|(index, name)| plan_device(graph, &pieces, index, name)).collect();
+        Ok(Plan { fused, nodes, pieces, devices })
     }
 
     /// What is computed.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.fused.graph
+    }
+
+    /// What a node of the graph was fused of, by its place; `None` of a node that is not fused.
+    pub fn fused_of(&self, node: usize) -> Option<Pieces<'_>> {
+        self.fused.pieces(node)
     }
 
     /// One entry for each node of the graph.
@@ -108,8 +130,8 @@ impl Plan {
     /// Where a value that a device computes or reads lies on it.
     pub fn place(&self, value: ValueId, device: usize) -> Place {
         let offsets = &self.devices[device].offsets;
-        let place = offsets.get(&value).or_else(|| offsets.get(&root(&self.graph, value)));
-        place.map_or_else(|| Place::Own(root(&self.graph, value)), |offset| Place::Arena(*offset))
+        let place = offsets.get(&value).or_else(|| offsets.get(&root(self.graph(), value)));
+        place.map_or_else(|| Place::Own(root(self.graph(), value)), |offset| Place::Arena(*offset))
     }
 
     /// The plan for people and scripts.
@@ -198,7 +220,7 @@ fn extend(lifetimes: &mut BTreeMap<ValueId, Lifetime>, value: ValueId, last: usi
 
 /// Bytes of all values of one origin that a device holds.
 fn held_bytes(plan: &Plan, device: usize, of: impl Fn(Origin) -> bool) -> usize {
-    let values = plan.held(device).map(|value| plan.graph.value(value));
+    let values = plan.held(device).map(|value| plan.graph().value(value));
     values.filter(|value| of(value.origin)).map(|value| TensorType::bytes(&value.ty)).sum()
 }
 

@@ -283,6 +283,7 @@ impl Run<'_> {
             planned: &self.bound.plan.nodes()[step.node],
             device,
             step,
+            fused_of: self.bound.plan.fused_of(step.node),
             tokens: &self.batch.tokens,
         }
     }

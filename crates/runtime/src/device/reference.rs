@@ -24,6 +24,7 @@ mod kv_store;
 mod make;
 mod memory;
 mod mul_mat;
+mod mul_mat_gated;
 mod mul_mat_id;
 mod norm;
 mod overlay;
@@ -75,6 +76,7 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::KvStore(_) => return kv_store::evaluate(inputs).map_err(|problem| fault(op, problem)),
         Op::Make(make) => make::evaluate(make, inputs, &output),
         Op::MulMat(_) => mul_mat::evaluate(inputs, &output),
+        Op::MulMatGated(op) => mul_mat_gated::evaluate(op, inputs, &output),
         Op::Norm(norm) => norm::evaluate(norm, inputs),
         Op::Pool2d(pool) => pool_2d::evaluate(pool, inputs, &output),
         Op::Rank(rank) => rank::evaluate(rank, inputs),

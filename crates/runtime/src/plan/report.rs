@@ -5,6 +5,7 @@ use crate::profile::Profile;
 use serde::Serialize;
 use std::fmt;
 use trueup_graph::Origin;
+use trueup_graph::fuse::Pieces;
 
 /// A plan of more pieces is a fault: copies cost more than computing elsewhere gains.
 const PIECES_MAX: usize = 100;
@@ -52,6 +53,8 @@ pub struct ReportedNode {
     pub inputs: Vec<String>,
     /// The device that computes it.
     pub device: String,
+    /// The nodes that it was fused of; none of a node that is as models have it.
+    pub fused: Vec<String>,
     /// Why the main device does not compute it.
     pub fell_back: Option<String>,
     /// Where in the arena its output lies; `None` when it lies in a buffer of its own.
@@ -88,9 +91,9 @@ impl ReportedDevice {
 
 impl ReportedNode {
     fn new(plan: &Plan, index: usize) -> ReportedNode {
-        let (node, planned) = (&plan.graph.nodes()[index], &plan.nodes[index]);
+        let (node, planned) = (&plan.graph().nodes()[index], &plan.nodes[index]);
         let value = |id| {
-            let value = plan.graph.value(id);
+            let value = plan.graph().value(id);
             format!("{} {}", value.name, value.ty)
         };
         let copies = plan.pieces.iter().find(|piece| piece.nodes.start == index).map(|piece| &piece.copies);
@@ -98,9 +101,10 @@ impl ReportedNode {
         ReportedNode {
             name: node.name.clone(),
             op: node.op.name(),
-            output: plan.graph.value(node.output).ty.to_string(),
+            output: plan.graph().value(node.output).ty.to_string(),
             inputs: node.inputs.iter().map(|id| value(*id)).collect(),
             device: plan.devices[planned.device].name.clone(),
+            fused: plan.fused_of(index).into_iter().flat_map(Pieces::nodes).map(|piece| piece.name.clone()).collect(),
             fell_back: planned.fell_back.clone(),
             offset: if let Place::Arena(offset) = place { Some(offset) } else { None },
             copied: copies.into_iter().flatten().map(|(id, _)| value(*id)).collect(),
@@ -121,6 +125,11 @@ impl fmt::Display for PlanReport {
             let offset = node.offset.map_or_else(|| "in place".to_owned(), |offset| format!("at {offset}"));
             let (name, op, output) = (&node.name, node.op, &node.output);
             write!(f, "{name:names$}  {op:9}  {output:outputs$}  {}  {offset:>12}  {}", node.device, node.profile)?;
+            if let [inner @ .., _] = node.fused.as_slice()
+                && !inner.is_empty()
+            {
+                write!(f, "; with {}", inner.join(" and "))?;
+            }
             node.fell_back.as_ref().map_or(Ok(()), |reason| write!(f, "; fell back: {reason}"))?;
             writeln!(f)?;
         }

@@ -30,11 +30,13 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut.
     pub prompt_chunk: usize,
+    /// Whether groups of nodes become one where the main device computes them at once.
+    pub fusion: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { context: None, sequences: 1, kv: None, activation: None, prompt_chunk: 512 }
+        SessionOptions { context: None, sequences: 1, kv: None, activation: None, prompt_chunk: 512, fusion: true }
     }
 }
 
@@ -51,6 +53,7 @@ pub(super) struct Sizes {
     pub prompt_chunk: usize,
     pub vocabulary: usize,
     pub window: Option<usize>,
+    pub fusion: bool,
 }
 
 impl Sizes {
@@ -87,6 +90,7 @@ impl Sizes {
             prompt_chunk: options.prompt_chunk,
             vocabulary: hyper.vocabulary(),
             window: hyper.window().map(|window| window.size()),
+            fusion: options.fusion,
         })
     }
 
@@ -143,7 +147,7 @@ impl Sizes {
         };
         let graph = weights.model().model().graph(&batch)?;
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
-        Plan::new(graph, &devices)
+        if self.fusion { Plan::fusing(graph, &devices) } else { Plan::new(graph, &devices) }
     }
 }
 

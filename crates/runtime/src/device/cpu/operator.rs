@@ -21,6 +21,7 @@ mod make;
 mod matrix;
 pub mod moved;
 mod mul_mat;
+mod mul_mat_gated;
 mod mul_mat_id;
 mod norm;
 mod overlay;
@@ -95,6 +96,7 @@ operators! {
     KvStore => kv_store,
     Make => make,
     MulMat => mul_mat,
+    MulMatGated => mul_mat_gated by_member,
     MulMatId => mul_mat_id,
     Norm => norm,
     Overlay => overlay,

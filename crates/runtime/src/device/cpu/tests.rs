@@ -4,6 +4,7 @@
 mod attention;
 mod decoded;
 mod formulas;
+mod fused;
 mod invariance;
 mod memory;
 mod moving;

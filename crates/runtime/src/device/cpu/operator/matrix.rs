@@ -17,6 +17,8 @@ use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use trueup_blocks::DType;
+use trueup_graph::TensorType;
+use trueup_graph::op::Gated;
 
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
@@ -60,25 +62,33 @@ impl<'a> Matrix<'a> {
 
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
     pub fn apply(self, instructions: Instructions, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
-        let [len, rows, ..] = self.stack.ty.shape.sizes();
-        let product = Product { instructions, len, rows, tokens };
-        let cells = self.index * rows * len..(self.index + 1) * rows * len;
-        match self.stack.view {
-            View::F32(all) => product.plain(&all[cells], x, y, kernel::dots_f32),
-            View::F16(all) => product.plain(&all[cells], x, y, kernel::dots_f16),
-            View::Bf16(all) => product.plain(&all[cells], x, y, kernel::dots_bf16),
-            View::Blocks(bytes) => {
-                let dtype = self.stack.ty.dtype;
-                let byte = |cell: usize| cell / dtype.block_len() * dtype.block_bytes();
-                product.blocks(dtype, &bytes[byte(cells.start)..byte(cells.end)], x, y)?;
-            }
-            View::Q4Panels(panels) => {
-                product.quantized(|panel| self.panel(panels, panel), x, y, kernel::panel_product_q4_0);
-            }
-            View::Q8Panels(panels) => {
-                product.quantized(|panel| self.panel(panels, panel), x, y, kernel::panel_product_q8_0);
-            }
-        }
+        let product = Product::new(self, instructions, tokens)?;
+        let xs = product.taken(x);
+        product.for_rows(y, |first, count, sums| product.rows_of(self, &xs, first, count, sums));
+        Ok(())
+    }
+
+    /// `y[rows, tokens] = f(gate x) (up x)`, with the bits that the two products and the gated activation by themselves have: activations are
+    /// brought into the weights' form once, and each piece of rows is multiplied by both matrices and gated where it lies. Both take
+    /// activations in one form, and neither `rows` nor `tokens` is 0.
+    pub fn apply_gated(
+        [gate, up]: [Matrix; 2],
+        gated: Gated,
+        instructions: Instructions,
+        x: &[f32],
+        tokens: usize,
+        y: &mut [f32],
+    ) -> Result<(), String> {
+        let product = Product::new(gate, instructions, tokens)?;
+        Product::new(up, instructions, tokens)?;
+        let xs = product.taken(x);
+        product.for_rows(y, |first, count, y| {
+            let mut products = vec![0.0; 2 * y.len()];
+            let (gates, ups) = products.split_at_mut(y.len());
+            product.rows_of(gate, &xs, first, count, gates);
+            product.rows_of(up, &xs, first, count, ups);
+            kernel::gated(instructions, gated, gates, ups, y);
+        });
         Ok(())
     }
 
@@ -107,81 +117,106 @@ fn unpacked_panel<const GROUPS: usize>(bytes: &[u8], len: usize, index: usize) -
     Cow::Owned(panel)
 }
 
-/// A kernel of [`kernel::dots_f32`]'s form.
-type Dots<E> = fn(Instructions, Rows<E>, Rows<f32>, &mut [f32]);
+/// Activations of all tokens in the form that weights are multiplied with.
+struct Taken<'x> {
+    floats: Rows<'x, f32>,
+    /// The same in 8 bits; empty where weights take floats.
+    codes: Vec<ActivationBlock>,
+}
 
 /// A kernel of [`kernel::panel_product_q8_0`]'s form.
 type PanelProduct<const GROUPS: usize> =
     fn(Instructions, &[PanelBlock<GROUPS>], Rows<ActivationBlock>, &mut [[f32; PANEL_ROWS]]);
 
-/// `y[rows, tokens] = w[len, rows] . x[len, tokens]`.
+/// Products `[rows, tokens]` of matrices `[len, rows]` of one kind with activations `[len, tokens]`.
 #[derive(Clone, Copy)]
 struct Product {
     instructions: Instructions,
     len: usize,
     rows: usize,
     tokens: usize,
+    /// Whether activations are multiplied in 8 bits.
+    in_codes: bool,
 }
 
 impl Product {
-    /// Of rows of plain numbers.
-    fn plain<E: Sync>(self, cells: &[E], x: &[f32], y: &mut [f32], dots: Dots<E>) {
-        let xs = Rows::dense(x, self.tokens, self.len);
-        self.for_rows(y, |first, count, sums| {
-            let rows = Rows::dense(&cells[first * self.len..], count, self.len);
-            dots(self.instructions, rows, xs, sums);
-        });
+    /// Products of this matrix and of others that take activations in the same form.
+    fn new(matrix: Matrix, instructions: Instructions, tokens: usize) -> Result<Product, String> {
+        let TensorType { dtype, shape } = matrix.stack.ty;
+        let in_codes = profile(dtype)?.activations != Activations::Unchanged;
+        dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+        Ok(Product { instructions, len: shape[0], rows: shape[1], tokens, in_codes })
     }
 
-    /// Of blocks as in the file.
-    fn blocks(self, dtype: DType, bytes: &[u8], x: &[f32], y: &mut [f32]) -> Result<(), String> {
-        match dtype {
-            DType::Q4_0 => {
-                let panel = |panel| unpacked_panel(bytes, self.len, panel);
-                self.quantized(panel, x, y, kernel::panel_product_q4_0);
+    /// Activations as these products take them.
+    fn taken(self, x: &[f32]) -> Taken<'_> {
+        let codes = if self.in_codes { self.quantize(x) } else { Vec::new() };
+        Taken { floats: Rows::dense(x, self.tokens, self.len), codes }
+    }
+
+    /// `count` rows of a matrix from row `first` on, by all tokens: `sums[r + count * t]`.
+    fn rows_of(self, matrix: Matrix, xs: &Taken, first: usize, count: usize, sums: &mut [f32]) {
+        let start = (matrix.index * self.rows + first) * self.len;
+        let cells = start..start + count * self.len;
+        let (instructions, len) = (self.instructions, self.len);
+        match matrix.stack.view {
+            View::F32(all) => kernel::dots_f32(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
+            View::F16(all) => kernel::dots_f16(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
+            View::Bf16(all) => kernel::dots_bf16(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
+            View::Blocks(bytes) => self.rows_of_blocks(matrix, bytes, xs, first, count, sums),
+            View::Q4Panels(panels) => {
+                let panel = |index| matrix.panel(panels, index);
+                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q4_0);
             }
-            DType::Q8_0 => {
-                let panel = |panel| unpacked_panel(bytes, self.len, panel);
-                self.quantized(panel, x, y, kernel::panel_product_q8_0);
+            View::Q8Panels(panels) => {
+                let panel = |index| matrix.panel(panels, index);
+                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q8_0);
             }
-            _ => self.decoded(dtype, bytes, x, y)?,
         }
-        Ok(())
     }
 
-    /// Of rows that are decoded to f32 just before they are used.
-    fn decoded(self, dtype: DType, bytes: &[u8], x: &[f32], y: &mut [f32]) -> Result<(), String> {
-        let decoder = dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+    /// Rows of blocks as in the file: packed, or decoded to f32, just before they are used.
+    fn rows_of_blocks(self, matrix: Matrix, all: &[u8], xs: &Taken, first: usize, count: usize, sums: &mut [f32]) {
+        let dtype = matrix.stack.ty.dtype;
         let row_bytes = self.len / dtype.block_len() * dtype.block_bytes();
-        let xs = Rows::dense(x, self.tokens, self.len);
-        self.for_rows(y, |first, count, sums| {
-            let mut rows = vec![0.0; count * self.len];
-            (decoder.decode)(&bytes[first * row_bytes..][..count * row_bytes], &mut rows);
-            kernel::dots_f32(self.instructions, Rows::dense(&rows, count, self.len), xs, sums);
-        });
-        Ok(())
+        let bytes = &all[matrix.index * self.rows * row_bytes..][..self.rows * row_bytes];
+        match (dtype, dtype.decoder()) {
+            (DType::Q4_0, _) => {
+                let panel = |index| unpacked_panel(bytes, self.len, index);
+                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q4_0);
+            }
+            (DType::Q8_0, _) => {
+                let panel = |index| unpacked_panel(bytes, self.len, index);
+                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q8_0);
+            }
+            (_, Some(decoder)) => {
+                let mut rows = vec![0.0; count * self.len];
+                (decoder.decode)(&bytes[first * row_bytes..][..count * row_bytes], &mut rows);
+                kernel::dots_f32(self.instructions, Rows::dense(&rows, count, self.len), xs.floats, sums);
+            }
+            (_, None) => unreachable!("{dtype} was found to be decoded when the product began"),
+        }
     }
 
-    /// Of panels by quantized activations.
+    /// Rows in panels by quantized activations.
     fn quantized<'a, const GROUPS: usize>(
         self,
-        panel: impl Fn(usize) -> Cow<'a, [PanelBlock<GROUPS>]> + Sync,
-        x: &[f32],
-        y: &mut [f32],
+        panel: impl Fn(usize) -> Cow<'a, [PanelBlock<GROUPS>]>,
+        xs: &Taken,
+        first: usize,
+        count: usize,
+        sums: &mut [f32],
         product: PanelProduct<GROUPS>,
     ) {
-        let blocks = self.quantize(x);
-        let xs = Rows::dense(&blocks, self.tokens, self.len / BLOCK_LEN);
-        self.for_rows(y, |first, count, sums| {
-            let mut tile = vec![[0.0; PANEL_ROWS]; self.tokens];
-            for row in (0..count).step_by(PANEL_ROWS) {
-                product(self.instructions, &panel((first + row) / PANEL_ROWS), xs, &mut tile);
-                let rows = PANEL_ROWS.min(count - row);
-                for (sums, tile) in sums.chunks_exact_mut(count).zip(&tile) {
-                    sums[row..row + rows].copy_from_slice(&tile[..rows]);
-                }
+        let xs = Rows::dense(&xs.codes, self.tokens, self.len / BLOCK_LEN);
+        let mut tile = vec![[0.0; PANEL_ROWS]; self.tokens];
+        for row in (0..count).step_by(PANEL_ROWS) {
+            product(self.instructions, &panel((first + row) / PANEL_ROWS), xs, &mut tile);
+            let rows = PANEL_ROWS.min(count - row);
+            for (sums, tile) in sums.chunks_exact_mut(count).zip(&tile) {
+                sums[row..row + rows].copy_from_slice(&tile[..rows]);
             }
-        });
+        }
     }
 
     fn quantize(self, x: &[f32]) -> Vec<ActivationBlock> {

@@ -1,0 +1,74 @@
+//! Sessions with fused operators give the bits of sessions without, and fuse only what the main device computes by itself.
+
+use super::{Kind, Without, bits, device, entries, model, model_of, prompts};
+use std::sync::Arc;
+use trueup_blocks::DType;
+use trueup_runtime::device::Device;
+use trueup_runtime::plan::Plan;
+use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
+
+const FUSED: &str = "mul_mat_swiglu";
+
+fn options(fusion: bool) -> SessionOptions {
+    SessionOptions { sequences: 4, fusion, ..SessionOptions::default() }
+}
+
+fn plan(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &SessionOptions) -> Plan {
+    let fallback = open_device("cpu", &DeviceOptions { threads: Some(1), ..DeviceOptions::default() }).unwrap();
+    let weights = Arc::new(Weights::new(model.clone(), device, Some(fallback)));
+    Session::plan(&weights, options, 3, 1, 3).unwrap()
+}
+
+/// Names of the fused nodes, with the names of what each was fused of.
+fn fused(plan: &Plan) -> Vec<(String, Vec<String>)> {
+    let nodes = plan.report().nodes.into_iter().filter(|node| !node.fused.is_empty());
+    nodes.map(|node| (node.name, node.fused)).collect()
+}
+
+#[test]
+fn fusion_changes_no_bit() {
+    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q5_1] {
+        let (_folder, model) = model(dtype, false);
+        let weights = Arc::new(Weights::new(model.clone(), device("cpu"), None));
+        let of = |fusion| {
+            let mut session = Session::new(weights.clone(), &options(fusion)).unwrap();
+            let prompt = bits(&mut session, &entries(&prompts()));
+            let step: Vec<Vec<u32>> = (0..4).map(|sequence| vec![sequence + 3]).collect();
+            (prompt, bits(&mut session, &entries(&step)))
+        };
+        assert_eq!(of(true), of(false), "{dtype}");
+    }
+}
+
+#[test]
+fn every_feed_forward_is_fused_and_its_pieces_are_known() {
+    let (_folder, model) = model_of(Kind::Qwen3, 160, DType::Q8_0);
+    let (on, off) = (plan(&model, device("cpu"), &options(true)), plan(&model, device("cpu"), &options(false)));
+    let layers = model.model().hyper().layers();
+    assert_eq!((fused(&on).len(), fused(&off).len()), (layers, 0));
+    assert_eq!(on.graph().nodes().len() + 2 * layers, off.graph().nodes().len());
+    for (layer, (name, pieces)) in fused(&on).into_iter().enumerate() {
+        assert_eq!(name, format!("ffn_swiglu-{layer}"));
+        assert_eq!(pieces, ["ffn_gate", "ffn_up", "ffn_swiglu"].map(|node| format!("{node}-{layer}")));
+    }
+    let text = on.report().to_string();
+    assert!(text.contains("mul_mat_swiglu") && text.contains("; with ffn_gate-0 and ffn_up-0"), "{text}");
+    assert!(on.arena_bytes(0) <= off.arena_bytes(0), "two results less are kept");
+}
+
+/// A device that lacks the whole, or one of the pieces, leaves the group as it is; so does the oracle's graph in f64.
+#[test]
+fn what_the_main_device_does_not_compute_itself_is_not_fused() {
+    let (_folder, model) = model(DType::F32, false);
+    let without = |op| Arc::new(Without { inner: device("cpu"), op });
+    for op in [FUSED, "mul_mat", "swiglu"] {
+        let plan = plan(&model, without(op), &options(true));
+        assert!(fused(&plan).is_empty(), "{op}");
+        assert!(plan.graph().nodes().iter().any(|node| node.name == "ffn_up-0"), "{op}");
+        let falls_back = plan.nodes().iter().any(|node| node.fell_back.is_some());
+        assert_eq!(falls_back, op != FUSED, "{op}");
+    }
+    assert!(fused(&plan(&model, device("ref"), &options(true))).is_empty());
+    let f32_on_ref = SessionOptions { activation: Some(DType::F32), ..options(true) };
+    assert!(!fused(&plan(&model, device("ref"), &f32_on_ref)).is_empty());
+}
