@@ -23,6 +23,7 @@ mod kv_store;
 mod make;
 mod moving;
 mod mul_mat;
+mod mul_mat_gated;
 mod mul_mat_id;
 mod norm;
 mod oracle;
@@ -61,7 +62,7 @@ pub struct Case<'a> {
     pub output: Operand<'a>,
     /// The free-running reference's result, element for element; for `kv_store` that of the rows as they are stored.
     pub reference: Option<&'a [f64]>,
-    /// For `mul_mat`, whether each column of activations is a copy of an earlier one: its errors are the same ones. Columns beyond the
+    /// For products of matrices, whether each column of activations is a copy of an earlier one: its errors are the same ones. Columns beyond the
     /// end are none.
     pub copies: &'a [bool],
     /// For a device that does not repeat itself, the standard deviation of each element over computations on the same inputs; empty where
@@ -91,6 +92,7 @@ pub fn judge(case: &Case) -> Statistics {
         Op::KvStore(_) => kv_store::judge(case),
         Op::Make(make) => make::judge(make, case),
         Op::MulMat(_) => mul_mat::judge(case),
+        Op::MulMatGated(op) => mul_mat_gated::judge(op, case),
         Op::Norm(norm) => norm::judge(norm, case),
         Op::Pool2d(pool) => pool_2d::judge(pool, case),
         Op::Rank(rank) => rank::judge(rank, case),
@@ -133,14 +135,14 @@ pub fn gate(op: &Op) -> Gate {
         Op::Reduce(reduce) => reduce::gate(reduce),
         Op::SsmConv(_) => Gate::Noise,
         Op::FlashAttn(_) => Gate::Bound,
-        Op::MulMatId(_) => Gate::Noise,
+        Op::MulMatGated(_) | Op::MulMatId(_) => Gate::Noise,
     }
 }
 
 /// Whether the profile declares a rounding beyond f32 that shows in results of this operator.
 pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
     let sums = match op {
-        Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatId(_) => {
+        Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),

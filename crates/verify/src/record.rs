@@ -230,7 +230,7 @@ fn place_of(judged: &Judged, worst: &Worst) -> Place {
 /// What the indices of an operator's result count, innermost first.
 pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
     match op {
-        Op::MulMat(_) | Op::GetRows(_) => &["row", "token"],
+        Op::MulMat(_) | Op::MulMatGated(_) | Op::GetRows(_) => &["row", "token"],
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => &["row", "token"],
         Op::DiagMask(_) => &["position", "token", "head"],
         Op::FlashAttn(_) => &["element", "head", "token"],

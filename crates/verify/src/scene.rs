@@ -224,6 +224,8 @@ impl Scene {
         let found = match axis {
             Axis::Rows if matches!(op, Op::MulMat(_)) => (vec![Some(1), None], Some(0)),
             Axis::Depth if matches!(op, Op::MulMat(_)) => (vec![Some(0), Some(0)], None),
+            Axis::Rows if matches!(op, Op::MulMatGated(_)) => (vec![Some(1), Some(1), None], Some(0)),
+            Axis::Depth if matches!(op, Op::MulMatGated(_)) => (vec![Some(0); 3], None),
             Axis::Rows if matches!(op, Op::KvScores(_)) => (vec![None, Some(1), None], Some(0)),
             Axis::Depth if matches!(op, Op::KvMix(_)) => (vec![Some(0), Some(1), None], None),
             Axis::Rows if matches!(op, Op::SoftMax(_)) => (vec![Some(2), None], Some(2)),
@@ -234,6 +236,7 @@ impl Scene {
             }
             Axis::Rows | Axis::Depth => return None,
             Axis::Tokens if matches!(op, Op::MulMat(_)) => (vec![None, Some(1)], Some(1)),
+            Axis::Tokens if matches!(op, Op::MulMatGated(_)) => (vec![None, None, Some(1)], Some(1)),
             Axis::Tokens if matches!(op, Op::KvScores(_)) => (vec![Some(2), None, Some(0)], Some(1)),
             Axis::Tokens if matches!(op, Op::KvMix(_)) => (vec![Some(1), None, Some(0)], Some(1)),
             Axis::Tokens if matches!(op, Op::SoftMax(_)) => (vec![Some(1), Some(1)], Some(1)),

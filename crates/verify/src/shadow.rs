@@ -181,9 +181,9 @@ impl<'a> Shadow<'a> {
 
     /// Which columns of the activations of a product the node was judged on before; none for other operators.
     fn copies(&mut self, graph: &Graph, node: &Node) -> Vec<bool> {
-        let (Op::MulMat(_), [_, activations, ..]) = (&node.op, node.inputs.as_slice()) else { return Vec::new() };
+        let Some(activations) = node.op.multiplied().map(|place| node.inputs[place]) else { return Vec::new() };
         let Some(Kept::Numbers(numbers)) = self.kept.get(&activations.index()) else { return Vec::new() };
-        let columns: Vec<u64> = numbers.chunks(graph.value(*activations).ty.shape[0]).map(column_hash).collect();
+        let columns: Vec<u64> = numbers.chunks(graph.value(activations).ty.shape[0]).map(column_hash).collect();
         self.records.copies(&node.name, self.phase(), &columns)
     }
 

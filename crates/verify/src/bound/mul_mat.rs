@@ -26,6 +26,11 @@ impl Token {
         let exact = x.row(column, &mut Vec::new()).to_vec();
         Token { declared: Row::declared(&exact, profile.activations), exact }
     }
+
+    /// As declared.
+    pub(super) fn declared(&self) -> &[f64] {
+        &self.declared.values
+    }
 }
 
 /// One row of weights and what is asked of it for every token.
@@ -72,6 +77,11 @@ impl Weights<'_> {
         let blocks = if quantized { row.chunks(BLOCK_LEN).map(sums).collect() } else { Vec::new() };
         Weights { row, blocks }
     }
+
+    /// The weights.
+    pub(super) fn row(&self) -> &[f64] {
+        self.row
+    }
 }
 
 /// One element of the result.
@@ -101,7 +111,7 @@ pub(super) fn product(
 }
 
 /// What 8-bit activations cost: each is off by up to half a step, evenly, and the scale by its f16 rounding.
-fn quantization_loss(profile: &Profile, weights: &Weights, token: &Token, products: &[f64]) -> Loss {
+pub(super) fn quantization_loss(profile: &Profile, weights: &Weights, token: &Token, products: &[f64]) -> Loss {
     let Activations::Q8 { rounding, scale_f16 } = profile.activations else { return Loss::default() };
     let step_variance = match rounding {
         Rounding::HalfEven | Rounding::HalfAway => 1.0 / 12.0,

@@ -64,7 +64,7 @@ pub(super) fn usage(op: &Op, place: usize, ty: &TensorType) -> Usage {
         Usage::State
     } else if listed(HOST) {
         Usage::Input
-    } else if listed(WEIGHTS) || bias {
+    } else if listed(WEIGHTS) || bias || (matches!(op, Op::MulMatGated(_)) && place < 2) {
         Usage::Weight
     } else {
         Usage::Arena

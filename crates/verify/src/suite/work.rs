@@ -33,6 +33,9 @@ impl Work {
                 Work { operations: scored + products(k.shape[1], output), ..whole }
             }
             ("ssm_conv", [_, w]) => Work { operations: products(w.shape[0], output), ..whole },
+            (_, [w, ..]) if matches!(op, Op::MulMatGated(_)) => {
+                Work { operations: 2 * products(w.shape[0], output), ..whole }
+            }
             ("mul_mat", [w, _]) => Work { operations: products(w.shape[0], output), ..whole },
             ("kv_scores", [q, keys, _]) => {
                 let read = used(keys, output.shape[0]);

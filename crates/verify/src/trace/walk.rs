@@ -211,7 +211,7 @@ impl Walk {
 
     /// Which columns of the activations of a product are there before in this step: their errors are the same.
     fn copies(&self, node: &Node) -> Vec<bool> {
-        let (Op::MulMat(_), [_, x, ..]) = (&node.op, node.inputs.as_slice()) else { return Vec::new() };
+        let Some(x) = node.op.multiplied().map(|place| node.inputs[place]) else { return Vec::new() };
         let Some(Some(x)) = self.values.get(x.index()) else { return Vec::new() };
         let mut seen = HashSet::new();
         let bits = |column: &[f64]| column.iter().map(|number| number.to_bits()).collect::<Vec<u64>>();
@@ -323,7 +323,7 @@ fn store(node: &Node, inputs: &[Value]) -> Result<Value> {
 
 /// The input that a profile's rounding of activations is about.
 fn rounded_input(op: &Op) -> Option<usize> {
-    if matches!(op, Op::MulMat(_)) { Some(1) } else { matches!(op, Op::KvMix(_) | Op::KvScores(_)).then_some(0) }
+    op.multiplied().or_else(|| matches!(op, Op::KvMix(_) | Op::KvScores(_)).then_some(0))
 }
 
 /// Activations as they are declared to enter products.
