@@ -48,6 +48,9 @@ struct Tokens {
 struct Node {
     node: String,
     verdict: Verdict,
+    /// What it was fused of; reports of versions without fusion do not say.
+    #[serde(default)]
+    fused: Vec<String>,
     phases: Vec<NodePhase>,
 }
 
@@ -125,6 +128,17 @@ impl Baseline {
         }
         Ok(baseline)
     }
+
+    /// Nodes that were checked, those in fused ones counted one by one.
+    fn covered(&self) -> usize {
+        let held = self.nodes.iter().map(|node| held(&node.fused));
+        held.fold(self.coverage.checked, usize::saturating_add)
+    }
+}
+
+/// Nodes that a node stands for beside itself.
+fn held(fused: &[String]) -> usize {
+    fused.len().saturating_sub(1)
 }
 
 impl Report {
@@ -140,10 +154,11 @@ impl Report {
             }
         }
         for gone in baseline.nodes.iter().filter(|node| !now.contains_key(node.node.as_str())) {
-            changes.push(change(&trueup_formats::quote(&gone.node), "node", "there", "not there", true));
+            changes.push(self.gone(&gone.node));
         }
-        if self.coverage.checked < baseline.coverage.checked {
-            let (before, now) = (baseline.coverage.checked.to_string(), self.coverage.checked.to_string());
+        let covered = self.coverage.checked + self.nodes.iter().map(|node| held(&node.fused)).sum::<usize>();
+        if covered < baseline.covered() {
+            let (before, now) = (baseline.covered().to_string(), covered.to_string());
             changes.push(change("", "nodes checked", &before, &now, true));
         }
         changes.sort_by_key(|change| !change.drift);
@@ -156,6 +171,16 @@ impl Report {
             numbers: self.numbers(baseline),
         });
         self.conclude();
+    }
+
+    /// What became of a node that is there no longer: it may be a part of another one now.
+    fn gone(&self, node: &str) -> Change {
+        let name = trueup_formats::quote(node);
+        let holder = self.nodes.iter().find(|held| held.fused.iter().any(|piece| piece == node));
+        match holder {
+            Some(holder) => change(&name, "node", "there", &format!("fused into {}", holder.node), false),
+            None => change(&name, "node", "there", "not there", true),
+        }
     }
 
     fn notes(&self, baseline: &Baseline) -> Vec<String> {

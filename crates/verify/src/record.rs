@@ -3,6 +3,7 @@
 use crate::bound::{declares_loss, gate};
 use crate::detail::Detail;
 use crate::explain::Explanations;
+use crate::pieces::PieceReport;
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
 use serde::{Deserialize, Serialize};
@@ -71,7 +72,7 @@ pub(crate) struct Record {
     pub node: String,
     pub layer: Option<usize>,
     pub op: &'static str,
-    /// The weight it reads, if any.
+    /// The weight it reads, if any; of a fused node all of them.
     pub weight: Option<String>,
     /// Names of the nodes that its activations come from.
     pub sources: Vec<String>,
@@ -80,12 +81,16 @@ pub(crate) struct Record {
     /// Why the main device did not.
     pub fell_back: Option<String>,
     pub phases: Vec<PhaseRecord>,
+    /// Names of the nodes that it was fused of, its own last; none where it is as models have it.
+    pub fused: Vec<String>,
+    /// Its pieces alone, from the first step that it failed in.
+    pub pieces: Vec<PieceReport>,
 }
 
 impl Record {
     fn new(graph: &Graph, node: &Node) -> Record {
         let values = node.inputs.iter().map(|input| graph.value(*input));
-        let weight = values.clone().find(|value| value.origin == Origin::Weight).map(|value| value.name.clone());
+        let weight = weights(graph, node);
         let sources = values.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.clone());
         Record {
             node: node.name.clone(),
@@ -96,6 +101,8 @@ impl Record {
             device: String::new(),
             fell_back: None,
             phases: Vec::new(),
+            fused: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
@@ -124,6 +131,14 @@ impl Record {
     }
 }
 
+/// Names of the weights that a node reads, as one text.
+pub(crate) fn weights(graph: &Graph, node: &Node) -> Option<String> {
+    let values = node.inputs.iter().map(|input| graph.value(*input));
+    let names: Vec<&str> =
+        values.filter(|value| value.origin == Origin::Weight).map(|value| value.name.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
 /// What one step says about one node.
 pub(crate) struct Judged<'a> {
     pub node: &'a Node,
@@ -141,6 +156,8 @@ pub(crate) struct Records {
     places: HashMap<String, usize>,
     /// Hashes of the columns of activations that a node was judged on, in each phase.
     columns: HashMap<(usize, Phase), HashSet<u64>>,
+    /// The fused node that holds a node in a phase.
+    holders: HashMap<(String, Phase), String>,
     /// Why nodes failed.
     pub explanations: Explanations,
 }
@@ -180,6 +197,33 @@ impl Records {
     pub fn located(&mut self, node: &str, device: &str, fell_back: Option<&str>) {
         if let Some(place) = self.places.get(node) {
             self.all[*place].located(device, fell_back);
+        }
+    }
+
+    /// Says what a node was fused of in this phase.
+    pub fn fused(&mut self, node: &str, phase: Phase, pieces: Vec<String>) {
+        let Some(place) = self.places.get(node).filter(|_| !pieces.is_empty()) else { return };
+        for piece in &pieces {
+            self.holders.insert((piece.clone(), phase), node.to_owned());
+        }
+        self.all[*place].fused = pieces;
+    }
+
+    /// The node that computes `node` in this phase: itself, or the fused one that holds it.
+    pub fn holder(&self, node: &str, phase: Phase) -> Option<&Record> {
+        self.holders.get(&(node.to_owned(), phase)).and_then(|holder| self.find(holder))
+    }
+
+    /// Whether a fused node fails and its pieces were not computed yet.
+    pub fn wants_pieces(&self, node: &str) -> bool {
+        self.find(node)
+            .is_some_and(|record| !record.fused.is_empty() && record.pieces.is_empty() && record.verdict().fails())
+    }
+
+    /// Keeps what the pieces of a fused node are alone.
+    pub fn add_pieces(&mut self, node: &str, pieces: Vec<PieceReport>) {
+        if let Some(place) = self.places.get(node) {
+            self.all[*place].pieces = pieces;
         }
     }
 

@@ -11,6 +11,7 @@ use crate::batch::BatchReport;
 use crate::detail_report::DetailReport;
 use crate::explain::Explanation;
 use crate::fingerprint::CandidateKind;
+use crate::pieces::PieceReport;
 use crate::policy::PolicyReport;
 use crate::predicted::Predicted;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
@@ -135,7 +136,7 @@ pub struct BadNode {
     pub op: String,
     /// Its verdict.
     pub verdict: Verdict,
-    /// The weight it reads.
+    /// The weight it reads; of a fused node all of them.
     pub tensor: Option<String>,
     /// The worst element.
     pub worst: Option<Place>,
@@ -148,8 +149,10 @@ pub struct BadNode {
 /// How much was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Coverage {
-    /// Nodes of the model's graph.
+    /// Nodes that were computed: a fused one counts once.
     pub nodes: usize,
+    /// Fused ones among them.
+    pub fused: usize,
     /// Nodes with a verdict that says something.
     pub checked: usize,
     /// Nodes with such a verdict on the tokens of a prompt.
@@ -201,7 +204,7 @@ pub struct NodeReport {
     pub layer: Option<usize>,
     /// Its operator.
     pub op: String,
-    /// The weight it reads.
+    /// The weight it reads; of a fused node all of them.
     pub tensor: Option<String>,
     /// The worst verdict of its phases.
     pub verdict: Verdict,
@@ -226,6 +229,10 @@ pub struct NodeReport {
     pub share: Option<f64>,
     /// Why its failure is accepted, where it is.
     pub waived: Option<String>,
+    /// Names of the nodes that it was fused of, its own last; empty where it is as models have it.
+    pub fused: Vec<String>,
+    /// Its pieces, computed alone on the same inputs the first time that it failed; empty where it did not.
+    pub pieces: Vec<PieceReport>,
     /// What was seen in each phase.
     pub phases: Vec<PhaseReport>,
     /// Why it failed, in each phase that it failed in; of the first failing nodes only.
@@ -342,6 +349,8 @@ impl NodeReport {
             total_expected: finite(total_expected).filter(|_| compared),
             share: finite(record.share()).filter(|_| !record.phases.is_empty()),
             waived: None,
+            fused: record.fused.clone(),
+            pieces: record.pieces.clone(),
             phases,
             explanations,
         }
@@ -445,15 +454,18 @@ fn coverage(records: &Records) -> Coverage {
     let all = records.all();
     let says = |verdict: Verdict| verdict.passes() || verdict.fails();
     let checked = |phase: Phase| {
-        let whole = |record: &&Record| {
+        let judged = |record: &Record| {
             let mut verdicts = record.phases.iter().filter(|found| found.phase == phase).map(PhaseRecord::verdict);
             verdicts.next().is_some_and(says) && verdicts.all(says)
         };
+        // Where a device fuses in one phase only, the fused node stands for its pieces in that one.
+        let whole = |record: &&Record| judged(record) || records.holder(&record.node, phase).is_some_and(judged);
         all.iter().filter(whole).count()
     };
     let seen = all.iter().filter(|record| !record.device.is_empty());
     Coverage {
         nodes: all.len(),
+        fused: all.iter().filter(|record| !record.fused.is_empty()).count(),
         checked: all.iter().filter(|record| says(record.verdict())).count(),
         checked_prompt: checked(Phase::Prompt),
         checked_decode: checked(Phase::Decode),

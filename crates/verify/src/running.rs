@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::{Graph, Input, Node, Origin, TensorType, ValueId};
+use trueup_graph::fuse::fuse;
+use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
 use trueup_models::Batch;
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
@@ -110,6 +111,12 @@ pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
     Ok((room, sequences))
 }
 
+/// The graph with the same groups fused as in `device`, whose types may be others.
+pub(crate) fn fused_as(graph: Graph, device: &Graph) -> Graph {
+    let ops: HashMap<&str, &Op> = device.nodes().iter().map(|node| (node.name.as_str(), &node.op)).collect();
+    fuse(graph, &|candidate| ops.get(candidate.name()).is_some_and(|op| *op == candidate.op)).graph
+}
+
 /// For each value of a graph, the last node that reads it.
 pub(crate) fn last_uses(graph: &Graph) -> Vec<usize> {
     let mut last = vec![0; graph.values().len()];
@@ -186,7 +193,7 @@ fn indices(ty: TensorType, choices: &[i32]) -> HostTensor {
 
 /// The rows that a `kv_store` writes.
 fn stored_rows(node: &Node) -> Option<ValueId> {
-    matches!(node.op, trueup_graph::Op::KvStore(_)).then(|| node.inputs[1])
+    matches!(node.op, Op::KvStore(_)).then(|| node.inputs[1])
 }
 
 /// Rows as a cache of that precision keeps them.
@@ -238,7 +245,7 @@ impl Oracle {
         let (context, sequences) = cache_sizes(device)?;
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
         let batch = Batch { tokens, outputs, capacity, context, sequences, activation: DType::F64, kv: self.kv };
-        self.graph = self.model.model().graph(&batch)?;
+        self.graph = fused_as(self.model.model().graph(&batch)?, device);
         if self.graph.nodes().len() != device.nodes().len() {
             return Err(unlike("it has another number of nodes"));
         }

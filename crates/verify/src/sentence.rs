@@ -1,5 +1,6 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
+use crate::pieces::clause;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
 use crate::tokens::Flip;
 use crate::verdict::Verdict;
@@ -126,6 +127,8 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
     let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let pieces = report.nodes.iter().find(|node| node.node == bad.node).and_then(|node| clause(&node.pieces));
+    let pieces = pieces.map_or(String::new(), |pieces| format!("; {pieces}"));
     let next = match (&report.planted, &bad.repro) {
         (Some(planted), _) => {
             format!("run it without the fault {}, which was planted at {}", planted.name, planted.node)
@@ -136,7 +139,7 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         }
     };
     format!(
-        "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{cause}. Next: {next}.",
+        "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{pieces}{cause}. Next: {next}.",
         bad.node, bad.op, report.device.name
     )
 }

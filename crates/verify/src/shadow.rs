@@ -12,6 +12,7 @@ use crate::bound::{Case, judge};
 use crate::choice::{Side, tied};
 use crate::explain::Moment;
 use crate::operand::{self, Operand};
+use crate::pieces;
 use crate::record::{Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
 use crate::running::{Inputs, Running, cache_sizes, last_uses};
@@ -152,12 +153,30 @@ impl<'a> Shadow<'a> {
         }
         let judged = Judged { node, phase: self.phase(), prompt: self.prompt, profile, output: ty, statistics };
         self.records.add(judged);
+        self.look_at_pieces(seen)?;
         if stored {
             let state = graph.value(node.inputs[0]).name.clone();
             self.caches.insert(state.clone(), bytes.into_owned());
             return Ok(Kept::Cache(state));
         }
         Ok(if ty.dtype == DType::I32 { Kept::Integers(choices) } else { Kept::Numbers(numbers) })
+    }
+
+    /// Computes the pieces of a fused node the first time that it fails.
+    fn look_at_pieces(&mut self, seen: &Seen<'_>) -> Result<()> {
+        let (graph, node) = (seen.graph, seen.node());
+        self.records.fused(&node.name, self.phase(), pieces::names(seen.fused_of));
+        if !self.records.wants_pieces(&node.name) {
+            return Ok(());
+        }
+        let found = {
+            let own = self.own_inputs(graph, node)?;
+            let pairs = node.inputs.iter().zip(&own);
+            let inputs: Vec<Operand> = pairs.map(|(id, own)| self.operand(graph, *id, own)).collect::<Result<_>>()?;
+            self.pool.install(|| pieces::run(seen, &inputs))
+        };
+        self.records.add_pieces(&node.name, found);
+        Ok(())
     }
 
     /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's `choices`, the reference

@@ -1,5 +1,6 @@
 //! A report on one screen of text: the sentence first, then what it rests on.
 
+use crate::pieces::clause;
 use crate::report::{DeviceFacts, NodeReport, PhaseReport, Report};
 use crate::summary::word;
 use crate::trace::TraceReport;
@@ -31,10 +32,11 @@ impl Report {
 
     fn coverage_lines(&self, text: &mut String) {
         let coverage = &self.coverage;
+        let fused = if coverage.fused > 0 { format!(" ({} of them fused)", coverage.fused) } else { String::new() };
         line(
             text,
             &format!(
-                "coverage   {} nodes, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
+                "coverage   {} nodes{fused}, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
                 coverage.nodes,
                 coverage.checked,
                 coverage.checked_prompt,
@@ -80,6 +82,9 @@ impl Report {
                     scientific(node.inherited),
                 ),
             );
+            if let Some(clause) = clause(&node.pieces) {
+                line(text, &format!("      {clause}"));
+            }
             for explanation in &node.explanations {
                 line(text, &format!("      {}: {}", explanation.phase, explanation.cause));
             }

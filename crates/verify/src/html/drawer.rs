@@ -3,6 +3,7 @@
 use super::figures;
 use super::strip::mark;
 use super::svg::{grouped, number};
+use crate::pieces::clause;
 use crate::report::{NodeReport, PhaseReport, Report};
 use crate::verdict::Verdict;
 use minijinja::value::Value;
@@ -25,6 +26,8 @@ pub(super) struct Drawer {
     figures_of: String,
     map_note: String,
     report: NodeReport,
+    /// What the pieces of a fused node say, as a sentence without its end.
+    pieces_said: Option<String>,
     /// Why it failed, for each phase that was explained.
     explanations: serde_json::Value,
     device: String,
@@ -86,11 +89,18 @@ impl Drawer {
             figures_of: shown.map_or(String::new(), |phase| phase.phase.to_string()),
             map_note,
             report: node.clone(),
+            pieces_said: clause(&node.pieces).map(capital),
             explanations,
             device: report.device.name.clone(),
             command: report.run.as_ref().map(|run| run.command.clone()),
         }
     }
+}
+
+/// A clause as the beginning of a sentence.
+fn capital(clause: String) -> String {
+    let mut letters = clause.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn about(node: &NodeReport) -> String {

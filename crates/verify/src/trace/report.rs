@@ -5,7 +5,7 @@ use super::program::{KEY_DEVICE, KEY_MODEL, KEY_PROGRAM, Program};
 use super::record::model_hash;
 use super::walk::Judged;
 use super::{TraceTokens, UNNAMED};
-use crate::record::{Place, element};
+use crate::record::{Place, element, weights};
 use crate::report::{BadNode, Outcome, Report};
 use crate::statistics::Statistics;
 use crate::verdict::Verdict;
@@ -141,7 +141,7 @@ impl Findings {
                 continue;
             }
             let values = node.inputs.iter().map(|input| graph.value(*input));
-            let weight = values.clone().find(|value| value.origin == Origin::Weight).map(|value| value.name.clone());
+            let weight = weights(graph, node);
             let sources =
                 values.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.clone());
             self.inputs.push(sources.collect());
