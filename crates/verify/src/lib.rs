@@ -58,7 +58,7 @@ pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstEle
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use pieces::PieceReport;
-pub use plant::{PLANTS, Plant, PlantedDevice, planted};
+pub use plant::{PLANTS, Plant, PlantedDevice, planted, planted_in};
 pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};
 pub use record::{Phase, Place};
 pub use repeat::RepeatReport;

@@ -10,6 +10,7 @@
 
 mod bits;
 mod device;
+mod fused;
 mod input;
 mod output;
 mod parameter;
@@ -18,15 +19,18 @@ mod weight;
 
 use crate::report::PlantedFacts;
 use device::Planted;
+use fused::FusedFault;
 use input::InputFault;
 use output::OutputFault;
 use parameter::ParameterFault;
 use product::ProductFault;
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_graph::fuse::Fused;
 use trueup_graph::{Graph, Node};
 use trueup_models::Batch;
 use trueup_runtime::device::Device;
+use trueup_runtime::plan::fuse_for;
 use trueup_runtime::{Error, ModelFile, Result};
 use weight::WeightFault;
 
@@ -50,6 +54,7 @@ enum Fault {
     Weight(WeightFault),
     Product(ProductFault),
     Output(OutputFault),
+    Fused(FusedFault),
 }
 
 const fn plant(name: &'static str, ops: &'static [&'static str], fault: Fault, what: &'static str) -> Plant {
@@ -67,6 +72,7 @@ const STORE: &[&str] = &["kv_store"];
 const ADD: &[&str] = &["add"];
 const GATED: &[&str] = &["swiglu"];
 const ROWS: &[&str] = &["get_rows"];
+const FUSED: &[&str] = &["mul_mat_swiglu"];
 
 /// All faults, by what they hurt.
 pub const PLANTS: &[Plant] = &[
@@ -280,6 +286,54 @@ pub const PLANTS: &[Plant] = &[
     plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed: zeros"),
     plant("token-off-by-one", ROWS, Fault::Input(InputFault::NextIndex), "rows behind the wanted ones are taken"),
     plant("token-first", ROWS, Fault::Input(InputFault::FirstIndices), "the first rows are taken, whatever was wanted"),
+    plant(
+        "fused-exchanged",
+        FUSED,
+        Fault::Input(InputFault::Exchanged),
+        "gate and up are exchanged inside of the fused operator",
+    ),
+    plant(
+        "fused-gelu",
+        FUSED,
+        Fault::Parameter(ParameterFault::Function),
+        "the gate goes through gelu instead of silu inside of the fused operator",
+    ),
+    plant(
+        "fused-no-function",
+        FUSED,
+        Fault::Fused(FusedFault::NoFunction),
+        "the function of the gate is left out of the fused operator",
+    ),
+    plant(
+        "fused-early-gate",
+        FUSED,
+        Fault::Fused(FusedFault::EarlyGate),
+        "the gate goes through its function before the last block of K is added",
+    ),
+    plant(
+        "fused-neighbour-up",
+        FUSED,
+        Fault::Fused(FusedFault::NeighbourUp),
+        "one row of the fused operator takes the up product of the row behind it",
+    ),
+    plant(
+        "fused-stale-ups",
+        FUSED,
+        Fault::Fused(FusedFault::StaleUps),
+        "the last eight rows of the fused operator take the up products of the eight before",
+    ),
+    plant(
+        "fused-up-f16",
+        FUSED,
+        Fault::Fused(FusedFault::HalfUp),
+        "up products are rounded to f16 inside of the fused operator",
+    ),
+    plant(
+        "fused-up-weight",
+        FUSED,
+        Fault::Weight(WeightFault::Scale),
+        "the scale of one block of the up weight is 5 % too large, in the fused operator and in its pieces",
+    ),
 ];
 
 /// A device with a fault, and where it sits.
@@ -292,6 +346,8 @@ pub struct PlantedDevice {
     pub node: String,
     /// Its operator.
     pub op: &'static str,
+    /// Whether the device fuses nothing, so that the node is there: a fused one would hold it.
+    pub unfused: bool,
 }
 
 impl PlantedDevice {
@@ -303,15 +359,21 @@ impl PlantedDevice {
             what: text(self.plant.what),
             node: self.node.clone(),
             op: text(self.op),
+            unfused: self.unfused,
         }
     }
 }
 
 /// `device`, which computes one node of the model wrongly. `choice` is `NAME` or `NAME@NODE`; without a node the middle one of those that can
-/// have the fault is taken.
+/// have the fault is taken. A node that lies in a fused one is there only without fusion: the device then refuses the fused operators.
 ///
 /// Fails on unknown names and where no such node can have the fault: a nibble order needs 4-bit weights.
 pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Result<PlantedDevice> {
+    planted_in(choice, model, device, true)
+}
+
+/// As [`planted`], for sessions with or without fusion.
+pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusion: bool) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
     let Some(plant) = PLANTS.iter().find(|plant| plant.name == name) else {
         return Err(Error::Request(format!(
@@ -323,22 +385,19 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
         let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
         return Err(Error::Request(problem.to_owned()));
     }
-    let graph = graph(model)?;
-    let fits = |index: &usize| plant.fits(&graph, &graph.nodes()[*index]);
-    let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();
-    let place = match wanted {
-        Some(node) => candidates.iter().copied().find(|index| graph.nodes()[*index].name == node),
-        None => candidates.get(candidates.len() / 2).copied(),
+    let unfused = graph(model)?;
+    let fused = if fusion { fuse_for(unfused.clone(), &*device) } else { Fused::none(unfused.clone()) };
+    let (graph, place, refused) = if let Some(place) = plant.place(&fused.graph, wanted) {
+        (&fused.graph, place, Vec::new())
+    } else if let Some(place) = plant.place(&unfused, wanted) {
+        let ops = fused.groups.iter().map(|group| fused.graph.nodes()[group.node].op.name());
+        (&unfused, place, ops.collect())
+    } else {
+        return Err(plant.refusal(wanted, fusion));
     };
-    let Some(place) = place else {
-        let node = wanted
-            .map_or_else(|| "no node of this model".to_owned(), |node| format!("not node {node:?} of this model"));
-        let ops = plant.ops.join(" or ");
-        return Err(Error::Request(format!("{node} can have the fault {name}: it needs {ops}{}", plant.fault.needs())));
-    };
-    let node = &graph.nodes()[place];
-    let device = Arc::new(Planted::new(device, plant.fault, place));
-    Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name() })
+    let (node, is_unfused) = (&graph.nodes()[place], !refused.is_empty());
+    let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), refused));
+    Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name(), unfused: is_unfused })
 }
 
 /// The graph whose places of nodes all batches of the model share.
@@ -357,13 +416,32 @@ fn graph(model: &ModelFile) -> Result<Graph> {
 }
 
 impl Plant {
+    /// The node that gets the fault, by its place: the wanted one, or the middle one of those that can have it.
+    fn place(&self, graph: &Graph, wanted: Option<&str>) -> Option<usize> {
+        let fits = |index: &usize| self.fits(graph, &graph.nodes()[*index]);
+        let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();
+        match wanted {
+            Some(node) => candidates.iter().copied().find(|index| graph.nodes()[*index].name == node),
+            None => candidates.get(candidates.len() / 2).copied(),
+        }
+    }
+
+    /// Why no node can have the fault.
+    fn refusal(&self, wanted: Option<&str>, fusion: bool) -> Error {
+        let node = wanted
+            .map_or_else(|| "no node of this model".to_owned(), |node| format!("not node {node:?} of this model"));
+        let (name, ops, needs) = (self.name, self.ops.join(" or "), self.fault.needs());
+        let fused = if fusion || self.ops != FUSED { "" } else { ", which is there with --fusion on only" };
+        Error::Request(format!("{node} can have the fault {name}: it needs {ops}{needs}{fused}"))
+    }
+
     /// Whether the node can have the fault.
     fn fits(&self, graph: &Graph, node: &Node) -> bool {
         let fits = match self.fault {
             Fault::Input(fault) => fault.fits(graph, node),
             Fault::Parameter(fault) => fault.fits(node),
             Fault::Weight(fault) => fault.fits(graph, node),
-            Fault::Product(_) | Fault::Output(_) => true,
+            Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => true,
         };
         fits && self.ops.contains(&node.op.name())
     }
@@ -375,7 +453,7 @@ impl Fault {
         match self {
             Fault::Input(fault) => fault.needs(),
             Fault::Weight(fault) => fault.needs(),
-            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) => "",
+            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => "",
         }
     }
 }

@@ -103,6 +103,8 @@ pub struct PlantedFacts {
     pub node: String,
     /// Its operator.
     pub op: String,
+    /// Whether the device fused nothing because of it: a fused node would hold the node.
+    pub unfused: bool,
 }
 
 /// What a verification ran on.

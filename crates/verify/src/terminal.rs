@@ -19,7 +19,8 @@ impl Report {
         line(&mut text, &format!("device     {}", facts(&self.device)));
         line(&mut text, &format!("reference  {}", facts(&self.reference)));
         if let Some(planted) = &self.planted {
-            line(&mut text, &format!("planted    {} at {}: {}", planted.name, planted.node, planted.what));
+            let unfused = if planted.unfused { "; nothing is fused, so that the node is there" } else { "" };
+            line(&mut text, &format!("planted    {} at {}: {}{unfused}", planted.name, planted.node, planted.what));
         }
         self.coverage_lines(&mut text);
         self.profile_lines(&mut text);

@@ -89,7 +89,7 @@ fn heads(scene: &Scene, wanted: fn(usize, usize, usize) -> usize) -> Option<Gues
 /// A gated product with its inputs in the other order.
 fn exchanged(scene: &Scene) -> Option<Guesses> {
     let mut scene = scene.clone();
-    let gated = matches!(scene.op, Op::Gated(_)) && scene.inputs.len() == 2;
+    let gated = matches!(scene.op, Op::Gated(_)) && scene.inputs.len() == 2 || matches!(scene.op, Op::MulMatGated(_));
     gated.then(|| {
         scene.inputs.swap(0, 1);
         listed(scene.judged().1)

@@ -2,15 +2,18 @@
 
 use super::Fault;
 use super::bits::{bytes_of_numbers, numbers};
+use super::fused::{LAST_BLOCK, Products};
 use super::input::InputFault;
 use super::product::Bytes;
+use super::weight::{UP, WeightFault};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
+use trueup_graph::op::MulMat;
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::Result;
 use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
+use trueup_runtime::{Error, Result};
 
 /// The device.
 pub(super) struct Planted {
@@ -22,14 +25,24 @@ pub(super) struct Planted {
     computed: AtomicUsize,
     /// The activations of the call before.
     before: Mutex<Option<Vec<u8>>>,
-    /// The spoiled weight, once it was made.
-    weight: Mutex<Option<Tensor>>,
+    /// The spoiled weight, once it was made, and the memory of the right one.
+    weight: Mutex<Option<(Buffer, Tensor)>>,
+    /// The operator of the node. Pieces of a fused node have its place, but operators of their own.
+    op: &'static str,
+    /// Fused operators, which the device leaves to their pieces.
+    refused: Vec<&'static str>,
 }
 
 impl Planted {
-    pub fn new(device: Arc<dyn Device>, fault: Fault, node: usize) -> Planted {
+    pub fn new(
+        device: Arc<dyn Device>,
+        fault: Fault,
+        node: usize,
+        op: &'static str,
+        refused: Vec<&'static str>,
+    ) -> Planted {
         let (before, weight) = (Mutex::new(None), Mutex::new(None));
-        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight }
+        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight, op, refused }
     }
 
     fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
@@ -51,6 +64,9 @@ impl Planted {
 
     /// Computes the node wrongly.
     fn compute(&self, step: &Step) -> Result<()> {
+        if step.op.name() != self.op {
+            return self.device.execute(&[self.with_spoiled_weight(step)]);
+        }
         let before = self.read(&step.output)?;
         let computed = self.computed.fetch_add(1, Ordering::Relaxed);
         match self.fault {
@@ -60,17 +76,12 @@ impl Planted {
                 self.device.execute(&[Step { op, ..step.clone() }])
             }
             Fault::Weight(fault) => {
-                let place = weight_place(&step.op);
-                let mut step = step.clone();
-                let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.is_none() {
-                    let ty = step.inputs[place].ty;
-                    let mut bytes = self.read(&step.inputs[place])?;
-                    fault.spoil(&ty, &mut bytes);
-                    *kept = Some(self.tensor(&ty, &bytes, Usage::Weight)?);
-                }
-                step.inputs[place] = kept.clone().unwrap_or_else(|| step.inputs[place].clone());
-                self.device.execute(&[step])
+                self.spoil_weight(fault, &step.inputs[weight_place(&step.op)])?;
+                self.device.execute(&[self.with_spoiled_weight(step)])
+            }
+            Fault::Fused(fault) => {
+                let y = fault.compute(&self.products(step)?);
+                self.device.upload(&bytes_of_numbers(&y), &step.output)
             }
             Fault::Product(fault) => {
                 let inputs = step.inputs.iter().map(|input| Ok((input.ty, self.read(input)?)));
@@ -84,6 +95,44 @@ impl Planted {
                 self.device.upload(&bytes_of_numbers(&y), &step.output)
             }
         }
+    }
+
+    /// Makes the spoiled weight, the first time.
+    fn spoil_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<()> {
+        let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            let mut bytes = self.read(weight)?;
+            fault.spoil(&weight.ty, &mut bytes);
+            *kept = Some((weight.buffer.clone(), self.tensor(&weight.ty, &bytes, Usage::Weight)?));
+        }
+        Ok(())
+    }
+
+    /// The step on the spoiled weight, wherever it reads the right one: a weight that is wrong is so for every operator.
+    fn with_spoiled_weight(&self, step: &Step) -> Step {
+        let kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((right, spoiled)) = &*kept else { return step.clone() };
+        let change = |input: &Tensor| if Arc::ptr_eq(&input.buffer.0, &right.0) { spoiled } else { input }.clone();
+        Step { inputs: step.inputs.iter().map(change).collect(), ..step.clone() }
+    }
+
+    /// Both products of a fused node, as the device computes them by themselves.
+    fn products(&self, step: &Step) -> Result<Products> {
+        let [gate, up, x] = step.inputs.as_slice() else {
+            return Err(Error::Request(format!("{} is not fused of two products", step.op.name())));
+        };
+        let product = |weight: &Tensor, x: &Tensor| -> Result<Vec<f32>> {
+            let output = self.tensor(&step.output.ty, &vec![0; step.output.ty.bytes()], Usage::Arena)?;
+            let inputs = vec![weight.clone(), x.clone()];
+            self.device.execute(&[Step { op: MulMat.into(), inputs, output: output.clone(), ..*step }])?;
+            Ok(numbers(&self.read(&output)?))
+        };
+        let mut early = numbers(&self.read(x)?);
+        let len = x.ty.shape[0];
+        early.chunks_mut(len.max(1)).for_each(|row| row[len.saturating_sub(LAST_BLOCK)..].fill(0.0));
+        let early = self.tensor(&x.ty, &bytes_of_numbers(&early), Usage::Arena)?;
+        let (gates, ups, early_gates) = (product(gate, x)?, product(up, x)?, product(gate, &early)?);
+        Ok(Products { gates, ups, early_gates, rows: step.output.ty.shape[0] })
     }
 
     fn with_input(&self, fault: InputFault, step: &Step) -> Result<()> {
@@ -131,9 +180,9 @@ impl Planted {
     }
 }
 
-/// Weights are the first input of products and the second of norms.
+/// Weights are the first input of products and the second of norms; of a fused feed-forward the up weight is meant.
 fn weight_place(op: &Op) -> usize {
-    usize::from(matches!(op, Op::RmsNorm(_)))
+    if matches!(op, Op::MulMatGated(_)) { UP } else { usize::from(matches!(op, Op::RmsNorm(_))) }
 }
 
 impl Device for Planted {
@@ -142,6 +191,9 @@ impl Device for Planted {
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        if self.refused.contains(&op.name()) {
+            return Err(format!("{} is left to its pieces, one of which has a fault on purpose", op.name()));
+        }
         self.device.supports(op, inputs, output)
     }
 

@@ -1,6 +1,6 @@
 //! Faults in what an operator is told to do.
 
-use trueup_graph::op::RopePairs;
+use trueup_graph::op::{Gated, RopePairs};
 use trueup_graph::{Node, Op};
 
 /// Which parameter is wrong.
@@ -11,6 +11,7 @@ pub enum ParameterFault {
     Base,
     Dimensions,
     Scale,
+    Function,
 }
 
 impl ParameterFault {
@@ -35,12 +36,14 @@ impl ParameterFault {
             (ParameterFault::Base, Op::Rope(rope)) => rope.base *= 10.0,
             (ParameterFault::Dimensions, Op::Rope(rope)) => rope.dimensions = rope.dimensions / 4 * 2,
             (ParameterFault::Scale, Op::SoftMax(soft_max)) => soft_max.scale = 1.0,
+            (ParameterFault::Function, Op::MulMatGated(fused)) => fused.gated = Gated::Geglu,
             (
                 ParameterFault::Epsilon
                 | ParameterFault::Pairs
                 | ParameterFault::Base
                 | ParameterFault::Dimensions
-                | ParameterFault::Scale,
+                | ParameterFault::Scale
+                | ParameterFault::Function,
                 _,
             ) => return None,
         }

@@ -1,7 +1,7 @@
 //! Faults in a weight, as a wrong upload or a wrong reading of blocks makes them.
 
 use trueup_blocks::DType;
-use trueup_graph::{Graph, Node, Origin, TensorType, ValueId};
+use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 
 /// What is wrong with the weight.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,8 +18,14 @@ pub enum WeightFault {
     Ones,
 }
 
+/// The place of the up weight of a fused feed-forward, the one that is wrong there.
+pub const UP: usize = 1;
+
 /// The weight that a node reads, by its place among the inputs.
 pub fn place(graph: &Graph, node: &Node) -> Option<usize> {
+    if matches!(node.op, Op::MulMatGated(_)) {
+        return Some(UP);
+    }
     node.inputs.iter().position(|input: &ValueId| graph.value(*input).origin == Origin::Weight)
 }
 
