@@ -39,7 +39,7 @@ use walk::Walk;
 const UNNAMED: &str = "an unnamed program";
 
 /// What is asked of the comparison with a trace.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct TraceOptions {
     /// Token ids, where the trace does not hold them.
     pub ids: Option<Vec<u32>>,
@@ -49,6 +49,15 @@ pub struct TraceOptions {
     pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge; `None` takes as many as the machine has. No result depends on it.
     pub threads: Option<usize>,
+    /// Whether the device may fuse nodes. It does only where the trace's program did, so that nodes can be compared one by one.
+    pub fusion: bool,
+}
+
+impl Default for TraceOptions {
+    /// The trace's own tokens, the device as a model runs.
+    fn default() -> TraceOptions {
+        TraceOptions { ids: None, kv: None, fallback: None, threads: None, fusion: true }
+    }
 }
 
 /// The tokens of a trace.
@@ -116,7 +125,7 @@ pub fn compare_trace(
     let mut walk = Walk::new(model.clone(), program.kv(), room, pool);
     let mut findings = Findings::new(trace, &program, &model)?;
     for (step, entries) in tokens.entries().iter().enumerate() {
-        walk.begin(entries)?;
+        walk.begin(entries, &program)?;
         findings.expect(walk.graph());
         for index in 0..walk.graph().nodes().len() {
             let node = walk.graph().nodes()[index].clone();
@@ -129,7 +138,7 @@ pub fn compare_trace(
             findings.add(step, &node, judged);
         }
     }
-    let free = free::run(&model, device, trace, &tokens.entries(), options)?;
+    let free = free::run(&model, device, trace, &tokens.entries(), options, program.fuses())?;
     model.unchanged()?;
     trace.source().unchanged()?;
     Ok(findings.report(tokens, free))

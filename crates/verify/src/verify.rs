@@ -26,7 +26,7 @@ pub enum Reference {
 }
 
 /// What is asked of a verification.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct VerifyOptions {
     /// Ids of each prompt; none may be empty.
     pub prompts: Vec<Vec<u32>>,
@@ -44,6 +44,25 @@ pub struct VerifyOptions {
     pub threads: Option<usize>,
     /// Where a file goes that shows the failure alone, for each of the first failing nodes.
     pub repro_folder: Option<PathBuf>,
+    /// Whether the device fuses nodes as it does when a model runs.
+    pub fusion: bool,
+}
+
+impl Default for VerifyOptions {
+    /// No prompt yet; everything else as a model runs.
+    fn default() -> VerifyOptions {
+        VerifyOptions {
+            prompts: Vec::new(),
+            steps: 0,
+            kv: None,
+            context: None,
+            require_device: false,
+            fallback: None,
+            threads: None,
+            repro_folder: None,
+            fusion: true,
+        }
+    }
 }
 
 /// How far a verification is.
@@ -162,7 +181,12 @@ fn again(deterministic: bool) -> usize {
 impl Verification<'_> {
     fn session_options(&self, prompt: &[u32]) -> SessionOptions {
         let context = self.options.context.unwrap_or(prompt.len() + self.options.steps);
-        SessionOptions { context: Some(context), kv: self.options.kv, ..SessionOptions::default() }
+        SessionOptions {
+            context: Some(context),
+            kv: self.options.kv,
+            fusion: self.options.fusion,
+            ..SessionOptions::default()
+        }
     }
 
     /// Runs one prompt plainly, then observed.

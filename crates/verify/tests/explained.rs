@@ -7,10 +7,9 @@ mod tiny_model;
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
-use trueup_models::Batch;
 use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup_verify::{Reference, Report, Repro, VerifyOptions, planted, verify};
 
 fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
@@ -33,12 +32,11 @@ fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOpt
     verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
 }
 
-/// The place of a node in the model's graph.
-fn node(model: &ModelFile, name: &str) -> usize {
-    let (activation, kv) = (DType::F32, DType::F16);
-    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, activation, kv };
-    let graph = model.model().graph(&batch).unwrap();
-    graph.nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("there is no {name}"))
+/// The place of a node in the graph as the device computes it.
+fn node(model: &Arc<ModelFile>, name: &str) -> usize {
+    let weights = Weights::new(model.clone(), device(), None);
+    let plan = Session::plan(&weights, &SessionOptions::default(), 1, 1, 1).unwrap();
+    plan.graph().nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("there is no {name}"))
 }
 
 /// The device with this fault at this node.
@@ -265,10 +263,10 @@ impl Device for Replaying {
 #[test]
 fn the_result_of_the_step_before_is_recognised() {
     let (_directory, model) = model(DType::Q8_0);
-    let replaying = Replaying { device: device(), node: node(&model, "ffn_up-0"), before: Mutex::default() };
+    let replaying = Replaying { device: device(), node: node(&model, "ffn_swiglu-0"), before: Mutex::default() };
     let report = verified(&model, Arc::new(replaying), &VerifyOptions { steps: 2, ..options() });
     let bad = report.first_bad.unwrap();
     let cause = bad.cause.unwrap();
-    assert_eq!(bad.node, "ffn_up-0");
+    assert_eq!(bad.node, "ffn_swiglu-0");
     assert_eq!(cause, "the result is bit for bit that of the step before");
 }

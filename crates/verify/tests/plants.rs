@@ -98,6 +98,14 @@ const CAUSES: &[(&str, &str)] = &[
     ("gate-stale", "zeros in the whole result"),
     ("token-off-by-one", "reads the row behind the index"),
     ("token-first", "the first rows are taken"),
+    ("fused-exchanged", "takes gate for up and up for gate"),
+    ("fused-gelu", "applies gelu (by tanh)"),
+    ("fused-no-function", "applies no function"),
+    ("fused-early-gate", ""),
+    ("fused-neighbour-up", ""),
+    ("fused-stale-ups", ""),
+    ("fused-up-f16", ""),
+    ("fused-up-weight", ""),
 ];
 
 /// Faults that must be explained.
@@ -136,6 +144,8 @@ fn every_planted_fault_is_found_at_its_node_and_explained() {
     }
     assert!(PLANTS.len() >= 40, "{} faults", PLANTS.len());
     assert!(problems.is_empty(), "{} of {}:\n{}", problems.len(), PLANTS.len(), problems.join("\n"));
+    let fused = |plant: &&trueup_verify::Plant| plant.ops == ["mul_mat_swiglu"];
+    assert!(PLANTS.iter().filter(fused).count() >= 4, "faults inside of fused operators");
     let explained = CAUSES.iter().filter(|(_, cause)| !cause.is_empty()).count();
     assert!(explained >= EXPLAINED_MIN && CAUSES.len() == PLANTS.len(), "{explained} of {}", CAUSES.len());
 }

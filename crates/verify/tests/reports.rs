@@ -143,7 +143,7 @@ fn budgets_and_coverage_are_kept() {
 #[test]
 fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
     let baseline = |report: &Report| Baseline::parse(&serde_json::to_vec(report).unwrap()).unwrap();
-    let (sound, bad) = (report(None), report(Some("output-f16@ffn_gate-0")));
+    let (sound, bad) = (report(None), report(Some("output-f16@ffn_out-0")));
     let mut same = sound.clone();
     same.compare_with(&baseline(&sound), "before.json");
     let found = same.baseline.as_ref().unwrap();
@@ -152,7 +152,7 @@ fn a_report_drifts_from_a_better_baseline_and_not_from_itself() {
     better.compare_with(&baseline(&bad), "before.json");
     let found = better.baseline.as_ref().unwrap();
     assert_eq!((better.result, found.drifts), (Outcome::Pass, 0), "{found:#?}");
-    assert!(found.changes.iter().any(|change| change.node == "ffn_gate-0" && change.what == "verdict"));
+    assert!(found.changes.iter().any(|change| change.node == "ffn_out-0" && change.what == "verdict"));
     let mut worse = sound.clone();
     let sum = worse.nodes.iter_mut().find(|node| node.op == "mul_mat").unwrap();
     sum.phases[0].rms_z = Some(1.9);

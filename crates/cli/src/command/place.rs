@@ -66,6 +66,9 @@ pub struct Machine {
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     repack: Switch,
+    /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu
+    #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
+    fusion: Switch,
 }
 
 /// Types of the KV cache.
@@ -113,7 +116,18 @@ impl Machine {
 
     /// A session with room for so many sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
-        SessionOptions { context: self.context, sequences, kv: self.kv(), ..SessionOptions::default() }
+        SessionOptions {
+            context: self.context,
+            sequences,
+            kv: self.kv(),
+            fusion: self.fusion(),
+            ..SessionOptions::default()
+        }
+    }
+
+    /// Whether nodes are fused.
+    pub fn fusion(&self) -> bool {
+        self.fusion == Switch::On
     }
 
     /// The type of the KV cache, where one was asked for.

@@ -9,7 +9,6 @@ use clap::{ArgGroup, Args};
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trueup::blocks::DType;
 use trueup::formats::{TraceWriter, quote};
 use trueup::runtime::{SessionOptions, Weights};
 use trueup::verify::{Follow, Recorded, Recording, record};
@@ -88,7 +87,13 @@ pub fn run(arguments: Arguments) -> Result {
 
 /// Fails where no tensor was wanted.
 fn expect_some(count: usize) -> Result<()> {
-    if count > 0 { Ok(()) } else { Err(Failure::new("--nodes matches no node; `trueup plan MODEL` shows their names")) }
+    if count > 0 {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            "--nodes matches no node; `trueup plan MODEL` shows their names, and those inside of fused ones with --fusion off",
+        ))
+    }
 }
 
 /// Records into a file; `show` sees each tensor too.
@@ -122,13 +127,13 @@ pub fn dump(
     weights: &Arc<Weights>,
     prompt: &[u32],
     further: &[u32],
-    kv: Option<DType>,
+    session: &SessionOptions,
 ) -> Result<()> {
     let folder = folder.join(side);
     std::fs::create_dir_all(&folder)
         .map_err(|error| Failure::new(format!("{}: cannot be made: {error}", quote(&folder.to_string_lossy()))))?;
     let context = Some(prompt.len() + further.len());
-    let options = SessionOptions { context, kv, ..SessionOptions::default() };
+    let options = SessionOptions { context, ..*session };
     let file = folder.join(format!("p{number}.safetensors"));
     write(weights, &options, prompt, &Follow::Given(further.to_vec()), &|_| true, &file, &mut |_| true)
 }

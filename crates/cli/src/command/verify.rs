@@ -15,7 +15,7 @@ use std::time::Instant;
 use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{ModelFile, Weights};
-use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted};
+use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted_in};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
@@ -77,7 +77,11 @@ pub fn run(arguments: Arguments) -> Result {
         std::fs::create_dir_all(folder).map_err(problem)?;
     }
     let device = arguments.machine.open(&arguments.device)?;
-    let fault = arguments.plant.as_deref().map(|choice| planted(choice, &model, device.clone())).transpose()?;
+    let fault = arguments
+        .plant
+        .as_deref()
+        .map(|choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion()))
+        .transpose()?;
     let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
     let trace = open_trace(&arguments.reference)?;
     let given =
@@ -106,6 +110,7 @@ pub fn run(arguments: Arguments) -> Result {
         fallback,
         threads: arguments.machine.threads(),
         repro_folder: arguments.repro_dir.clone(),
+        fusion: arguments.machine.fusion(),
     };
     let start = Instant::now();
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
@@ -115,6 +120,7 @@ pub fn run(arguments: Arguments) -> Result {
             kv: options.kv,
             fallback: options.fallback,
             threads: options.threads,
+            fusion: options.fusion,
         };
         report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
     }
@@ -173,9 +179,9 @@ fn dump(
     for (side, device) in sides {
         let fallback = if device.about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
         let weights = Arc::new(Weights::new(model.clone(), device, fallback));
-        let kv = arguments.machine.kv();
+        let session = arguments.machine.session(1);
         for (number, (prompt, further)) in report.prompts.iter().zip(&report.continuations).enumerate() {
-            trace::dump(folder, side, number, &weights, prompt, further, kv)?;
+            trace::dump(folder, side, number, &weights, prompt, further, &session)?;
         }
     }
     Ok(())

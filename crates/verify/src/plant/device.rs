@@ -76,8 +76,9 @@ impl Planted {
                 self.device.execute(&[Step { op, ..step.clone() }])
             }
             Fault::Weight(fault) => {
-                self.spoil_weight(fault, &step.inputs[weight_place(&step.op)])?;
-                self.device.execute(&[self.with_spoiled_weight(step)])
+                let (place, mut step) = (weight_place(&step.op), step.clone());
+                step.inputs[place] = self.spoiled_weight(fault, &step.inputs[place])?;
+                self.device.execute(&[step])
             }
             Fault::Fused(fault) => {
                 let y = fault.compute(&self.products(step)?);
@@ -97,18 +98,20 @@ impl Planted {
         }
     }
 
-    /// Makes the spoiled weight, the first time.
-    fn spoil_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<()> {
+    /// The spoiled weight of the node, made the first time.
+    fn spoiled_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<Tensor> {
         let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_none() {
-            let mut bytes = self.read(weight)?;
-            fault.spoil(&weight.ty, &mut bytes);
-            *kept = Some((weight.buffer.clone(), self.tensor(&weight.ty, &bytes, Usage::Weight)?));
+        if let Some((_, spoiled)) = &*kept {
+            return Ok(spoiled.clone());
         }
-        Ok(())
+        let mut bytes = self.read(weight)?;
+        fault.spoil(&weight.ty, &mut bytes);
+        let spoiled = self.tensor(&weight.ty, &bytes, Usage::Weight)?;
+        *kept = Some((weight.buffer.clone(), spoiled.clone()));
+        Ok(spoiled)
     }
 
-    /// The step on the spoiled weight, wherever it reads the right one: a weight that is wrong is so for every operator.
+    /// A piece of the node on the spoiled weight, where it reads the right one: a weight that is wrong is so for every operator.
     fn with_spoiled_weight(&self, step: &Step) -> Step {
         let kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((right, spoiled)) = &*kept else { return step.clone() };

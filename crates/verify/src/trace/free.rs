@@ -52,19 +52,25 @@ impl FreeRun {
     }
 }
 
-/// Runs the device and compares.
+/// Runs the device, which fuses nodes only where the trace's program did, and compares.
 pub(super) fn run(
     model: &Arc<ModelFile>,
     device: Arc<dyn Device>,
     trace: &Trace,
     steps: &[Vec<Entry>],
     options: &TraceOptions,
+    fused: bool,
 ) -> Result<FreeRun> {
     let weights = Arc::new(Weights::new(model.clone(), device, options.fallback.clone()));
     let context = steps.iter().map(Vec::len).sum();
     let chunk = steps.iter().map(Vec::len).max().unwrap_or(1).max(1);
-    let options =
-        SessionOptions { context: Some(context), kv: options.kv, prompt_chunk: chunk, ..SessionOptions::default() };
+    let options = SessionOptions {
+        context: Some(context),
+        kv: options.kv,
+        prompt_chunk: chunk,
+        fusion: options.fusion && fused,
+        ..SessionOptions::default()
+    };
     let mut session = Session::new(weights, &options)?;
     let mut beside = Beside { trace, step: 0, order: Vec::new(), squares: HashMap::new(), logits: Vec::new() };
     let (mut tokens, mut compared, mut position) = (Tokens::default(), false, 0);

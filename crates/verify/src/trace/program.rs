@@ -16,6 +16,8 @@ use trueup_runtime::{Error, Result};
 
 /// Text of our own traces that holds the profiles.
 pub(super) const KEY_PROFILES: &str = "profiles";
+/// Text of our own traces that names the fused nodes.
+pub(super) const KEY_FUSED: &str = "fused";
 /// Text that names the device.
 pub(super) const KEY_DEVICE: &str = "device";
 /// Text that names the type of the KV cache.
@@ -44,11 +46,21 @@ pub(super) struct DeclaredProfile {
     pub one: Vec<String>,
 }
 
+/// A fused operator and the nodes it computed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct FusedNodes {
+    pub op: String,
+    /// Nodes of batches of several tokens.
+    pub many: Vec<String>,
+    /// Nodes of batches of one token.
+    pub one: Vec<String>,
+}
+
 /// Whose trace it is.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// Ours: a profile for each node, and whether it is of one token.
-    Own { profiles: HashMap<(String, bool), Profile>, kv: DType },
+    /// Ours: a profile for each node, and whether it is of one token; likewise the operators of fused nodes.
+    Own { profiles: HashMap<(String, bool), Profile>, fused: HashMap<(String, bool), String>, kv: DType },
     /// Another program, in f32 or better.
     Foreign,
     /// llama.cpp's printed tensors.
@@ -73,11 +85,20 @@ impl Program {
             return Ok(Program::LlamaCpp);
         }
         let Some(text) = trace.text(KEY_PROFILES) else { return Ok(Program::Foreign) };
-        let fault = |problem: String| {
-            Error::File(FileError::new(trace.source().path(), problem).at(format!("text {KEY_PROFILES}")))
+        let fault_of = |key: &str, problem: String| {
+            Error::File(FileError::new(trace.source().path(), problem).at(format!("text {key}")))
         };
+        let fault = |problem: String| fault_of(KEY_PROFILES, problem);
         let declared: Vec<DeclaredProfile> =
             serde_json::from_str(text).map_err(|error| fault(quote(&error.to_string())))?;
+        let unread = |error: serde_json::Error| fault_of(KEY_FUSED, quote(&error.to_string()));
+        let listed: Vec<FusedNodes> =
+            trace.text(KEY_FUSED).map_or(Ok(Vec::new()), |text| serde_json::from_str(text).map_err(unread))?;
+        let mut fused = HashMap::new();
+        for FusedNodes { op, many, one } in listed {
+            fused.extend(many.into_iter().map(|node| ((node, false), op.clone())));
+            fused.extend(one.into_iter().map(|node| ((node, true), op.clone())));
+        }
         let mut profiles = HashMap::new();
         for DeclaredProfile { profile, many, one } in declared {
             let sane = profile.lanes <= LANES_MAX && (0.0..=FUNCTION_ULP_MAX).contains(&profile.function_ulp);
@@ -90,7 +111,7 @@ impl Program {
         let kv = trace.text(KEY_KV).unwrap_or("f16");
         let known = KV_TYPES.into_iter().find(|dtype| dtype.name() == kv);
         let kv = known.ok_or_else(|| fault(format!("a KV cache of type {} is not known", quote(kv))))?;
-        Ok(Program::Own { profiles, kv })
+        Ok(Program::Own { profiles, fused, kv })
     }
 
     /// The type of its KV cache.
@@ -99,6 +120,22 @@ impl Program {
             Program::Own { kv, .. } => *kv,
             Program::Foreign => DType::F64,
             Program::LlamaCpp => DType::F16,
+        }
+    }
+
+    /// Whether it fused any nodes.
+    pub fn fuses(&self) -> bool {
+        match self {
+            Program::Own { fused, .. } => !fused.is_empty(),
+            Program::Foreign | Program::LlamaCpp => false,
+        }
+    }
+
+    /// Whether it computed the node by this fused operator in a batch of so many tokens.
+    pub fn fused(&self, node: &str, op: &str, tokens: usize) -> bool {
+        match self {
+            Program::Own { fused, .. } => fused.get(&(node.to_owned(), tokens == 1)).is_some_and(|found| found == op),
+            Program::Foreign | Program::LlamaCpp => false,
         }
     }
 

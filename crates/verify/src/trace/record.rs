@@ -7,7 +7,9 @@
 //! Of a KV cache only the rows are kept that a step stores.
 
 use super::free::stored_rows;
-use super::program::{DeclaredProfile, KEY_DEVICE, KEY_KV, KEY_MODEL, KEY_PROFILES, KEY_PROGRAM};
+use super::program::{
+    DeclaredProfile, FusedNodes, KEY_DEVICE, KEY_FUSED, KEY_KV, KEY_MODEL, KEY_PROFILES, KEY_PROGRAM,
+};
 use crate::record::result_shape;
 use crate::tokens::top;
 use sha2::{Digest, Sha256};
@@ -47,7 +49,7 @@ pub struct Recording {
     pub ids: Vec<u32>,
     /// How many of them each step computed.
     pub tokens: Vec<usize>,
-    /// Program, device, profiles, type of the KV cache, hash of the model's tensors.
+    /// Program, device, profiles, fused nodes, type of the KV cache, hash of the model's tensors.
     pub texts: Vec<(String, String)>,
 }
 
@@ -70,7 +72,8 @@ pub fn record(
         Follow::Given(ids) => ids.len(),
     };
     let mut session = Session::new(weights.clone(), options)?;
-    let mut recorder = Recorder { selects, sink, profiles: Vec::new(), tokens: Vec::new(), kv: DType::F16 };
+    let (profiles, fused, tokens) = (Vec::new(), Vec::new(), Vec::new());
+    let mut recorder = Recorder { selects, sink, profiles, fused, tokens, kv: DType::F16 };
     let mut all = prompt.to_vec();
     let mut ids = prompt.to_vec();
     for step in 0..=further {
@@ -95,6 +98,7 @@ pub fn record(
         (KEY_KV.to_owned(), recorder.kv.name().to_owned()),
         (KEY_MODEL.to_owned(), model_hash(model)?),
         (KEY_PROFILES.to_owned(), serde_json::to_string(&recorder.profiles).map_err(unwritable)?),
+        (KEY_FUSED.to_owned(), serde_json::to_string(&recorder.fused).map_err(unwritable)?),
     ];
     Ok(Recording { ids: all, tokens: recorder.tokens, texts })
 }
@@ -118,6 +122,7 @@ struct Recorder<'a> {
     selects: &'a dyn Fn(&str) -> bool,
     sink: &'a mut dyn FnMut(&Recorded<'_>) -> Result<()>,
     profiles: Vec<DeclaredProfile>,
+    fused: Vec<FusedNodes>,
     tokens: Vec<usize>,
     kv: DType,
 }
@@ -130,10 +135,23 @@ impl Recorder<'_> {
             self.profiles.len() - 1
         });
         let known = &mut self.profiles[place];
-        let names = if tokens == 1 { &mut known.one } else { &mut known.many };
-        if !names.iter().any(|name| name == node) {
-            names.push(node.to_owned());
-        }
+        add(if tokens == 1 { &mut known.one } else { &mut known.many }, node);
+    }
+
+    fn fused(&mut self, op: &str, node: &str, tokens: usize) {
+        let place = self.fused.iter().position(|known| known.op == op).unwrap_or_else(|| {
+            self.fused.push(FusedNodes { op: op.to_owned(), many: Vec::new(), one: Vec::new() });
+            self.fused.len() - 1
+        });
+        let known = &mut self.fused[place];
+        add(if tokens == 1 { &mut known.one } else { &mut known.many }, node);
+    }
+}
+
+/// Takes note of a node, once.
+fn add(names: &mut Vec<String>, node: &str) {
+    if !names.iter().any(|name| name == node) {
+        names.push(node.to_owned());
     }
 }
 
@@ -148,6 +166,9 @@ impl Observer for Recorder<'_> {
             self.tokens.push(tokens);
         }
         self.declared(seen.planned.profile, &node.name, tokens);
+        if seen.fused_of.is_some() {
+            self.fused(node.op.name(), &node.name, tokens);
+        }
         let stored = matches!(node.op, Op::KvStore(_));
         if stored {
             self.kv = seen.graph.value(node.output).ty.dtype;

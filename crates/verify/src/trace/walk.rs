@@ -8,6 +8,7 @@
 
 use super::ensemble::{MEMBERS, Value, sign, spread};
 use super::known::Known;
+use super::program::Program;
 use crate::activation::Row;
 use crate::bound::{declares_loss, expected, gate};
 use crate::operand::Operand;
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_graph::fuse::{Candidate, fuse};
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 use trueup_models::Batch;
 use trueup_runtime::device::reference::evaluate;
@@ -70,8 +72,8 @@ impl Walk {
         &self.graph
     }
 
-    /// Starts the step that computes these tokens.
-    pub fn begin(&mut self, entries: &[Entry]) -> Result<()> {
+    /// Starts the step that computes these tokens, in nodes as the program fused them.
+    pub fn begin(&mut self, entries: &[Entry], program: &Program) -> Result<()> {
         self.inputs = Some(Inputs::new(&self.model, entries, &mut self.lengths, self.room));
         let length = self.lengths.iter().copied().max().unwrap_or(1);
         let batch = Batch {
@@ -83,7 +85,8 @@ impl Walk {
             activation: DType::F64,
             kv: self.kv,
         };
-        self.graph = self.model.model().graph(&batch)?;
+        let accepts = |candidate: &Candidate| program.fused(candidate.name(), candidate.op.name(), entries.len());
+        self.graph = fuse(self.model.model().graph(&batch)?, &accepts).graph;
         self.last_uses = last_uses(&self.graph);
         self.values = vec![None; self.graph.values().len()];
         Ok(())
