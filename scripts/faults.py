@@ -64,6 +64,17 @@ def plant(trueup, folder, name):
     return None
 
 
+def pieces(report, node):
+    """What the pieces of a fused node are alone, which a fault inside of it leaves right."""
+    wrong = [p["node"] for n in report["nodes"] if n["node"] == node for p in n["pieces"] if not passes(p["verdict"])]
+    is_fused = any(n["fused"] for n in report["nodes"] if n["node"] == node)
+    return "" if not is_fused else f", already in `{wrong[0]}`" if wrong else ", its pieces right"
+
+
+def passes(verdict):
+    return verdict in ("exact", "rounding", "declared_loss")
+
+
 def number(value):
     return "NaN" if value is None else f"{value:.1e}"
 
@@ -81,7 +92,7 @@ def plants(trueup, folder):
         by_cosine = nmse is None or cosine is None or not cosine >= COSINE_MIN
         seen[0] += by_nmse
         seen[1] += by_cosine
-        said = "named" if found else "MISSED"
+        said = ("named" if found else "MISSED") + pieces(report, node)
         if not found:
             faults.append(f"{entry['name']} at {node} of {fixture} in {dtype}: {report['sentence']}")
         rows.append(f"| `{entry['name']}` | {entry['what']} | `{node}` | {dtype} | {said}: {verdict.replace('_', ' ')} | "
@@ -105,6 +116,7 @@ def clean(trueup, folder, runs, seed):
             ids = [draw.randrange(low, 250 if low == 3 else low + 1) for _ in range(length)]
             arguments += ["--ids", " ".join(map(str, ids))]
         arguments += draw.choice(([], ["--kv", "f32"])) + draw.choice(([], [], ["--isa", "scalar"]))
+        arguments += draw.choice(([], [], ["--fusion", "off"]))
         done = call(trueup, *arguments, "--json", "-", "-q")
         report = reported(done)
         nodes += report["coverage"]["checked"] if report else 0
@@ -130,7 +142,7 @@ what two usual gates see in the result of that very node: normalised mean square
 ## Alarms on right programs
 
 {runs} runs of the right device, drawn with seed {seed}: all fixture models in eight types of weights, one to four prompts of 1 to 60
-tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, one to three threads, AVX2 and scalar kernels;
+tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, one to three threads, AVX2 and scalar kernels, fused and not;
 {nodes} verdicts on nodes. **Alarms: {alarms}.**
 """
 
