@@ -46,6 +46,9 @@ impl Report {
         // Elements differ behind the third digit.
         let digits = |value: f64| format!("{value:.6e}").replace('-', "−");
         environment.add_filter("digits", move |value: Option<f64>| value.map_or("–".to_owned(), digits));
+        let exact =
+            |value: f64| if value == value.trunc() && value.abs() < 1e6 { format!("{value}") } else { number(value) };
+        environment.add_filter("input", exact);
         environment.add_template("page.html", PAGE).map_err(fail)?;
         let page = environment.get_template("page.html").map_err(fail)?;
         page.render(self.context(&data)).map_err(fail)

@@ -22,6 +22,7 @@ mod conclusion;
 mod date;
 mod detail;
 mod detail_report;
+mod element_inputs;
 mod explain;
 mod fingerprint;
 mod html;
@@ -54,6 +55,7 @@ pub use baseline::{BASELINE_BYTES_MAX, Baseline, BaselineReport, Change, NumberC
 pub use batch::{BatchDifference, BatchReport, SequenceReport};
 pub use date::Date;
 pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstElement, level};
+pub use element_inputs::{ElementInputs, InputValue, Product, RowSummary};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use plant::{PLANTS, Plant, PlantedDevice, planted};

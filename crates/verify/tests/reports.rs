@@ -80,6 +80,34 @@ fn details_say_where_and_how_the_fault_shows() {
 }
 
 #[test]
+fn worst_elements_say_what_they_were_computed_from() {
+    let report = report(Some("sign-flip@ffn_out-0"));
+    let json = serde_json::to_value(&report).unwrap();
+    let html = report.to_html().unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    for node in json["nodes"].as_array().unwrap() {
+        let phases = node["phases"].as_array().unwrap().iter();
+        for element in phases.flat_map(|phase| phase["detail"]["worst"].as_array().into_iter().flatten()) {
+            let inputs = &element["inputs"];
+            let kind = inputs["kind"].as_str().unwrap_or_else(|| panic!("{node}"));
+            let numbers = inputs.to_string().matches(|c: char| c == ':').count();
+            assert!(numbers <= 24, "at most a dozen numbers and their names, not {inputs}");
+            kinds.insert((node["op"].as_str().unwrap().to_owned(), kind.to_owned()));
+        }
+    }
+    let kind = |op: &str| kinds.iter().find(|(name, _)| name == op).map(|(_, kind)| kind.as_str());
+    assert_eq!([kind("mul_mat"), kind("soft_max"), kind("swiglu")], [Some("products"), Some("row"), Some("values")]);
+    // The element with the wrong sign: where the sum has a few large products, these say its sign.
+    let bad = &json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_out-0").unwrap();
+    let worst = &bad["phases"][0]["detail"]["worst"][0];
+    let largest = worst["inputs"]["largest"].as_array().unwrap();
+    let size = |t: &serde_json::Value| (t["first"].as_f64().unwrap() * t["second"].as_f64().unwrap()).abs();
+    assert!(largest.len() == 4 && largest.is_sorted_by(|a, b| size(a) >= size(b)), "{worst}");
+    assert!(worst["inputs"]["terms"].as_u64().unwrap() >= 4);
+    assert!(html.contains("products w × x:") && html.contains("class=\"from\""));
+}
+
+#[test]
 fn errors_stay_within_what_rounding_adds_up_to_until_the_fault() {
     let sound = report(None);
     for node in &sound.nodes {
