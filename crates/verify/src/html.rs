@@ -16,6 +16,7 @@ mod strip;
 mod svg;
 mod table;
 
+use crate::memory::bytes_in_words;
 use crate::report::Report;
 use crate::summary::word;
 use drawer::Drawer;
@@ -24,6 +25,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
+pub(crate) use table::duration;
 
 const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
@@ -76,6 +78,7 @@ impl Report {
             scatter => [safe(scatter::tokens(&self.tokens, HALF)), safe(scatter::tokens(&self.tokens, NARROW))],
             operators => data_of(&table::operators(self)),
             exceptions => data_of(&table::exceptions(self)),
+            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("not known".to_owned(), bytes_in_words)),
             took => self.run.as_ref().map(|run| table::duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),
         }

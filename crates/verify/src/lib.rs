@@ -25,8 +25,11 @@ mod detail_report;
 mod element_inputs;
 mod explain;
 mod fingerprint;
+mod flip;
 mod html;
 mod junit;
+mod memory;
+mod model_id;
 mod operand;
 mod plant;
 mod policy;
@@ -58,6 +61,8 @@ pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstEle
 pub use element_inputs::{ElementInputs, InputValue, Product, RowSummary};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
+pub use flip::{Flip, FlipText};
+pub use memory::peak_memory_bytes;
 pub use plant::{PLANTS, Plant, PlantedDevice, planted};
 pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};
 pub use record::{Phase, Place};
@@ -68,7 +73,7 @@ pub use report::{
 };
 pub use repro::{Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
-pub use tokens::{Flip, TokenPoint, TokenReport};
+pub use tokens::{TokenPoint, TokenReport};
 pub use trace::{
     Follow, FreeRun, Recorded, Recording, TraceNode, TraceOptions, TraceReport, TraceTokens, compare_trace, record,
 };

@@ -54,6 +54,8 @@ pub struct Report {
     pub coverage: Coverage,
     /// The model's file.
     pub model: String,
+    /// sha256 over each tensor's name, type, sizes, and the first and last 4096 bytes, in the order of names.
+    pub model_id: String,
     /// The device that was judged.
     pub device: DeviceFacts,
     /// The free-running reference.
@@ -64,6 +66,8 @@ pub struct Report {
     pub continuations: Vec<Vec<u32>>,
     /// Tokens computed behind each prompt.
     pub steps: usize,
+    /// The type of the KV cache, where one was asked for.
+    pub kv: Option<String>,
     /// Each numeric profile that was judged by, with what it was declared for.
     pub profiles: Vec<UsedProfile>,
     /// All nodes, in the order of computation.
@@ -120,6 +124,8 @@ pub struct RunFacts {
     pub date: String,
     /// How long it took.
     pub seconds: f64,
+    /// The largest resident size of the process until then, in bytes; null where the system does not say.
+    pub peak_memory_bytes: Option<u64>,
     /// The command, to be repeated.
     pub command: String,
 }
@@ -381,11 +387,13 @@ pub(crate) struct Findings {
     pub repeat: RepeatReport,
     pub batch: BatchReport,
     pub model: String,
+    pub model_id: String,
     pub device: DeviceFacts,
     pub reference: DeviceFacts,
     pub prompts: Vec<Vec<u32>>,
     pub continuations: Vec<Vec<u32>>,
     pub steps: usize,
+    pub kv: Option<String>,
     pub require_device: bool,
 }
 
@@ -416,11 +424,13 @@ impl Report {
             profiles: profiles(records),
             nodes,
             model: findings.model,
+            model_id: findings.model_id,
             device: findings.device,
             reference: findings.reference,
             prompts: findings.prompts,
             continuations: findings.continuations,
             steps: findings.steps,
+            kv: findings.kv,
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,

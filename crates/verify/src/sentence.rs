@@ -1,7 +1,7 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
+use crate::flip::Flip;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
-use crate::tokens::Flip;
 use crate::verdict::Verdict;
 
 /// The result in one sentence.
@@ -33,9 +33,11 @@ pub(crate) fn sentence(report: &Report) -> String {
         }
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
-        (Outcome::Inconclusive, _) => {
-            format!("Not enough was checked to say whether {device} is right: {}.", doubt(report))
-        }
+        (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
+            (Some(doubt), _) => format!("Not enough was checked to say whether {device} is right: {doubt}."),
+            (None, Some(undecided)) => format!("No node of {device} is wrong that was not waived, but {undecided}."),
+            (None, None) => format!("Not enough was checked to say whether {device} is right."),
+        },
     }
 }
 
@@ -53,16 +55,19 @@ fn unsteady(report: &Report) -> String {
     }
 }
 
-/// Why nothing can be said.
-fn doubt(report: &Report) -> String {
+/// Why nothing can be said of the device.
+fn doubt(report: &Report) -> Option<String> {
     if let Some(planted) = report.planted.as_ref().filter(|_| report.missed_planted()) {
-        return format!("the fault {} was planted at {}, and these tokens do not show it", planted.name, planted.node);
+        return Some(format!(
+            "the fault {} was planted at {}, and these tokens do not show it",
+            planted.name, planted.node
+        ));
     }
     let (device, coverage) = (&report.device.name, &report.coverage);
     let unjudged = coverage.nodes - coverage.checked;
     let undefined = report.nodes.iter().find(|node| node.verdict == Verdict::Inconclusive);
     let tokens = &report.tokens;
-    if coverage.nodes == 0 {
+    let doubt = if coverage.nodes == 0 {
         "nothing was computed".to_owned()
     } else if let Some(node) = undefined {
         let tensor =
@@ -89,9 +94,12 @@ fn doubt(report: &Report) -> String {
         )
     } else if !report.is_covered(coverage.checked_prompt) {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
-    } else {
+    } else if coverage.fell_back > 0 && report.require_device {
         format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
-    }
+    } else {
+        return None;
+    };
+    Some(doubt)
 }
 
 fn failure(report: &Report, bad: &BadNode) -> String {
@@ -193,9 +201,9 @@ fn no_node(report: &Report) -> String {
         let next = "see what changed, and set the gate or the baseline anew only where that is meant";
         return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.");
     }
-    let flip = tokens.bad_flip.or(tokens.first_flip).map_or(String::new(), |flip| {
-        let Flip { prompt, position, reference, device, margin } = flip;
-        format!(", first behind position {position} of prompt {prompt} ({device} for {reference}, margin {margin:.3e})")
+    let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
+        let Flip { prompt, position, margin, .. } = flip;
+        format!(", first behind position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
     });
     format!(
         "All nodes are as declared, but {} of {} most likely tokens differ where {:.1} were expected{flip}. Next: {}.",

@@ -2,6 +2,7 @@
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::explain::Explanations;
+use crate::model_id::model_id;
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, Report};
@@ -104,8 +105,9 @@ pub fn verify(
         run.prompt(prompt, progress)?;
     }
     let batch = run.batch(progress)?;
+    let model_id = model_id(&model)?;
     model.unchanged()?;
-    Ok(run.report(device.about().into(), &reference, batch))
+    Ok(run.report(device.about().into(), &reference, batch, model_id))
 }
 
 /// Threads for the verifier's own work.
@@ -191,7 +193,8 @@ impl Verification<'_> {
             let vocabulary = self.model.model().hyper().vocabulary();
             let mut last = 0;
             for (row, reference) in shadow.reference_logits().chunks(vocabulary).enumerate() {
-                self.tokens.add(number, start + row, reference, logits.row(row));
+                let before: Vec<u32> = prompt.iter().chain(&continuation).copied().take(start + row + 1).collect();
+                self.tokens.add(number, start + row, &before, reference, logits.row(row));
                 last = top(reference) as u32;
             }
             tell(step + 2);
@@ -292,7 +295,9 @@ impl Verification<'_> {
             observed.add(&logits);
             let references = shadow.reference_logits().chunks(vocabulary);
             for ((row, reference), (sequence, position)) in references.enumerate().zip(batch.rows(step)) {
-                self.tokens.add(batch.sequences[sequence].prompt, position, reference, logits.row(row));
+                let Sequence { prompt, ids, .. } = &batch.sequences[sequence];
+                let before = &ids[..ids.len().min(position + 1)];
+                self.tokens.add(*prompt, position, before, reference, logits.row(row));
             }
             tell(step + 2);
         }
@@ -309,7 +314,7 @@ impl Verification<'_> {
         Ok(Arc::new(plain(&self.weights, &options, &sequence.ids, 0, None)?.0))
     }
 
-    fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport) -> Report {
+    fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport, model_id: String) -> Report {
         let repeat = RepeatReport {
             runs: RUNS,
             deterministic: self.deterministic,
@@ -326,17 +331,23 @@ impl Verification<'_> {
             },
             Reference::Device(device) => device.about().into(),
         };
+        let mut tokens = self.tokens.report();
+        if let Ok(tokenizer) = self.model.tokenizer() {
+            tokens.add_texts(&|ids| tokenizer.decode(ids, false));
+        }
         Report::new(Findings {
-            tokens: self.tokens.report(),
+            tokens,
             records: self.records,
             repeat,
             batch,
             model: self.model.path().display().to_string(),
+            model_id,
             device,
             reference,
             prompts: self.options.prompts.clone(),
             continuations: self.continuations,
             steps: self.options.steps,
+            kv: self.options.kv.map(|kv| kv.name().to_owned()),
             require_device: self.options.require_device,
         })
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trueup::formats::{self, OpenOptions, SourceFile, quote};
 use trueup::runtime::ModelFile;
-use trueup::verify::{BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts};
+use trueup::verify::{
+    BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts, peak_memory_bytes,
+};
 
 /// Where reports go, and what they are held against.
 #[derive(Args)]
@@ -115,6 +117,7 @@ impl Gates {
         report.run = Some(RunFacts {
             date: today.to_string(),
             seconds: took.as_secs_f64(),
+            peak_memory_bytes: peak_memory_bytes(),
             command: format!("trueup {}", command.join(" ")),
         });
         if let Some((policy, file)) = &self.policy {

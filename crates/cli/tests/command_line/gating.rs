@@ -45,7 +45,7 @@ fn the_gate_of_the_documentation_passes_and_a_narrow_one_does_not() {
     let told = trueup(&call).exits(1);
     assert!(told.stdout.starts_with("FAIL: ") && told.stdout.contains("beyond its budget"), "{told:?}");
     assert!(told.stderr.starts_with("::error title=trueup verify failed::"), "{told:?}");
-    assert!(read(&summary).contains("**exceeded**"));
+    assert!(read(&summary).contains("exceeded**"));
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     assert_eq!((&report["result"], &report["gate"]["budgets"][0]["holds"]), (&"fail".into(), &false.into()));
 }

@@ -67,6 +67,7 @@ pub(super) fn run(
         SessionOptions { context: Some(context), kv: options.kv, prompt_chunk: chunk, ..SessionOptions::default() };
     let mut session = Session::new(weights, &options)?;
     let mut beside = Beside { trace, step: 0, order: Vec::new(), squares: HashMap::new(), logits: Vec::new() };
+    let ids: Vec<u32> = steps.iter().flatten().map(|entry| entry.token).collect();
     let (mut tokens, mut compared, mut position) = (Tokens::default(), false, 0);
     for (step, entries) in steps.iter().enumerate() {
         beside.step = step;
@@ -79,7 +80,8 @@ pub(super) fn run(
                 .get(row * vocabulary..(row + 1) * vocabulary)
                 .and_then(|row| row.iter().copied().collect());
             if let Some(reference) = reference {
-                tokens.add(0, position + row, &reference, found.row(row));
+                let before: Vec<u32> = ids.iter().copied().take(position + row + 1).collect();
+                tokens.add(0, position + row, &before, &reference, found.row(row));
                 compared = true;
             }
         }
@@ -90,7 +92,11 @@ pub(super) fn run(
         (name.clone(), Some((error / reference).sqrt()).filter(|distance| distance.is_finite()))
     };
     let distances = beside.order.iter().map(distance).collect();
-    Ok(FreeRun { distances, logits: compared.then(|| tokens.report()) })
+    let mut logits = compared.then(|| tokens.report());
+    if let (Some(logits), Ok(tokenizer)) = (&mut logits, model.tokenizer()) {
+        logits.add_texts(&|ids| tokenizer.decode(ids, false));
+    }
+    Ok(FreeRun { distances, logits })
 }
 
 /// Looks at the nodes that the trace holds.
