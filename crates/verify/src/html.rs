@@ -26,6 +26,7 @@ use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
 pub(crate) use table::duration;
+use trueup_formats::counted;
 
 const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
@@ -51,6 +52,7 @@ impl Report {
         let exact =
             |value: f64| if value == value.trunc() && value.abs() < 1e6 { format!("{value}") } else { number(value) };
         environment.add_filter("input", exact);
+        environment.add_filter("counted", |count: u64, noun: &str| counted(count, noun));
         environment.add_template("page.html", PAGE).map_err(fail)?;
         let page = environment.get_template("page.html").map_err(fail)?;
         page.render(self.context(&data)).map_err(fail)
@@ -79,7 +81,7 @@ impl Report {
             operators => data_of(&table::operators(self)),
             exceptions => data_of(&table::exceptions(self)),
             peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("not known".to_owned(), bytes_in_words)),
-            took => self.run.as_ref().map(|run| table::duration(run.seconds)),
+            took => self.run.as_ref().map(|run| duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),
         }
     }

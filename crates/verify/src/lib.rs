@@ -71,7 +71,7 @@ pub use report::{
     BadNode, Coverage, DeviceFacts, Environment, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, RunFacts,
     UsedProfile, VERSION,
 };
-pub use repro::{Repro, ReproResult};
+pub use repro::{RecordedFailure, Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
 pub use tokens::{TokenPoint, TokenReport};
 pub use trace::{

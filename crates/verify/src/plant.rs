@@ -8,6 +8,7 @@
 //! The list is the table of this file. A planted device sits between session and device, so that everything else is what production
 //! runs.
 
+mod alone;
 mod bits;
 mod device;
 mod input;
@@ -17,6 +18,7 @@ mod product;
 mod weight;
 
 use crate::report::PlantedFacts;
+pub(crate) use alone::planted_alone;
 use device::Planted;
 use input::InputFault;
 use output::OutputFault;
@@ -313,16 +315,8 @@ impl PlantedDevice {
 /// Fails on unknown names and where no such node can have the fault: a nibble order needs 4-bit weights.
 pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
-    let Some(plant) = PLANTS.iter().find(|plant| plant.name == name) else {
-        return Err(Error::Request(format!(
-            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
-        )));
-    };
-    let name_of_device = device.about().name;
-    if name_of_device == "ref" {
-        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
-        return Err(Error::Request(problem.to_owned()));
-    }
+    let plant = known(name)?;
+    expect_f32(&*device)?;
     let graph = graph(model)?;
     let fits = |index: &usize| plant.fits(&graph, &graph.nodes()[*index]);
     let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();
@@ -339,6 +333,24 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
     let node = &graph.nodes()[place];
     let device = Arc::new(Planted::new(device, plant.fault, place));
     Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name() })
+}
+
+/// The fault of that name.
+fn known(name: &str) -> Result<&'static Plant> {
+    PLANTS.iter().find(|plant| plant.name == name).ok_or_else(|| {
+        Error::Request(format!(
+            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
+        ))
+    })
+}
+
+/// Fails on a device that faults do not fit.
+fn expect_f32(device: &dyn Device) -> Result<()> {
+    if device.about().name == "ref" {
+        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
+        return Err(Error::Request(problem.to_owned()));
+    }
+    Ok(())
 }
 
 /// The graph whose places of nodes all batches of the model share.
@@ -361,7 +373,7 @@ impl Plant {
     fn fits(&self, graph: &Graph, node: &Node) -> bool {
         let fits = match self.fault {
             Fault::Input(fault) => fault.fits(graph, node),
-            Fault::Parameter(fault) => fault.fits(node),
+            Fault::Parameter(fault) => fault.fits(&node.op, node.inputs.len()),
             Fault::Weight(fault) => fault.fits(graph, node),
             Fault::Product(_) | Fault::Output(_) => true,
         };

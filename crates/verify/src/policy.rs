@@ -24,6 +24,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::Spanned;
+use trueup_formats::counted;
 
 /// Bytes that a gate file may have.
 pub const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -246,7 +247,9 @@ impl fmt::Display for WaiverReport {
         let state = match self.state {
             WaiverState::Used => format!("waives {}", self.nodes.join(", ")),
             WaiverState::Unused => "is not needed by any node: remove it".to_owned(),
-            WaiverState::Expired => format!("expired and waives nothing (it would fit {} nodes)", self.nodes.len()),
+            WaiverState::Expired => {
+                format!("expired and waives nothing (it would fit {})", counted(self.nodes.len(), "node"))
+            }
         };
         write!(
             f,

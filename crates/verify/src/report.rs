@@ -10,12 +10,10 @@ use crate::baseline::BaselineReport;
 use crate::batch::BatchReport;
 use crate::detail_report::DetailReport;
 use crate::explain::Explanation;
-use crate::fingerprint::CandidateKind;
 use crate::policy::PolicyReport;
 use crate::predicted::Predicted;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
-use crate::signature::SignatureKind;
 use crate::statistics::Statistics;
 use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
@@ -354,22 +352,11 @@ impl NodeReport {
     }
 }
 
-/// The verdict of a phase, once it is known what explains a failure (NUMERICS 3): the same formula in other precision is undeclared
-/// precision, another formula or a known pattern is a bug, whatever the size of the error.
+/// The verdict of a phase, once it is known what explains a failure.
 fn explained(phase: &PhaseReport, explanations: &[Explanation]) -> Verdict {
     let found = explanations.iter().find(|explanation| explanation.phase == phase.phase);
-    let Some(found) = found.filter(|_| phase.verdict.fails() && phase.verdict != Verdict::NotFinite) else {
-        return phase.verdict;
-    };
-    let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
-    match found.fingerprint.kind {
-        Some(CandidateKind::Precision | CandidateKind::Noise) if phase.unwritten == 0 && phase.raced == 0 => {
-            Verdict::UndeclaredPrecision
-        }
-        Some(CandidateKind::Formula) => Verdict::StructuralBug,
-        Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
-        Some(CandidateKind::Precision | CandidateKind::Noise) | None => phase.verdict,
-    }
+    let steady = phase.unwritten == 0 && phase.raced == 0;
+    found.map_or(phase.verdict, |found| crate::explain::explained(phase.verdict, found, steady))
 }
 
 /// How much a node enlarges its inputs' error: inherited relative error by the root of the sum of squares of theirs.
@@ -395,10 +382,11 @@ pub(crate) struct Findings {
     pub steps: usize,
     pub kv: Option<String>,
     pub require_device: bool,
+    pub planted: Option<PlantedFacts>,
 }
 
 impl Report {
-    /// Says that a fault was planted in the device.
+    /// Says that a fault was planted in the device; [`VerifyOptions::planted`](crate::VerifyOptions) says it before the run.
     pub fn was_planted(&mut self, facts: PlantedFacts) {
         self.planted = Some(facts);
         self.conclude();
@@ -434,7 +422,7 @@ impl Report {
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,
-            planted: None,
+            planted: findings.planted,
             require_device: findings.require_device,
             environment: Environment {
                 version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -3,6 +3,7 @@
 use crate::flip::Flip;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
 use crate::verdict::Verdict;
+use trueup_formats::counted;
 
 /// The result in one sentence.
 pub(crate) fn sentence(report: &Report) -> String {
@@ -22,7 +23,11 @@ pub(crate) fn sentence(report: &Report) -> String {
                 (0, 0) => (format!("all {} nodes", coverage.nodes), String::new()),
                 (waived, unjudged) => (
                     format!("{} of {} nodes", coverage.checked - waived, coverage.nodes),
-                    format!(", {waived} failures are waived and {unjudged} nodes could not be judged"),
+                    format!(
+                        ", {} waived and {} could not be judged",
+                        are(waived, "failure"),
+                        counted(unjudged, "node")
+                    ),
                 ),
             };
             format!(
@@ -41,6 +46,11 @@ pub(crate) fn sentence(report: &Report) -> String {
     }
 }
 
+/// `1 failure is`, `2 failures are`.
+fn are(count: usize, noun: &str) -> String {
+    format!("{} {}", counted(count, noun), if count == 1 { "is" } else { "are" })
+}
+
 /// What is said of a device that computes as it declares but not twice the same.
 fn unsteady(report: &Report) -> String {
     if report.repeat.deterministic {
@@ -50,7 +60,8 @@ fn unsteady(report: &Report) -> String {
     match report.nodes.iter().filter(differs).count() {
         0 => "; it is not deterministic, though no node differed when it was computed again".to_owned(),
         count => {
-            format!("; it is not deterministic: {count} nodes differ from run to run, within their declared noise")
+            let differ = if count == 1 { "1 node differs".to_owned() } else { format!("{count} nodes differ") };
+            format!("; it is not deterministic: {differ} from run to run, within declared noise")
         }
     }
 }
@@ -95,7 +106,8 @@ fn doubt(report: &Report) -> Option<String> {
     } else if !report.is_covered(coverage.checked_prompt) {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
     } else if coverage.fell_back > 0 && report.require_device {
-        format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
+        let fell_back = counted(coverage.fell_back, "node");
+        format!("{fell_back} fell back to another device although {device} was required")
     } else {
         return None;
     };
@@ -179,9 +191,14 @@ fn no_node(report: &Report) -> String {
         if let Some(node) = report.nodes.iter().find(exceeded) {
             let count: u64 = node.phases.iter().map(|phase| phase.range_exceeded).sum();
             return format!(
-                "No node computes wrongly, but {count} elements of {} ({}) are beyond the range of the type it declares, and {} of {} rows of \
+                "No node computes wrongly, but {} of {} ({}) {} beyond the range of the type it declares, and {} of {} rows of \
                  logits are no numbers. Next: take a wider type, such as `--kv f32` for the KV cache.",
-                node.node, node.op, tokens.not_finite, tokens.positions
+                counted(count, "element"),
+                node.node,
+                node.op,
+                if count == 1 { "is" } else { "are" },
+                tokens.not_finite,
+                tokens.positions
             );
         }
         return format!(
@@ -206,9 +223,10 @@ fn no_node(report: &Report) -> String {
         format!(", first behind position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
     });
     format!(
-        "All nodes are as declared, but {} of {} most likely tokens differ where {:.1} were expected{flip}. Next: {}.",
+        "All nodes are as declared, but {} of {} most likely tokens {} where {:.1} were expected{flip}. Next: {}.",
         tokens.flips,
         tokens.positions,
+        if tokens.flips == 1 { "differs" } else { "differ" },
         tokens.flips_expected,
         next(report)
     )

@@ -3,8 +3,9 @@
 //! Names from a model's file are shown as they are, but nothing in them can end a table, start a link or hide text.
 
 use crate::report::{NodeReport, Outcome, Report};
-use crate::terminal::divergence;
+use crate::terminal::{divergence, drifts_among};
 use std::fmt::Write;
+use trueup_formats::counted;
 
 /// Rows of a table.
 const ROWS_MAX: usize = 20;
@@ -101,7 +102,7 @@ impl Report {
 
     fn changed(&self, text: &mut String) {
         let Some(baseline) = &self.baseline else { return };
-        let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
+        let (nodes, changes) = (counted(baseline.compared, "node"), counted(baseline.changes.len(), "change"));
         if !baseline.differs.is_empty() {
             let differs = clean(&baseline.differs.join(", "));
             line(text, &format!("**Not compared** with {}: {differs}.", clean(&baseline.file)));
@@ -110,8 +111,9 @@ impl Report {
         line(
             text,
             &format!(
-                "Against the baseline {}: {nodes} nodes compared, {changes} changes, {drifts} of them drifts.",
-                clean(&baseline.file)
+                "Against the baseline {}: {nodes} compared, {changes}, {}.",
+                clean(&baseline.file),
+                drifts_among(baseline.drifts)
             ),
         );
         for note in &baseline.notes {

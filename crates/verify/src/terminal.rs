@@ -8,6 +8,7 @@ use crate::summary::word;
 use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
 use std::fmt::Write;
+use trueup_formats::counted;
 
 /// Nodes that are shown; the rest are in the JSON.
 const NODES_SHOWN: usize = 8;
@@ -44,8 +45,8 @@ impl Report {
         line(
             text,
             &format!(
-                "coverage   {} nodes, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
-                coverage.nodes,
+                "coverage   {}, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
+                counted(coverage.nodes, "node"),
                 coverage.checked,
                 coverage.checked_prompt,
                 coverage.checked_decode,
@@ -64,7 +65,7 @@ impl Report {
     fn profile_lines(&self, text: &mut String) {
         line(text, "\njudged by");
         for used in &self.profiles {
-            line(text, &format!("  {:4} nodes  {}  ({})", used.nodes, used.profile, used.ops.join(", ")));
+            line(text, &format!("  {:>10}  {}  ({})", counted(used.nodes, "node"), used.profile, used.ops.join(", ")));
         }
     }
 
@@ -143,8 +144,8 @@ impl Report {
             (Some(false), false) => "other bits than alone, which the device may give",
             (None, _) => "not compared bit for bit with each alone",
         };
-        let (lengths, steps) = (lengths.join(", "), batch.steps);
-        line(text, &format!("batch      sequences of {lengths} tokens and {steps} steps in one batch; {bits}"));
+        let (lengths, steps) = (lengths.join(", "), counted(batch.steps, "step"));
+        line(text, &format!("batch      sequences of {lengths} tokens and {steps} in one batch; {bits}"));
     }
 
     fn asked_lines(&self, text: &mut String) {
@@ -155,8 +156,9 @@ impl Report {
             line(text, &format!("           {waiver}"));
         }
         let Some(baseline) = &self.baseline else { return };
-        let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
-        let head = format!("baseline   {nodes} nodes compared, {changes} changes, {drifts} of them drifts");
+        let (nodes, changes) = (counted(baseline.compared, "node"), counted(baseline.changes.len(), "change"));
+        let drifts = baseline.drifts;
+        let head = format!("baseline   {nodes} compared, {changes}, {}", drifts_among(drifts));
         let head = if baseline.differs.is_empty() {
             head
         } else {
@@ -174,6 +176,11 @@ pub(crate) fn divergence(tokens: &TokenReport) -> String {
         (Some(mean), Some(max)) => format!("mean {mean:.2e}, max {max:.2e} nats"),
         (None, _) | (_, None) => "not finite".to_owned(),
     }
+}
+
+/// How many of some changes are drifts.
+pub(crate) fn drifts_among(drifts: usize) -> String {
+    if drifts == 1 { "1 of them a drift".to_owned() } else { format!("{drifts} of them drifts") }
 }
 
 fn facts(device: &DeviceFacts) -> String {

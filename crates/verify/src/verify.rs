@@ -5,7 +5,7 @@ use crate::explain::Explanations;
 use crate::model_id::model_id;
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
-use crate::report::{DeviceFacts, Findings, Report};
+use crate::report::{DeviceFacts, Findings, PlantedFacts, Report};
 use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
 use crate::tokens::{Tokens, top};
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_formats::counted;
 use trueup_runtime::device::{Device, THREADS_MAX};
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
 
@@ -45,6 +46,8 @@ pub struct VerifyOptions {
     pub threads: Option<usize>,
     /// Where a file goes that shows the failure alone, for each of the first failing nodes.
     pub repro_folder: Option<PathBuf>,
+    /// The fault that was planted in the device on purpose, if any: the report and repro files name it.
+    pub planted: Option<PlantedFacts>,
 }
 
 /// How far a verification is.
@@ -90,7 +93,10 @@ pub fn verify(
         weights,
         reference_weights,
         options,
-        records: Records::new(Explanations::new(options.repro_folder.clone())),
+        records: Records::new(Explanations::new(
+            options.repro_folder.clone(),
+            options.planted.as_ref().map(|planted| planted.name.clone()),
+        )),
         tokens: Tokens::default(),
         plain_runs: Vec::new(),
         deterministic: true,
@@ -129,9 +135,10 @@ fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
     let room = options.context.unwrap_or(usize::MAX).min(model.model().hyper().context());
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt of {longest} tokens and {} steps are more than the context of {room}; take fewer steps or a \
+            "the longest prompt of {} and {} are more than the context of {room}; take fewer steps or a \
              shorter prompt",
-            options.steps
+            counted(longest, "token"),
+            counted(options.steps, "step")
         )));
     }
     Ok(())
@@ -349,6 +356,7 @@ impl Verification<'_> {
             steps: self.options.steps,
             kv: self.options.kv.map(|kv| kv.name().to_owned()),
             require_device: self.options.require_device,
+            planted: self.options.planted.clone(),
         })
     }
 }

@@ -132,7 +132,7 @@ impl Planted {
 }
 
 /// Weights are the first input of products and the second of norms.
-fn weight_place(op: &Op) -> usize {
+pub(super) fn weight_place(op: &Op) -> usize {
     usize::from(matches!(op, Op::RmsNorm(_)))
 }
 

@@ -12,7 +12,7 @@ use crate::tokens::{TokenReport, Tokens};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
-use trueup_formats::Trace;
+use trueup_formats::{Trace, counted};
 use trueup_graph::{Node, Op};
 use trueup_runtime::device::Device;
 use trueup_runtime::{Entry, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
@@ -46,7 +46,8 @@ impl FreeRun {
             let TokenReport { flips, positions, flips_expected, not_finite, .. } = tokens;
             format!(
                 "the device's most likely tokens differ from the trace's behind {flips} of {positions} tokens where \
-                 {flips_expected:.1} were expected, and {not_finite} rows of logits are no numbers"
+                 {flips_expected:.1} were expected, and {} of logits without numbers",
+                counted(*not_finite, "row")
             )
         })
     }
