@@ -11,7 +11,7 @@ use trueup_models::Batch;
 use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Reference, Report, Repro, VerifyOptions, planted, verify};
+use trueup_verify::{PLANTS, Reference, Report, Repro, VerifyOptions, planted, verify};
 
 fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
     let directory = tempfile::tempdir().unwrap();

@@ -138,7 +138,7 @@ fn flips_are_shown_with_their_text() {
     let whole = flips.iter().find(|flip| text(flip, "before").ends_with("Once upon a time")).expect("the whole prompt");
     // The word that the golden continuation of this prompt begins with.
     assert_eq!(text(whole, "reference"), ",");
-    assert_eq!((whole["explained"].as_bool(), whole["device"].as_u64()), (Some(false), Some(0)));
+    assert_eq!((whole["explained"].is_boolean(), whole["device"].as_u64()), (true, Some(0)));
     let piece = format!("\"{}\" (0) for", text(whole, "device"));
     assert!(
         told.stdout.contains(&piece) && told.stdout.contains("which noise does not explain"),
