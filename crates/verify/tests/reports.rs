@@ -104,7 +104,7 @@ fn worst_elements_say_what_they_were_computed_from() {
     let size = |t: &serde_json::Value| (t["first"].as_f64().unwrap() * t["second"].as_f64().unwrap()).abs();
     assert!(largest.len() == 4 && largest.is_sorted_by(|a, b| size(a) >= size(b)), "{worst}");
     assert!(worst["inputs"]["terms"].as_u64().unwrap() >= 4);
-    assert!(html.contains("products w × x:") && html.contains("class=\"from\""));
+    assert!(html.contains("w × x, largest of") && html.contains("class=\"from\""));
 }
 
 #[test]
