@@ -80,7 +80,7 @@ impl Report {
             scatter => [safe(scatter::tokens(&self.tokens, HALF)), safe(scatter::tokens(&self.tokens, NARROW))],
             operators => data_of(&table::operators(self)),
             exceptions => data_of(&table::exceptions(self)),
-            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("not known".to_owned(), bytes_in_words)),
+            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("memory not known".to_owned(), bytes_in_words)),
             took => self.run.as_ref().map(|run| duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),
         }

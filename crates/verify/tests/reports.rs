@@ -277,14 +277,14 @@ fn the_run_says_its_time_and_its_peak_memory() {
         peak_memory_bytes,
         command: "trueup verify tiny.gguf".to_owned(),
     };
-    for (peak, words) in [(Some(1_500_000_000), "1.50 GB"), (None, "not known")] {
+    for (peak, words, shown) in [(Some(1_500_000_000), "1.50 GB", "1.50 GB"), (None, "not known", "memory not known")] {
         sound.run = Some(facts(peak));
         assert!(
             sound.to_terminal().contains(&format!("took       12.3 s, peak memory {words}\n")),
             "{}",
             sound.to_terminal()
         );
-        assert!(sound.to_html().unwrap().contains(&format!("<dt>Peak memory</dt><dd>{words}</dd>")));
+        assert!(sound.to_html().unwrap().contains(&format!("<dt>Time, peak memory</dt><dd>12.3 s, {shown}</dd>")));
         assert_eq!(serde_json::to_value(&sound).unwrap()["run"]["peak_memory_bytes"].as_u64(), peak);
     }
 }
