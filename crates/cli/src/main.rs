@@ -10,6 +10,7 @@ mod os;
 mod output;
 mod progress;
 mod table;
+mod target;
 mod value;
 
 use clap::Parser;

@@ -27,6 +27,7 @@
 
 mod atomic_file;
 mod checkpoint;
+mod counted;
 mod error;
 pub mod gguf;
 pub mod json;
@@ -42,6 +43,7 @@ mod trace;
 
 pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
+pub use counted::counted;
 pub use error::{Error, Result, quote};
 pub use gguf::{Gguf, MappedGguf};
 pub use llama2c::Llama2c;

@@ -3,13 +3,17 @@
 //! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
 //! a node that is no longer there, and fewer nodes that were checked. The rms counts where it is gated, at sums of many roundings; of few
 //! roundings it says little. Other changes are listed.
+//!
+//! A report of another model, device, input or cache is no baseline: nothing is compared, and the result is inconclusive. Another version
+//! of this program or another machine is a note.
 
 use crate::record::Phase;
 use crate::report::{NodeReport, Report, VERSION};
 use crate::verdict::{Gate, RMS_MAX, Verdict};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use trueup_formats::quote;
 
 /// Bytes that a report that serves as a baseline may have.
 pub const BASELINE_BYTES_MAX: u64 = 256 << 20;
@@ -19,9 +23,14 @@ pub const BASELINE_BYTES_MAX: u64 = 256 << 20;
 pub struct Baseline {
     version: u32,
     model: String,
+    model_id: Option<String>,
     device: Device,
+    reference: Option<Device>,
+    environment: Option<Version>,
     prompts: Vec<Vec<u32>>,
     steps: usize,
+    kv: Option<String>,
+    planted: Option<Planted>,
     coverage: Checked,
     tokens: Tokens,
     nodes: Vec<Node>,
@@ -30,6 +39,21 @@ pub struct Baseline {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 struct Device {
     name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    simulated: bool,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct Version {
+    version: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct Planted {
+    name: String,
+    node: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
@@ -39,8 +63,8 @@ struct Checked {
 
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 struct Tokens {
-    logit_sigma: f64,
-    kl_mean: f64,
+    logit_sigma: Option<f64>,
+    kl_mean: Option<f64>,
     flips: usize,
 }
 
@@ -66,7 +90,9 @@ struct NodePhase {
 pub struct BaselineReport {
     /// The earlier report.
     pub file: String,
-    /// What makes the two reports hard to compare: another model, device or input.
+    /// Why the two reports cannot be compared: another model, device, input or cache. Nothing is compared then.
+    pub differs: Vec<String>,
+    /// What else is different: another version of this program, another machine.
     pub notes: Vec<String>,
     /// Nodes that are in both.
     pub compared: usize,
@@ -106,10 +132,10 @@ impl fmt::Display for Change {
 pub struct NumberChange {
     /// What it is.
     pub name: String,
-    /// As it was.
-    pub before: f64,
+    /// As it was; null where it was not finite.
+    pub before: Option<f64>,
     /// As it is.
-    pub now: f64,
+    pub now: Option<f64>,
 }
 
 impl Baseline {
@@ -142,30 +168,18 @@ fn held(fused: &[String]) -> usize {
 }
 
 impl Report {
-    /// Compares with the earlier report `file` and concludes anew.
+    /// Compares with the earlier report `file`, where the two can be compared, and concludes anew.
     pub fn compare_with(&mut self, baseline: &Baseline, file: &str) {
-        let before: HashMap<&str, &Node> = baseline.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
-        let now: HashMap<&str, &NodeReport> = self.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
-        let mut changes = Vec::new();
-        for node in &self.nodes {
-            match before.get(node.node.as_str()) {
-                Some(before) => compare(before, node, &mut changes),
-                None => changes.push(change(&node.node, "node", "not there", "there", false)),
-            }
-        }
-        for gone in baseline.nodes.iter().filter(|node| !now.contains_key(node.node.as_str())) {
-            changes.push(self.gone(&gone.node));
-        }
-        let covered = self.coverage.checked + self.nodes.iter().map(|node| held(&node.fused)).sum::<usize>();
-        if covered < baseline.covered() {
-            let (before, now) = (baseline.covered().to_string(), covered.to_string());
-            changes.push(change("", "nodes checked", &before, &now, true));
-        }
+        let differs = self.differs(baseline);
+        let mut changes = if differs.is_empty() { self.changes(baseline) } else { Vec::new() };
         changes.sort_by_key(|change| !change.drift);
+        let before: HashSet<&str> = baseline.nodes.iter().map(|node| node.node.as_str()).collect();
+        let common = self.nodes.iter().filter(|node| before.contains(node.node.as_str()));
         self.baseline = Some(BaselineReport {
             file: file.to_owned(),
+            compared: if differs.is_empty() { common.count() } else { 0 },
+            differs,
             notes: self.notes(baseline),
-            compared: now.keys().filter(|node| before.contains_key(*node)).count(),
             drifts: changes.iter().filter(|change| change.drift).count(),
             changes,
             numbers: self.numbers(baseline),
@@ -175,38 +189,98 @@ impl Report {
 
     /// What became of a node that is there no longer: it may be a part of another one now.
     fn gone(&self, node: &str) -> Change {
-        let name = trueup_formats::quote(node);
         let holder = self.nodes.iter().find(|held| held.fused.iter().any(|piece| piece == node));
         match holder {
-            Some(holder) => change(&name, "node", "there", &format!("fused into {}", holder.node), false),
-            None => change(&name, "node", "there", "not there", true),
+            Some(holder) => change(&quote(node), "node", "there", &format!("fused into {}", holder.node), false),
+            None => change(&quote(node), "node", "there", "not there", true),
         }
+    }
+
+    /// What changed, node by node.
+    fn changes(&self, baseline: &Baseline) -> Vec<Change> {
+        let before: HashMap<&str, &Node> = baseline.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        let now: HashSet<&str> = self.nodes.iter().map(|node| node.node.as_str()).collect();
+        let mut changes = Vec::new();
+        for node in &self.nodes {
+            match before.get(node.node.as_str()) {
+                Some(before) => compare(before, node, &mut changes),
+                None => changes.push(change(&node.node, "node", "not there", "there", false)),
+            }
+        }
+        for gone in baseline.nodes.iter().filter(|node| !now.contains(node.node.as_str())) {
+            changes.push(self.gone(&gone.node));
+        }
+        let covered = self.coverage.checked + self.nodes.iter().map(|node| held(&node.fused)).sum::<usize>();
+        if covered < baseline.covered() {
+            let (before, now) = (baseline.covered().to_string(), covered.to_string());
+            changes.push(change("", "nodes checked", &before, &now, true));
+        }
+        changes
+    }
+
+    /// Why the two cannot be compared, a clause each.
+    fn differs(&self, baseline: &Baseline) -> Vec<String> {
+        let mut differs = Vec::new();
+        let mut add = |is_other: bool, what: &str, before: &str, now: &str| {
+            if is_other {
+                differs.push(format!("its {what} is {}, not {}", quote(before), quote(now)));
+            }
+        };
+        let (before, now) = (file_name(&baseline.model), file_name(&self.model));
+        match &baseline.model_id {
+            Some(id) if before == now => add(*id != self.model_id, "model", "another one of that name", now),
+            Some(id) => add(*id != self.model_id, "model", before, now),
+            None => add(before != now, "model", before, now),
+        }
+        let device = |name: &str, simulated: bool| format!("{}{name}", if simulated { "simulated " } else { "" });
+        let before = device(&baseline.device.name, baseline.device.simulated);
+        let now = device(&self.device.name, self.device.simulated);
+        add(before != now, "device", &before, &now);
+        let before = baseline.reference.as_ref().map_or(self.reference.name.as_str(), |device| device.name.as_str());
+        add(before != self.reference.name, "reference", before, &self.reference.name);
+        let kv = |kv: &Option<String>| kv.clone().unwrap_or_else(|| "the default".to_owned());
+        let (before, now) = (kv(&baseline.kv), kv(&self.kv));
+        add(before != now, "type of the KV cache", &before, &now);
+        let (before, now) = (baseline.steps.to_string(), self.steps.to_string());
+        add(before != now, "number of steps", &before, &now);
+        if self.prompts != baseline.prompts {
+            differs.push("its prompts are others".to_owned());
+        }
+        let same = |fault: &&Planted| self.planted.as_ref().is_some_and(|own| own.name == fault.name);
+        if let Some(Planted { name, node }) = baseline.planted.as_ref().filter(|fault| !same(fault)) {
+            differs.push(format!("its device had the fault {} planted at {}", quote(name), quote(node)));
+        }
+        differs
     }
 
     fn notes(&self, baseline: &Baseline) -> Vec<String> {
         let mut notes = Vec::new();
-        let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
-        if name(&self.model) != name(&baseline.model) {
-            notes.push(format!("the baseline is of {}", trueup_formats::quote(&name(&baseline.model))));
+        let own = &self.environment.version;
+        if let Some(Version { version }) = baseline.environment.as_ref().filter(|before| before.version != *own) {
+            notes.push(format!("the baseline was made by trueup {}, this report by {own}", quote(version)));
         }
-        if self.device.name != baseline.device.name {
-            notes.push(format!("the baseline is of device {}", trueup_formats::quote(&baseline.device.name)));
-        }
-        if self.prompts != baseline.prompts || self.steps != baseline.steps {
-            notes.push("the baseline has other prompts or steps".to_owned());
+        let (before, now) = (&baseline.device.description, &self.device.description);
+        if before != now && !before.is_empty() {
+            notes.push(format!("the baseline's device was {}", quote(before)));
         }
         notes
     }
 
     fn numbers(&self, baseline: &Baseline) -> Vec<NumberChange> {
         let (now, before) = (&self.tokens, &baseline.tokens);
-        let number = |name: &str, before: f64, now: f64| NumberChange { name: name.to_owned(), before, now };
+        let number =
+            |name: &str, before: Option<f64>, now: Option<f64>| NumberChange { name: name.to_owned(), before, now };
         vec![
             number("logit error, rms", before.logit_sigma, now.logit_sigma),
             number("divergence, mean", before.kl_mean, now.kl_mean),
-            number("flips", before.flips as f64, now.flips as f64),
+            number("flips", Some(before.flips as f64), Some(now.flips as f64)),
         ]
     }
+}
+
+/// The last part of a path of either kind.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 fn change(node: &str, what: &str, before: &str, now: &str, drift: bool) -> Change {

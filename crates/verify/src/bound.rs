@@ -46,6 +46,7 @@ use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::Gate;
 use rayon::prelude::*;
+pub(crate) use rope::pair_places;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 

@@ -1,6 +1,7 @@
 //! From everything that was found to one result: what failed, whether enough was looked at, and the sentence.
 
 use crate::explain::raced;
+use crate::policy::BudgetReport;
 use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
 use crate::sentence::sentence;
 use crate::trace::TraceReport;
@@ -46,9 +47,9 @@ impl Report {
     /// What a gate file or a baseline finds wrong, one sentence without its full stop each.
     pub fn complaints(&self) -> Vec<String> {
         let budgets = self.policy.iter().flat_map(|policy| &policy.budgets).filter(|budget| !budget.holds);
-        let budgets = budgets.map(|budget| {
-            let found = budget.found.map_or("no finite number".to_owned(), |found| format!("{found:.3e}"));
-            format!("{} is {found}, beyond its budget of {}", budget.name, budget.limit)
+        let budgets = budgets.filter_map(|budget| {
+            let found = budget.found.filter(|_| budget.problem.is_none())?;
+            Some(format!("{} is {found:.3e}, beyond its budget of {}", budget.name, budget.limit))
         });
         let drifts = self.baseline.iter().flat_map(|baseline| &baseline.changes).filter(|change| change.drift);
         let drifts = drifts.map(|change| {
@@ -56,6 +57,20 @@ impl Report {
             format!("{node}{} went from {} to {} since the baseline", change.what, change.before, change.now)
         });
         budgets.chain(drifts).collect()
+    }
+
+    /// What a gate file or a baseline asks and nothing here can answer, in a clause without a full stop.
+    pub(crate) fn undecided(&self) -> Option<String> {
+        let budgets = self.policy.iter().flat_map(|policy| &policy.budgets);
+        let unknown = |budget: &BudgetReport| {
+            let problem = budget.problem.as_ref()?;
+            Some(format!("the budget of {} cannot be evaluated, for {problem}", budget.name))
+        };
+        let baseline = self.baseline.as_ref().filter(|baseline| !baseline.differs.is_empty()).map(|baseline| {
+            let (file, differs) = (trueup_formats::quote(&baseline.file), baseline.differs.join(", and "));
+            format!("{file} is no baseline of this run: {differs}; take another, or write it anew with --json")
+        });
+        budgets.filter_map(unknown).next().or(baseline)
     }
 
     /// The share of nodes that must be judged.
@@ -86,6 +101,7 @@ impl Report {
             && (self.is_covered(coverage.checked_decode) || self.steps == 0)
             && (coverage.fell_back == 0 || !self.require_device)
             && !others.contains(&Outcome::Inconclusive)
+            && self.undecided().is_none()
             && !self.missed_planted();
         self.result = match (failed, enough) {
             (true, _) => Outcome::Fail,

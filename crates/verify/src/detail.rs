@@ -9,6 +9,8 @@
 //! The share of an element is `max(|z| / 8, b)`: above 1 it is beyond its gate. Everything here is a count, a maximum or a list with a
 //! total order, so any order of adding gives the same detail; its size does not depend on the model.
 
+use crate::bound::Case;
+use crate::element_inputs::{self, ElementInputs};
 use crate::precision::LAMBDA;
 use crate::record::Place;
 use crate::statistics::{Expected, Worst};
@@ -46,6 +48,8 @@ pub(crate) struct Element {
     pub sigma: f64,
     /// Where it lies; known once the step is.
     pub place: Option<Place>,
+    /// What it was computed from; known once the inputs were looked at.
+    pub inputs: Option<Box<ElementInputs>>,
 }
 
 impl Element {
@@ -53,14 +57,14 @@ impl Element {
     pub fn new(found: Worst, z: f64, bound: f64, expected: &Expected) -> Element {
         let signed = if found.device < found.expected { -z } else { z };
         let worst = Worst { ratio: (z / LAMBDA).max(bound), ..found };
-        Element { worst, z: signed, bound, sigma: expected.sigma, place: None }
+        Element { worst, z: signed, bound, sigma: expected.sigma, place: None, inputs: None }
     }
 
     /// An element that is no number.
     pub fn broken(found: Worst, expected: &Expected) -> Element {
         let endless = f64::INFINITY;
         let worst = Worst { ratio: endless, ..found };
-        Element { worst, z: f64::NAN, bound: endless, sigma: expected.sigma, place: None }
+        Element { worst, z: f64::NAN, bound: endless, sigma: expected.sigma, place: None, inputs: None }
     }
 
     fn is_worse(&self, other: &Element) -> bool {
@@ -157,6 +161,13 @@ impl Detail {
     pub fn settle(&mut self, place: impl Fn(&Worst) -> Place) {
         for element in &mut self.worst {
             element.place = Some(place(&element.worst));
+        }
+    }
+
+    /// Says what the worst elements were computed from.
+    pub fn look_at_inputs(&mut self, case: &Case) {
+        for element in &mut self.worst {
+            element.inputs = element_inputs::of(case, element.worst.index).map(Box::new);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A node's detail as it is written to JSON and drawn: distributions in few numbers, a map in one character a cell.
 
 use crate::detail::{Detail, ERROR_BINS, Element, MAGNITUDE_BINS, Map, Z_LIMIT};
+use crate::element_inputs::ElementInputs;
 use crate::tokens::normal_below;
 use serde::Serialize;
 
@@ -75,6 +76,8 @@ pub struct WorstElement {
     pub z: Option<f64>,
     /// The error by its hard bound.
     pub bound: Option<f64>,
+    /// What it was computed from, as the device had it; null where that is not known.
+    pub inputs: Option<ElementInputs>,
 }
 
 /// Steps of the colours: 0 exact, 1 to 3 below a thousandth, a hundredth, a tenth of the gate, 4 inside it, 5 to 7 up to ten times, up to a
@@ -154,6 +157,7 @@ impl WorstElement {
             sigma: finite(element.sigma),
             z: finite(element.z),
             bound: finite(element.bound),
+            inputs: element.inputs.as_deref().cloned(),
         })
     }
 }

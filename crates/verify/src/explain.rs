@@ -8,7 +8,7 @@
 //! Made while the case is at hand: for the first failing step of a node in each phase, and for the first few nodes only, so that a
 //! broken device does not cost hours.
 
-use crate::bound::{Case, gate};
+use crate::bound::{Case, declares_loss, gate};
 use crate::fingerprint::{CandidateKind, Fingerprint, fingerprint};
 use crate::operand::{Data, Operand};
 use crate::record::{Phase, axes};
@@ -16,6 +16,7 @@ use crate::repro;
 use crate::scene::{Scene, usages};
 use crate::signature::{Evidence, Signature, SignatureKind, signature};
 use crate::statistics::Statistics;
+use crate::verdict::Verdict;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,6 +53,8 @@ pub struct Explanation {
 pub(crate) struct Explanations {
     /// Where repro files go.
     folder: Option<PathBuf>,
+    /// The name of the fault that was planted on purpose, if any.
+    planted: Option<String>,
     /// Hashes of the inputs and the result of each node in its last step.
     steps: HashMap<String, [u64; 2]>,
     /// The last token's activations of each product in its last step.
@@ -68,9 +71,9 @@ pub(crate) struct Moment {
 }
 
 impl Explanations {
-    /// None so far; repro files go to `folder`.
-    pub fn new(folder: Option<PathBuf>) -> Explanations {
-        Explanations { folder, ..Explanations::default() }
+    /// None so far; repro files go to `folder`, and name the fault that was `planted`, if any.
+    pub fn new(folder: Option<PathBuf>, planted: Option<String>) -> Explanations {
+        Explanations { folder, planted, ..Explanations::default() }
     }
 
     /// The explanations of a node, in the order of its phases.
@@ -92,7 +95,11 @@ impl Explanations {
             Explanation { phase: moment.phase, prompt: moment.prompt, step: moment.step, ..explained };
         let written = self.of(&node.name).iter().any(|known| known.repro.is_some());
         if let Some(folder) = self.folder.as_ref().filter(|_| !written) {
-            match repro::write(folder, &node.name, seen.node, &scene, seen.device, moment) {
+            let loss = declares_loss(case.op, case.profile, &case.output.ty);
+            let verdict = refined(gate(case.op).verdict(statistics, loss), &explanation, statistics);
+            let worst_z = statistics.worst_z.map(|worst| worst.ratio).filter(|ratio| ratio.is_finite());
+            let found = repro::Found { verdict, worst_z, moment, planted: self.planted.clone() };
+            match repro::write(folder, (&node.name, seen.node), &scene, seen.device, &found) {
                 Ok(path) => explanation.repro = Some(path.display().to_string()),
                 Err(problem) => explanation.repro_problem = Some(problem.to_string()),
             }
@@ -166,9 +173,31 @@ pub(crate) fn explain(scene: &Scene, statistics: &Statistics, before: &Before) -
     Explanation { phase, prompt: 0, step: 0, cause, fingerprint, signature, repro, repro_problem }
 }
 
+/// The verdict once it is known what explains a failure.
+pub(crate) fn refined(verdict: Verdict, found: &Explanation, statistics: &Statistics) -> Verdict {
+    let steady = statistics.broken.unwritten == 0 && statistics.raced == 0;
+    explained(verdict, found, steady)
+}
+
+/// The same (NUMERICS 3): the same formula in other precision is undeclared precision, where all was written and no run differs from
+/// another (`steady`); another formula or a known pattern is a bug, whatever the size of the error.
+pub(crate) fn explained(verdict: Verdict, found: &Explanation, steady: bool) -> Verdict {
+    if !verdict.fails() || verdict == Verdict::NotFinite {
+        return verdict;
+    }
+    let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
+    match found.fingerprint.kind {
+        Some(CandidateKind::Precision | CandidateKind::Noise) if steady => Verdict::UndeclaredPrecision,
+        Some(CandidateKind::Formula) => Verdict::StructuralBug,
+        Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
+        Some(CandidateKind::Precision | CandidateKind::Noise) | None => verdict,
+    }
+}
+
 /// What differs on the same inputs has no other pattern.
 pub(crate) fn raced(count: u64, elements: u64) -> String {
-    format!("{count} of {elements} elements differ when the node is computed again on the same inputs")
+    let differ = if count == 1 { "differs" } else { "differ" };
+    format!("{count} of {elements} elements {differ} when the node is computed again on the same inputs")
 }
 
 /// The likelier of both: what was never written, or is an old result, is no arithmetic; otherwise arithmetic that explains all.

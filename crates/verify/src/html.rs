@@ -16,6 +16,7 @@ mod strip;
 mod svg;
 mod table;
 
+use crate::memory::bytes_in_words;
 use crate::report::Report;
 use crate::summary::word;
 use drawer::Drawer;
@@ -24,6 +25,8 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
+pub(crate) use table::duration;
+use trueup_formats::counted;
 
 const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
@@ -46,6 +49,10 @@ impl Report {
         // Elements differ behind the third digit.
         let digits = |value: f64| format!("{value:.6e}").replace('-', "−");
         environment.add_filter("digits", move |value: Option<f64>| value.map_or("–".to_owned(), digits));
+        let exact =
+            |value: f64| if value == value.trunc() && value.abs() < 1e6 { format!("{value}") } else { number(value) };
+        environment.add_filter("input", exact);
+        environment.add_filter("counted", |count: u64, noun: &str| counted(count, noun));
         environment.add_template("page.html", PAGE).map_err(fail)?;
         let page = environment.get_template("page.html").map_err(fail)?;
         page.render(self.context(&data)).map_err(fail)
@@ -73,7 +80,8 @@ impl Report {
             scatter => [safe(scatter::tokens(&self.tokens, HALF)), safe(scatter::tokens(&self.tokens, NARROW))],
             operators => data_of(&table::operators(self)),
             exceptions => data_of(&table::exceptions(self)),
-            took => self.run.as_ref().map(|run| table::duration(run.seconds)),
+            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("memory not known".to_owned(), bytes_in_words)),
+            took => self.run.as_ref().map(|run| duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),
         }
     }

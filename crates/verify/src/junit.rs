@@ -22,8 +22,14 @@ impl Report {
             "runs on the same tokens differ, or observing changes them".to_owned()
         }));
         let complaints = self.complaints();
-        let asked = if complaints.is_empty() { Outcome::Pass } else { Outcome::Fail };
-        suite.add_test_case(case("gate and baseline", "gate", asked, || complaints.join("; ")));
+        let undecided = self.undecided();
+        let asked = match (complaints.is_empty(), &undecided) {
+            (false, _) => Outcome::Fail,
+            (true, Some(_)) => Outcome::Inconclusive,
+            (true, None) => Outcome::Pass,
+        };
+        let said = || complaints.iter().chain(&undecided).map(String::as_str).collect::<Vec<_>>().join("; ");
+        suite.add_test_case(case("gate and baseline", "gate", asked, said));
         suite.add_test_case(case("result", "verify", self.result, || self.sentence.clone()));
         let mut junit = quick_junit::Report::new("trueup verify");
         junit.add_test_suite(suite);

@@ -22,10 +22,14 @@ mod conclusion;
 mod date;
 mod detail;
 mod detail_report;
+mod element_inputs;
 mod explain;
 mod fingerprint;
+mod flip;
 mod html;
 mod junit;
+mod memory;
+mod model_id;
 mod operand;
 mod pieces;
 mod plant;
@@ -55,8 +59,11 @@ pub use baseline::{BASELINE_BYTES_MAX, Baseline, BaselineReport, Change, NumberC
 pub use batch::{BatchDifference, BatchReport, SequenceReport};
 pub use date::Date;
 pub use detail_report::{DetailReport, Histogram, Magnitudes, MapReport, WorstElement, level};
+pub use element_inputs::{ElementInputs, InputValue, Product, RowSummary};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
+pub use flip::{Flip, FlipText};
+pub use memory::peak_memory_bytes;
 pub use pieces::PieceReport;
 pub use plant::{PLANTS, Plant, PlantedDevice, planted, planted_in};
 pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};
@@ -66,9 +73,9 @@ pub use report::{
     BadNode, Coverage, DeviceFacts, Environment, NodeReport, Outcome, PhaseReport, PlantedFacts, Report, RunFacts,
     UsedProfile, VERSION,
 };
-pub use repro::{Repro, ReproResult};
+pub use repro::{RecordedFailure, Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
-pub use tokens::{Flip, TokenPoint, TokenReport};
+pub use tokens::{TokenPoint, TokenReport};
 pub use trace::{
     Follow, FreeRun, Recorded, Recording, TraceNode, TraceOptions, TraceReport, TraceTokens, compare_trace, record,
 };

@@ -78,6 +78,21 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// Element `column` of innermost row `row` as an exact number.
+    pub fn at(&self, row: usize, column: usize) -> f64 {
+        let index = row * self.ty.shape[0] + column;
+        match self.data {
+            Data::Numbers(numbers) => numbers[index],
+            Data::Integers(integers) => f64::from(integers[index]),
+            Data::Blocks(bytes) => {
+                let (len, size) = (self.ty.dtype.block_len(), self.ty.dtype.block_bytes());
+                let mut block = vec![0.0; len];
+                decode_exact(self.ty.dtype, &bytes[index / len * size..][..size], &mut block);
+                block[index % len]
+            }
+        }
+    }
+
     /// The bytes of innermost row `row`, where the operand is kept as bytes.
     pub fn row_bytes(&self, row: usize) -> Option<&'a [u8]> {
         let bytes = self.ty.shape[0] / self.ty.dtype.block_len() * self.ty.dtype.block_bytes();

@@ -8,6 +8,7 @@
 //! The list is the table of this file. A planted device sits between session and device, so that everything else is what production
 //! runs.
 
+mod alone;
 mod bits;
 mod device;
 mod fused;
@@ -18,6 +19,7 @@ mod product;
 mod weight;
 
 use crate::report::PlantedFacts;
+pub(crate) use alone::planted_alone;
 use device::Planted;
 use fused::FusedFault;
 use input::InputFault;
@@ -375,16 +377,8 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
 /// As [`planted`], for sessions with or without fusion.
 pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusion: bool) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
-    let Some(plant) = PLANTS.iter().find(|plant| plant.name == name) else {
-        return Err(Error::Request(format!(
-            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
-        )));
-    };
-    let name_of_device = device.about().name;
-    if name_of_device == "ref" {
-        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
-        return Err(Error::Request(problem.to_owned()));
-    }
+    let plant = known(name)?;
+    expect_f32(&*device)?;
     let unfused = graph(model)?;
     let fused = if fusion { fuse_for(unfused.clone(), &*device) } else { Fused::none(unfused.clone()) };
     let (graph, place, refused) = if let Some(place) = plant.place(&fused.graph, wanted) {
@@ -398,6 +392,24 @@ pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusi
     let (node, is_unfused) = (&graph.nodes()[place], !refused.is_empty());
     let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), refused));
     Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name(), unfused: is_unfused })
+}
+
+/// The fault of that name.
+fn known(name: &str) -> Result<&'static Plant> {
+    PLANTS.iter().find(|plant| plant.name == name).ok_or_else(|| {
+        Error::Request(format!(
+            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
+        ))
+    })
+}
+
+/// Fails on a device that faults do not fit.
+fn expect_f32(device: &dyn Device) -> Result<()> {
+    if device.about().name == "ref" {
+        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
+        return Err(Error::Request(problem.to_owned()));
+    }
+    Ok(())
 }
 
 /// The graph whose places of nodes all batches of the model share.
@@ -439,7 +451,7 @@ impl Plant {
     fn fits(&self, graph: &Graph, node: &Node) -> bool {
         let fits = match self.fault {
             Fault::Input(fault) => fault.fits(graph, node),
-            Fault::Parameter(fault) => fault.fits(node),
+            Fault::Parameter(fault) => fault.fits(&node.op, node.inputs.len()),
             Fault::Weight(fault) => fault.fits(graph, node),
             Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => true,
         };

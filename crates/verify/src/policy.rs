@@ -24,6 +24,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::Spanned;
+use trueup_formats::counted;
 
 /// Bytes that a gate file may have.
 pub const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -201,10 +202,24 @@ pub struct BudgetReport {
     pub name: String,
     /// The largest value accepted.
     pub limit: f64,
-    /// The value found; null where it is no finite number, which is beyond any limit.
+    /// The value found; null where it is no finite number.
     pub found: Option<f64>,
     /// Whether it holds.
     pub holds: bool,
+    /// Why it cannot be evaluated, which is neither holding nor exceeded; null where it can.
+    pub problem: Option<String>,
+}
+
+impl fmt::Display for BudgetReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BudgetReport { name, limit, found, holds, problem } = self;
+        match (problem, found, holds) {
+            (Some(problem), _, _) => write!(f, "{name} of at most {limit}: cannot be evaluated, {problem}"),
+            (None, Some(found), true) => write!(f, "{name} {found:.3e} of {limit}, holds"),
+            (None, Some(found), false) => write!(f, "{name} {found:.3e} of {limit}, exceeded"),
+            (None, None, _) => write!(f, "{name} of at most {limit}: nothing was found"),
+        }
+    }
 }
 
 /// A waiver and what it was good for.
@@ -232,7 +247,9 @@ impl fmt::Display for WaiverReport {
         let state = match self.state {
             WaiverState::Used => format!("waives {}", self.nodes.join(", ")),
             WaiverState::Unused => "is not needed by any node: remove it".to_owned(),
-            WaiverState::Expired => format!("expired and waives nothing (it would fit {} nodes)", self.nodes.len()),
+            WaiverState::Expired => {
+                format!("expired and waives nothing (it would fit {})", counted(self.nodes.len(), "node"))
+            }
         };
         write!(
             f,
@@ -297,21 +314,42 @@ impl Report {
     fn budget(&self, name: &str, limit: f64) -> Option<BudgetReport> {
         let tokens = &self.tokens;
         let found = match name {
-            "kl_mean" => Some(tokens.kl_mean),
-            "kl_max" => Some(tokens.kl_max),
-            "logit_sigma" => Some(tokens.logit_sigma),
-            "flips" => Some(tokens.flips as f64),
+            "kl_mean" => tokens.kl_mean,
+            "kl_max" => tokens.kl_max,
+            "logit_sigma" => tokens.logit_sigma,
+            "flips" => self.infinite_logits().is_none().then_some(tokens.flips as f64),
             "rms_z" => {
-                let judged = self.nodes.iter().filter(|node| node.waived.is_none()).flat_map(|node| &node.phases);
-                let worst = judged.map(|phase| phase.rms_z.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
-                Some(worst)
+                let worst = self.judged_phases().map(|(_, rms_z)| rms_z.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
+                Some(worst).filter(|worst| worst.is_finite())
             }
             _ => return None,
         };
-        let found = found.filter(|found| found.is_finite());
-        let numbers = tokens.not_finite == 0 && tokens.reference_not_finite == 0;
-        let holds = found.is_some_and(|found| found <= limit) && (numbers || name == "rms_z");
-        Some(BudgetReport { name: name.to_owned(), limit, found, holds })
+        let problem = match found {
+            Some(_) => None,
+            None if name == "rms_z" => {
+                let node = self.judged_phases().find(|(_, rms_z)| rms_z.is_none());
+                node.map(|(node, _)| format!("rms z of {node} is not finite"))
+            }
+            None => self.infinite_logits(),
+        };
+        let holds = found.is_some_and(|found| found <= limit);
+        Some(BudgetReport { name: name.to_owned(), limit, found, holds, problem })
+    }
+
+    /// The rms of z of each phase of the nodes that are not waived.
+    fn judged_phases(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
+        let nodes = self.nodes.iter().filter(|node| node.waived.is_none());
+        nodes.flat_map(|node| node.phases.iter().map(|phase| (node.node.as_str(), phase.rms_z)))
+    }
+
+    /// How many rows of logits are not finite, in words, where any are.
+    fn infinite_logits(&self) -> Option<String> {
+        let (tokens, all) = (&self.tokens, self.tokens.positions);
+        match (tokens.not_finite, tokens.reference_not_finite) {
+            (0, 0) => None,
+            (0, own) => Some(format!("the reference's own logits are not finite behind {own} of {all} tokens")),
+            (found, _) => Some(format!("the device's logits are not finite behind {found} of {all} tokens")),
+        }
     }
 }
 

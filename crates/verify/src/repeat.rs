@@ -5,7 +5,6 @@
 //! ```
 
 use crate::operand;
-use crate::precision::LAMBDA;
 use crate::report::Outcome;
 use crate::tokens::{TokenReport, top};
 use serde::Serialize;
@@ -42,7 +41,7 @@ impl RepeatReport {
         if self.deterministic {
             return if self.taps_neutral { Outcome::Pass } else { Outcome::Fail };
         }
-        let apart = LAMBDA * std::f64::consts::SQRT_2 * tokens.logit_sigma;
+        let apart = tokens.tie_limit;
         let wild = self.spread.is_none_or(|spread| spread > apart);
         match (self.not_finite > 0 || wild, tokens.reference_not_finite) {
             (false, _) => Outcome::Pass,
@@ -250,10 +249,10 @@ mod tests {
     #[test]
     fn one_table_of_outcomes() {
         let mut tokens = crate::tokens::Tokens::default();
-        tokens.add(0, 0, &[1.0, 3.0], &[1.5, 2.5]);
+        tokens.add(0, 0, &[], &[1.0, 3.0], &[1.5, 2.5]);
         let sound = tokens.report();
-        assert_eq!(sound.logit_sigma, 0.5);
-        tokens.add(0, 1, &[f64::NAN, 3.0], &[1.5, 2.5]);
+        assert_eq!(sound.logit_sigma, Some(0.5));
+        tokens.add(0, 1, &[], &[f64::NAN, 3.0], &[1.5, 2.5]);
         let unsound = tokens.report();
         let cases = [
             (true, true, Some(0.0), 0, &sound, Outcome::Pass),

@@ -10,13 +10,11 @@ use crate::baseline::BaselineReport;
 use crate::batch::BatchReport;
 use crate::detail_report::DetailReport;
 use crate::explain::Explanation;
-use crate::fingerprint::CandidateKind;
 use crate::pieces::PieceReport;
 use crate::policy::PolicyReport;
 use crate::predicted::Predicted;
 use crate::record::{Phase, PhaseRecord, Place, Record, Records};
 use crate::repeat::RepeatReport;
-use crate::signature::SignatureKind;
 use crate::statistics::Statistics;
 use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
@@ -55,6 +53,8 @@ pub struct Report {
     pub coverage: Coverage,
     /// The model's file.
     pub model: String,
+    /// sha256 over each tensor's name, type, sizes, and the first and last 4096 bytes, in the order of names.
+    pub model_id: String,
     /// The device that was judged.
     pub device: DeviceFacts,
     /// The free-running reference.
@@ -65,6 +65,8 @@ pub struct Report {
     pub continuations: Vec<Vec<u32>>,
     /// Tokens computed behind each prompt.
     pub steps: usize,
+    /// The type of the KV cache, where one was asked for.
+    pub kv: Option<String>,
     /// Each numeric profile that was judged by, with what it was declared for.
     pub profiles: Vec<UsedProfile>,
     /// All nodes, in the order of computation.
@@ -123,6 +125,8 @@ pub struct RunFacts {
     pub date: String,
     /// How long it took.
     pub seconds: f64,
+    /// The largest resident size of the process until then, in bytes; null where the system does not say.
+    pub peak_memory_bytes: Option<u64>,
     /// The command, to be repeated.
     pub command: String,
 }
@@ -359,22 +363,11 @@ impl NodeReport {
     }
 }
 
-/// The verdict of a phase, once it is known what explains a failure (NUMERICS 3): the same formula in other precision is undeclared
-/// precision, another formula or a known pattern is a bug, whatever the size of the error.
+/// The verdict of a phase, once it is known what explains a failure.
 fn explained(phase: &PhaseReport, explanations: &[Explanation]) -> Verdict {
     let found = explanations.iter().find(|explanation| explanation.phase == phase.phase);
-    let Some(found) = found.filter(|_| phase.verdict.fails() && phase.verdict != Verdict::NotFinite) else {
-        return phase.verdict;
-    };
-    let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
-    match found.fingerprint.kind {
-        Some(CandidateKind::Precision | CandidateKind::Noise) if phase.unwritten == 0 && phase.raced == 0 => {
-            Verdict::UndeclaredPrecision
-        }
-        Some(CandidateKind::Formula) => Verdict::StructuralBug,
-        Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
-        Some(CandidateKind::Precision | CandidateKind::Noise) | None => phase.verdict,
-    }
+    let steady = phase.unwritten == 0 && phase.raced == 0;
+    found.map_or(phase.verdict, |found| crate::explain::explained(phase.verdict, found, steady))
 }
 
 /// How much a node enlarges its inputs' error: inherited relative error by the root of the sum of squares of theirs.
@@ -392,16 +385,19 @@ pub(crate) struct Findings {
     pub repeat: RepeatReport,
     pub batch: BatchReport,
     pub model: String,
+    pub model_id: String,
     pub device: DeviceFacts,
     pub reference: DeviceFacts,
     pub prompts: Vec<Vec<u32>>,
     pub continuations: Vec<Vec<u32>>,
     pub steps: usize,
+    pub kv: Option<String>,
     pub require_device: bool,
+    pub planted: Option<PlantedFacts>,
 }
 
 impl Report {
-    /// Says that a fault was planted in the device.
+    /// Says that a fault was planted in the device; [`VerifyOptions::planted`](crate::VerifyOptions) says it before the run.
     pub fn was_planted(&mut self, facts: PlantedFacts) {
         self.planted = Some(facts);
         self.conclude();
@@ -427,15 +423,17 @@ impl Report {
             profiles: profiles(records),
             nodes,
             model: findings.model,
+            model_id: findings.model_id,
             device: findings.device,
             reference: findings.reference,
             prompts: findings.prompts,
             continuations: findings.continuations,
             steps: findings.steps,
+            kv: findings.kv,
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,
-            planted: None,
+            planted: findings.planted,
             require_device: findings.require_device,
             environment: Environment {
                 version: env!("CARGO_PKG_VERSION").to_owned(),

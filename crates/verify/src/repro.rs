@@ -16,12 +16,15 @@ mod file;
 mod shrink;
 
 use crate::bound::{declares_loss, gate};
-use crate::explain::{Before, Explanation, Moment, explain};
+use crate::explain::{Before, Explanation, Moment, explain, refined};
+use crate::plant::planted_alone;
 use crate::precision::LAMBDA;
 use crate::scene::Scene;
 use crate::verdict::Verdict;
 use serde::Serialize;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use trueup_runtime::device::Device;
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
@@ -34,6 +37,44 @@ pub struct Repro {
     scene: Scene,
 }
 
+/// What the file says about the failure as it was found, before it was cut smaller.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RecordedFailure {
+    /// The verdict then.
+    pub verdict: Verdict,
+    /// The largest error in its standard deviations; null where it has no finite value.
+    pub worst_z: Option<f64>,
+    /// The device.
+    pub device: String,
+    /// The phase, `prompt` or `decode`.
+    pub phase: String,
+    /// The prompt, counted from 0.
+    pub prompt: usize,
+    /// The step: 0 computes the prompt.
+    pub step: usize,
+    /// Whether it failed again there when it was run alone.
+    pub reproduced: bool,
+    /// The name of the fault that was planted in the device on purpose, if any.
+    pub planted: Option<String>,
+}
+
+impl fmt::Display for RecordedFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordedFailure { verdict, device, phase, prompt, step, .. } = self;
+        let z = self
+            .worst_z
+            .map_or("not finite".to_owned(), |z| if z < 1e4 { format!("{z:.2}") } else { format!("{z:.1e}") });
+        write!(f, "recorded: {verdict}, worst z {z} on {device}, {phase} phase, prompt {prompt}, step {step}")?;
+        if let Some(planted) = &self.planted {
+            write!(f, ", with the fault {} planted on purpose", trueup_formats::quote(planted))?;
+        }
+        if !self.reproduced {
+            write!(f, "; it did not fail again when it was run alone")?;
+        }
+        Ok(())
+    }
+}
+
 /// What a device makes of it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ReproResult {
@@ -41,6 +82,8 @@ pub struct ReproResult {
     pub node: String,
     /// Its operator.
     pub op: String,
+    /// What was found when the file was written.
+    pub recorded: RecordedFailure,
     /// The verdict on the device's result.
     pub verdict: Verdict,
     /// The profile that it was judged by, in words.
@@ -71,6 +114,33 @@ impl Repro {
         self.scene.inputs.iter().map(|input| input.ty.shape.elements()).sum()
     }
 
+    /// What the file says about the failure. A file that does not say the verdict has that of the result it holds.
+    pub fn recorded(&self) -> RecordedFailure {
+        let about = &self.about;
+        let (verdict, worst_z) = match about.verdict {
+            Some(verdict) => (verdict, about.worst_z.filter(|z| z.is_finite())),
+            None => {
+                let (verdict, _, worst_z) = judged(&self.scene);
+                (verdict, worst_z)
+            }
+        };
+        RecordedFailure {
+            verdict,
+            worst_z,
+            device: trueup_formats::quote(&about.device),
+            phase: trueup_formats::quote(&about.phase),
+            prompt: about.prompt,
+            step: about.step,
+            reproduced: about.reproduced,
+            planted: about.planted.clone(),
+        }
+    }
+
+    /// `device` with a fault of [`PLANTS`](crate::PLANTS) at this computation. Fails on unknown names and where it cannot have the fault.
+    pub fn planted(&self, name: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+        planted_alone(name, &self.scene, self.about.index, device)
+    }
+
     /// Computes it on `device` and judges the result by what the device declares. Fails where the device cannot compute it.
     pub fn run(&self, device: &dyn Device) -> Result<ReproResult> {
         let computed = execute::execute(&self.scene, self.about.index, device)?;
@@ -85,7 +155,8 @@ impl Repro {
             format!("{name} computes {} ({op}) as it declares: {verdict}.", self.about.node)
         };
         let profile = computed.profile.to_string();
-        Ok(ReproResult { node: self.about.node.clone(), op, verdict, profile, worst_z, explanation, sentence })
+        let (node, recorded) = (self.about.node.clone(), self.recorded());
+        Ok(ReproResult { node, op, recorded, verdict, profile, worst_z, explanation, sentence })
     }
 
     /// The file it was read from.
@@ -100,17 +171,27 @@ fn judged(scene: &Scene) -> (Verdict, Option<Explanation>, Option<f64>) {
     let loss = declares_loss(&scene.op, &scene.profile, &scene.output);
     let verdict = gate(&scene.op).verdict(&statistics, loss);
     let worst_z = statistics.worst_z.map(|worst| worst.ratio).filter(|ratio| ratio.is_finite());
-    (verdict, verdict.fails().then(|| explain(scene, &statistics, &Before::default())), worst_z)
+    let explanation = verdict.fails().then(|| explain(scene, &statistics, &Before::default()));
+    let verdict = explanation.as_ref().map_or(verdict, |found| refined(verdict, found, &statistics));
+    (verdict, explanation, worst_z)
 }
 
-/// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file.
+/// What is written of a failure beside its scene.
+pub(crate) struct Found {
+    pub verdict: Verdict,
+    pub worst_z: Option<f64>,
+    pub moment: Moment,
+    pub planted: Option<String>,
+}
+
+/// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file. The node is its name and its place in
+/// the graph.
 pub(crate) fn write(
     folder: &Path,
-    node: &str,
-    index: usize,
+    (node, index): (&str, usize),
     scene: &Scene,
     device: &dyn Device,
-    moment: Moment,
+    found: &Found,
 ) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).map_err(|problem| {
         let folder = trueup_formats::quote(&folder.display().to_string());
@@ -120,7 +201,7 @@ pub(crate) fn write(
     let (scene, reproduced) = smaller.map_or((scene.clone(), false), |smaller| (smaller, true));
     let safe = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
     let path = folder.join(format!("{}.repro.safetensors", node.chars().map(safe).collect::<String>()));
-    let about = file::About::new(node, index, &scene, &device.about().name, moment, reproduced);
+    let about = file::About::new(node, index, &scene, &device.about().name, found, reproduced);
     file::write(&path, &about, &scene)?;
     Ok(path)
 }

@@ -1,9 +1,10 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
+use crate::flip::Flip;
 use crate::pieces::clause;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
-use crate::tokens::Flip;
 use crate::verdict::Verdict;
+use trueup_formats::counted;
 
 /// The result in one sentence.
 pub(crate) fn sentence(report: &Report) -> String {
@@ -23,7 +24,11 @@ pub(crate) fn sentence(report: &Report) -> String {
                 (0, 0) => (format!("all {} nodes", coverage.nodes), String::new()),
                 (waived, unjudged) => (
                     format!("{} of {} nodes", coverage.checked - waived, coverage.nodes),
-                    format!(", {waived} failures are waived and {unjudged} nodes could not be judged"),
+                    format!(
+                        ", {} waived and {} could not be judged",
+                        are(waived, "failure"),
+                        counted(unjudged, "node")
+                    ),
                 ),
             };
             format!(
@@ -34,10 +39,17 @@ pub(crate) fn sentence(report: &Report) -> String {
         }
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
-        (Outcome::Inconclusive, _) => {
-            format!("Not enough was checked to say whether {device} is right: {}.", doubt(report))
-        }
+        (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
+            (Some(doubt), _) => format!("Not enough was checked to say whether {device} is right: {doubt}."),
+            (None, Some(undecided)) => format!("No node of {device} is wrong that was not waived, but {undecided}."),
+            (None, None) => format!("Not enough was checked to say whether {device} is right."),
+        },
     }
+}
+
+/// `1 failure is`, `2 failures are`.
+fn are(count: usize, noun: &str) -> String {
+    format!("{} {}", counted(count, noun), if count == 1 { "is" } else { "are" })
 }
 
 /// What is said of a device that computes as it declares but not twice the same.
@@ -49,21 +61,25 @@ fn unsteady(report: &Report) -> String {
     match report.nodes.iter().filter(differs).count() {
         0 => "; it is not deterministic, though no node differed when it was computed again".to_owned(),
         count => {
-            format!("; it is not deterministic: {count} nodes differ from run to run, within their declared noise")
+            let differ = if count == 1 { "1 node differs".to_owned() } else { format!("{count} nodes differ") };
+            format!("; it is not deterministic: {differ} from run to run, within declared noise")
         }
     }
 }
 
-/// Why nothing can be said.
-fn doubt(report: &Report) -> String {
+/// Why nothing can be said of the device.
+fn doubt(report: &Report) -> Option<String> {
     if let Some(planted) = report.planted.as_ref().filter(|_| report.missed_planted()) {
-        return format!("the fault {} was planted at {}, and these tokens do not show it", planted.name, planted.node);
+        return Some(format!(
+            "the fault {} was planted at {}, and these tokens do not show it",
+            planted.name, planted.node
+        ));
     }
     let (device, coverage) = (&report.device.name, &report.coverage);
     let unjudged = coverage.nodes - coverage.checked;
     let undefined = report.nodes.iter().find(|node| node.verdict == Verdict::Inconclusive);
     let tokens = &report.tokens;
-    if coverage.nodes == 0 {
+    let doubt = if coverage.nodes == 0 {
         "nothing was computed".to_owned()
     } else if let Some(node) = undefined {
         let tensor =
@@ -90,9 +106,13 @@ fn doubt(report: &Report) -> String {
         )
     } else if !report.is_covered(coverage.checked_prompt) {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
+    } else if coverage.fell_back > 0 && report.require_device {
+        let fell_back = counted(coverage.fell_back, "node");
+        format!("{fell_back} fell back to another device although {device} was required")
     } else {
-        format!("{} nodes fell back to another device although {device} was required", coverage.fell_back)
-    }
+        return None;
+    };
+    Some(doubt)
 }
 
 fn failure(report: &Report, bad: &BadNode) -> String {
@@ -174,9 +194,14 @@ fn no_node(report: &Report) -> String {
         if let Some(node) = report.nodes.iter().find(exceeded) {
             let count: u64 = node.phases.iter().map(|phase| phase.range_exceeded).sum();
             return format!(
-                "No node computes wrongly, but {count} elements of {} ({}) are beyond the range of the type it declares, and {} of {} rows of \
+                "No node computes wrongly, but {} of {} ({}) {} beyond the range of the type it declares, and {} of {} rows of \
                  logits are no numbers. Next: take a wider type, such as `--kv f32` for the KV cache.",
-                node.node, node.op, tokens.not_finite, tokens.positions
+                counted(count, "element"),
+                node.node,
+                node.op,
+                if count == 1 { "is" } else { "are" },
+                tokens.not_finite,
+                tokens.positions
             );
         }
         return format!(
@@ -196,14 +221,15 @@ fn no_node(report: &Report) -> String {
         let next = "see what changed, and set the gate or the baseline anew only where that is meant";
         return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.");
     }
-    let flip = tokens.bad_flip.or(tokens.first_flip).map_or(String::new(), |flip| {
-        let Flip { prompt, position, reference, device, margin } = flip;
-        format!(", first behind position {position} of prompt {prompt} ({device} for {reference}, margin {margin:.3e})")
+    let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
+        let Flip { prompt, position, margin, .. } = flip;
+        format!(", first behind position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
     });
     format!(
-        "All nodes are as declared, but {} of {} most likely tokens differ where {:.1} were expected{flip}. Next: {}.",
+        "All nodes are as declared, but {} of {} most likely tokens {} where {:.1} were expected{flip}. Next: {}.",
         tokens.flips,
         tokens.positions,
+        if tokens.flips == 1 { "differs" } else { "differ" },
         tokens.flips_expected,
         next(report)
     )

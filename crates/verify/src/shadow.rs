@@ -141,7 +141,10 @@ impl<'a> Shadow<'a> {
             let case = Case { op, inputs: &inputs, profile, output, reference, copies, spread, step, collector };
             let moment = Moment { phase: self.phase(), prompt: self.prompt, step };
             self.pool.install(|| {
-                let statistics = judge(&case);
+                let mut statistics = judge(&case);
+                if let Some(detail) = &mut statistics.detail {
+                    detail.look_at_inputs(&case);
+                }
                 explanations.look(&case, &statistics, seen, moment);
                 statistics
             })

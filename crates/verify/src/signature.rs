@@ -19,6 +19,7 @@ use crate::scene::Scene;
 use crate::statistics::Expected;
 use region::region;
 use serde::Serialize;
+use trueup_formats::counted;
 
 /// What kind of pattern it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -215,7 +216,9 @@ fn zeros(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let zeros = evidence.bad.iter().all(|index| evidence.scene.device[*index] == 0.0);
     let place = evidence.place(&evidence.bad);
     let kind = SignatureKind::Zeros;
-    zeros.then(|| (kind, format!("zeros in {place} ({} elements), as if it had not been computed", evidence.bad.len())))
+    zeros.then(|| {
+        (kind, format!("zeros in {place} ({}), as if it had not been computed", counted(evidence.bad.len(), "element")))
+    })
 }
 
 fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
@@ -224,7 +227,7 @@ fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         expected.is_some_and(|expected| close(evidence.scene.device[*index], &expected, -expected.declared))
     };
     let place = evidence.place(&evidence.bad);
-    let text = || format!("the opposite sign in {place} ({} elements)", evidence.bad.len());
+    let text = || format!("the opposite sign in {place} ({})", counted(evidence.bad.len(), "element"));
     evidence.bad.iter().all(negated).then(|| (SignatureKind::Sign, text()))
 }
 

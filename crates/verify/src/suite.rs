@@ -72,6 +72,7 @@ impl Selection {
     pub fn new(operators: Option<&str>, case: Option<&str>) -> Result<Selection> {
         let refuse = |sentence: String| Err(Error::Request(sentence));
         let quote = trueup_formats::quote;
+        let pattern = operators.unwrap_or_default();
         let operators = match operators.map(|pattern| (pattern, Regex::new(&format!("^(?:{pattern})$")))) {
             None => None,
             Some((_, Ok(regex))) if Op::names().iter().any(|name| regex.is_match(name)) => Some(regex),
@@ -89,6 +90,10 @@ impl Selection {
         let selection = Selection { operators, case: case.map(str::to_owned) };
         match case.filter(|_| !candidates().iter().any(|candidate| selection.takes(candidate))) {
             None => Ok(selection),
+            Some(case) if candidates().iter().any(|candidate| candidate.name == case) => {
+                let (case, pattern) = (quote(case), quote(pattern));
+                refuse(format!("the case {case} is of no operator that {pattern} matches; leave --op or --case out"))
+            }
             Some(case) => refuse(format!("no case is called {}; cases are called like add/0", quote(case))),
         }
     }

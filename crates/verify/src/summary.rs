@@ -3,7 +3,9 @@
 //! Names from a model's file are shown as they are, but nothing in them can end a table, start a link or hide text.
 
 use crate::report::{NodeReport, Outcome, Report};
+use crate::terminal::{divergence, drifts_among};
 use std::fmt::Write;
+use trueup_formats::counted;
 
 /// Rows of a table.
 const ROWS_MAX: usize = 20;
@@ -54,8 +56,11 @@ impl Report {
         row(
             "tokens",
             format!(
-                "{} of {} most likely tokens equal, {:.2} flips expected, divergence {:.2e} nats",
-                tokens.top1_equal, tokens.positions, tokens.flips_expected, tokens.kl_mean
+                "{} of {} most likely tokens equal, {:.2} flips expected, divergence {}",
+                tokens.top1_equal,
+                tokens.positions,
+                tokens.flips_expected,
+                divergence(tokens)
             ),
         );
         row("environment", format!("trueup {}, {}", self.environment.version, self.environment.system));
@@ -86,9 +91,8 @@ impl Report {
     fn asked(&self, text: &mut String) {
         let Some(policy) = &self.policy else { return };
         for budget in &policy.budgets {
-            let holds = if budget.holds { "holds" } else { "**exceeded**" };
-            let found = budget.found.map_or("no finite number".to_owned(), |found| format!("{found:.3e}"));
-            line(text, &format!("- budget of {}: {found} of {}, {holds}", budget.name, budget.limit));
+            let mark = if budget.holds { "" } else { "**" };
+            line(text, &format!("- budget of {mark}{}{mark}", clean(&budget.to_string())));
         }
         for waiver in policy.waivers.iter().take(ROWS_MAX) {
             line(text, &format!("- {}", clean(&waiver.to_string())));
@@ -98,12 +102,18 @@ impl Report {
 
     fn changed(&self, text: &mut String) {
         let Some(baseline) = &self.baseline else { return };
-        let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
+        let (nodes, changes) = (counted(baseline.compared, "node"), counted(baseline.changes.len(), "change"));
+        if !baseline.differs.is_empty() {
+            let differs = clean(&baseline.differs.join(", "));
+            line(text, &format!("**Not compared** with {}: {differs}.", clean(&baseline.file)));
+            return;
+        }
         line(
             text,
             &format!(
-                "Against the baseline {}: {nodes} nodes compared, {changes} changes, {drifts} of them drifts.",
-                clean(&baseline.file)
+                "Against the baseline {}: {nodes} compared, {changes}, {}.",
+                clean(&baseline.file),
+                drifts_among(baseline.drifts)
             ),
         );
         for note in &baseline.notes {

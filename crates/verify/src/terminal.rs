@@ -1,13 +1,20 @@
 //! A report on one screen of text: the sentence first, then what it rests on.
 
+use crate::flip::Flip;
+use crate::html::duration;
+use crate::memory::bytes_in_words;
 use crate::pieces::clause;
 use crate::report::{DeviceFacts, NodeReport, PhaseReport, Report};
 use crate::summary::word;
+use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
 use std::fmt::Write;
+use trueup_formats::counted;
 
 /// Nodes that are shown; the rest are in the JSON.
 const NODES_SHOWN: usize = 8;
+/// Flips that are shown, beside the first unexplained one.
+const FLIPS_SHOWN: usize = 3;
 
 impl Report {
     /// The report for a terminal, without colour, lines ended by `\n`.
@@ -18,6 +25,10 @@ impl Report {
         line(&mut text, &format!("model      {}", trueup_formats::quote(&self.model)));
         line(&mut text, &format!("device     {}", facts(&self.device)));
         line(&mut text, &format!("reference  {}", facts(&self.reference)));
+        if let Some(run) = &self.run {
+            let memory = run.peak_memory_bytes.map_or("not known".to_owned(), bytes_in_words);
+            line(&mut text, &format!("took       {}, peak memory {memory}", duration(run.seconds)));
+        }
         if let Some(planted) = &self.planted {
             let unfused = if planted.unfused { "; nothing is fused, so that the node is there" } else { "" };
             line(&mut text, &format!("planted    {} at {}: {}{unfused}", planted.name, planted.node, planted.what));
@@ -37,8 +48,8 @@ impl Report {
         line(
             text,
             &format!(
-                "coverage   {} nodes{fused}, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
-                coverage.nodes,
+                "coverage   {}{fused}, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
+                counted(coverage.nodes, "node"),
                 coverage.checked,
                 coverage.checked_prompt,
                 coverage.checked_decode,
@@ -57,7 +68,7 @@ impl Report {
     fn profile_lines(&self, text: &mut String) {
         line(text, "\njudged by");
         for used in &self.profiles {
-            line(text, &format!("  {:4} nodes  {}  ({})", used.nodes, used.profile, used.ops.join(", ")));
+            line(text, &format!("  {:>10}  {}  ({})", counted(used.nodes, "node"), used.profile, used.ops.join(", ")));
         }
     }
 
@@ -94,19 +105,28 @@ impl Report {
 
     fn token_lines(&self, text: &mut String) {
         let tokens = &self.tokens;
+        let first = |bad: &Flip| tokens.flip_list.iter().take(FLIPS_SHOWN).any(|flip| flip == bad);
         line(
             text,
             &format!(
-                "\ntokens     {} of {} most likely tokens equal, {:.2} flips expected; divergence mean {:.2e}, max {:.2e} nats",
-                tokens.top1_equal, tokens.positions, tokens.flips_expected, tokens.kl_mean, tokens.kl_max
+                "\ntokens     {} of {} most likely tokens equal, {:.2} flips expected; divergence {}",
+                tokens.top1_equal,
+                tokens.positions,
+                tokens.flips_expected,
+                divergence(tokens)
             ),
         );
-        if let Some(flip) = tokens.first_flip {
+        for flip in tokens.flip_list.iter().take(FLIPS_SHOWN).chain(tokens.bad_flip.iter().filter(|bad| !first(bad))) {
+            let before = flip.text.as_ref().map_or(String::new(), |text| format!(" \"{}\"", text.before));
+            let explained = if flip.explained { "" } else { ", which noise does not explain" };
             line(
                 text,
                 &format!(
-                    "           first difference behind position {} of prompt {}: {} for {}, margin {:.3e}",
-                    flip.position, flip.prompt, flip.device, flip.reference, flip.margin
+                    "           behind position {} of prompt {}{before}: {}, margin {:.3e}{explained}",
+                    flip.position,
+                    flip.prompt,
+                    flip.tokens(),
+                    flip.margin
                 ),
             );
         }
@@ -130,26 +150,43 @@ impl Report {
             (Some(false), false) => "other bits than alone, which the device may give",
             (None, _) => "not compared bit for bit with each alone",
         };
-        let (lengths, steps) = (lengths.join(", "), batch.steps);
-        line(text, &format!("batch      sequences of {lengths} tokens and {steps} steps in one batch; {bits}"));
+        let (lengths, steps) = (lengths.join(", "), counted(batch.steps, "step"));
+        line(text, &format!("batch      sequences of {lengths} tokens and {steps} in one batch; {bits}"));
     }
 
     fn asked_lines(&self, text: &mut String) {
         for budget in self.policy.iter().flat_map(|policy| &policy.budgets) {
-            let holds = if budget.holds { "holds" } else { "exceeded" };
-            let found = scientific(budget.found);
-            line(text, &format!("budget     {} {found} of {:.1e}, {holds}", budget.name, budget.limit));
+            line(text, &format!("budget     {budget}"));
         }
         for waiver in self.policy.iter().flat_map(|policy| &policy.waivers) {
             line(text, &format!("           {waiver}"));
         }
         let Some(baseline) = &self.baseline else { return };
-        let (nodes, drifts, changes) = (baseline.compared, baseline.drifts, baseline.changes.len());
-        let head = format!("baseline   {nodes} nodes compared, {changes} changes, {drifts} of them drifts");
+        let (nodes, changes) = (counted(baseline.compared, "node"), counted(baseline.changes.len(), "change"));
+        let drifts = baseline.drifts;
+        let head = format!("baseline   {nodes} compared, {changes}, {}", drifts_among(drifts));
+        let head = if baseline.differs.is_empty() {
+            head
+        } else {
+            format!("baseline   not compared: {}", baseline.differs.join(", "))
+        };
         let notes = baseline.notes.iter().map(|note| format!("           note: {note}"));
         let shown = baseline.changes.iter().take(NODES_SHOWN).map(|change| format!("           {change}"));
         std::iter::once(head).chain(notes).chain(shown).for_each(|content| line(text, &content));
     }
+}
+
+/// `mean 1.00e-4, max 2.00e-3 nats`, or that it is not finite.
+pub(crate) fn divergence(tokens: &TokenReport) -> String {
+    match (tokens.kl_mean, tokens.kl_max) {
+        (Some(mean), Some(max)) => format!("mean {mean:.2e}, max {max:.2e} nats"),
+        (None, _) | (_, None) => "not finite".to_owned(),
+    }
+}
+
+/// How many of some changes are drifts.
+pub(crate) fn drifts_among(drifts: usize) -> String {
+    if drifts == 1 { "1 of them a drift".to_owned() } else { format!("{drifts} of them drifts") }
 }
 
 fn facts(device: &DeviceFacts) -> String {

@@ -12,24 +12,10 @@
 //! The divergence is reported and not gated: it is `sigma^2 / 2 (1 - sum p^2)` of the logits' error, so it has no noise of its own to be
 //! measured by, and what causes that error is judged node by node.
 
+use crate::flip::{BEFORE_MAX, Flip};
 use crate::precision::LAMBDA;
 use crate::report::Outcome;
 use serde::Serialize;
-
-/// A position whose most likely token differs.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Flip {
-    /// The prompt, counted from 0.
-    pub prompt: usize,
-    /// The position of the token whose successor differs.
-    pub position: usize,
-    /// The reference's most likely token.
-    pub reference: u32,
-    /// The device's.
-    pub device: u32,
-    /// How far the reference's best logit is above that of the token that the device took.
-    pub margin: f64,
-}
 
 /// One position, for a figure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -42,6 +28,9 @@ pub struct TokenPoint {
     pub flipped: bool,
 }
 
+/// Flips that are listed.
+const FLIPS_MAX: usize = 20;
+
 /// Positions that are kept for a figure, of those without a flip and of those with one.
 const POINTS_MAX: usize = 500;
 
@@ -52,15 +41,15 @@ pub struct TokenReport {
     pub positions: usize,
     /// Positions with the same most likely token.
     pub top1_equal: usize,
-    /// Root mean square error of logits, the mean of each position removed.
-    pub logit_sigma: f64,
+    /// Root mean square error of logits, the mean of each position removed; null where any logit is not finite, as are the divergences.
+    pub logit_sigma: Option<f64>,
     /// Mean of the Kullback-Leibler divergence, reference to device, in nats.
-    pub kl_mean: f64,
+    pub kl_mean: Option<f64>,
     /// Its largest value.
-    pub kl_max: f64,
+    pub kl_max: Option<f64>,
     /// The mean that `logit_sigma` predicts.
-    pub kl_expected: f64,
-    /// Flips that `logit_sigma` and the margins predict.
+    pub kl_expected: Option<f64>,
+    /// Flips that the logits' error and the margins predict, at positions with numbers.
     pub flips_expected: f64,
     /// Flips seen.
     pub flips: usize,
@@ -70,6 +59,8 @@ pub struct TokenReport {
     pub first_flip: Option<Flip>,
     /// The first flip that no noise of this size explains.
     pub bad_flip: Option<Flip>,
+    /// The first 20 flips, and `bad_flip` where it is none of them.
+    pub flip_list: Vec<Flip>,
     /// Positions with different reference logits; only these are independent samples.
     pub distinct: usize,
     /// Positions where the device's logits are no numbers and the reference's are.
@@ -78,13 +69,19 @@ pub struct TokenReport {
     pub reference_not_finite: usize,
     /// Whether flips are within what the noise explains, at positions that all have numbers.
     pub passes: bool,
-    /// Largest margin that noise of this size may turn around.
+    /// Largest margin that noise of this size may turn around, of the positions that have numbers.
     pub tie_limit: f64,
     /// The first positions without a flip, and the first with one.
     pub points: Vec<TokenPoint>,
 }
 
 impl TokenReport {
+    /// Adds the texts of flips, by a tokenizer that gives the bytes of a sequence of ids.
+    pub(crate) fn add_texts(&mut self, decode: &dyn Fn(&[u32]) -> Vec<u8>) {
+        let flips = self.first_flip.iter_mut().chain(&mut self.bad_flip).chain(&mut self.flip_list);
+        flips.for_each(|flip| flip.add_text(decode));
+    }
+
     /// What the logits say by themselves.
     pub fn outcome(&self) -> Outcome {
         match (self.passes, self.reference_not_finite) {
@@ -97,7 +94,7 @@ impl TokenReport {
 }
 
 /// One position's share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Position {
     margin: f64,
     flip: Option<Flip>,
@@ -162,8 +159,8 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Adds the logits behind one token.
-    pub fn add(&mut self, prompt: usize, position: usize, reference: &[f64], device: &[f64]) {
+    /// Adds the logits behind the last of the ids `before`, at this position of a prompt.
+    pub fn add(&mut self, prompt: usize, position: usize, before: &[u32], reference: &[f64], device: &[f64]) {
         if reference.iter().any(|logit| !logit.is_finite()) {
             self.reference_not_finite += 1;
             return;
@@ -185,10 +182,13 @@ impl Tokens {
         let flip = (best != found).then_some(Flip {
             prompt,
             position,
+            before: before[before.len().saturating_sub(BEFORE_MAX)..].to_vec(),
             reference: best as u32,
             device: found as u32,
             // A flip between other tokens than the best two crosses the distance to the one that was taken.
             margin: reference[best] - reference[found],
+            explained: true,
+            text: None,
         });
         let uncertainty = 1.0 - p.iter().map(|p| (2.0 * p).exp()).sum::<f64>();
         let group = self.group(Signature::of(reference));
@@ -232,37 +232,49 @@ impl Tokens {
         of(false).chain(of(true)).collect()
     }
 
+    /// All flips, and whether noise explains them.
+    fn flips(&self, sigma: f64) -> Vec<Flip> {
+        let of = |position: &Position| {
+            let flip = position.flip.clone()?;
+            let explained = flip.margin <= tie_reach(sigma.max(position.sigma));
+            Some(Flip { explained, ..flip })
+        };
+        self.positions.iter().filter_map(of).collect()
+    }
+
     /// The comparison of all positions.
     pub fn report(&self) -> TokenReport {
         let count = self.positions.len();
-        let mean = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
         let sigma = if self.logits > 0.0 { (self.squares / self.logits).sqrt() } else { 0.0 };
         let sum =
             |share: &dyn Fn(&Position) -> f64| self.positions.iter().fold(0.0, |sum, position| sum + share(position));
-        let flips: Vec<Flip> = self.positions.iter().filter_map(|position| position.flip).collect();
-        let reach = |position: &Position| tie_reach(sigma.max(position.sigma));
-        let bad = |position: &&Position| position.flip.is_some_and(|flip| flip.margin > reach(position));
-        let bad_flip = self.positions.iter().find(bad).and_then(|position| position.flip);
+        let flips = self.flips(sigma);
+        let bad_flip = flips.iter().find(|flip| !flip.explained).cloned();
+        let mut flip_list: Vec<Flip> = flips.iter().take(FLIPS_MAX).cloned().collect();
+        flip_list.extend(bad_flip.iter().filter(|bad| !flip_list.contains(bad)).cloned().collect::<Vec<_>>());
         let smallest = self.positions.iter().map(|position| position.margin).fold(f64::INFINITY, f64::min);
         let numbers = self.not_finite == 0 && self.reference_not_finite == 0;
+        let known = |value: f64| (numbers && count > 0).then_some(value);
+        let mean = |sum: f64| known(sum / count as f64);
         TokenReport {
             positions: count + self.not_finite + self.reference_not_finite,
             top1_equal: count - flips.len(),
-            logit_sigma: sigma,
+            logit_sigma: known(sigma),
             kl_mean: mean(self.kl_sum),
-            kl_max: self.kl_max,
+            kl_max: known(self.kl_max),
             kl_expected: mean(sum(&|position| sigma * sigma / 2.0 * position.uncertainty)),
             flips_expected: sum(&|position| flip_chance(position.margin, sigma)),
             flips: flips.len(),
             margin_min: smallest.is_finite().then_some(smallest),
-            first_flip: flips.first().copied(),
+            first_flip: flips.first().cloned(),
+            passes: numbers && bad_flip.is_none() && self.flips_within(sigma),
             bad_flip,
+            flip_list,
             distinct: self.rows.len(),
             not_finite: self.not_finite,
             reference_not_finite: self.reference_not_finite,
-            tie_limit: LAMBDA * sigma * std::f64::consts::SQRT_2,
+            tie_limit: tie_reach(sigma),
             points: self.points(),
-            passes: numbers && bad_flip.is_none() && self.flips_within(sigma),
         }
     }
 }
@@ -348,9 +360,9 @@ mod tests {
     #[test]
     fn equal_logits_and_a_mean_shift_are_no_error() {
         let mut tokens = Tokens::default();
-        tokens.add(0, 0, &[1.0, 3.0, 2.0], &[2.0, 4.0, 3.0]);
+        tokens.add(0, 0, &[], &[1.0, 3.0, 2.0], &[2.0, 4.0, 3.0]);
         let report = tokens.report();
-        assert!(report.passes && report.logit_sigma == 0.0 && report.kl_max < 1e-15);
+        assert!(report.passes && report.logit_sigma == Some(0.0) && report.kl_max.is_some_and(|kl| kl < 1e-15));
         assert_eq!((report.top1_equal, report.margin_min), (1, Some(1.0)));
     }
 
@@ -358,9 +370,9 @@ mod tests {
     fn divergence_of_two_known_distributions() {
         // p = (1/2, 1/2), q = (3/4, 1/4): ln 2 / 2 ... = 1/2 ln(2/3) + 1/2 ln 2.
         let mut tokens = Tokens::default();
-        tokens.add(0, 0, &[0.0, 0.0], &[3f64.ln(), 0.0]);
+        tokens.add(0, 0, &[], &[0.0, 0.0], &[3f64.ln(), 0.0]);
         let expected = 0.5 * (2.0f64 / 3.0).ln() + 0.5 * 2f64.ln();
-        assert!((tokens.report().kl_mean - expected).abs() < 1e-15);
+        assert!((tokens.report().kl_mean.unwrap() - expected).abs() < 1e-15);
     }
 
     #[test]
@@ -369,7 +381,7 @@ mod tests {
         let logits: Vec<f64> = (0..100).map(|i| f64::from(i) * 0.01).collect();
         let mut swapped = logits.clone();
         swapped.swap(98, 99);
-        near.add(0, 5, &logits, &swapped);
+        near.add(0, 5, &[], &logits, &swapped);
         let report = near.report();
         assert!(report.passes, "{report:?}");
         assert_eq!(report.first_flip.map(|flip| (flip.position, flip.reference, flip.device)), Some((5, 99, 98)));
@@ -377,29 +389,55 @@ mod tests {
         let mut moved = logits.clone();
         moved[0] = 2.0;
         for _ in 0..50 {
-            far.add(0, 0, &logits, &logits);
+            far.add(0, 0, &[], &logits, &logits);
         }
-        far.add(0, 7, &logits, &moved);
+        far.add(0, 7, &[], &logits, &moved);
         assert_eq!(far.report().bad_flip.map(|flip| flip.position), Some(7));
         assert!(!far.report().passes);
     }
 
     #[test]
-    fn logits_that_are_no_numbers_fail() {
+    fn flips_are_listed_with_what_stood_before_and_the_unexplained_one_in_any_case() {
         let mut tokens = Tokens::default();
-        tokens.add(0, 0, &[0.0, 1.0], &[0.0, f64::NAN]);
-        assert_eq!((tokens.report().not_finite, tokens.report().outcome()), (1, Outcome::Fail));
+        let logits: Vec<f64> = (0..100).map(|i| f64::from(i) * 0.01).collect();
+        let before: Vec<u32> = (0..30).collect();
+        for position in 0..40 {
+            let mut swapped = logits.clone();
+            swapped.swap(98, 99);
+            tokens.add(0, position, &before[..=position.min(29)], &logits, &swapped);
+        }
+        let mut moved = logits.clone();
+        moved[0] = 2.0;
+        tokens.add(0, 40, &before, &logits, &moved);
+        let report = tokens.report();
+        assert_eq!((report.flips, report.flip_list.len()), (41, FLIPS_MAX + 1));
+        assert_eq!(report.flip_list.last(), report.bad_flip.as_ref());
+        let explained = report.flip_list.iter().filter(|flip| flip.explained).count();
+        assert_eq!((explained, report.flip_list[2].before.as_slice()), (FLIPS_MAX, &before[..3]));
+        assert_eq!(report.flip_list[19].before, before[20 - BEFORE_MAX..20]);
     }
 
     #[test]
-    fn a_reference_that_is_no_number_says_nothing_and_sums_of_nothing_are_zero() {
+    fn logits_that_are_no_numbers_fail() {
         let mut tokens = Tokens::default();
-        tokens.add(0, 0, &[0.0, f64::NAN], &[0.0, f64::NAN]);
+        tokens.add(0, 0, &[], &[0.0, 1.0], &[0.0, f64::NAN]);
+        assert_eq!((tokens.report().not_finite, tokens.report().outcome()), (1, Outcome::Fail));
+        tokens.add(0, 1, &[], &[0.0, 1.0], &[0.5, 1.0]);
+        let report = tokens.report();
+        assert_eq!([report.kl_mean, report.kl_max, report.kl_expected, report.logit_sigma], [None; 4], "not 0");
+        assert!(report.tie_limit > 0.0, "the other position has numbers");
+    }
+
+    #[test]
+    fn a_reference_that_is_no_number_says_nothing() {
+        let mut tokens = Tokens::default();
+        tokens.add(0, 0, &[], &[0.0, f64::NAN], &[0.0, f64::NAN]);
         let report = tokens.report();
         assert_eq!((report.reference_not_finite, report.not_finite), (1, 0));
         assert_eq!((report.passes, report.outcome()), (false, Outcome::Inconclusive));
-        assert_eq!(format!("{} {}", report.flips_expected, report.kl_expected), "0 0");
-        tokens.add(0, 1, &[0.0, 1.0], &[0.0, f64::NAN]);
+        assert_eq!((report.flips_expected.to_string().as_str(), report.tie_limit), ("0", 0.0));
+        assert_eq!([report.kl_mean, report.kl_max, report.kl_expected, report.logit_sigma], [None; 4]);
+        tokens.add(0, 1, &[], &[0.0, 1.0], &[0.0, f64::NAN]);
         assert_eq!(tokens.report().outcome(), Outcome::Fail, "elsewhere the device is wrong");
     }
 
@@ -412,7 +450,7 @@ mod tests {
         for position in 0..60 {
             let rounding = 1.0 + position as f64 * 1e-16;
             let row: Vec<f64> = reference.iter().map(|logit| logit * rounding).collect();
-            repeated.add(0, position, &row, &device);
+            repeated.add(0, position, &[], &row, &device);
         }
         let report = repeated.report();
         assert_eq!((report.flips, report.distinct, report.positions), (60, 1, 60));
@@ -423,7 +461,7 @@ mod tests {
             let moved = |row: &[f64]| row.iter().map(|logit| logit + shift).collect::<Vec<f64>>();
             let mut far = moved(&reference);
             far[6] += 0.01;
-            different.add(0, position, &far, &moved(&device));
+            different.add(0, position, &[], &far, &moved(&device));
         }
         assert_eq!(different.report().distinct, 60);
         assert!(!different.report().passes, "{:?}", different.report());

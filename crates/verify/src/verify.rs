@@ -2,9 +2,10 @@
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::explain::Explanations;
+use crate::model_id::model_id;
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
-use crate::report::{DeviceFacts, Findings, Report};
+use crate::report::{DeviceFacts, Findings, PlantedFacts, Report};
 use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
 use crate::tokens::{Tokens, top};
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_formats::counted;
 use trueup_runtime::device::{Device, THREADS_MAX};
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
 
@@ -46,6 +48,8 @@ pub struct VerifyOptions {
     pub repro_folder: Option<PathBuf>,
     /// Whether the device fuses nodes as it does when a model runs.
     pub fusion: bool,
+    /// The fault that was planted in the device on purpose, if any: the report and repro files name it.
+    pub planted: Option<PlantedFacts>,
 }
 
 impl Default for VerifyOptions {
@@ -61,6 +65,7 @@ impl Default for VerifyOptions {
             threads: None,
             repro_folder: None,
             fusion: true,
+            planted: None,
         }
     }
 }
@@ -108,7 +113,10 @@ pub fn verify(
         weights,
         reference_weights,
         options,
-        records: Records::new(Explanations::new(options.repro_folder.clone())),
+        records: Records::new(Explanations::new(
+            options.repro_folder.clone(),
+            options.planted.as_ref().map(|planted| planted.name.clone()),
+        )),
         tokens: Tokens::default(),
         plain_runs: Vec::new(),
         deterministic: true,
@@ -123,8 +131,9 @@ pub fn verify(
         run.prompt(prompt, progress)?;
     }
     let batch = run.batch(progress)?;
+    let model_id = model_id(&model)?;
     model.unchanged()?;
-    Ok(run.report(device.about().into(), &reference, batch))
+    Ok(run.report(device.about().into(), &reference, batch, model_id))
 }
 
 /// Threads for the verifier's own work.
@@ -146,9 +155,10 @@ fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
     let room = options.context.unwrap_or(usize::MAX).min(model.model().hyper().context());
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt of {longest} tokens and {} steps are more than the context of {room}; take fewer steps or a \
+            "the longest prompt of {} and {} are more than the context of {room}; take fewer steps or a \
              shorter prompt",
-            options.steps
+            counted(longest, "token"),
+            counted(options.steps, "step")
         )));
     }
     Ok(())
@@ -215,7 +225,8 @@ impl Verification<'_> {
             let vocabulary = self.model.model().hyper().vocabulary();
             let mut last = 0;
             for (row, reference) in shadow.reference_logits().chunks(vocabulary).enumerate() {
-                self.tokens.add(number, start + row, reference, logits.row(row));
+                let before: Vec<u32> = prompt.iter().chain(&continuation).copied().take(start + row + 1).collect();
+                self.tokens.add(number, start + row, &before, reference, logits.row(row));
                 last = top(reference) as u32;
             }
             tell(step + 2);
@@ -316,7 +327,9 @@ impl Verification<'_> {
             observed.add(&logits);
             let references = shadow.reference_logits().chunks(vocabulary);
             for ((row, reference), (sequence, position)) in references.enumerate().zip(batch.rows(step)) {
-                self.tokens.add(batch.sequences[sequence].prompt, position, reference, logits.row(row));
+                let Sequence { prompt, ids, .. } = &batch.sequences[sequence];
+                let before = &ids[..ids.len().min(position + 1)];
+                self.tokens.add(*prompt, position, before, reference, logits.row(row));
             }
             tell(step + 2);
         }
@@ -333,7 +346,7 @@ impl Verification<'_> {
         Ok(Arc::new(plain(&self.weights, &options, &sequence.ids, 0, None)?.0))
     }
 
-    fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport) -> Report {
+    fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport, model_id: String) -> Report {
         let repeat = RepeatReport {
             runs: RUNS,
             deterministic: self.deterministic,
@@ -350,18 +363,25 @@ impl Verification<'_> {
             },
             Reference::Device(device) => device.about().into(),
         };
+        let mut tokens = self.tokens.report();
+        if let Ok(tokenizer) = self.model.tokenizer() {
+            tokens.add_texts(&|ids| tokenizer.decode(ids, false));
+        }
         Report::new(Findings {
-            tokens: self.tokens.report(),
+            tokens,
             records: self.records,
             repeat,
             batch,
             model: self.model.path().display().to_string(),
+            model_id,
             device,
             reference,
             prompts: self.options.prompts.clone(),
             continuations: self.continuations,
             steps: self.options.steps,
+            kv: self.options.kv.map(|kv| kv.name().to_owned()),
             require_device: self.options.require_device,
+            planted: self.options.planted.clone(),
         })
     }
 }

@@ -10,7 +10,7 @@ use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
-use trueup_verify::{Reference, Report, Repro, VerifyOptions, planted, verify};
+use trueup_verify::{PLANTS, Reference, Report, Repro, VerifyOptions, planted, verify};
 
 fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
     let directory = tempfile::tempdir().unwrap();
@@ -129,6 +129,38 @@ fn a_file_is_cut_as_small_as_it_still_fails_and_names_the_cause_again() {
     assert!(result.verdict.fails() && result.explanation.is_some(), "{}", result.sentence);
     let oracle = open_device("ref", &DeviceOptions::default()).unwrap();
     assert!(repro.run(&*oracle).unwrap().verdict.passes());
+}
+
+#[test]
+fn a_file_says_what_was_found_and_which_fault_was_planted() {
+    let (directory, model) = model(DType::F32);
+    let planted = planted("row-unwritten@ffn_up-0", &model, device()).unwrap();
+    let (repro_folder, facts) = (Some(directory.path().join("repro")), Some(planted.facts()));
+    let report = verified(&model, planted.device.clone(), &VerifyOptions { repro_folder, planted: facts, ..options() });
+    let bad = report.first_bad.as_ref().unwrap();
+    assert_eq!(report.planted.as_ref().map(|planted| planted.name.as_str()), Some("row-unwritten"));
+    let repro = Repro::open(bad.repro.as_ref().unwrap()).unwrap();
+    let recorded = repro.recorded();
+    assert_eq!((recorded.verdict, recorded.device.as_str()), (bad.verdict, "cpu"));
+    assert_eq!((recorded.planted.as_deref(), recorded.reproduced), (Some("row-unwritten"), true));
+    let said = recorded.to_string();
+    assert!(said.starts_with("recorded: structural bug, worst z") && said.contains("row-unwritten planted on purpose"));
+    let (clean, faulty) = (repro.run(&*device()).unwrap(), repro.planted("row-unwritten", device()).unwrap());
+    assert!(clean.verdict.passes() && clean.recorded == recorded, "{}", clean.sentence);
+    assert!(repro.run(&*faulty).unwrap().verdict.fails());
+    for (name, part) in
+        [("no-such", "no fault \"no-such\""), ("rope-base", "this mul_mat cannot have the fault rope-base")]
+    {
+        let problem = repro.planted(name, device()).err().unwrap().to_string();
+        assert!(problem.contains(part), "{problem}");
+    }
+    let oracle = open_device("ref", &DeviceOptions::default()).unwrap();
+    assert!(repro.planted("row-unwritten", oracle).is_err());
+    // Whatever fits can be computed, however small the file was cut.
+    let fitting = PLANTS.iter().filter_map(|plant| repro.planted(plant.name, device()).ok());
+    let computed = fitting.map(|device| repro.run(&*device).unwrap().verdict.fails());
+    let failing = computed.filter(|fails| *fails).count();
+    assert!(failing >= 5, "{failing} faults show");
 }
 
 #[test]

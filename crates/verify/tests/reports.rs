@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
 use trueup_verify::{
-    Baseline, Date, Outcome, Policy, Reference, Report, Verdict, VerifyOptions, WaiverState, planted, verify,
+    Baseline, Date, Outcome, Policy, Reference, Report, RunFacts, Verdict, VerifyOptions, WaiverState, planted, verify,
 };
 
 /// A report of the tiny model on the cpu, with a fault at a node (`FAULT@NODE`) or without.
@@ -80,6 +80,34 @@ fn details_say_where_and_how_the_fault_shows() {
 }
 
 #[test]
+fn worst_elements_say_what_they_were_computed_from() {
+    let report = report(Some("sign-flip@ffn_out-0"));
+    let json = serde_json::to_value(&report).unwrap();
+    let html = report.to_html().unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    for node in json["nodes"].as_array().unwrap() {
+        let phases = node["phases"].as_array().unwrap().iter();
+        for element in phases.flat_map(|phase| phase["detail"]["worst"].as_array().into_iter().flatten()) {
+            let inputs = &element["inputs"];
+            let kind = inputs["kind"].as_str().unwrap_or_else(|| panic!("{node}"));
+            let numbers = inputs.to_string().matches(|c: char| c == ':').count();
+            assert!(numbers <= 24, "at most a dozen numbers and their names, not {inputs}");
+            kinds.insert((node["op"].as_str().unwrap().to_owned(), kind.to_owned()));
+        }
+    }
+    let kind = |op: &str| kinds.iter().find(|(name, _)| name == op).map(|(_, kind)| kind.as_str());
+    assert_eq!([kind("mul_mat"), kind("soft_max"), kind("swiglu")], [Some("products"), Some("row"), Some("values")]);
+    // The element with the wrong sign: where the sum has a few large products, these say its sign.
+    let bad = &json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_out-0").unwrap();
+    let worst = &bad["phases"][0]["detail"]["worst"][0];
+    let largest = worst["inputs"]["largest"].as_array().unwrap();
+    let size = |t: &serde_json::Value| (t["first"].as_f64().unwrap() * t["second"].as_f64().unwrap()).abs();
+    assert!(largest.len() == 4 && largest.is_sorted_by(|a, b| size(a) >= size(b)), "{worst}");
+    assert!(worst["inputs"]["terms"].as_u64().unwrap() >= 4);
+    assert!(html.contains("w × x, largest of") && html.contains("class=\"from\""));
+}
+
+#[test]
 fn errors_stay_within_what_rounding_adds_up_to_until_the_fault() {
     let sound = report(None);
     for node in &sound.nodes {
@@ -110,7 +138,7 @@ fn a_waiver_needs_its_day_and_its_node() {
         assert!(judged.to_html().unwrap().contains("The gate"));
     }
     let waived = gate(&bad, &waiver("ffn_gate-*", verdict, "2026-11-21"));
-    assert!(waived.sentence.contains("1 failures are waived"), "{}", waived.sentence);
+    assert!(waived.sentence.contains("1 failure is waived"), "{}", waived.sentence);
     assert!(waived.to_junit().unwrap().contains("waived: known"));
 }
 
@@ -138,6 +166,127 @@ fn budgets_and_coverage_are_kept() {
     partial.coverage.checked -= 1;
     assert_eq!(gate(&partial, "coverage = 0.9").result, Outcome::Pass);
     assert_eq!(gate(&partial, "coverage = 1.0").result, Outcome::Inconclusive);
+}
+
+#[test]
+fn logits_that_are_not_finite_are_null_and_their_budgets_say_why() {
+    let bad = report(Some("not-a-number@result_output"));
+    let json = serde_json::to_value(&bad).unwrap();
+    for number in ["kl_mean", "kl_max", "kl_expected", "logit_sigma"] {
+        assert!(json["tokens"][number].is_null(), "{number} in {}", json["tokens"]);
+    }
+    assert!(bad.to_terminal().contains("divergence not finite"), "{}", bad.to_terminal());
+    assert!(bad.to_html().unwrap().contains("not finite<small>"));
+    let budgets = "[budgets]\nkl_mean = 0.1\nkl_max = 9\nlogit_sigma = 9\nflips = 99\n";
+    let judged = gate(&bad, budgets);
+    let policy = judged.policy.as_ref().unwrap();
+    assert_eq!((judged.result, policy.budgets.len()), (Outcome::Fail, 4));
+    for budget in &policy.budgets {
+        assert!(!budget.holds && budget.found.is_none(), "{budget:?}");
+        let why = "the device's logits are not finite behind";
+        assert!(budget.problem.as_ref().is_some_and(|problem| problem.starts_with(why)), "{budget:?}");
+    }
+    let html = judged.to_html().unwrap();
+    let page = html.split("id=\"data\">").next().unwrap().to_owned();
+    for text in [judged.to_terminal(), page, judged.to_summary()] {
+        assert!(text.contains("cannot be evaluated") && !text.contains("exceeded"), "{text}");
+    }
+    assert!(!judged.sentence.contains("budget"), "the node that fails comes first: {}", judged.sentence);
+    // A reference without numbers decides nothing, and neither do the budgets.
+    let mut unknown = report(None);
+    unknown.tokens.reference_not_finite = 1;
+    (unknown.tokens.kl_mean, unknown.tokens.passes) = (None, false);
+    let judged = gate(&unknown, "[budgets]\nkl_mean = 0.1\n");
+    assert_eq!(judged.result, Outcome::Inconclusive);
+    assert!(
+        judged.to_terminal().contains("cannot be evaluated, the reference's own logits"),
+        "{}",
+        judged.to_terminal()
+    );
+}
+
+#[test]
+fn a_report_of_something_else_is_no_baseline() {
+    let now = report(None);
+    let json = serde_json::to_value(&now).unwrap();
+    let compared = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut before = json.clone();
+        change(&mut before);
+        let mut now = now.clone();
+        now.compare_with(&Baseline::parse(before.to_string().as_bytes()).unwrap(), "before.json");
+        now
+    };
+    type Change = fn(&mut serde_json::Value);
+    let other: [(Change, &str); 8] = [
+        (|before| before["model_id"] = "0".into(), "its model is another one of that name, not tiny.gguf"),
+        (
+            |before| {
+                before["model_id"].take();
+                before["model"] = "/a/other.gguf".into();
+            },
+            "its model is other.gguf, not tiny.gguf",
+        ),
+        (|before| before["device"]["name"] = "ref".into(), "its device is ref, not cpu"),
+        (|before| before["reference"]["name"] = "cpu".into(), "its reference is cpu, not ref"),
+        (|before| before["kv"] = "f32".into(), "its type of the KV cache is f32, not the default"),
+        (|before| before["steps"] = 9.into(), "its number of steps is 9, not 3"),
+        (|before| before["prompts"][0][0] = 2.into(), "its prompts are others"),
+        (
+            |before| before["planted"] = serde_json::json!({"name": "gain", "node": "x"}),
+            "had the fault gain planted at x",
+        ),
+    ];
+    for (change, part) in other {
+        let report = compared(&change);
+        let found = report.baseline.as_ref().unwrap();
+        assert_eq!((report.result, found.compared, found.changes.len()), (Outcome::Inconclusive, 0, 0), "{part}");
+        assert_eq!(found.differs.len(), 1, "{:?}", found.differs);
+        assert!(report.sentence.contains("before.json is no baseline of this run") && report.sentence.contains(part));
+        assert!(
+            report.to_terminal().contains(&format!("not compared: {}", found.differs[0])),
+            "{}",
+            report.to_terminal()
+        );
+        assert!(report.to_html().unwrap().contains("Not compared") && report.to_summary().contains("Not compared"));
+        assert!(report.to_junit().unwrap().contains("is no baseline of this run"));
+    }
+    let note: [(Change, &str); 3] = [
+        (|before| before["environment"]["version"] = "0.0.1".into(), "was made by trueup 0.0.1"),
+        (|before| before["device"]["description"] = "a faster one".into(), "device was a faster one"),
+        (|before| before["model"] = "renamed.gguf".into(), ""),
+    ];
+    for (change, part) in note {
+        let report = compared(&change);
+        let found = report.baseline.as_ref().unwrap();
+        assert_eq!((report.result, found.compared), (Outcome::Pass, now.nodes.len()), "{part}: {}", report.sentence);
+        assert_eq!(found.notes.iter().any(|note| note.contains(part)), !part.is_empty(), "{:?}", found.notes);
+    }
+    let mut failing = report(Some("output-f16@ffn_gate-0"));
+    let mut before = json;
+    before["steps"] = 9.into();
+    failing.compare_with(&Baseline::parse(before.to_string().as_bytes()).unwrap(), "before.json");
+    assert_eq!(failing.result, Outcome::Fail, "what is wrong is wrong without a baseline");
+}
+
+#[test]
+fn the_run_says_its_time_and_its_peak_memory() {
+    let mut sound = report(None);
+    let facts = |peak_memory_bytes| RunFacts {
+        date: "2026-11-21".to_owned(),
+        seconds: 12.34,
+        peak_memory_bytes,
+        command: "trueup verify tiny.gguf".to_owned(),
+    };
+    for (peak, words, shown) in [(Some(1_500_000_000), "1.50 GB", "1.50 GB"), (None, "not known", "memory not known")] {
+        sound.run = Some(facts(peak));
+        assert!(
+            sound.to_terminal().contains(&format!("took       12.3 s, peak memory {words}\n")),
+            "{}",
+            sound.to_terminal()
+        );
+        assert!(sound.to_html().unwrap().contains(&format!("<dt>Time, peak memory</dt><dd>12.3 s, {shown}</dd>")));
+        assert_eq!(serde_json::to_value(&sound).unwrap()["run"]["peak_memory_bytes"].as_u64(), peak);
+    }
 }
 
 #[test]

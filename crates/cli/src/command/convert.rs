@@ -10,7 +10,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Override, Report, TensorCheck, check, convert};
-use trueup::formats::{self, Gguf, OpenOptions, quote};
+use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
 
 /// What `trueup convert` takes.
@@ -97,7 +97,10 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
         let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
         let wrong = checks.iter().filter(|check| matches!(check.agreement, Agreement::Wrong { .. })).count();
         let rounded = checks.len() - exact - wrong;
-        output::line(&format!("checked {} tensors: {exact} exact, {rounded} rounded, {wrong} wrong", checks.len()))?;
+        output::line(&format!(
+            "checked {}: {exact} exact, {rounded} rounded, {wrong} wrong",
+            counted(checks.len(), "tensor")
+        ))?;
     }
     let files = match report.files.as_slice() {
         [first, _, .., last] => format!("{} … {} ({} files)", shown(first), shown(last), report.files.len()),
@@ -105,10 +108,10 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
     };
     let verb = if dry_run { "would write" } else { "wrote" };
     output::line(&format!(
-        "{verb} {} ({}, {} tensors, {} bytes)",
+        "{verb} {} ({}, {}, {} bytes)",
         files,
         report.architecture,
-        report.tensors.len(),
+        counted(report.tensors.len(), "tensor"),
         report.bytes
     ))
 }
@@ -121,6 +124,6 @@ fn agreement(check: &TensorCheck) -> String {
     match check.agreement {
         Agreement::Exact => "exact".to_owned(),
         Agreement::Rounded { rmse, max_abs, .. } => format!("rounded: RMSE {rmse:.3e}, max {max_abs:.3e}"),
-        Agreement::Wrong { elements } => format!("WRONG: {elements} elements"),
+        Agreement::Wrong { elements } => format!("WRONG: {}", counted(elements, "element")),
     }
 }

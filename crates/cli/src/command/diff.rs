@@ -7,7 +7,7 @@ use crate::value;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use trueup::convert::{Diff, DiffOptions, Difference, Kind, diff};
-use trueup::formats::{self, Checkpoint, OpenOptions, quote};
+use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote};
 
 /// What `trueup diff` takes.
 #[derive(Args)]
@@ -72,8 +72,11 @@ fn print(found: &Diff) -> Result<()> {
     let others = found.tensors - found.exact - found.rounded;
     let verdict = if found.equal { "equal" } else { "different" };
     output::line(&format!(
-        "{verdict}: {} keys compared, {} tensors: {} exact, {} rounded, {others} different",
-        found.keys, found.tensors, found.exact, found.rounded
+        "{verdict}: {} compared, {}: {} exact, {} rounded, {others} different",
+        counted(found.keys, "key"),
+        counted(found.tensors, "tensor"),
+        found.exact,
+        found.rounded
     ))
 }
 
@@ -82,8 +85,8 @@ fn values(line: &Difference) -> String {
     let how = if values.rounded { "rounded" } else { "DIFFERENT" };
     let place: Vec<String> = values.first.iter().map(u64::to_string).collect();
     format!(
-        "{how}: {} elements, the first at [{}]; RMSE {:.3e}, max {:.3e}",
-        values.elements,
+        "{how}: {}, the first at [{}]; RMSE {:.3e}, max {:.3e}",
+        counted(values.elements, "element"),
         place.join(", "),
         values.rmse,
         values.max_abs

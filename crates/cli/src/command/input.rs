@@ -3,7 +3,7 @@
 use crate::failure::Result;
 use crate::value::{self, Ids};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
@@ -25,6 +25,11 @@ impl Input {
     /// Whether nothing was given.
     pub fn is_empty(&self) -> bool {
         !self.needs_tokenizer() && self.ids.is_empty()
+    }
+
+    /// The files that are read.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
     }
 
     /// Whether there is text among the prompts.

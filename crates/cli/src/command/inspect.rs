@@ -7,7 +7,7 @@ use crate::value;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use trueup::formats::{self, Checkpoint, Description, gguf, quote};
+use trueup::formats::{self, Checkpoint, Description, counted, gguf, quote};
 use trueup::manifest::{self, TensorHash};
 
 /// What `trueup inspect` takes.
@@ -64,9 +64,9 @@ fn check(hashes: &[TensorHash], list: &Path, as_json: bool) -> Result {
     if as_json {
         output::json(&json!({"equal": differences.is_empty(), "tensors": hashes.len(), "differences": differences}))?;
     } else if differences.is_empty() {
-        output::line(&format!("{} tensors, all as listed", hashes.len()))?;
+        output::line(&format!("{}, all as listed", counted(hashes.len(), "tensor")))?;
     } else {
-        let sum = format!("{} differences in {} tensors", differences.len(), hashes.len());
+        let sum = format!("{} in {}", counted(differences.len(), "difference"), counted(hashes.len(), "tensor"));
         output::line(&format!("{}\n{sum}", differences.join("\n")))?;
     }
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
@@ -155,7 +155,12 @@ fn page(checkpoint: &dyn Checkpoint) -> String {
     lines.push(format!("\n{}\n", table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>())));
     let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.bytes).sum();
     let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.elements()).sum();
-    lines.push(format!("{} tensors, {elements} elements, {bytes} bytes", checkpoint.tensors().len()));
+    lines.push(format!(
+        "{}, {}, {}",
+        counted(checkpoint.tensors().len(), "tensor"),
+        counted(elements, "element"),
+        counted(bytes, "byte")
+    ));
     lines.join("\n")
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use trueup::formats::counted;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, open_device};
 use trueup::verify::suite::{self, Answer, PerfReport, PerfResult, SEED_DEFAULT, Selection, SuiteReport};
@@ -245,8 +246,12 @@ fn roof(report: &PerfReport) -> String {
     match &report.roof {
         None => format!("{}: no roof is measured on this device", report.device),
         Some(roof) => format!(
-            "roof of {} threads, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, f32 multiply-add in registers ({}) {:.1} GFLOP/s",
-            roof.threads, roof.read_gb_per_s, roof.copy_gb_per_s, roof.isa, roof.multiply_gflop_per_s
+            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, f32 multiply-add in registers ({}) {:.1} GFLOP/s",
+            counted(roof.threads, "thread"),
+            roof.read_gb_per_s,
+            roof.copy_gb_per_s,
+            roof.isa,
+            roof.multiply_gflop_per_s
         ),
     }
 }

@@ -1,7 +1,7 @@
 //! Flags that say where and with how much memory to compute; `run`, `chat`, `plan` and `verify` share them.
 
 use crate::failure::{Failure, Result};
-use crate::output;
+use crate::target::Targets;
 use crate::value;
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -29,11 +29,11 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     }
 }
 
-/// Fails before any work where a side result would overwrite the model, or has nowhere to go.
-pub fn check_target(target: Option<&Path>, model: &ModelFile) -> Result<()> {
+/// Fails before any work where a side result would overwrite the model or one of the files `read`, or has nowhere to go.
+pub fn check_target(target: Option<&Path>, model: &ModelFile, read: &[&Path]) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
-    output::check_target(target, &checkpoint.sources())
+    Targets::files([target]).check(&checkpoint.sources(), read)
 }
 
 /// Where to compute.

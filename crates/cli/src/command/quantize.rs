@@ -4,6 +4,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Bar;
 use crate::table::{Column, Side, table};
+use crate::target;
 use crate::value;
 use clap::{ArgGroup, Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result {
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
     if let Some(file) = &arguments.report {
         output::check_target(file, &source.sources())?;
-        if *file == arguments.output {
+        if target::is_same(file, &arguments.output) {
             return Err(Failure::new("the report and the model would have the same name; choose another for --report"));
         }
     }
@@ -123,8 +124,8 @@ fn rows(report: &Report) -> String {
 
 fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
-    let (tensors, bits) = (report.tensors.len(), report.bits_per_weight());
-    format!("{tensors} tensors, {bits:.2} bits per weight, {} bytes of tensors, {ratio:.3} of before", report.bytes)
+    let (tensors, bits) = (formats::counted(report.tensors.len(), "tensor"), report.bits_per_weight());
+    format!("{tensors}, {bits:.2} bits per weight, {} bytes of tensors, {ratio:.3} of before", report.bytes)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {

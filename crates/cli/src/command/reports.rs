@@ -2,12 +2,15 @@
 
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::target::Targets;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trueup::formats::{self, OpenOptions, SourceFile, quote};
 use trueup::runtime::ModelFile;
-use trueup::verify::{BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts};
+use trueup::verify::{
+    BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts, peak_memory_bytes,
+};
 
 /// Where reports go, and what they are held against.
 #[derive(Args)]
@@ -40,8 +43,9 @@ pub struct Gates {
 }
 
 impl Reports {
-    /// Reads the gates, and fails before any work where a report has nowhere to go or would overwrite a file that is read.
-    pub fn open(&self, model: &ModelFile) -> Result<Gates> {
+    /// Reads the gates, and fails before any work where an output has nowhere to go, goes where another goes, or would replace a file that is
+    /// read. `folders` are written to beside the reports, `files` are read beside the model.
+    pub fn open(&self, model: &ModelFile, folders: &[(PathBuf, &'static str)], files: &[&Path]) -> Result<Gates> {
         let mut read = Vec::new();
         let mut take = |path: &Option<PathBuf>, bytes_max| -> Result<Option<(Vec<u8>, String)>> {
             let Some(path) = path else { return Ok(None) };
@@ -54,14 +58,7 @@ impl Reports {
         let baseline = take(&self.baseline, BASELINE_BYTES_MAX)?;
         let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
         let sources: Vec<&SourceFile> = checkpoint.sources().into_iter().chain(&read).collect();
-        let mut targets: Vec<&Path> = Vec::new();
-        for target in [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten() {
-            output::check_target(target, &sources)?;
-            if targets.contains(&target.as_path()) {
-                return Err(Failure::new(format!("{}: two reports cannot go to one place", shown(target))));
-            }
-            targets.push(target);
-        }
+        Targets::files(self.targets()).and_folders(folders).check(&sources, files)?;
         Ok(Gates {
             policy: policy.map(|(bytes, file)| Ok::<_, Failure>((read_policy(&bytes, &file)?, file))).transpose()?,
             baseline: baseline
@@ -73,6 +70,10 @@ impl Reports {
         })
     }
 
+    fn targets(&self) -> impl Iterator<Item = &Path> {
+        [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten().map(PathBuf::as_path)
+    }
+
     /// Where the JSON report goes.
     pub fn json(&self) -> Option<&Path> {
         self.json.as_deref()
@@ -80,7 +81,7 @@ impl Reports {
 
     /// Whether stdout holds a report that is no text for people.
     pub fn take_stdout(&self) -> bool {
-        [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten().any(|path| path == Path::new("-"))
+        self.targets().any(|path| path == Path::new("-"))
     }
 
     /// Writes all reports that were asked for.
@@ -115,6 +116,7 @@ impl Gates {
         report.run = Some(RunFacts {
             date: today.to_string(),
             seconds: took.as_secs_f64(),
+            peak_memory_bytes: peak_memory_bytes(),
             command: format!("trueup {}", command.join(" ")),
         });
         if let Some((policy, file)) = &self.policy {
@@ -125,10 +127,6 @@ impl Gates {
         }
         Ok(())
     }
-}
-
-fn shown(path: &Path) -> String {
-    quote(&path.to_string_lossy())
 }
 
 fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {

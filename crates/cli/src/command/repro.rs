@@ -4,7 +4,8 @@ use crate::command::place::Machine;
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use trueup::formats::quote;
 use trueup::verify::Repro;
 
 /// What `trueup repro` takes.
@@ -12,7 +13,8 @@ use trueup::verify::Repro;
 #[command(
     after_help = "Exit codes: 0 the device computes it as it declares; 1 it does not; 2 the file is damaged or the device cannot \
     compute it; 3 the inputs are no numbers, so nothing can be said.\n\nExamples:\n  trueup repro repro/ffn_up-1.repro.safetensors\n  \
-    trueup repro ffn_up-1.repro.safetensors --dev ref --json"
+    trueup repro ffn_up-1.repro.safetensors --dev ref --json\n  \
+    trueup repro ffn_up-1.repro.safetensors --plant row-unwritten"
 )]
 pub struct Arguments {
     /// The file, NODE.repro.safetensors
@@ -20,6 +22,9 @@ pub struct Arguments {
     /// The device that computes: cpu, ref
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
+    /// Plant a fault in the device on purpose; the result must be 1. The file says which one it was written with, if any
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -30,11 +35,21 @@ pub struct Arguments {
 /// Computes it.
 pub fn run(arguments: Arguments) -> Result {
     let repro = Repro::open(&arguments.file)?;
-    let result = repro.run(&*arguments.machine.open(&arguments.device)?)?;
+    let device = arguments.machine.open(&arguments.device)?;
+    let device = match &arguments.plant {
+        Some(name) => repro.planted(name, device)?,
+        None => device,
+    };
+    let result = repro.run(&*device)?;
     if arguments.json {
         output::json(&result)?;
     } else {
-        output::line(&result.sentence)?;
+        output::line(&result.recorded.to_string())?;
+        let planted = arguments.plant.as_ref().map_or(String::new(), |name| format!(" with the fault {name}"));
+        output::line(&format!("now{planted}: {}", result.sentence))?;
+        if let (Some(name), None) = (&result.recorded.planted, &arguments.plant) {
+            output::line(&hint(&quote(name), &arguments.file))?;
+        }
     }
     Ok(if result.verdict.fails() {
         Code::Mismatch
@@ -43,4 +58,12 @@ pub fn run(arguments: Arguments) -> Result {
     } else {
         Code::Inconclusive
     })
+}
+
+/// What a file with a planted fault is good for.
+fn hint(name: &str, file: &Path) -> String {
+    let file = quote(&file.to_string_lossy());
+    format!(
+        "The fault was planted on purpose: a right device passes. See it fail with `trueup repro {file} --plant {name}`."
+    )
 }

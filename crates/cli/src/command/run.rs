@@ -11,7 +11,7 @@ use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use trueup::formats::{SafetensorsArray, write_safetensors};
+use trueup::formats::{SafetensorsArray, counted, write_safetensors};
 use trueup::runtime::{Finish, GenerateOptions, Generated, Session, generate};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
@@ -59,7 +59,8 @@ pub struct Arguments {
 /// Runs.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
-    check_target(arguments.logits.as_deref(), &model)?;
+    let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
+    check_target(arguments.logits.as_deref(), &model, &read)?;
     let replacement = arguments.tokenizer.as_deref();
     let replaced = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
     let tokenizer = || replaced.as_ref().map_or_else(|| Ok(model.tokenizer()?), Ok);
@@ -185,7 +186,8 @@ fn timing(prompt_tokens: usize, result: &Generated) -> String {
     // The first token comes out of the prompt phase.
     let decoded = result.ids.len().saturating_sub(1);
     format!(
-        "prompt {prompt_tokens} tokens in {:.1} ms ({:.1}/s), then {decoded} in {:.1} ms ({:.1}/s)",
+        "prompt {} in {:.1} ms ({:.1}/s), then {decoded} in {:.1} ms ({:.1}/s)",
+        counted(prompt_tokens, "token"),
         result.prompt_ms,
         rate(prompt_tokens, result.prompt_ms),
         result.decode_ms,

@@ -48,7 +48,7 @@ pub struct Arguments {
 /// Traces.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
-    check_target(arguments.out.as_deref(), &model)?;
+    check_target(arguments.out.as_deref(), &model, &arguments.input.files().collect::<Vec<_>>())?;
     let prompts = prompts(&model, &arguments.input)?;
     let [prompt] = prompts.as_slice() else {
         let count = prompts.len();

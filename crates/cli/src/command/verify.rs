@@ -15,7 +15,9 @@ use std::time::Instant;
 use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{ModelFile, Weights};
-use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted_in};
+use trueup::verify::{
+    self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted_in,
+};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
@@ -70,7 +72,10 @@ pub fn run(arguments: Arguments) -> Result {
         (None, _) => return Err(Failure::new("--plant needs a model to plant the fault in; give a GGUF file")),
     };
     let model = open_model(file)?;
-    let gates = arguments.reports.open(&model)?;
+    let trace = open_trace(&arguments.reference)?;
+    let read: Vec<&Path> =
+        trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files()).collect();
+    let gates = arguments.reports.open(&model, &folders(&arguments), &read)?;
     if let Some(folder) = &arguments.repro_dir {
         let problem =
             |error| Failure::new(format!("{}: no folder to write to: {error}", quote(&folder.to_string_lossy())));
@@ -83,7 +88,6 @@ pub fn run(arguments: Arguments) -> Result {
         .map(|choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion()))
         .transpose()?;
     let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
-    let trace = open_trace(&arguments.reference)?;
     let given =
         if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
     if trace.is_some() && arguments.steps.is_some() {
@@ -111,6 +115,7 @@ pub fn run(arguments: Arguments) -> Result {
         threads: arguments.machine.threads(),
         repro_folder: arguments.repro_dir.clone(),
         fusion: arguments.machine.fusion(),
+        planted: fault.as_ref().map(PlantedDevice::facts),
     };
     let start = Instant::now();
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
@@ -127,15 +132,19 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(folder) = &arguments.dump {
         dump(&arguments, folder, &model, device, &report)?;
     }
-    if let Some(fault) = &fault {
-        report.was_planted(fault.facts());
-    }
     gates.apply(&mut report, start.elapsed())?;
     arguments.reports.write(&report)?;
     if !arguments.reports.take_stdout() {
         output::text(&report.to_terminal())?;
     }
     Ok(code(&report))
+}
+
+/// Folders that are written to, with the endings of the files there.
+fn folders(arguments: &Arguments) -> Vec<(PathBuf, &'static str)> {
+    let dumped = arguments.dump.iter().flat_map(|folder| ["device", "reference"].map(|side| folder.join(side)));
+    let alone = arguments.repro_dir.iter().map(|folder| (folder.clone(), ".repro.safetensors"));
+    dumped.map(|folder| (folder, ".safetensors")).chain(alone).collect()
 }
 
 /// The trace, where the reference is a file; devices have names without an ending or a folder.

@@ -45,7 +45,7 @@ fn the_gate_of_the_documentation_passes_and_a_narrow_one_does_not() {
     let told = trueup(&call).exits(1);
     assert!(told.stdout.starts_with("FAIL: ") && told.stdout.contains("beyond its budget"), "{told:?}");
     assert!(told.stderr.starts_with("::error title=trueup verify failed::"), "{told:?}");
-    assert!(read(&summary).contains("**exceeded**"));
+    assert!(read(&summary).contains("exceeded**"));
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     assert_eq!((&report["result"], &report["gate"]["budgets"][0]["holds"]), (&"fail".into(), &false.into()));
 }
@@ -61,6 +61,8 @@ fn a_baseline_is_kept_or_drifted_from() {
     let mut report: Value = serde_json::from_str(&read(&before)).expect("JSON");
     report["coverage"]["checked"] = 10_000.into();
     fs::write(&before, report.to_string()).expect("a file");
+    let told = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
+    assert!(told.stdout.contains("is no baseline of this run: its number of steps is 2, not 3"), "{told:?}");
     let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
     assert!(told.stdout.contains("nodes checked went from 10000 to"), "{told:?}");
 }
@@ -80,5 +82,87 @@ fn bad_gates_and_places_are_refused_before_any_work() {
     trueup(&["verify", &model, "--json", "-", "--html", "-"]).refuses(&["cannot go to one place"]);
     trueup(&["verify", &model, "--html", &model]).refuses(&["is read by this command"]);
     trueup(&["verify", &model, "--junit", &scratch.path("none/r.xml")]).refuses(&["there is no folder"]);
+    assert!(!scratch.names().contains(&"r.json".to_owned()));
     trueup(&["verify", &model, "--gate", &scratch.path("none.toml")]).refuses(&["none.toml"]);
+}
+
+#[test]
+fn two_outputs_never_go_to_one_place() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("mistral"), "model.gguf");
+    fs::create_dir(scratch.path("x")).expect("a folder");
+    std::os::unix::fs::symlink(scratch.path("x"), scratch.path("same")).expect("a link");
+    fs::write(scratch.path("r"), "old").expect("a file");
+    std::os::unix::fs::symlink(scratch.path("r"), scratch.path("link")).expect("a link");
+    std::os::unix::fs::symlink(&model, scratch.path("m")).expect("a link");
+    let before = scratch.names();
+    let pairs = [("a", "./a"), ("a", "x/../a"), ("x/a", "same/a"), ("r", "link"), ("a", "a")];
+    for (a, b) in pairs.map(|(a, b)| (scratch.path(a), scratch.path(b))) {
+        for flags in [["--html", "--json"], ["--json", "--junit"], ["--junit", "--summary"], ["--summary", "--html"]] {
+            trueup(&["verify", &model, flags[0], &a, flags[1], &b]).refuses(&["cannot go to one place"]);
+        }
+        trueup(&["quantize", &model, &a, "-b", "4", "--report", &b]).refuses(&["the same name"]);
+    }
+    let link = scratch.path("m");
+    trueup(&["verify", &model, "--html", &link]).refuses(&["is read by this command"]);
+    trueup(&["run", &model, "--ids", "1", "--logits", &link]).refuses(&["is read by this command"]);
+    let (prompt, dots) = (scratch.path("r"), scratch.path("x/../r"));
+    trueup(&["verify", &model, "-f", &prompt, "--json", &dots]).refuses(&["is read by this command"]);
+    trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["is read by this command"]);
+    trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["is read by this command"]);
+    let folder = scratch.path("d");
+    fs::create_dir_all(scratch.path("d/device")).expect("a folder");
+    let inside = scratch.path("d/device/p0.safetensors");
+    trueup(&["verify", &model, "--dump", &folder, "--json", &inside]).refuses(&["lies in", "another folder"]);
+    fs::remove_dir_all(&folder).expect("it was just made");
+    assert_eq!((scratch.names(), read(&prompt).as_str()), (before, "old"), "nothing was written");
+    let told =
+        trueup(&["verify", &model, "--steps", "1", "-q", "--json", &scratch.path("a"), "--html", &scratch.path("b")]);
+    let told = told.exits(0);
+    assert!(told.stdout.contains("\ntook  "), "{told:?}");
+    let report: Value = serde_json::from_str(&read(&scratch.path("a"))).expect("JSON");
+    let peak = &report["run"]["peak_memory_bytes"];
+    assert_eq!(peak.as_u64().is_some_and(|bytes| bytes > 1_000_000), cfg!(target_os = "linux"), "{peak}");
+}
+
+#[test]
+fn flips_are_shown_with_their_text() {
+    let scratch = Scratch::new();
+    let model = scratch.quantized_stories("q8_0");
+    let (json, html) = (scratch.path("r.json"), scratch.path("r.html"));
+    let call = ["verify", &model, "-p", "Once upon a time", "--steps", "2", "-q", "--plant", "always-42@result_output"];
+    let told = trueup(&[&call[..], &["--json", &json, "--html", &html]].concat()).exits(1);
+    let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
+    let flips = report["tokens"]["flip_list"].as_array().expect("flips");
+    let text = |flip: &Value, what: &str| flip["text"][what].as_str().expect("a text").to_owned();
+    let whole = flips.iter().find(|flip| text(flip, "before").ends_with("Once upon a time")).expect("the whole prompt");
+    // The word that the golden continuation of this prompt begins with.
+    assert_eq!(text(whole, "reference"), ",");
+    assert_eq!((whole["explained"].is_boolean(), whole["device"].as_u64()), (true, Some(0)));
+    let piece = format!("\"{}\" (0) for", text(whole, "device"));
+    assert!(told.stdout.contains(&piece), "{piece} in {told:?}");
+    let page = read(&html);
+    assert!(page.contains("Once upon a time</span>") && page.contains("<small>0</small>"));
+}
+
+#[test]
+fn a_failure_alone_says_what_was_recorded_first() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("llama3"), "model.gguf");
+    let folder = scratch.path("repro");
+    let call = ["verify", &model, "-q", "--steps", "1", "--plant", "row-unwritten", "--repro-dir", &folder];
+    trueup(&call).exits(1);
+    let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
+    let file = argument(&file);
+    let told = trueup(&["repro", &file]).exits(0);
+    let lines: Vec<&str> = told.stdout.lines().collect();
+    let [recorded, now, hint] = lines.as_slice() else { panic!("{told:?}") };
+    assert!(recorded.starts_with("recorded: structural bug, worst z") && recorded.contains(" on cpu, "), "{told:?}");
+    assert!(now.starts_with("now: cpu computes ") && now.contains("as it declares"), "{told:?}");
+    assert!(hint.contains(&format!("`trueup repro {file} --plant row-unwritten`")), "{told:?}");
+    let told = trueup(&["repro", &file, "--plant", "row-unwritten"]).exits(1);
+    assert!(told.stdout.contains("now with the fault row-unwritten: cpu computes") && told.stdout.contains("wrongly"));
+    let answer = trueup(&["repro", &file, "--json"]).exits(0).json();
+    assert_eq!(answer["recorded"]["planted"], "row-unwritten");
+    trueup(&["repro", &file, "--plant", "rope-base"]).refuses(&["cannot have the fault rope-base", "needs rope"]);
 }

@@ -54,7 +54,7 @@ fn add_part(rope: &Rope, case: &Case, angles: &[Angle], (head, part): (usize, us
 }
 
 /// Which two elements of a head are pair `pair`.
-fn pair_places(rope: &Rope, pair: usize) -> [usize; 2] {
+pub(crate) fn pair_places(rope: &Rope, pair: usize) -> [usize; 2] {
     match rope.pairs {
         RopePairs::Neighbours => [2 * pair, 2 * pair + 1],
         RopePairs::Halves => [pair, pair + rope.dimensions / 2],

@@ -131,7 +131,7 @@ pub(super) fn exceptions(report: &Report) -> Vec<Exception> {
 }
 
 /// A duration for people.
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
     }

@@ -184,7 +184,7 @@ impl Planted {
 }
 
 /// Weights are the first input of products and the second of norms; of a fused feed-forward the up weight is meant.
-fn weight_place(op: &Op) -> usize {
+pub(super) fn weight_place(op: &Op) -> usize {
     if matches!(op, Op::MulMatGated(_)) { UP } else { usize::from(matches!(op, Op::RmsNorm(_))) }
 }
 

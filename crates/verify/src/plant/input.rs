@@ -54,29 +54,82 @@ impl InputFault {
     /// Whether the node has such an input.
     pub fn fits(self, graph: &Graph, node: &Node) -> bool {
         let Some(input) = node.inputs.get(self.place(&node.op)) else { return false };
-        let (origin, ty) = (graph.value(*input).origin, graph.value(*input).ty);
-        match self {
+        let origin = graph.value(*input).origin;
+        let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
+        let comes_from_there = match self {
             InputFault::NoWindow => origin == Origin::Input(Input::MaskWindow),
             InputFault::FirstIndices => origin == Origin::Input(Input::OutputRows),
-            InputFault::Per128 => ty.shape[0] > 32,
-            InputFault::Tail(len) => ty.shape[0] > len,
-            InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
-            InputFault::InterleavedHeads => {
-                let (heads, kv_heads) = heads(graph, node);
-                kv_heads > 1 && heads > kv_heads
-            }
             InputFault::NextIndex => origin != Origin::Input(Input::OutputRows),
             InputFault::Truncated
             | InputFault::SevenBits
+            | InputFault::Per128
             | InputFault::Saturated
             | InputFault::Bf16
             | InputFault::Stale
+            | InputFault::Tail(_)
             | InputFault::FirstIndex
             | InputFault::FirstSequence
             | InputFault::FirstCache
             | InputFault::NoMask
             | InputFault::MaskOneOff
+            | InputFault::InterleavedHeads
+            | InputFault::Dropped
+            | InputFault::Negated
             | InputFault::Exchanged => true,
+        };
+        comes_from_there && self.fits_types(&node.op, &types)
+    }
+
+    /// Whether inputs of these types can have it, wherever they come from.
+    pub fn fits_types(self, op: &Op, types: &[TensorType]) -> bool {
+        let Some(ty) = types.get(self.place(op)) else { return false };
+        match self {
+            InputFault::Per128 => ty.shape[0] > 32,
+            InputFault::Tail(len) => ty.shape[0] > len,
+            InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
+            InputFault::InterleavedHeads => {
+                let (heads, kv_heads) = heads(types);
+                kv_heads > 1 && heads > kv_heads
+            }
+            InputFault::Truncated
+            | InputFault::SevenBits
+            | InputFault::Saturated
+            | InputFault::Bf16
+            | InputFault::Stale
+            | InputFault::NextIndex
+            | InputFault::FirstIndex
+            | InputFault::FirstIndices
+            | InputFault::FirstSequence
+            | InputFault::FirstCache
+            | InputFault::NoMask
+            | InputFault::MaskOneOff
+            | InputFault::NoWindow
+            | InputFault::Exchanged => true,
+        }
+    }
+
+    /// Whether the input that is changed holds indices.
+    pub fn is_of_indices(self) -> bool {
+        match self {
+            InputFault::NextIndex
+            | InputFault::FirstIndex
+            | InputFault::FirstIndices
+            | InputFault::FirstSequence
+            | InputFault::FirstCache => true,
+            InputFault::Truncated
+            | InputFault::SevenBits
+            | InputFault::Per128
+            | InputFault::Saturated
+            | InputFault::Bf16
+            | InputFault::Stale
+            | InputFault::Tail(_)
+            | InputFault::NoMask
+            | InputFault::MaskOneOff
+            | InputFault::NoWindow
+            | InputFault::InterleavedHeads
+            | InputFault::Dropped
+            | InputFault::Negated
+            | InputFault::Exchanged => false,
         }
     }
 
@@ -124,7 +177,7 @@ impl InputFault {
             InputFault::Saturated => on_rows(&|row| coded(row, 32, 127.0, |code| code.round().clamp(-126.0, 126.0))),
             InputFault::Bf16 => on_rows(&|row| row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32())),
             InputFault::Tail(len) => on_rows(&|row| {
-                let kept = row.len() - len;
+                let kept = row.len().saturating_sub(len);
                 row[kept..].fill(0.0);
             }),
             InputFault::NextIndex => {
@@ -152,10 +205,9 @@ impl InputFault {
 }
 
 /// Heads of the queries and of the cache.
-fn heads(graph: &Graph, node: &Node) -> (usize, usize) {
-    let [q, keys, ..] = node.inputs.as_slice() else { return (0, 0) };
-    let (q, keys) = (graph.value(*q).ty.shape, graph.value(*keys).ty.shape);
-    (q[1], keys[0].checked_div(q[0]).unwrap_or(0))
+fn heads(types: &[TensorType]) -> (usize, usize) {
+    let [q, keys, ..] = types else { return (0, 0) };
+    (q.shape[1], keys.shape[0].checked_div(q.shape[0]).unwrap_or(0))
 }
 
 /// Values as `scale * code`, with one scale for `len` of them.

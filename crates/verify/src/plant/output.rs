@@ -44,7 +44,7 @@ impl OutputFault {
                 y[start..].copy_from_slice(&before[start..]);
             }
             OutputFault::SignFlip => y[middle] = -y[middle],
-            OutputFault::SwappedRows => y.chunks_mut(row).for_each(|column| column.swap(0, 1)),
+            OutputFault::SwappedRows => y.chunks_mut(row).for_each(|column| column.swap(0, (row - 1).min(1))),
             OutputFault::RotatedRows => y.chunks_mut(row).for_each(|column| column.rotate_left(1)),
             OutputFault::SwappedTokens => {
                 let last = (tokens - 1) * row;

@@ -1,7 +1,7 @@
 //! Faults in what an operator is told to do.
 
+use trueup_graph::Op;
 use trueup_graph::op::{Gated, RopePairs};
-use trueup_graph::{Node, Op};
 
 /// Which parameter is wrong.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -16,10 +16,10 @@ pub enum ParameterFault {
 
 impl ParameterFault {
     /// Whether the operator has the parameter.
-    pub fn fits(self, node: &Node) -> bool {
+    pub fn fits(self, op: &Op, inputs: usize) -> bool {
         // Frequency factors are as many as the pairs that are rotated.
-        let fixed = self == ParameterFault::Dimensions && node.inputs.len() > 2;
-        !fixed && self.changed(&node.op).is_some_and(|op| op != node.op)
+        let fixed = self == ParameterFault::Dimensions && inputs > 2;
+        !fixed && self.changed(op).is_some_and(|changed| changed != *op)
     }
 
     /// The operator with the wrong parameter; `None` where it has no such one.

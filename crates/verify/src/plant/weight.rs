@@ -35,7 +35,8 @@ impl WeightFault {
         place(graph, node).is_some_and(|place| self.fits_type(&graph.value(node.inputs[place]).ty))
     }
 
-    fn fits_type(self, ty: &TensorType) -> bool {
+    /// Whether a weight of this type can be wrong in this way.
+    pub fn fits_type(self, ty: &TensorType) -> bool {
         let dtype = ty.dtype;
         let blocks = ty.shape[0] / dtype.block_len().max(1);
         let legacy = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1);

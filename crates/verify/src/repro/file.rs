@@ -1,9 +1,9 @@
 //! The file of one failing node. What is read may be anything: every size is checked before it is used.
 
-use super::sensible;
-use crate::explain::Moment;
+use super::{Found, sensible};
 use crate::record::Phase;
 use crate::scene::{Content, Given, Scene};
+use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use trueup_blocks::DType;
@@ -42,12 +42,17 @@ pub(super) struct About {
     output: TensorType,
     /// What the device declared.
     profile: Profile,
-    device: String,
-    phase: String,
-    prompt: usize,
-    step: usize,
+    pub device: String,
+    pub phase: String,
+    pub prompt: usize,
+    pub step: usize,
     /// Whether it failed again when it was run alone.
-    reproduced: bool,
+    pub reproduced: bool,
+    /// The verdict on the whole node, and its worst z where that is finite.
+    pub verdict: Option<Verdict>,
+    pub worst_z: Option<f64>,
+    /// The fault that was planted on purpose, by its name.
+    pub planted: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -89,7 +94,8 @@ impl From<InputUsage> for Usage {
 }
 
 impl About {
-    pub fn new(node: &str, index: usize, scene: &Scene, device: &str, moment: Moment, reproduced: bool) -> About {
+    pub fn new(node: &str, index: usize, scene: &Scene, device: &str, found: &Found, reproduced: bool) -> About {
+        let moment = found.moment;
         let input = |input: &Given| InputAbout { ty: input.ty, usage: input.usage.into() };
         About {
             version: VERSION,
@@ -107,6 +113,9 @@ impl About {
             prompt: moment.prompt,
             step: moment.step,
             reproduced,
+            verdict: Some(found.verdict),
+            worst_z: found.worst_z,
+            planted: found.planted.clone(),
         }
     }
 }

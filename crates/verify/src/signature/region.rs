@@ -43,7 +43,11 @@ pub(super) fn region(indices: &[usize], sizes: &[usize; 4], axes: &[&'static str
     let text: Vec<String> = names.map(|(name, (values, size))| span(name, values, *size)).collect();
     let text = text.join(" of ");
     let text = if text.is_empty() { "the element".to_owned() } else { text };
-    if box_size == indices.len() { text } else { format!("{} elements among {text}", indices.len()) }
+    if box_size == indices.len() {
+        text
+    } else {
+        format!("{} among {text}", trueup_formats::counted(indices.len(), "element"))
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use serde::Serialize;
 use std::fmt;
+use trueup_formats::counted;
 use trueup_runtime::profile::Profile;
 
 /// How a case ended.
@@ -149,7 +150,8 @@ impl SuiteReport {
     /// What is said in one line.
     pub fn summary(&self) -> String {
         let SuiteReport { device, cases, passed, failed, skipped, seed, .. } = self;
-        format!("{device}: {cases} cases, {passed} passed, {failed} failed, {skipped} skipped, seed {seed}")
+        let cases = counted(*cases, "case");
+        format!("{device}: {cases}, {passed} passed, {failed} failed, {skipped} skipped, seed {seed}")
     }
 
     /// Whether anything was computed.

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use trueup_blocks::DType;
+use trueup_formats::counted;
 use trueup_graph::{Op, Strides, TensorType};
 use trueup_runtime::Result;
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
@@ -231,18 +232,23 @@ impl<'a> Stage<'a> {
         if let Some(last) = before_output.last() {
             let (count, distance) = (before_output.len(), output.start - last);
             damage.push(format!(
-                "{count} bytes before the result are changed, the nearest {distance} before it{}",
+                "{} before the result changed, the nearest {distance} before it{}",
+                counted(count, "byte"),
                 self.hit(*last)
             ));
         }
         let behind_output = changed(output.end..before.len());
         if let (None, Some(first)) = (&self.layout.output, behind_output.first()) {
-            let count = behind_output.len();
-            damage.push(format!("{count} bytes of the arena are changed, where none are written{}", self.hit(*first)));
+            damage.push(format!(
+                "{} of the arena changed, where none are written{}",
+                counted(behind_output.len(), "byte"),
+                self.hit(*first)
+            ));
         } else if let Some(first) = behind_output.first() {
             let (count, distance) = (behind_output.len(), first - output.end + 1);
             damage.push(format!(
-                "{count} bytes behind the result are changed, the nearest {distance} behind it{}",
+                "{} behind the result changed, the nearest {distance} behind it{}",
+                counted(count, "byte"),
                 self.hit(*first)
             ));
         }

@@ -104,7 +104,7 @@ fn selections_are_by_operator_and_by_name() {
         (Some("no_such"), None, "known are"),
         (Some("ad"), None, "known are"),
         (None, Some("add/99999"), "no case"),
-        (Some("swiglu"), Some("add/0"), "no case"),
+        (Some("swiglu"), Some("add/0"), "is of no operator that swiglu matches"),
     ] {
         let refused = Selection::new(operators, case).unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
@@ -246,8 +246,8 @@ impl Device for Wrong {
 fn wrong_devices_are_found_by_what_they_do() {
     let cases = [
         (Fault::FortyTwo, "is 4.2e1"),
-        (Fault::WritesBehind, "behind the result are changed, the nearest 1 behind it"),
-        (Fault::WritesBefore, "before the result are changed"),
+        (Fault::WritesBehind, "behind the result changed, the nearest 1 behind it"),
+        (Fault::WritesBefore, "before the result changed"),
         (Fault::WritesInput, "in input 1"),
         (Fault::WritesWeight, "input 0 is no longer what it was"),
         (Fault::UnwrittenRow, "structural bug"),

@@ -12,7 +12,7 @@ use crate::tokens::{TokenReport, Tokens};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
-use trueup_formats::Trace;
+use trueup_formats::{Trace, counted};
 use trueup_graph::{Node, Op};
 use trueup_runtime::device::Device;
 use trueup_runtime::{Entry, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
@@ -46,7 +46,8 @@ impl FreeRun {
             let TokenReport { flips, positions, flips_expected, not_finite, .. } = tokens;
             format!(
                 "the device's most likely tokens differ from the trace's behind {flips} of {positions} tokens where \
-                 {flips_expected:.1} were expected, and {not_finite} rows of logits are no numbers"
+                 {flips_expected:.1} were expected, and {} of logits without numbers",
+                counted(*not_finite, "row")
             )
         })
     }
@@ -73,6 +74,7 @@ pub(super) fn run(
     };
     let mut session = Session::new(weights, &options)?;
     let mut beside = Beside { trace, step: 0, order: Vec::new(), squares: HashMap::new(), logits: Vec::new() };
+    let ids: Vec<u32> = steps.iter().flatten().map(|entry| entry.token).collect();
     let (mut tokens, mut compared, mut position) = (Tokens::default(), false, 0);
     for (step, entries) in steps.iter().enumerate() {
         beside.step = step;
@@ -85,7 +87,8 @@ pub(super) fn run(
                 .get(row * vocabulary..(row + 1) * vocabulary)
                 .and_then(|row| row.iter().copied().collect());
             if let Some(reference) = reference {
-                tokens.add(0, position + row, &reference, found.row(row));
+                let before: Vec<u32> = ids.iter().copied().take(position + row + 1).collect();
+                tokens.add(0, position + row, &before, &reference, found.row(row));
                 compared = true;
             }
         }
@@ -96,7 +99,11 @@ pub(super) fn run(
         (name.clone(), Some((error / reference).sqrt()).filter(|distance| distance.is_finite()))
     };
     let distances = beside.order.iter().map(distance).collect();
-    Ok(FreeRun { distances, logits: compared.then(|| tokens.report()) })
+    let mut logits = compared.then(|| tokens.report());
+    if let (Some(logits), Ok(tokenizer)) = (&mut logits, model.tokenizer()) {
+        logits.add_texts(&|ids| tokenizer.decode(ids, false));
+    }
+    Ok(FreeRun { distances, logits })
 }
 
 /// Looks at the nodes that the trace holds.

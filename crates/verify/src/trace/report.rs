@@ -12,7 +12,7 @@ use crate::verdict::Verdict;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use trueup_formats::{Trace, quote};
+use trueup_formats::{Trace, counted, quote};
 use trueup_graph::{Graph, Node, Origin, Shape};
 use trueup_runtime::{ModelFile, Result};
 
@@ -308,11 +308,8 @@ impl TraceReport {
             [] => String::new(),
             names => format!("; not in it: {}{more}", names.join(", ")),
         };
-        let (all, checked, unknown) = (self.graph_nodes, self.checked, self.unknown);
-        line(
-            &mut text,
-            &format!("           {checked} of {all} nodes judged{missing}; {unknown} names in it are no nodes"),
-        );
+        let (all, checked, unknown) = (self.graph_nodes, self.checked, counted(self.unknown, "name"));
+        line(&mut text, &format!("           {checked} of {all} nodes judged{missing}; {unknown} in it of no node"));
         let mut nodes: Vec<&TraceNode> = self.nodes.iter().filter(|node| node.elements > 0).collect();
         let severity = |node: &TraceNode| node.worst_z.unwrap_or(f64::INFINITY);
         nodes.sort_by(|a, b| b.verdict.fails().cmp(&a.verdict.fails()).then(severity(b).total_cmp(&severity(a))));
