@@ -91,7 +91,7 @@ fn one_changed_weight_is_named_in_every_architecture() {
         let report = compared(&file, &traces().join(format!("{name}.safetensors")));
         assert_eq!(report.result, Outcome::Fail, "{name} {tensor}: {}", report.sentence);
         assert_eq!(first_bad(&report).0, node, "{name} {tensor}: {}", report.sentence);
-        let gaps: Vec<&str> = report.untraced.iter().map(String::as_str).collect();
+        let gaps: Vec<&str> = report.before_first_bad.iter().map(String::as_str).collect();
         assert_eq!(gaps.join(" "), untraced, "{name} {tensor}");
     }
 }

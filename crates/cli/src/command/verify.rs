@@ -15,7 +15,9 @@ use std::time::Instant;
 use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{ModelFile, Weights};
-use trueup::verify::{self, Outcome, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted};
+use trueup::verify::{
+    self, Outcome, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted,
+};
 
 /// What `trueup verify` takes.
 #[derive(Args)]
@@ -108,15 +110,11 @@ pub fn run(arguments: Arguments) -> Result {
         repro_folder: arguments.repro_dir.clone(),
     };
     let start = Instant::now();
+    let traced = trace.as_ref().zip(tokens).map(|(trace, tokens)| compared(trace, tokens, &model, &device, &options));
+    let traced = traced.transpose()?;
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
-    if let (Some(trace), Some(tokens)) = (&trace, tokens) {
-        let options = TraceOptions {
-            ids: Some(tokens.ids),
-            kv: options.kv,
-            fallback: options.fallback,
-            threads: options.threads,
-        };
-        report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
+    if let Some(traced) = traced {
+        report = report.with_trace(traced);
     }
     if let Some(folder) = &arguments.dump {
         dump(&arguments, folder, &model, device, &report)?;
@@ -137,6 +135,23 @@ fn open_trace(reference: &str) -> Result<Option<Trace>> {
     let path = Path::new(reference);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
     if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
+}
+
+/// The comparison with a trace: before the device is verified, as it shows whether the trace is of this model at all.
+fn compared(
+    trace: &Trace,
+    tokens: TraceTokens,
+    model: &Arc<ModelFile>,
+    device: &Arc<dyn Device>,
+    options: &VerifyOptions,
+) -> Result<TraceReport> {
+    let options = TraceOptions {
+        ids: Some(tokens.ids),
+        kv: options.kv,
+        fallback: options.fallback.clone(),
+        threads: options.threads,
+    };
+    Ok(verify::compare_trace(model.clone(), device.clone(), trace, &options)?)
 }
 
 /// The tokens of a trace; those of the command line where the trace does not say them.
