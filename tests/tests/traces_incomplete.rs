@@ -182,6 +182,29 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
 }
 
 #[test]
+fn nodes_that_were_computed_together_with_another_need_not_be_there() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (model, [(_, mut parts), _]) = prepared(scratch.path());
+    let path = scratch.path().join("trace.safetensors");
+    let is_piece = |node: &str| node.starts_with("ffn_gate-") || node.starts_with("ffn_up-");
+    parts.tensors.retain(|tensor| !is_piece(&tensor.node));
+    parts.write(&path);
+    inconclusive(&compared(&model, &path), "it lacks 8 of 96 results", "the program says that it computed them");
+    for piece in ["ffn_gate-0", "ffn_gate-1", "ffn_up-0", "ffn_up-1"] {
+        let (_, text) = parts.texts.iter_mut().find(|(key, _)| key == "profiles").expect("ours declare profiles");
+        *text = text.replace(&format!("\"{piece}\","), "").replace(&format!(",\"{piece}\""), "");
+    }
+    parts.write(&path);
+    let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    assert_eq!((report.coverage.judged, report.coverage.computed, report.coverage.asked), (88, 8, 88));
+    // Nothing is asked of a trace that names no node; that is no pass either.
+    parts.texts.iter_mut().filter(|(key, _)| key == "profiles").for_each(|(_, text)| *text = "[]".to_owned());
+    parts.write(&path);
+    inconclusive(&compared(&model, &path), "it does not say of any node", "no profiles");
+}
+
+#[test]
 fn what_is_no_number_fails_at_its_node() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let (model, all) = prepared(scratch.path());

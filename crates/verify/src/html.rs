@@ -15,6 +15,7 @@ mod scatter;
 mod strip;
 mod svg;
 mod table;
+mod traced;
 
 use crate::report::Report;
 use crate::summary::word;
@@ -24,6 +25,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
+use traced::Traced;
 
 const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
@@ -72,6 +74,7 @@ impl Report {
             drawers => data_of(&drawers),
             scatter => [safe(scatter::tokens(&self.tokens, HALF)), safe(scatter::tokens(&self.tokens, NARROW))],
             operators => data_of(&table::operators(self)),
+            traced => Traced::new(self).map(|traced| data_of(&traced)),
             exceptions => data_of(&table::exceptions(self)),
             took => self.run.as_ref().map(|run| table::duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),

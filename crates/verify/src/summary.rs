@@ -58,6 +58,9 @@ impl Report {
                 tokens.top1_equal, tokens.positions, tokens.flips_expected, tokens.kl_mean
             ),
         );
+        if let Some(trace) = &self.trace {
+            row("trace", format!("{} of {}: {}", clean(&trace.file), clean(&trace.program), trace.coverage.in_words()));
+        }
         row("environment", format!("trueup {}, {}", self.environment.version, self.environment.system));
         line(text, "");
     }

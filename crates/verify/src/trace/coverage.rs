@@ -22,6 +22,8 @@ pub struct TraceCoverage {
     pub steps: usize,
     /// Results of the nodes of all steps. Other shapes of the same values are among them where the trace says that it holds them.
     pub results: usize,
+    /// Those of them that the trace should hold: of its own program, nodes that were computed together with another are not.
+    pub asked: usize,
     /// Results that the trace holds and that were compared.
     pub judged: usize,
     /// Results that it does not hold, with a judged one behind them.
@@ -30,12 +32,18 @@ pub struct TraceCoverage {
     pub missing: usize,
     /// Values that were compared.
     pub values: u64,
-    /// The smallest share of results that were judged in a step.
+    /// The smallest share of results that it should hold that were judged in a step.
     pub share: f64,
     /// Whether the trace must hold all results, because its own program says so.
     pub complete: bool,
     /// What must be there in any trace and is not, the first of it.
     pub lacks: Option<String>,
+    /// The first result that it should hold and does not.
+    #[serde(skip)]
+    pub(super) lacking: Option<String>,
+    /// How many there are.
+    #[serde(skip)]
+    pub(super) lacking_count: usize,
 }
 
 /// What a trace does not hold.
@@ -54,7 +62,7 @@ pub struct Untraced {
 /// One node of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looked {
-    /// Whether the trace is asked for it.
+    /// Whether the trace should hold its result.
     pub asked: bool,
     /// Whether its result was compared.
     pub judged: bool,
@@ -63,8 +71,20 @@ pub(super) struct Looked {
 impl TraceCoverage {
     /// Before the first step.
     pub(super) fn new(complete: bool) -> TraceCoverage {
-        let (results, judged, computed, missing) = (0, 0, 0, 0);
-        TraceCoverage { steps: 0, results, judged, computed, missing, values: 0, share: 1.0, complete, lacks: None }
+        TraceCoverage {
+            steps: 0,
+            results: 0,
+            asked: 0,
+            judged: 0,
+            computed: 0,
+            missing: 0,
+            values: 0,
+            share: 1.0,
+            complete,
+            lacks: None,
+            lacking: None,
+            lacking_count: 0,
+        }
     }
 
     /// Adds a step: `looked` has an entry for each node of its graph.
@@ -72,27 +92,31 @@ impl TraceCoverage {
         let step = self.steps;
         self.steps += 1;
         let leads = leads_to_judged(graph, looked);
-        let mut asked_judged = 0;
-        let mut asked = 0;
+        let (mut asked, mut judged) = (0, 0);
         for ((node, found), leads) in graph.nodes().iter().zip(looked).zip(leads) {
-            if !found.asked {
+            if !found.asked && node.op.is_alias() {
                 continue;
             }
-            asked += 1;
+            self.results += 1;
+            asked += usize::from(found.asked);
             match (found.judged, leads) {
-                (true, _) => asked_judged += 1,
+                (true, _) => self.judged += 1,
                 (false, true) => self.computed += 1,
                 (false, false) => self.missing += 1,
             }
-            if !found.judged {
-                untraced.add(step, node);
+            if found.judged {
+                judged += usize::from(found.asked);
+                continue;
+            }
+            untraced.add(step, node);
+            if found.asked {
+                self.lacking.get_or_insert_with(|| named(step, node));
+                self.lacking_count += 1;
             }
         }
-        self.results += asked;
-        self.judged += asked_judged;
-        let share = if asked == 0 { 0.0 } else { asked_judged as f64 / asked as f64 };
-        self.share = self.share.min(share);
-        if asked_judged == 0 {
+        self.asked += asked;
+        self.share = self.share.min(if asked == 0 { 0.0 } else { judged as f64 / asked as f64 });
+        if !looked.iter().any(|found| found.judged) {
             untraced.add_step(step);
         }
         if self.lacks.is_none() {
@@ -107,7 +131,7 @@ impl TraceCoverage {
     }
 
     /// How much that is, in words.
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let TraceCoverage { results, judged, computed, missing, steps, .. } = *self;
         let rest = match (computed, missing) {
             (0, 0) => String::new(),
@@ -125,7 +149,7 @@ impl Untraced {
     fn add(&mut self, step: usize, node: &Node) {
         self.count += 1;
         if self.nodes.len() < LISTED_MAX {
-            self.nodes.push(format!("{step}/{}", node.name));
+            self.nodes.push(named(step, node));
         }
     }
 
@@ -135,6 +159,10 @@ impl Untraced {
             self.steps.push(step);
         }
     }
+}
+
+fn named(step: usize, node: &Node) -> String {
+    format!("{step}/{}", node.name)
 }
 
 /// For each node whether a judged one follows from it.

@@ -69,7 +69,7 @@ pub(super) fn expect_place(
 ) -> std::result::Result<(), String> {
     let ours = result_shape(graph, node, tokens);
     let elements = tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-    let is_part = whole && !counts_positions(node) && elements != Some(ours.elements() as u64);
+    let is_part = whole && elements != Some(ours.elements() as u64);
     match placement(tensor, graph, node, tokens) {
         Some(_) if !is_part => Ok(()),
         Some(_) | None => Err(misplaced(tensor, &ours)),

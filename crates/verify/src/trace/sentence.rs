@@ -37,10 +37,12 @@ fn lack(report: &TraceReport, wanted: Option<f64>) -> String {
     if let Some(lacks) = &coverage.lacks {
         return lacks.clone();
     }
-    let first = report.untraced.nodes.first().map_or("", String::as_str);
-    let (count, results) = (report.untraced.count, coverage.results);
+    let Some(first) = &coverage.lacking else {
+        return "it does not say of any node that its program computed it".to_owned();
+    };
+    let (count, asked) = (coverage.lacking_count, coverage.asked);
     match wanted {
-        None => format!("it lacks {count} of {results} results that its program computed, first {first}"),
+        None => format!("it lacks {count} of {asked} results that its program computed, first {first}"),
         Some(wanted) => {
             let share = coverage.share;
             format!(
