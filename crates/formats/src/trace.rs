@@ -39,6 +39,9 @@ const VALUE_TYPES: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::Bf16
 /// Tokens of a trace at most.
 const TOKENS_MAX: usize = 1 << 20;
 
+/// Steps whose tokens a message names.
+const STEPS_SHOWN: usize = 8;
+
 /// An open trace.
 #[derive(Debug)]
 pub struct Trace {
@@ -143,7 +146,10 @@ impl Trace {
         });
         let sum = tokens.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
         if sum != Some(ids) || tokens.contains(&0) || tokens.len() < steps {
-            let problem = format!("{ids} token ids cannot be the tokens of {steps} steps: {tokens:?}");
+            let shown: Vec<String> = tokens.iter().take(STEPS_SHOWN).map(usize::to_string).collect();
+            let more = if tokens.len() > shown.len() { ", ..." } else { "" };
+            let shown = shown.join(", ");
+            let problem = format!("{ids} token ids cannot be the tokens of {steps} steps with {shown}{more} tokens");
             return Err(Error::new(self.source().path(), problem).help("give the ids that the trace was made from"));
         }
         Ok(tokens)

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Print step, name, operator, inputs and shapes, first and last values and the sum of each tensor
     #[arg(long)]
     print: bool,
-    /// Only nodes whose name holds a match of this regular expression
+    /// Only nodes whose name holds a match of this regular expression; `verify` does not pass a trace that lacks nodes
     #[arg(long, value_name = "REGEX")]
     nodes: Option<Regex>,
     /// Tokens to compute behind the prompt, each the most likely one

@@ -115,7 +115,7 @@ impl Findings {
             file: trace.source().path().to_string_lossy().into_owned(),
             program: trace.text(KEY_PROGRAM).unwrap_or(unsaid).to_owned(),
             device: trace.text(KEY_DEVICE).map(str::to_owned),
-            same_model: trace.text(KEY_MODEL).map(|said| said == model_hash),
+            same_model: trace.text(KEY_MODEL).filter(|_| program.is_own()).map(|said| said == model_hash),
             result: Outcome::Inconclusive,
             sentence: String::new(),
             first_bad: None,
