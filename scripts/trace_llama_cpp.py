@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Write what llama.cpp's eval-callback example prints for a model and a prompt, through the Python binding of its library.
 
-    python scripts/trace_llama_cpp.py MODEL.gguf OUT.txt --ids "1 5 9 12"
+    python scripts/trace_llama_cpp.py MODEL.gguf OUT.txt --ids "1 5 9 12" [--steps 1] [--flash-attn auto]
 
 The example and this script hang a function into `cb_eval`, which sees every tensor behind its computation. Printed are name,
 type, operator and inputs, the first and last three values along each dimension, and the sum of all. Tensors that only show
-others in another order are left out, to keep the text small.
+others in another order are left out, to keep the text small. The ids at the head are the prompt's and, behind them, those
+that followed.
 """
 import argparse
 import ctypes
+import io
 import sys
 from importlib.metadata import version
 
@@ -19,6 +21,8 @@ SHOWN = 3
 DIMENSIONS = 4
 MAX_SOURCES = 10
 MOVES = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "SET_ROWS", "CPY")
+FLASH_ATTN = {"auto": llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, "on": llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+              "off": llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED}
 TYPES = {0: ("f32", np.float32), 1: ("f16", np.float16), 26: ("i32", np.int32), 27: ("i64", np.int64)}
 
 
@@ -108,31 +112,50 @@ def callback(out):
     return see
 
 
+def compute(context, vocabulary, ids, steps):
+    """The prompt at once, then `steps` more tokens, each the most likely one; gives all ids."""
+    all_ids, step_ids = list(ids), list(ids)
+    for step in range(steps + 1):
+        tokens = (llama_cpp.llama_token * len(step_ids))(*step_ids)
+        if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, len(step_ids))) != 0:
+            sys.exit("llama.cpp could not compute the tokens")
+        if step < steps:
+            logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (vocabulary,))
+            step_ids = [int(logits.argmax())]
+            all_ids += step_ids
+    return all_ids
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("out", help="the text to write")
     parser.add_argument("--ids", required=True, help="token ids of the prompt, like \"1 5 9\"")
+    parser.add_argument("--steps", type=int, default=0, help="tokens behind the prompt")
+    parser.add_argument("--flash-attn", choices=FLASH_ATTN, default="off", help="one fused operator for attention")
     arguments = parser.parse_args()
     ids = [int(id) for id in arguments.ids.split()]
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(arguments.model.encode(), llama_cpp.llama_model_default_params())
     if not model:
         sys.exit(f"{arguments.model}: llama.cpp cannot load it")
+    parameters = llama_cpp.llama_context_default_params()
+    parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 256, 256, 256
+    parameters.flash_attn_type = FLASH_ATTN[arguments.flash_attn]
+    text = io.StringIO()
+    see = llama_cpp.ggml_backend_sched_eval_callback(callback(text))
+    parameters.cb_eval = see
+    context = llama_cpp.llama_init_from_model(model, parameters)
+    vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    all_ids = compute(context, vocabulary, ids, arguments.steps)
+    name = arguments.model.rsplit("/", 1)[-1]
+    more = (f" --steps {arguments.steps}" if arguments.steps else "")
+    more += f" --flash-attn {arguments.flash_attn}" if arguments.flash_attn != "off" else ""
     with open(arguments.out, "w", encoding="utf-8", newline="\n") as out:
-        name = arguments.model.rsplit("/", 1)[-1]
-        out.write(f"scripts/trace_llama_cpp.py {name} {arguments.out} --ids \"{arguments.ids}\" (llama-cpp-python "
+        out.write(f"scripts/trace_llama_cpp.py {name} {arguments.out} --ids \"{arguments.ids}\"{more} (llama-cpp-python "
                   f"{version('llama-cpp-python')})\n")
-        out.write(f"number of input tokens = {len(ids)}\n" + "".join(f"  {id}\n" for id in ids))
-        parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 256, 256, 256
-        parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        see = llama_cpp.ggml_backend_sched_eval_callback(callback(out))
-        parameters.cb_eval = see
-        context = llama_cpp.llama_init_from_model(model, parameters)
-        tokens = (llama_cpp.llama_token * len(ids))(*ids)
-        if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, len(ids))) != 0:
-            sys.exit("llama.cpp could not compute the prompt")
+        out.write(f"number of input tokens = {len(all_ids)}\n" + "".join(f"  {id}\n" for id in all_ids))
+        out.write(text.getvalue())
 
 
 if __name__ == "__main__":

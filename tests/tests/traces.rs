@@ -91,7 +91,7 @@ fn one_changed_weight_is_named_in_every_architecture() {
         let report = compared(&file, &traces().join(format!("{name}.safetensors")));
         assert_eq!(report.result, Outcome::Fail, "{name} {tensor}: {}", report.sentence);
         assert_eq!(first_bad(&report).0, node, "{name} {tensor}: {}", report.sentence);
-        let gaps: Vec<&str> = report.untraced.iter().map(String::as_str).collect();
+        let gaps: Vec<&str> = report.before_first_bad.iter().map(String::as_str).collect();
         assert_eq!(gaps.join(" "), untraced, "{name} {tensor}");
     }
 }
@@ -135,6 +135,43 @@ fn what_llama_cpp_prints_is_what_the_file_gives() {
         let report = compared(&file, &text);
         assert_eq!(first_bad(&report), (node, Some(tensor)), "{}", report.sentence);
     }
+}
+
+#[test]
+fn fused_attention_of_llama_cpp_is_judged_by_its_own_noise() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "llama2", DType::F32);
+    let text = traces().join("llama2.flash_attn.txt");
+    let report = compared(&file, &text);
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    assert_eq!((report.tokens.as_slice(), report.coverage.missing), (&[2, 1][..], 0));
+    let fused = ["0/kq-0", "0/kq_soft_max-0", "0/kq-1", "0/kq_soft_max-1", "0/result_rows"];
+    assert_eq!(report.untraced.nodes[..5], fused, "{:?}", report.untraced);
+    let mixed = report.nodes.iter().find(|node| node.node == "kqv_out-1").expect("attention has a result");
+    assert!(mixed.steps == 2 && mixed.verdict.passes(), "{mixed:?}");
+    // Weights before attention, inside of it, and behind it.
+    for (tensor, index, node) in [
+        ("blk.0.attn_v.weight", 64 * 40 + 5, "Vcur-0"),
+        ("blk.0.attn_output.weight", 2, "attn_out-0"),
+        ("blk.1.attn_k.weight", 64 + 1, "Kcur-1"),
+        ("blk.1.ffn_up.weight", 70, "ffn_up-1"),
+        ("output.weight", 64 + 3, "result_output"),
+    ] {
+        let file = altered(&file, tensor, 4 * index + 3, |byte| byte ^ 0x01);
+        let report = compared(&file, &text);
+        assert_eq!(first_bad(&report), (node, Some(tensor)), "{}", report.sentence);
+    }
+    // A result of attention that keys and values do not give.
+    let printed = fs::read_to_string(&text).expect("the fixture is there");
+    let line = printed.lines().position(|line| line.contains("FLASH_ATTN_EXT")).expect("attention is fused");
+    let mut lines: Vec<String> = printed.lines().map(str::to_owned).collect();
+    let row =
+        lines[line..].iter().position(|line| line.trim_start().starts_with("[  ")).expect("rows are shown") + line;
+    lines[row] = lines[row].replace('.', ".1");
+    let changed = scratch.path().join("changed.txt");
+    fs::write(&changed, lines.join("\n")).expect("a scratch file");
+    let report = compared(&file, &changed);
+    assert_eq!(first_bad(&report).0, "kqv_out-0", "{}", report.sentence);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::source_file::SourceFile;
 use crate::tensor_range::check_unique;
 use eval_callback::PrintedTrace;
 use npz::NpzFile;
+use std::collections::HashMap;
 use std::path::Path;
 use trueup_blocks::DType;
 
@@ -38,11 +39,16 @@ const VALUE_TYPES: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::Bf16
 /// Tokens of a trace at most.
 const TOKENS_MAX: usize = 1 << 20;
 
+/// Steps whose tokens a message names.
+const STEPS_SHOWN: usize = 8;
+
 /// An open trace.
 #[derive(Debug)]
 pub struct Trace {
     source: Store,
     tensors: Vec<TraceTensor>,
+    /// The place of each name among the tensors.
+    places: HashMap<String, usize>,
     ids: Option<Vec<u32>>,
     tokens: Option<Vec<usize>>,
 }
@@ -87,14 +93,16 @@ impl Trace {
         let mut head = [0; 9];
         let known = usize::try_from(source.bytes()).unwrap_or(usize::MAX).min(head.len());
         source.read_at(0, head.get_mut(..known).unwrap_or_default())?;
-        let trace = if head.starts_with(zip::SIGNATURE_LOCAL) {
+        let mut trace = if head.starts_with(zip::SIGNATURE_LOCAL) {
             Trace::from_npz(NpzFile::open(source)?)
         } else if head.ends_with(b"{") {
             Trace::from_safetensors(SafetensorsFile::open(path)?)
         } else {
             Trace::from_text(PrintedTrace::read(source)?)
         }?;
-        check_unique(path, trace.tensors.iter().map(TraceTensor::name).collect::<Vec<_>>().iter().map(String::as_str))?;
+        let names: Vec<String> = trace.tensors.iter().map(TraceTensor::name).collect();
+        check_unique(path, names.iter().map(String::as_str))?;
+        trace.places = names.into_iter().enumerate().map(|(place, name)| (name, place)).collect();
         trace.check_tokens()?;
         Ok(trace)
     }
@@ -115,7 +123,7 @@ impl Trace {
 
     /// The tensor of a node in a step.
     pub fn find(&self, step: usize, node: &str) -> Option<&TraceTensor> {
-        self.tensors.iter().find(|tensor| tensor.step == step && tensor.node == node)
+        self.places.get(&format!("{step}/{node}")).and_then(|place| self.tensors.get(*place))
     }
 
     /// The token ids, if the file says them: those of the prompt, and those that followed.
@@ -128,7 +136,8 @@ impl Trace {
         self.tensors.iter().map(|tensor| tensor.step).max().map_or(0, |last| last.saturating_add(1))
     }
 
-    /// How many of `ids` tokens each step computed: as the file says, or else all but one for each further step at first.
+    /// How many of `ids` tokens each step computed: as the file says, or else all but one for each further step at first. Steps that the
+    /// file announces and holds nothing of are among them.
     pub fn tokens(&self, ids: usize) -> Result<Vec<usize>> {
         let steps = self.steps().max(1);
         let tokens = self.tokens.clone().unwrap_or_else(|| {
@@ -137,7 +146,10 @@ impl Trace {
         });
         let sum = tokens.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
         if sum != Some(ids) || tokens.contains(&0) || tokens.len() < steps {
-            let problem = format!("{ids} token ids cannot be the tokens of {steps} steps: {tokens:?}");
+            let shown: Vec<String> = tokens.iter().take(STEPS_SHOWN).map(usize::to_string).collect();
+            let more = if tokens.len() > shown.len() { ", ..." } else { "" };
+            let shown = shown.join(", ");
+            let problem = format!("{ids} token ids cannot be the tokens of {steps} steps with {shown}{more} tokens");
             return Err(Error::new(self.source().path(), problem).help("give the ids that the trace was made from"));
         }
         Ok(tokens)
@@ -156,6 +168,11 @@ impl Trace {
     /// Whether this is a text of llama.cpp, which shows few values and no inputs exactly.
     pub fn is_printed(&self) -> bool {
         matches!(self.source, Store::Printed(_))
+    }
+
+    /// Whether this is a text of llama.cpp with flash attention, which sums in f16.
+    pub fn has_fused_attention(&self) -> bool {
+        matches!(&self.source, Store::Printed(text) if text.has_fused_attention())
     }
 
     /// The values of one of the tensors.
@@ -193,7 +210,9 @@ impl Trace {
             .map(|(place, (step, node, shape))| TraceTensor { step, node, shape, dtype: DType::F32, place })
             .collect();
         let ids = text.ids().map(<[u32]>::to_vec);
-        Ok(Trace { source: Store::Printed(text), tensors, ids, tokens: None })
+        let path = text.source().path();
+        let tokens = text.tokens().map(|tokens| narrow(path, KEY_TOKENS, tokens)).transpose()?;
+        Ok(Trace { source: Store::Printed(text), tensors, places: HashMap::new(), ids, tokens })
     }
 
     /// A trace over named arrays; ids may be among them.
@@ -203,7 +222,7 @@ impl Trace {
         ids: Option<Vec<u64>>,
         tokens: Option<Vec<u64>>,
     ) -> Result<Trace> {
-        let mut trace = Trace { source, tensors: Vec::new(), ids: None, tokens: None };
+        let mut trace = Trace { source, tensors: Vec::new(), places: HashMap::new(), ids: None, tokens: None };
         let (mut ids, mut tokens) = (ids, tokens);
         let mut refused = Vec::new();
         for (place, (name, shape, dtype)) in arrays.into_iter().enumerate() {

@@ -73,9 +73,15 @@ impl Report {
         budgets.filter_map(unknown).next().or(baseline)
     }
 
+    /// Asks for a share of the nodes to be judged, in each phase and in each step of a trace; counts before a gate file's.
+    pub fn require_coverage(&mut self, share: f64) {
+        self.require_coverage = Some(share);
+        self.conclude();
+    }
+
     /// The share of nodes that must be judged.
     pub(crate) fn coverage_wanted(&self) -> f64 {
-        self.policy.as_ref().map_or(1.0, |policy| policy.coverage)
+        self.require_coverage.unwrap_or(1.0)
     }
 
     /// Whether so many nodes are as many as must be judged.
@@ -109,7 +115,8 @@ impl Report {
             (false, false) => Outcome::Inconclusive,
         };
         self.sentence = sentence(self);
-        if let Some(trace) = self.trace.take() {
+        if let Some(mut trace) = self.trace.take() {
+            trace.conclude(self.require_coverage);
             self.conclude_with(&trace);
             self.trace = Some(trace);
         }

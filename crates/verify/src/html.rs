@@ -15,6 +15,7 @@ mod scatter;
 mod strip;
 mod svg;
 mod table;
+mod traced;
 
 use crate::memory::bytes_in_words;
 use crate::report::Report;
@@ -26,6 +27,7 @@ use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
 pub(crate) use table::duration;
+use traced::Traced;
 use trueup_formats::counted;
 
 const PAGE: &str = include_str!("html/page.html.jinja");
@@ -79,6 +81,7 @@ impl Report {
             drawers => data_of(&drawers),
             scatter => [safe(scatter::tokens(&self.tokens, HALF)), safe(scatter::tokens(&self.tokens, NARROW))],
             operators => data_of(&table::operators(self)),
+            traced => Traced::new(self).map(|traced| data_of(&traced)),
             exceptions => data_of(&table::exceptions(self)),
             peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("memory not known".to_owned(), bytes_in_words)),
             took => self.run.as_ref().map(|run| duration(run.seconds)),

@@ -21,6 +21,9 @@ impl Report {
         suite.add_test_case(case("repeat", "repeat", self.repeat.outcome(&self.tokens), || {
             "runs on the same tokens differ, or observing changes them".to_owned()
         }));
+        if let Some(trace) = &self.trace {
+            suite.add_test_case(case("trace", "trace", trace.result, || trace.sentence.clone()));
+        }
         let complaints = self.complaints();
         let undecided = self.undecided();
         let asked = match (complaints.is_empty(), &undecided) {

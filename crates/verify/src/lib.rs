@@ -77,7 +77,8 @@ pub use repro::{RecordedFailure, Repro, ReproResult};
 pub use signature::{Signature, SignatureKind};
 pub use tokens::{TokenPoint, TokenReport};
 pub use trace::{
-    Follow, FreeRun, Recorded, Recording, TraceNode, TraceOptions, TraceReport, TraceTokens, compare_trace, record,
+    Follow, FreeRun, Recorded, Recording, TraceCoverage, TraceNode, TraceOptions, TraceReport, TraceTokens, Untraced,
+    compare_trace, record,
 };
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

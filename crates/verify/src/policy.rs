@@ -1,7 +1,7 @@
 //! What a project asks of a verification, read from a gate file, and what became of it.
 //!
 //! ```toml
-//! coverage = 1.0            # share of the nodes that must be judged, in each phase
+//! coverage = 1.0            # share of the nodes that must be judged, in each phase and in each step of a trace
 //! require_device = false    # whether a node that fell back makes the result inconclusive
 //!
 //! [budgets]                 # a number beyond its budget fails
@@ -35,7 +35,8 @@ const PATTERN_MAX: usize = 256;
 /// A valid gate file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
-    coverage: f64,
+    /// None where the file does not say.
+    coverage: Option<f64>,
     require_device: bool,
     budgets: Budgets,
     waivers: Vec<Waiver>,
@@ -97,7 +98,7 @@ impl Policy {
         }
         let coverage = file.coverage.as_ref().map_or(1.0, |share| *share.get_ref());
         if !(coverage > 0.0 && coverage <= 1.0) {
-            let at = file.coverage.map_or(0, |share| share.span().start);
+            let at = file.coverage.as_ref().map_or(0, |share| share.span().start);
             return fail(at, &format!("coverage is {coverage}, expected a share above 0 and up to 1"));
         }
         if let Some(budgets) = &file.budgets
@@ -118,6 +119,7 @@ impl Policy {
             }
         }
         let budgets = file.budgets.map_or(Budgets::default(), Spanned::into_inner);
+        let coverage = file.coverage.map(Spanned::into_inner);
         Ok(Policy { coverage, require_device: file.require_device, budgets, waivers })
     }
 }
@@ -282,7 +284,9 @@ impl Report {
         self.coverage.waived = self.nodes.iter().filter(|node| node.waived.is_some()).count();
         let budgets =
             policy.budgets.named().into_iter().filter_map(|(name, limit)| self.budget(name, limit?)).collect();
-        self.policy = Some(PolicyReport { file: file.to_owned(), coverage: policy.coverage, budgets, waivers });
+        self.require_coverage = self.require_coverage.or(policy.coverage);
+        let coverage = policy.coverage.unwrap_or(1.0);
+        self.policy = Some(PolicyReport { file: file.to_owned(), coverage, budgets, waivers });
         self.conclude();
     }
 
@@ -404,6 +408,6 @@ mod tests {
             let told = Policy::parse(&text).unwrap_err();
             assert!(told.contains(part) && told.lines().count() == 1, "{part}: {told}");
         }
-        assert!(Policy::parse("").is_ok_and(|policy| policy.coverage == 1.0 && policy.waivers.is_empty()));
+        assert!(Policy::parse("").is_ok_and(|policy| policy.coverage.is_none() && policy.waivers.is_empty()));
     }
 }

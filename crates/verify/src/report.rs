@@ -83,6 +83,8 @@ pub struct Report {
     pub planted: Option<PlantedFacts>,
     /// Whether a node that fell back makes the result inconclusive.
     pub require_device: bool,
+    /// The share of nodes that must be judged, in each phase and in each step of a trace; null where nobody said.
+    pub require_coverage: Option<f64>,
     /// What it ran on.
     pub environment: Environment,
     /// When and how it was asked for, where the caller says so.
@@ -435,6 +437,7 @@ impl Report {
             batch: findings.batch,
             planted: findings.planted,
             require_device: findings.require_device,
+            require_coverage: None,
             environment: Environment {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),

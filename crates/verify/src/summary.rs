@@ -63,6 +63,9 @@ impl Report {
                 divergence(tokens)
             ),
         );
+        if let Some(trace) = &self.trace {
+            row("trace", format!("{} of {}: {}", clean(&trace.file), clean(&trace.program), trace.coverage.in_words()));
+        }
         row("environment", format!("trueup {}, {}", self.environment.version, self.environment.system));
         line(text, "");
     }

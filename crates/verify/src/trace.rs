@@ -12,20 +12,29 @@
 //! arithmetic, whose spread is the noise that the next node inherits. Errors do not add up over layers where the trace is complete, so
 //! the first bad node is where model file and program part.
 
+mod coverage;
 mod ensemble;
+mod fit;
 mod free;
 mod known;
+mod model_facts;
 mod program;
 mod record;
 mod report;
+mod sentence;
+mod terminal;
 mod walk;
 
+pub use coverage::{TraceCoverage, Untraced};
 pub use free::FreeRun;
 pub use record::{Follow, Recorded, Recording, record};
 pub use report::{TraceNode, TraceReport};
 
 use crate::verify::pool;
+use coverage::Looked;
+use fit::Fit;
 use known::Known;
+use model_facts::{expect_same_model, model_hash, tensor_facts};
 use program::Program;
 use report::Findings;
 use std::sync::Arc;
@@ -78,7 +87,10 @@ impl TraceTokens {
             let path = quote(&path);
             Error::Request(format!("{path} does not say its token ids; give them with --ids, or the prompt with -p"))
         };
-        let ids = trace.ids().or(given).ok_or_else(missing)?.to_vec();
+        let said = trace.ids();
+        // A text may list the prompt only, and go on behind it.
+        let longer = given.filter(|given| trace.is_printed() && said.is_some_and(|said| given.starts_with(said)));
+        let ids = longer.or(said).or(given).ok_or_else(missing)?.to_vec();
         let hyper = model.model().hyper();
         if ids.len() > hyper.context() {
             let (count, context) = (ids.len(), hyper.context());
@@ -122,11 +134,19 @@ pub fn compare_trace(
     let program = Program::of(trace)?;
     let pool = pool(options.threads)?;
     let room = tokens.ids.len().next_multiple_of(CAPACITY_UNIT);
-    let mut walk = Walk::new(model.clone(), program.kv(), room, pool);
-    let mut findings = Findings::new(trace, &program, &model)?;
+    let new_walk = || Walk::new(model.clone(), program.kv(), room, pool.clone());
+    // Another program's trace says nothing about the tensors, and hashing them takes time.
+    let facts = if program.is_own() { tensor_facts(&model)? } else { Vec::new() };
+    if program.is_own() {
+        expect_same_model(trace, &facts)?;
+    }
+    expect_fit(trace, &program, &tokens, new_walk())?;
+    let mut walk = new_walk();
+    let mut findings = Findings::new(trace, &program, &model_hash(&facts));
     for (step, entries) in tokens.entries().iter().enumerate() {
         walk.begin(entries, &program)?;
         findings.expect(walk.graph());
+        let mut looked = Vec::with_capacity(walk.graph().nodes().len());
         for index in 0..walk.graph().nodes().len() {
             let node = walk.graph().nodes()[index].clone();
             let known = Known::of(trace, step, walk.graph(), &node, entries.len())?;
@@ -135,11 +155,23 @@ pub fn compare_trace(
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
             let judged = walk.node(index, step, known.as_ref(), &profile)?;
-            findings.add(step, &node, judged);
+            let judged_now = findings.add(step, &node, judged);
+            looked.push(Looked { asked: program.computes(&node, entries.len()), judged: judged_now });
         }
+        findings.covers(walk.graph(), &looked);
     }
     let free = free::run(&model, device, trace, &tokens.entries(), options, program.fuses())?;
     model.unchanged()?;
     trace.source().unchanged()?;
     Ok(findings.report(tokens, free))
+}
+
+/// Fails where the tensors of a trace cannot be results of this model.
+fn expect_fit(trace: &Trace, program: &Program, tokens: &TraceTokens, mut walk: Walk) -> Result<()> {
+    let mut fit = Fit::new(trace, program.is_own());
+    for (step, entries) in tokens.entries().iter().enumerate() {
+        walk.begin(entries, program)?;
+        fit.step(step, walk.graph(), entries.len());
+    }
+    fit.expect()
 }

@@ -31,6 +31,10 @@ pub struct Reports {
     /// What is asked for: coverage, budgets, and waivers with reason and last day, in TOML
     #[arg(long, value_name = "FILE.toml")]
     gate: Option<PathBuf>,
+    /// Share of the nodes that must be judged, in each phase and in each step of a trace; less exits with 3. 1 by default; where a trace
+    /// of another program is compared, only its last result and a node of each layer must be there
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    coverage: Option<f64>,
     /// An earlier JSON report: exit with 1 where a node drifted from it
     #[arg(long, value_name = "FILE.json")]
     baseline: Option<PathBuf>,
@@ -38,6 +42,7 @@ pub struct Reports {
 
 /// Gates that were read before the work began.
 pub struct Gates {
+    coverage: Option<f64>,
     policy: Option<(Policy, String)>,
     baseline: Option<(Baseline, String)>,
 }
@@ -60,6 +65,7 @@ impl Reports {
         let sources: Vec<&SourceFile> = checkpoint.sources().into_iter().chain(&read).collect();
         Targets::files(self.targets()).and_folders(folders).check(&sources, files)?;
         Ok(Gates {
+            coverage: self.coverage,
             policy: policy.map(|(bytes, file)| Ok::<_, Failure>((read_policy(&bytes, &file)?, file))).transpose()?,
             baseline: baseline
                 .map(|(bytes, file)| {
@@ -119,6 +125,9 @@ impl Gates {
             peak_memory_bytes: peak_memory_bytes(),
             command: format!("trueup {}", command.join(" ")),
         });
+        if let Some(share) = self.coverage {
+            report.require_coverage(share);
+        }
         if let Some((policy, file)) = &self.policy {
             report.apply_policy(policy, file, today);
         }
@@ -127,6 +136,11 @@ impl Gates {
         }
         Ok(())
     }
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "expected a share above 0 and up to 1, such as 0.9".to_owned())
 }
 
 fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {

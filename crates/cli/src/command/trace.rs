@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args};
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use trueup::blocks::DType;
 use trueup::formats::{TraceWriter, quote};
 use trueup::runtime::{SessionOptions, Weights};
 use trueup::verify::{Follow, Recorded, Recording, record};
@@ -30,10 +31,10 @@ pub struct Arguments {
     /// The safetensors file to write: arrays STEP/NODE, and the ids
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print name, operator, inputs, first and last values and sum of each tensor
+    /// Print step, name, operator, inputs and shapes, first and last values and the sum of each tensor
     #[arg(long)]
     print: bool,
-    /// Only nodes whose name holds a match of this regular expression
+    /// Only nodes whose name holds a match of this regular expression; `verify` does not pass a trace that lacks nodes
     #[arg(long, value_name = "REGEX")]
     nodes: Option<Regex>,
     /// Tokens to compute behind the prompt, each the most likely one
@@ -48,6 +49,9 @@ pub struct Arguments {
 /// Traces.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
+    if arguments.out.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::new("a trace is no text for stdout; name a file, or take --print"));
+    }
     check_target(arguments.out.as_deref(), &model, &arguments.input.files().collect::<Vec<_>>())?;
     let prompts = prompts(&model, &arguments.input)?;
     let [prompt] = prompts.as_slice() else {
@@ -145,21 +149,39 @@ fn shape(recorded: &Recorded<'_>) -> Vec<u64> {
     sizes[..used].iter().map(|size| *size as u64).collect()
 }
 
-/// A tensor in three lines, as far as it is of numbers.
+/// A tensor in three lines.
 fn printed(recorded: &Recorded<'_>) -> String {
     let Recorded { step, graph, node, ty, bytes } = recorded;
     let inputs = node.inputs.iter().map(|input| graph.value(*input));
     let inputs: Vec<String> = inputs.map(|value| format!("{} {}", quote(&value.name), value.ty)).collect();
     let heading = format!("{step}/{} = {}({}): {ty}\n", node.name, node.op.name(), inputs.join(", "));
-    let Some(codec) = ty.dtype.codec() else { return heading };
-    let mut values = vec![0.0; ty.shape.elements()];
-    (codec.decode_exact)(bytes, &mut values);
-    let list = |values: &[f64]| values.iter().map(|value| format!("{value:.6}")).collect::<Vec<_>>().join(", ");
+    let values = values(ty.dtype, bytes);
+    let list = |values: &[f64]| values.iter().map(|value| number(*value)).collect::<Vec<_>>().join(", ");
     let sum: f64 = values.iter().sum();
     let ends = if values.len() > 2 * SHOWN {
         format!("{}, ..., {}", list(&values[..SHOWN]), list(&values[values.len() - SHOWN..]))
     } else {
         list(&values)
     };
-    format!("{heading}    [{ends}]\n    sum = {sum:.6}\n")
+    format!("{heading}    [{ends}]\n    sum = {}\n", number(sum))
+}
+
+/// The elements, of indices too.
+fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let Some(codec) = dtype.codec() else {
+        return bytes.as_chunks::<4>().0.iter().map(|bytes| f64::from(i32::from_le_bytes(*bytes))).collect();
+    };
+    let mut values = vec![0.0; bytes.len() / dtype.block_bytes()];
+    (codec.decode_exact)(bytes, &mut values);
+    values
+}
+
+/// Six digits behind the point where these say something, else with an exponent.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (1e-3..1e6).contains(&size) || !size.is_finite() {
+        format!("{value:.6}")
+    } else {
+        format!("{value:.6e}")
+    }
 }

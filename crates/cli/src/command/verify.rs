@@ -16,7 +16,7 @@ use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::{ModelFile, Weights};
 use trueup::verify::{
-    self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceTokens, VerifyOptions, planted_in,
+    self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted_in,
 };
 
 /// What `trueup verify` takes.
@@ -102,7 +102,7 @@ pub fn run(arguments: Arguments) -> Result {
     let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
     let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
     let (prompts, steps) = match &tokens {
-        Some(TraceTokens { ids, steps }) => (vec![ids[..steps[0]].to_vec()], steps.len() - 1),
+        Some(tokens) => prompt_and_steps(tokens),
         None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
     };
     let options = VerifyOptions {
@@ -118,16 +118,11 @@ pub fn run(arguments: Arguments) -> Result {
         planted: fault.as_ref().map(PlantedDevice::facts),
     };
     let start = Instant::now();
+    let traced = trace.as_ref().zip(tokens).map(|(trace, tokens)| compared(trace, tokens, &model, &device, &options));
+    let traced = traced.transpose()?;
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
-    if let (Some(trace), Some(tokens)) = (&trace, tokens) {
-        let options = TraceOptions {
-            ids: Some(tokens.ids),
-            kv: options.kv,
-            fallback: options.fallback,
-            threads: options.threads,
-            fusion: options.fusion,
-        };
-        report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
+    if let Some(traced) = traced {
+        report = report.with_trace(traced);
     }
     if let Some(folder) = &arguments.dump {
         dump(&arguments, folder, &model, device, &report)?;
@@ -154,6 +149,31 @@ fn open_trace(reference: &str) -> Result<Option<Trace>> {
     if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
 }
 
+/// The prompt of a trace, whose first steps may be pieces of it, and the number of tokens behind it.
+fn prompt_and_steps(tokens: &TraceTokens) -> (Vec<Vec<u32>>, usize) {
+    let TraceTokens { ids, steps } = tokens;
+    let further = steps.iter().skip(1).rev().take_while(|count| **count == 1).count();
+    (vec![ids[..ids.len() - further].to_vec()], further)
+}
+
+/// The comparison with a trace: before the device is verified, as it shows whether the trace is of this model at all.
+fn compared(
+    trace: &Trace,
+    tokens: TraceTokens,
+    model: &Arc<ModelFile>,
+    device: &Arc<dyn Device>,
+    options: &VerifyOptions,
+) -> Result<TraceReport> {
+    let options = TraceOptions {
+        ids: Some(tokens.ids),
+        kv: options.kv,
+        fallback: options.fallback.clone(),
+        threads: options.threads,
+        fusion: options.fusion,
+    };
+    Ok(verify::compare_trace(model.clone(), device.clone(), trace, &options)?)
+}
+
 /// The tokens of a trace; those of the command line where the trace does not say them.
 fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Result<TraceTokens> {
     let prompt = match given {
@@ -167,12 +187,30 @@ fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Resul
         }
     };
     let tokens = TraceTokens::new(trace, prompt, model)?;
-    if prompt.is_some_and(|prompt| !tokens.ids.starts_with(prompt)) {
-        return Err(Failure::new(
-            "the trace was made from other token ids than those that are given; leave the input out",
-        ));
+    if let Some(prompt) = prompt {
+        expect_its_own(&tokens, prompt)?;
     }
     Ok(tokens)
+}
+
+/// Fails where what is given is not what the trace was made from: the ids of its first steps, or of all.
+fn expect_its_own(tokens: &TraceTokens, given: &[u32]) -> Result<()> {
+    let ends = tokens.steps.iter().scan(0, |end, count| {
+        *end += count;
+        Some(*end)
+    });
+    if tokens.ids.starts_with(given) && ends.into_iter().any(|end| end == given.len()) {
+        return Ok(());
+    }
+    let (theirs, ours) = (&tokens.ids, given.len());
+    let place = theirs.iter().zip(given).position(|(a, b)| a != b);
+    let difference = match place {
+        Some(place) => format!("token {place} is {} there and {} here", theirs[place], given[place]),
+        None => format!("its first step has {} of its {} tokens, and {ours} are given", tokens.steps[0], theirs.len()),
+    };
+    Err(Failure::new(format!(
+        "the trace was made from other token ids than those that are given: {difference}; leave the input out"
+    )))
 }
 
 /// Writes what both sides compute.

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! Names are not unique there: the operator tells tensors of one name apart, and a second tensor of the same name and operator begins the
-//! next step. Other lines are ignored.
+//! next step. Other lines are ignored. With flash attention one operator without a name of its own stands for scores, weights and mixed
+//! values; its layer is that of the cache it reads.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
 use std::collections::HashSet;
 
@@ -30,6 +31,15 @@ const MOVES: [&str; 7] = ["RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE", "CPY", "SET
 
 /// Names of sums of two branches, which keep their name; sums of other names add a bias.
 const SUMS: [&str; 2] = ["ffn_inp", "l_out"];
+
+/// The node of a step that has a row for each of its tokens.
+const EMBEDDING: &str = "inp_embd";
+
+/// The operator that computes all of attention.
+const FUSED_ATTENTION: &str = "FLASH_ATTN_EXT";
+
+/// How the cache of keys is called that a layer reads.
+const CACHE: &str = "cache_k_l";
 
 /// What the text shows of a tensor.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -57,10 +67,11 @@ pub(super) struct PrintedTrace {
     source: SourceFile,
     ids: Option<Vec<u32>>,
     tensors: Vec<Printed>,
+    fused_attention: bool,
 }
 
 impl PrintedTrace {
-    /// Reads the text; an error where it shows no tensor.
+    /// Reads the text; an error where it shows no tensor, or ends within one.
     pub fn read(source: SourceFile) -> Result<PrintedTrace> {
         let bytes = source.read_all(TEXT_BYTES_MAX)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -70,8 +81,36 @@ impl PrintedTrace {
             return Err(Error::new(source.path(), "expected a trace, found no tensor in it")
                 .help("name a safetensors or .npz file, or a text of llama.cpp's eval-callback"));
         }
+        // Each tensor ends with its sum.
+        if let Some(cut) =
+            parser.tensors.iter().find(|tensor| !tensor.shown.values.is_empty() && tensor.shown.sum.is_none())
+        {
+            let name = format!("tensor {}/{}", cut.step, quote(&cut.node));
+            let problem = "the text is cut short: values without the sum that stands behind them";
+            return Err(Error::new(source.path(), problem).at(name).help("print the trace anew"));
+        }
         let ids = parser.ids.filter(|ids| !ids.is_empty());
-        Ok(PrintedTrace { source, ids, tensors: parser.tensors })
+        // Of a tensor in a type that is not printed there is a name only.
+        parser.tensors.retain(|tensor| !tensor.shown.values.is_empty());
+        Ok(PrintedTrace { source, ids, tensors: parser.tensors, fused_attention: parser.fused_attention })
+    }
+
+    /// Whether attention was computed by one operator.
+    pub fn has_fused_attention(&self) -> bool {
+        self.fused_attention
+    }
+
+    /// How many tokens each step computed, by the shape of its embedding; none where a step shows none.
+    pub fn tokens(&self) -> Option<Vec<u64>> {
+        let mut tokens: Vec<Option<u64>> = Vec::new();
+        for tensor in &self.tensors {
+            tokens.resize(tokens.len().max(tensor.step.saturating_add(1)), None);
+            let [_, rows, ..] = tensor.sizes;
+            if let Some(slot) = tokens.get_mut(tensor.step).filter(|_| tensor.node == EMBEDDING) {
+                *slot = Some(rows);
+            }
+        }
+        tokens.into_iter().collect()
     }
 
     pub fn source(&self) -> &SourceFile {
@@ -105,6 +144,7 @@ struct Parser {
     step: usize,
     /// Nodes of the current step.
     seen: HashSet<String>,
+    fused_attention: bool,
     /// Whether the lines belong to the last tensor.
     open: bool,
     /// How many brackets are open.
@@ -118,6 +158,7 @@ struct Parser {
 impl Parser {
     fn line(&mut self, line: &str) {
         if let Some((node, sizes)) = heading(line) {
+            self.fused_attention |= node.is_some() && line.contains(FUSED_ATTENTION);
             self.open = node.is_some();
             (self.depth, self.row, self.plane, self.outer) = (0, 0, 0, 0);
             if let Some(node) = node {
@@ -222,12 +263,17 @@ fn node(name: &str, operator: &str, inputs: &str) -> Option<String> {
     if MOVES.contains(&operator) || name.contains(' ') {
         return None;
     }
+    if operator == FUSED_ATTENTION {
+        let (_, layer) = inputs.split_once(CACHE)?;
+        let digits = layer.split(|c: char| !c.is_ascii_digit()).next().filter(|digits| !digits.is_empty())?;
+        return Some(format!("kqv_out-{digits}"));
+    }
     let (base, layer) = match name.rsplit_once('-') {
         Some((base, layer)) if layer.parse::<u32>().is_ok() => (base, format!("-{layer}")),
         Some(_) | None => (name, String::new()),
     };
     let base = match operator {
-        "GET_ROWS" => return inputs.starts_with("token_embd.weight").then(|| "inp_embd".to_owned()),
+        "GET_ROWS" => return inputs.starts_with("token_embd.weight").then(|| EMBEDDING.to_owned()),
         "ROPE" => format!("{base}_rope"),
         "ADD" if !SUMS.contains(&base) => format!("{base}_bias"),
         _ => base.to_owned(),
@@ -274,6 +320,17 @@ mod tests {
         let names = ["Qcur-0", "Qcur_bias-0", "Qcur_rope-0"].map(|name| (0, name.to_owned()));
         assert_eq!(found[..3], names);
         assert_eq!(found[3], (1, "Qcur-0".to_owned()));
+    }
+
+    #[test]
+    fn fused_attention_is_named_by_the_cache_it_reads() {
+        let inputs = "Qcur-0 (view) (permuted){16, 3, 4, 1}, cache_k_l12 (view) (permuted){16, 256, 4, 1}}";
+        for name in ["node_21", "__fattn__-12"] {
+            assert_eq!(node(name, FUSED_ATTENTION, inputs).as_deref(), Some("kqv_out-12"), "{name}");
+        }
+        assert_eq!(node("node_21", FUSED_ATTENTION, "Qcur-0{16}, Kcur-0{16}"), None);
+        let text = format!("x: node_21 = (f32) FLASH_ATTN_EXT({inputs}) = {{16, 4, 3, 1}}\n");
+        assert!(parsed(&text).fused_attention);
     }
 
     #[test]

@@ -29,13 +29,9 @@ impl Known {
     pub fn of(trace: &Trace, step: usize, graph: &Graph, node: &Node, tokens: usize) -> Result<Option<Known>> {
         let Some(tensor) = trace.find(step, &node.name) else { return Ok(None) };
         let ours = result_shape(graph, node, tokens);
-        let placement = Placement::new(tensor, &ours, matches!(node.op, Op::KvScores(_) | Op::SoftMax(_)), tokens);
-        let placement = placement.ok_or_else(|| {
-            let (path, name) = (quote(&trace.source().path().to_string_lossy()), quote(&tensor.name()));
-            let found = tensor.shape.clone();
-            Error::Request(format!(
-                "{path}: tensor {name}: expected shape {ours}, found {found:?}; is it of this model?"
-            ))
+        let placement = placement(tensor, graph, node, tokens).ok_or_else(|| {
+            let path = quote(&trace.source().path().to_string_lossy());
+            Error::Request(format!("{path}: tensor {}", misplaced(tensor, &ours)))
         })?;
         Ok(Some(match trace.read(tensor)? {
             TraceValues::All(values) => {
@@ -63,6 +59,36 @@ impl Known {
     }
 }
 
+/// Says what is wrong with a tensor whose shape is not that of the node's result; `whole` allows no part of it either.
+pub(super) fn expect_place(
+    tensor: &TraceTensor,
+    graph: &Graph,
+    node: &Node,
+    tokens: usize,
+    whole: bool,
+) -> std::result::Result<(), String> {
+    let ours = result_shape(graph, node, tokens);
+    let elements = tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
+    let is_part = whole && elements != Some(ours.elements() as u64);
+    match placement(tensor, graph, node, tokens) {
+        Some(_) if !is_part => Ok(()),
+        Some(_) | None => Err(misplaced(tensor, &ours)),
+    }
+}
+
+fn misplaced(tensor: &TraceTensor, ours: &Shape) -> String {
+    format!("{}: expected shape {ours}, found {:?}", quote(&tensor.name()), tensor.shape)
+}
+
+fn placement(tensor: &TraceTensor, graph: &Graph, node: &Node, tokens: usize) -> Option<Placement> {
+    Placement::new(tensor, &result_shape(graph, node, tokens), counts_positions(node), tokens)
+}
+
+/// Whether the innermost dimension of the result counts positions, of which programs keep any number.
+fn counts_positions(node: &Node) -> bool {
+    matches!(node.op, Op::KvScores(_) | Op::SoftMax(_))
+}
+
 /// How a trace's tensor lies in a result.
 #[derive(Clone, Copy, Debug)]
 struct Placement {
@@ -70,6 +96,8 @@ struct Placement {
     ours: [usize; 4],
     /// Added to each index.
     offsets: [usize; 4],
+    /// Whether the same elements have another shape.
+    reshaped: bool,
 }
 
 impl Placement {
@@ -84,11 +112,12 @@ impl Placement {
         }
         let ours = shape.sizes();
         let elements = theirs.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
-        let by_token = tokens == 1 || tensor.shape.last().is_some_and(|outermost| *outermost == tokens as u64);
+        // Texts show four sizes of any tensor.
+        let outermost = tensor.shape.iter().rev().find(|size| **size != 1);
+        let by_token = tokens == 1 || outermost.is_some_and(|outermost| *outermost == tokens as u64);
         if !masked && by_token && theirs != ours && elements == Some(shape.elements()) {
             // The same elements of each token under another shape.
-            let line = [shape.elements(), 1, 1, 1];
-            return Some(Placement { theirs: line, ours: line, offsets: [0; 4] });
+            return Some(Placement { theirs, ours, offsets: [0; 4], reshaped: true });
         }
         let mut offsets = [0; 4];
         for (axis, offset) in offsets.iter_mut().enumerate() {
@@ -100,15 +129,16 @@ impl Placement {
             }
             *offset = ours[axis] - 1;
         }
-        Some(Placement { theirs, ours, offsets })
+        Some(Placement { theirs, ours, offsets, reshaped: false })
     }
 
     /// The place in the result of the element with these indices in the trace.
     fn place(&self, indices: [usize; 4]) -> Option<usize> {
+        let sizes = if self.reshaped { self.theirs } else { self.ours };
         let mut place = 0;
         for axis in (0..4).rev() {
-            let index = indices[axis].checked_add(self.offsets[axis]).filter(|index| *index < self.ours[axis])?;
-            place = place * self.ours[axis] + index;
+            let index = indices[axis].checked_add(self.offsets[axis]).filter(|index| *index < sizes[axis])?;
+            place = place * sizes[axis] + index;
         }
         Some(place)
     }
@@ -116,6 +146,9 @@ impl Placement {
     /// Places of all elements that the trace's tensor has.
     fn covered(&self) -> Vec<usize> {
         let [columns, rows, planes, outer] = self.ours;
+        if self.reshaped {
+            return (0..columns * rows * planes * outer).collect();
+        }
         let has = |place: &usize| {
             let indices = [
                 place % columns,
@@ -165,6 +198,7 @@ mod tests {
         assert_eq!(places(&[2, 3], &[2, 3], false), Some(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(places(&[2, 1], &[2, 3], false), Some(vec![4, 5]), "the last token");
         assert_eq!(places(&[4, 3], &[2, 2, 3], false), Some((0..12).collect()), "heads behind each other");
+        assert_eq!(places(&[2, 2, 3, 1], &[4, 3], false), Some((0..12).collect()), "heads in a text");
         assert_eq!(places(&[1, 3, 2], &[4, 3, 2], true), Some(vec![0, 4, 8, 12, 16, 20]), "few positions");
         assert_eq!(
             places(&[5, 3], &[4, 3], true),

@@ -3,7 +3,8 @@
 //! ```text
 //!   ours        profiles stand in the file, for batches of one token and of many
 //!   others      f32 throughout, sums in any order, angles by pow in f32
-//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache
+//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache; with flash
+//!               attention, values mixed in f16
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,6 @@ pub(super) const KEY_DEVICE: &str = "device";
 pub(super) const KEY_KV: &str = "kv";
 /// Text that names the program.
 pub(super) const KEY_PROGRAM: &str = "program";
-/// Text with the sha256 of the model's tensors.
-pub(super) const KEY_MODEL: &str = "model_sha256";
 
 /// The most lanes that a profile may declare.
 const LANES_MAX: usize = 1 << 16;
@@ -64,7 +63,7 @@ pub(super) enum Program {
     /// Another program, in f32 or better.
     Foreign,
     /// llama.cpp's printed tensors.
-    LlamaCpp,
+    LlamaCpp { fused_attention: bool },
 }
 
 /// f32 with sums in any order: one lane is the noisiest.
@@ -82,7 +81,7 @@ impl Program {
     /// The program of a trace.
     pub fn of(trace: &Trace) -> Result<Program> {
         if trace.is_printed() {
-            return Ok(Program::LlamaCpp);
+            return Ok(Program::LlamaCpp { fused_attention: trace.has_fused_attention() });
         }
         let Some(text) = trace.text(KEY_PROFILES) else { return Ok(Program::Foreign) };
         let fault_of = |key: &str, problem: String| {
@@ -119,7 +118,7 @@ impl Program {
         match self {
             Program::Own { kv, .. } => *kv,
             Program::Foreign => DType::F64,
-            Program::LlamaCpp => DType::F16,
+            Program::LlamaCpp { .. } => DType::F16,
         }
     }
 
@@ -127,7 +126,7 @@ impl Program {
     pub fn fuses(&self) -> bool {
         match self {
             Program::Own { fused, .. } => !fused.is_empty(),
-            Program::Foreign | Program::LlamaCpp => false,
+            Program::Foreign | Program::LlamaCpp { .. } => false,
         }
     }
 
@@ -135,7 +134,7 @@ impl Program {
     pub fn fused(&self, node: &str, op: &str, tokens: usize) -> bool {
         match self {
             Program::Own { fused, .. } => fused.get(&(node.to_owned(), tokens == 1)).is_some_and(|found| found == op),
-            Program::Foreign | Program::LlamaCpp => false,
+            Program::Foreign | Program::LlamaCpp { .. } => false,
         }
     }
 
@@ -143,11 +142,28 @@ impl Program {
     pub fn profile(&self, graph: &Graph, node: &Node, tokens: usize) -> Profile {
         match self {
             Program::Own { profiles, .. } => {
-                let known = |one| profiles.get(&(node.name.clone(), one)).copied();
-                known(tokens == 1).or_else(|| known(tokens != 1)).unwrap_or(FOREIGN)
+                let known = |node: &Node, one| profiles.get(&(node.name.clone(), one)).copied();
+                let declared = |node: &Node| known(node, tokens == 1).or_else(|| known(node, tokens != 1));
+                // What was computed together with the node that reads it was computed in the way of that one.
+                let reader = || graph.nodes().iter().find(|other| other.inputs.contains(&node.output));
+                declared(node).or_else(|| declared(reader()?)).unwrap_or(FOREIGN)
             }
             Program::Foreign => FOREIGN,
-            Program::LlamaCpp => llama_cpp(graph, node),
+            Program::LlamaCpp { fused_attention } => llama_cpp(graph, node, *fused_attention),
+        }
+    }
+
+    /// Whether it says itself which nodes it computed.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Program::Own { .. })
+    }
+
+    /// Whether a trace of a batch of so many tokens must hold the node where it is to be complete: for ours, where it was computed by
+    /// itself; for others, where it computes something.
+    pub fn computes(&self, node: &Node, tokens: usize) -> bool {
+        match self {
+            Program::Own { profiles, .. } => profiles.contains_key(&(node.name.clone(), tokens == 1)),
+            Program::Foreign | Program::LlamaCpp { .. } => !node.op.is_alias(),
         }
     }
 
@@ -162,8 +178,12 @@ impl Program {
 }
 
 /// What llama.cpp does on a processor, by the type of what is multiplied with.
-fn llama_cpp(graph: &Graph, node: &Node) -> Profile {
+fn llama_cpp(graph: &Graph, node: &Node, fused_attention: bool) -> Profile {
     let angles = Angles::Iterated;
+    if fused_attention && matches!(node.op, Op::KvMix(_)) {
+        // Values are added up in f16 as they come, by weights in f32.
+        return Profile { angles, accumulator: Accumulator::F16, ..FOREIGN };
+    }
     let activations = if matches!(node.op, Op::MulMat(_)) {
         node.inputs.first().map_or(Activations::Unchanged, |weight| by_weight(graph.value(*weight).ty.dtype))
     } else if matches!(node.op, Op::KvScores(_) | Op::KvMix(_)) {

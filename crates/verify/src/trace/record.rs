@@ -7,17 +7,15 @@
 //! Of a KV cache only the rows are kept that a step stores.
 
 use super::free::stored_rows;
-use super::program::{
-    DeclaredProfile, FusedNodes, KEY_DEVICE, KEY_FUSED, KEY_KV, KEY_MODEL, KEY_PROFILES, KEY_PROGRAM,
-};
+use super::model_facts::{KEY_MODEL, KEY_TENSORS, model_hash, tensor_facts};
+use super::program::{DeclaredProfile, FusedNodes, KEY_DEVICE, KEY_FUSED, KEY_KV, KEY_PROFILES, KEY_PROGRAM};
 use crate::record::result_shape;
 use crate::tokens::top;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, TensorType};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
+use trueup_runtime::{Entry, Error, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 /// What follows the prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +47,7 @@ pub struct Recording {
     pub ids: Vec<u32>,
     /// How many of them each step computed.
     pub tokens: Vec<usize>,
-    /// Program, device, profiles, fused nodes, type of the KV cache, hash of the model's tensors.
+    /// Program, device, profiles, fused nodes, type of the KV cache, the model's tensors.
     pub texts: Vec<(String, String)>,
 }
 
@@ -91,12 +89,14 @@ pub fn record(
     }
     let model = session.model();
     model.unchanged()?;
+    let facts = tensor_facts(model)?;
     let devices: Vec<String> = weights.devices().iter().map(|device| device.about().name).collect();
     let texts = vec![
         (KEY_PROGRAM.to_owned(), format!("trueup {}", env!("CARGO_PKG_VERSION"))),
         (KEY_DEVICE.to_owned(), devices.first().cloned().unwrap_or_default()),
         (KEY_KV.to_owned(), recorder.kv.name().to_owned()),
-        (KEY_MODEL.to_owned(), model_hash(model)?),
+        (KEY_MODEL.to_owned(), model_hash(&facts)),
+        (KEY_TENSORS.to_owned(), serde_json::to_string(&facts).map_err(unwritable)?),
         (KEY_PROFILES.to_owned(), serde_json::to_string(&recorder.profiles).map_err(unwritable)?),
         (KEY_FUSED.to_owned(), serde_json::to_string(&recorder.fused).map_err(unwritable)?),
     ];
@@ -104,17 +104,7 @@ pub fn record(
 }
 
 fn unwritable(error: serde_json::Error) -> Error {
-    Error::Request(format!("the profiles cannot be written: {error}"))
-}
-
-/// sha256 over names, types, shapes and bytes of all tensors, in hexadecimal.
-pub(super) fn model_hash(model: &ModelFile) -> Result<String> {
-    let mut hash = Sha256::new();
-    for tensor in model.tensors() {
-        hash.update(format!("{} {} {:?}\n", tensor.name, tensor.dtype, tensor.shape));
-        hash.update(&*model.tensor_bytes(&tensor.name)?);
-    }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Error::Request(format!("what the trace says about itself cannot be written: {error}"))
 }
 
 /// Sees every node, for its profile, and downloads the selected ones.

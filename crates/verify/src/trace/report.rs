@@ -1,8 +1,10 @@
 //! What a trace comes to: each node's verdict, the first that the model's file does not give, and what was not compared.
 
+use super::coverage::{Looked, TraceCoverage, Untraced};
 use super::free::FreeRun;
-use super::program::{KEY_DEVICE, KEY_MODEL, KEY_PROGRAM, Program};
-use super::record::model_hash;
+use super::model_facts::KEY_MODEL;
+use super::program::{KEY_DEVICE, KEY_PROGRAM, Program};
+use super::sentence::sentence;
 use super::walk::Judged;
 use super::{TraceTokens, UNNAMED};
 use crate::record::{Place, element, weights};
@@ -11,16 +13,11 @@ use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
-use trueup_formats::{Trace, counted, quote};
+use trueup_formats::Trace;
 use trueup_graph::{Graph, Node, Origin, Shape};
-use trueup_runtime::{ModelFile, Result};
 
-/// Nodes that are shown on the terminal, and named in a sentence.
+/// Nodes that are named in a sentence.
 const NODES_SHOWN: usize = 8;
-
-/// The operator that computes nothing.
-const RESHAPE: &str = "reshape";
 
 /// The comparison with a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -40,12 +37,16 @@ pub struct TraceReport {
     /// The first node, by step and order of computation, whose trace is not what the file's weights give.
     pub first_bad: Option<BadNode>,
     /// Nodes before it that the trace does not hold: what is wrong may be wrong there already.
-    pub untraced: Vec<String>,
+    pub before_first_bad: Vec<String>,
+    /// How much was looked at, over all steps.
+    pub coverage: TraceCoverage,
+    /// What the trace does not hold.
+    pub untraced: Untraced,
     /// Nodes of the model's graph.
     pub graph_nodes: usize,
-    /// Nodes with a verdict that says something.
+    /// Nodes with a verdict that says something in each step.
     pub checked: usize,
-    /// Nodes that the trace does not hold.
+    /// The others.
     pub unchecked: Vec<String>,
     /// Tensors of the trace that are no nodes of this model.
     pub unknown: usize,
@@ -57,6 +58,9 @@ pub struct TraceReport {
     pub nodes: Vec<TraceNode>,
     /// The device's run on the same tokens, beside the trace.
     pub free: FreeRun,
+    /// Whether no node's inputs are known exactly, so that one fault shows at many nodes.
+    #[serde(skip)]
+    pub(super) is_printed: bool,
 }
 
 /// One node of a trace.
@@ -72,6 +76,8 @@ pub struct TraceNode {
     pub tensor: Option<String>,
     /// The worst verdict of its steps.
     pub verdict: Verdict,
+    /// Steps in which it was judged.
+    pub steps: usize,
     /// Elements that were compared.
     pub elements: u64,
     /// The largest error in its standard deviations.
@@ -99,25 +105,23 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Before the first step.
-    pub fn new(trace: &Trace, program: &Program, model: &ModelFile) -> Result<Findings> {
-        let said = trace.text(KEY_MODEL);
-        let same_model = match said {
-            Some(hash) => Some(model_hash(model)? == hash),
-            None => None,
-        };
+    pub fn new(trace: &Trace, program: &Program, model_hash: &str) -> Findings {
         let unsaid = match program {
-            Program::LlamaCpp => "llama.cpp (eval-callback)",
+            Program::LlamaCpp { fused_attention: true } => "llama.cpp (eval-callback, flash attention)",
+            Program::LlamaCpp { fused_attention: false } => "llama.cpp (eval-callback)",
             Program::Own { .. } | Program::Foreign => UNNAMED,
         };
         let report = TraceReport {
             file: trace.source().path().to_string_lossy().into_owned(),
             program: trace.text(KEY_PROGRAM).unwrap_or(unsaid).to_owned(),
             device: trace.text(KEY_DEVICE).map(str::to_owned),
-            same_model,
+            same_model: trace.text(KEY_MODEL).filter(|_| program.is_own()).map(|said| said == model_hash),
             result: Outcome::Inconclusive,
             sentence: String::new(),
             first_bad: None,
-            untraced: Vec::new(),
+            before_first_bad: Vec::new(),
+            coverage: TraceCoverage::new(program.is_own()),
+            untraced: Untraced::default(),
             graph_nodes: 0,
             checked: 0,
             unchecked: Vec::new(),
@@ -126,10 +130,11 @@ impl Findings {
             tokens: Vec::new(),
             nodes: Vec::new(),
             free: FreeRun::default(),
+            is_printed: trace.is_printed(),
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
         let (places, gaps) = (HashMap::new(), Vec::new());
-        Ok(Findings { report, places, names, first_bad: None, gaps, inputs: Vec::new(), shapes: Vec::new() })
+        Findings { report, places, names, first_bad: None, gaps, inputs: Vec::new(), shapes: Vec::new() }
     }
 
     /// Takes note of the nodes of a step.
@@ -153,6 +158,7 @@ impl Findings {
                 op: node.op.name().to_owned(),
                 tensor: weight,
                 verdict: Verdict::Unchecked,
+                steps: 0,
                 elements: 0,
                 worst_z: None,
                 worst: None,
@@ -160,9 +166,9 @@ impl Findings {
         }
     }
 
-    /// Adds what a step says about a node; none where the trace holds nothing of it.
-    pub fn add(&mut self, step: usize, node: &Node, judged: Option<Judged>) {
-        let Some(place) = self.places.get(&node.name).copied() else { return };
+    /// Adds what a step says about a node; none where the trace holds nothing of it. Tells whether it says anything.
+    pub fn add(&mut self, step: usize, node: &Node, judged: Option<Judged>) -> bool {
+        let Some(place) = self.places.get(&node.name).copied() else { return false };
         let before: Vec<String> = self.inputs[place]
             .iter()
             .filter_map(|source| self.places.get(source))
@@ -177,7 +183,7 @@ impl Findings {
                 }
             });
             self.gaps[place] = gaps;
-            return;
+            return false;
         };
         self.gaps[place] = Vec::new();
         let shape = self.shapes.get(place).copied();
@@ -196,14 +202,24 @@ impl Findings {
         }
         if judged.verdict.fails() && self.first_bad.is_none() {
             self.first_bad = Some(place);
-            self.report.untraced = before;
+            self.report.before_first_bad = before;
         }
+        let says = judged.verdict.passes() || judged.verdict.fails();
+        self.report.nodes[place].steps += usize::from(says);
+        says
+    }
+
+    /// Ends a step, of whose nodes so much was looked at.
+    pub fn covers(&mut self, graph: &Graph, looked: &[Looked]) {
+        let TraceReport { coverage, untraced, .. } = &mut self.report;
+        coverage.add(untraced, graph, looked);
     }
 
     /// The whole.
     pub fn report(self, tokens: TraceTokens, free: FreeRun) -> TraceReport {
         let mut report = self.report;
-        let said = |node: &&TraceNode| node.verdict != Verdict::Unchecked && node.verdict != Verdict::Inconclusive;
+        let steps = report.coverage.steps;
+        let said = |node: &&TraceNode| node.steps == steps && node.verdict != Verdict::Inconclusive;
         report.graph_nodes = report.nodes.len();
         report.checked = report.nodes.iter().filter(said).count();
         report.unchecked = report.nodes.iter().filter(|node| !said(node)).map(|node| node.node.clone()).collect();
@@ -213,15 +229,9 @@ impl Findings {
             let TraceNode { node, layer, op, tensor, verdict, worst, .. } = report.nodes[place].clone();
             BadNode { node, layer, op, verdict, tensor, worst, cause: None, repro: None }
         });
-        report.untraced.truncate(NODES_SHOWN);
-        report.result = if report.first_bad.is_some() || report.free.outcome() == Outcome::Fail {
-            Outcome::Fail
-        } else if report.checked == 0 || report.free.outcome() == Outcome::Inconclusive {
-            Outcome::Inconclusive
-        } else {
-            Outcome::Pass
-        };
-        report.sentence = sentence(&report);
+        report.before_first_bad.truncate(NODES_SHOWN);
+        report.coverage.values = report.nodes.iter().map(|node| node.elements).sum();
+        report.conclude(None);
         report
     }
 }
@@ -235,46 +245,19 @@ fn place_of(node: &Node, shape: &Shape, step: usize, statistics: &Statistics) ->
     Some(Place { prompt: 0, step, element, device: finite(worst.device), expected: finite(worst.expected) })
 }
 
-fn sentence(report: &TraceReport) -> String {
-    let (file, program) = (quote(&report.file), quote(&report.program));
-    let Some(bad) = &report.first_bad else {
-        let free = report.free.sentence();
-        return if report.checked == 0 {
-            format!("No tensor of the trace {file} is a node of this model: its names are others.")
-        } else if report.result == Outcome::Pass {
-            let (checked, all) = (report.checked, report.graph_nodes);
-            format!(
-                "The trace {file} of {program} is what the file's weights give, in all {checked} of {all} nodes it holds."
-            )
+impl TraceReport {
+    /// Sets result and sentence from everything else, where a share of the results of each step is `wanted` or nothing is said.
+    pub(crate) fn conclude(&mut self, wanted: Option<f64>) {
+        let free = self.free.outcome();
+        self.result = if self.first_bad.is_some() || free == Outcome::Fail {
+            Outcome::Fail
+        } else if !self.coverage.is_enough(wanted) || free == Outcome::Inconclusive {
+            Outcome::Inconclusive
         } else {
-            format!("All nodes of the trace {file} are what the file's weights give, but {free}.")
+            Outcome::Pass
         };
-    };
-    let layer = bad.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
-    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", quote(tensor)));
-    let before = match report.untraced.as_slice() {
-        [] => String::new(),
-        names => format!(", or {} before it, which the trace does not hold", names.join(", ")),
-    };
-    let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
-    let place = bad.worst.as_ref().map_or(String::new(), |worst| {
-        let (expected, found) = (number(worst.expected), number(worst.device));
-        format!(" at {} of step {}: the file gives {expected}, the trace has {found}", worst.element, worst.step)
-    });
-    let kind = match bad.verdict {
-        Verdict::UndeclaredPrecision => "is further from what the file gives than rounding in its program explains",
-        Verdict::NotFinite => "holds NaN or infinity where the file gives numbers",
-        Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
-            "is not what the file gives, by more than any rounding"
-        }
-        Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
-    };
-    format!(
-        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}. Next: compare \
-         that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of rope, \
-         scale).",
-        bad.node, bad.op
-    )
+        self.sentence = sentence(self, wanted);
+    }
 }
 
 impl Report {
@@ -285,46 +268,4 @@ impl Report {
         self.conclude();
         self
     }
-}
-
-impl TraceReport {
-    /// Lines for a terminal.
-    pub(crate) fn to_terminal(&self) -> String {
-        let mut text = String::new();
-        let device = self.device.as_ref().map_or(String::new(), |device| format!(", device {}", quote(device)));
-        let model = match self.same_model {
-            Some(true) => ", of the same tensors",
-            Some(false) => ", of other tensors than this file's",
-            None => "",
-        };
-        let (file, program) = (quote(&self.file), quote(&self.program));
-        line(&mut text, &format!("\ntrace      {file}, by {program}{device}{model}"));
-        // Other shapes of the same bytes say nothing by themselves.
-        let is_view = |name: &&String| self.nodes.iter().any(|node| node.node == **name && node.op == RESHAPE);
-        let missing: Vec<&str> = self.unchecked.iter().filter(|name| !is_view(name)).map(String::as_str).collect();
-        let shown: Vec<&str> = missing.iter().copied().take(NODES_SHOWN).collect();
-        let more = if missing.len() > shown.len() { ", ..." } else { "" };
-        let missing = match shown.as_slice() {
-            [] => String::new(),
-            names => format!("; not in it: {}{more}", names.join(", ")),
-        };
-        let (all, checked, unknown) = (self.graph_nodes, self.checked, counted(self.unknown, "name"));
-        line(&mut text, &format!("           {checked} of {all} nodes judged{missing}; {unknown} in it of no node"));
-        let mut nodes: Vec<&TraceNode> = self.nodes.iter().filter(|node| node.elements > 0).collect();
-        let severity = |node: &TraceNode| node.worst_z.unwrap_or(f64::INFINITY);
-        nodes.sort_by(|a, b| b.verdict.fails().cmp(&a.verdict.fails()).then(severity(b).total_cmp(&severity(a))));
-        line(&mut text, "  worst nodes         operator   verdict               max |z|   device's distance");
-        for node in nodes.iter().take(NODES_SHOWN) {
-            let z = node.worst_z.map_or("-".to_owned(), |z| format!("{z:.2}"));
-            let distance = self.free.distance(&node.node).map_or("-".to_owned(), |distance| format!("{distance:.1e}"));
-            let verdict = node.verdict.to_string();
-            line(&mut text, &format!("  {:19} {:10} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
-        }
-        text
-    }
-}
-
-fn line(text: &mut String, content: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{content}");
 }
