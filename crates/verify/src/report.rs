@@ -21,6 +21,7 @@ use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
+use trueup_blocks::DType;
 use trueup_runtime::device::About;
 use trueup_runtime::profile::Profile;
 
@@ -277,6 +278,9 @@ pub struct PhaseReport {
     pub raced: u64,
     /// The worst element.
     pub worst: Option<Place>,
+    /// The declared type of the result.
+    #[serde(skip)]
+    pub output: DType,
     /// What figures are drawn from; only of nodes that failed and of the worst of each operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<DetailReport>,
@@ -312,6 +316,7 @@ impl PhaseReport {
             unsteady: statistics.unsteady,
             raced: statistics.raced,
             worst: record.worst.as_ref().map(|(_, place)| place.clone()),
+            output: record.profile.output,
             detail: None,
         }
     }
@@ -356,10 +361,12 @@ fn explained(phase: &PhaseReport, explanations: &[Explanation]) -> Verdict {
         return phase.verdict;
     };
     let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
+    let strange = phase.unwritten > 0 || phase.raced > 0;
     match found.fingerprint.kind {
-        Some(CandidateKind::Precision | CandidateKind::Noise) if phase.unwritten == 0 && phase.raced == 0 => {
-            Verdict::UndeclaredPrecision
-        }
+        // What differs although the device repeats itself otherwise is no arithmetic.
+        _ if found.again.is_some() && phase.raced == 0 => Verdict::StructuralBug,
+        Some(CandidateKind::Precision) if !strange => Verdict::UndeclaredPrecision,
+        Some(CandidateKind::Noise) if !strange && !known => Verdict::UndeclaredPrecision,
         Some(CandidateKind::Formula) => Verdict::StructuralBug,
         Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
         Some(CandidateKind::Precision | CandidateKind::Noise) | None => phase.verdict,

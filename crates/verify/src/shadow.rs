@@ -115,7 +115,7 @@ impl<'a> Shadow<'a> {
     /// Judges the node and gives what is to be kept of it.
     fn look(&mut self, seen: &Seen<'_>) -> Result<Kept> {
         let (graph, node) = (seen.graph, seen.node());
-        let Repeated { output, spread } = repeated(seen, self.repeats)?;
+        let Repeated { output, spread, first } = repeated(seen, self.repeats)?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
         let choices = if ty.dtype == DType::I32 { output.to_indices() } else { Vec::new() };
         let reference = self.advance(graph, seen.node, &choices)?;
@@ -141,7 +141,7 @@ impl<'a> Shadow<'a> {
             let moment = Moment { phase: self.phase(), prompt: self.prompt, step };
             self.pool.install(|| {
                 let statistics = judge(&case);
-                explanations.look(&case, &statistics, seen, moment);
+                explanations.look(&case, &statistics, seen, moment, first.as_deref());
                 statistics
             })
         };
