@@ -9,6 +9,7 @@
 //! that fit, the likeliest counts.
 
 mod blocks;
+mod estimated;
 mod functions;
 mod quantized;
 mod rms_norm;
@@ -134,6 +135,14 @@ pub(crate) fn fingerprint(scene: &Scene, worst: usize) -> Fingerprint {
         }
     }
     let declared_fits = fits[0].explains;
+    if !fits.iter().any(|fit| fit.explains && fit.kind != CandidateKind::Noise) {
+        let all = estimated::estimates(&sample);
+        let tried = all.into_iter().map(|(name, guesses)| fit(&name, CandidateKind::Formula, &sample, &guesses));
+        // The first that explains is the roundest.
+        let mut tried: Vec<Fit> = tried.filter(|fit| fit.explains).collect();
+        tried.truncate(1);
+        fits.extend(tried);
+    }
     fits.sort_by(|a, b| {
         let order = b.explains.cmp(&a.explains).then(a.score.0.total_cmp(&b.score.0));
         order.then(a.score.1.total_cmp(&b.score.1))

@@ -150,7 +150,7 @@ const PATTERN_RMS_MAX: f64 = 3.0;
 type Pattern = fn(&Evidence) -> Option<(SignatureKind, String)>;
 
 /// From the most specific on.
-const PATTERNS: [Pattern; 14] = [
+const PATTERNS: [Pattern; 15] = [
     unwritten,
     not_finite,
     repeated,
@@ -158,6 +158,7 @@ const PATTERNS: [Pattern; 14] = [
     cache::cache_row,
     cache::first_rows,
     zeros,
+    rows::row_sums,
     rows::constant,
     sign,
     slices::moved,

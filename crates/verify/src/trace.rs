@@ -125,7 +125,7 @@ pub fn compare_trace(
                 program.expect_precise(trace, step, &node.name)?;
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
-            let judged = walk.node(index, step, known.as_ref(), &profile)?;
+            let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
             findings.add(step, &node, judged);
         }
     }

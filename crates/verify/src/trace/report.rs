@@ -5,6 +5,7 @@ use super::program::{KEY_DEVICE, KEY_MODEL, KEY_PROGRAM, Program};
 use super::record::model_hash;
 use super::walk::Judged;
 use super::{TraceTokens, UNNAMED};
+use crate::next::file_word;
 use crate::record::{Place, element};
 use crate::report::{BadNode, Outcome, Report};
 use crate::statistics::Statistics;
@@ -19,6 +20,9 @@ use trueup_runtime::{ModelFile, Result};
 /// Nodes that are shown on the terminal, and named in a sentence.
 const NODES_SHOWN: usize = 8;
 
+/// How causes begin that are about what the other program does.
+pub(super) const PROGRAM: &str = "its program";
+
 /// The operator that computes nothing.
 const RESHAPE: &str = "reshape";
 
@@ -27,6 +31,9 @@ const RESHAPE: &str = "reshape";
 pub struct TraceReport {
     /// The trace's file.
     pub file: String,
+    /// The model's file.
+    #[serde(skip)]
+    pub(crate) model: String,
     /// The program that made it, as it says.
     pub program: String,
     /// The device that made it, where it is one of ours.
@@ -89,6 +96,8 @@ pub(super) struct Findings {
     names: HashSet<String>,
     /// The first node that is not what it should be.
     first_bad: Option<usize>,
+    /// Its likely cause.
+    cause: Option<String>,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
     /// For each node, the nodes that its inputs come from.
@@ -111,6 +120,7 @@ impl Findings {
         };
         let report = TraceReport {
             file: trace.source().path().to_string_lossy().into_owned(),
+            model: model.path().display().to_string(),
             program: trace.text(KEY_PROGRAM).unwrap_or(unsaid).to_owned(),
             device: trace.text(KEY_DEVICE).map(str::to_owned),
             same_model,
@@ -129,7 +139,16 @@ impl Findings {
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
         let (places, gaps) = (HashMap::new(), Vec::new());
-        Ok(Findings { report, places, names, first_bad: None, gaps, inputs: Vec::new(), shapes: Vec::new() })
+        Ok(Findings {
+            report,
+            places,
+            names,
+            first_bad: None,
+            cause: None,
+            gaps,
+            inputs: Vec::new(),
+            shapes: Vec::new(),
+        })
     }
 
     /// Takes note of the nodes of a step.
@@ -158,6 +177,11 @@ impl Findings {
                 worst: None,
             });
         }
+    }
+
+    /// Whether a node has failed.
+    pub fn has_failed(&self) -> bool {
+        self.first_bad.is_some()
     }
 
     /// Adds what a step says about a node; none where the trace holds nothing of it.
@@ -196,6 +220,7 @@ impl Findings {
         }
         if judged.verdict.fails() && self.first_bad.is_none() {
             self.first_bad = Some(place);
+            self.cause = judged.cause;
             self.report.untraced = before;
         }
     }
@@ -209,9 +234,10 @@ impl Findings {
         report.unchecked = report.nodes.iter().filter(|node| !said(node)).map(|node| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
+        let cause = self.cause;
         report.first_bad = self.first_bad.map(|place| {
             let TraceNode { node, layer, op, tensor, verdict, worst, .. } = report.nodes[place].clone();
-            BadNode { node, layer, op, verdict, tensor, worst, cause: None, repro: None }
+            BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None }
         });
         report.untraced.truncate(NODES_SHOWN);
         report.result = if report.first_bad.is_some() || report.free.outcome() == Outcome::Fail {
@@ -269,10 +295,20 @@ fn sentence(report: &TraceReport) -> String {
         }
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
+    let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let configured = matches!(bad.op.as_str(), "rms_norm" | "rope" | "soft_max");
+    let formula = configured && bad.cause.as_ref().is_some_and(|cause| cause.starts_with(PROGRAM));
+    let next = if formula {
+        let model = file_word(&report.model);
+        format!("compare what `trueup inspect {model}` shows with the other program's configuration")
+    } else {
+        "compare that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base \
+         of rope, scale)"
+            .to_owned()
+    };
     format!(
-        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}. Next: compare \
-         that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of rope, \
-         scale).",
+        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}{cause}. Next: \
+         {next}.",
         bad.node, bad.op
     )
 }
