@@ -101,9 +101,9 @@ fn another_formula_is_named_by_the_first_node_that_uses_it() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let source = model(scratch.path(), "llama2", DType::F32);
     let trace = traces().join("llama2.safetensors");
-    for (key, value, node) in [
-        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0"),
-        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0"),
+    for (key, value, node, cause) in [
+        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0", "its program takes an epsilon of 1e-5"),
+        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0", "its program takes 10000 for the base of frequencies"),
     ] {
         let mut file = fs::read(&source).expect("the model is there");
         let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the key is there");
@@ -114,6 +114,7 @@ fn another_formula_is_named_by_the_first_node_that_uses_it() {
         fs::write(&changed, file).expect("a scratch file");
         let report = compared(&changed, &trace);
         assert_eq!(first_bad(&report).0, node, "{key}: {}", report.sentence);
+        assert!(report.sentence.contains(cause) && report.sentence.contains("trueup inspect"), "{}", report.sentence);
     }
 }
 

@@ -1,6 +1,6 @@
 //! From everything that was found to one result: what failed, whether enough was looked at, and the sentence.
 
-use crate::explain::raced;
+use crate::explain::{Explanation, raced};
 use crate::policy::BudgetReport;
 use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
 use crate::sentence::sentence;
@@ -20,23 +20,37 @@ impl NodeReport {
         self.verdict.fails() && self.waived.is_none()
     }
 
+    /// The explanation that says most: one that names a cause, a race last, of a phase with the worst verdict rather than of another.
+    pub(crate) fn explanation(&self) -> Option<&Explanation> {
+        let worst = |explanation: &Explanation| {
+            let mut phases = self.phases.iter().filter(|phase| phase.phase == explanation.phase);
+            phases.any(|phase| phase.verdict == self.verdict)
+        };
+        let says = |explanation: &Explanation| (explanation.known, !explanation.is_race(), worst(explanation));
+        // Of equals the first.
+        self.explanations.iter().rev().max_by_key(|explanation| says(explanation))
+    }
+
     /// What it likely comes from. A race may show in another step than in the first that failed.
     fn cause(&self) -> Option<String> {
         let sum = |count: fn(&PhaseReport) -> u64| self.phases.iter().map(count).sum::<u64>();
         let raced_elements = sum(|phase| phase.raced);
-        let explained = || self.explanations.first().map(|explanation| explanation.cause.clone());
-        let race = (raced_elements > 0).then(|| raced(raced_elements, sum(|phase| phase.elements)));
-        race.or_else(explained)
+        let explained = self.explanation().map(|explanation| explanation.cause.clone());
+        let race = || (raced_elements > 0).then(|| raced(raced_elements, sum(|phase| phase.elements)));
+        let known = self.explanation().is_some_and(|explanation| explanation.known);
+        if known { explained } else { race().or(explained) }
     }
 
+    /// The cause and the place are of one step, where there is a cause.
     fn as_bad(&self) -> BadNode {
+        let explained = self.explanation().and_then(|explanation| explanation.worst.clone());
         BadNode {
             node: self.node.clone(),
             layer: self.layer,
             op: self.op.clone(),
             verdict: self.verdict,
             tensor: self.tensor.clone(),
-            worst: self.worst_phase().and_then(|phase| phase.worst.clone()),
+            worst: explained.or_else(|| self.worst_phase().and_then(|phase| phase.worst.clone())),
             cause: self.cause(),
             repro: self.explanations.iter().find_map(|explanation| explanation.repro.clone()),
         }

@@ -5,18 +5,25 @@
 //!                                              └──▶ signature: which pattern is it?
 //! ```
 //!
-//! Made while the case is at hand: for the first failing step of a node in each phase, and for the first few nodes only, so that a
-//! broken device does not cost hours.
+//! Made while the case is at hand: for the first failing step of a node in each phase, or one of the next where that one tells too
+//! little, and for the first few nodes only, so that a broken device does not cost hours.
+
+mod again;
+mod past;
+
+pub(crate) use again::Again;
+pub(crate) use past::Supposed;
 
 use crate::bound::{Case, declares_loss, gate};
 use crate::fingerprint::{CandidateKind, Fingerprint, fingerprint};
 use crate::operand::{Data, Operand};
-use crate::record::{Phase, axes};
+use crate::record::{Phase, Place, axes, element};
 use crate::repro;
 use crate::scene::{Scene, usages};
-use crate::signature::{Evidence, Signature, SignatureKind, signature};
-use crate::statistics::Statistics;
+use crate::signature::{Evidence, Signature, SignatureKind, old_activations, signature};
+use crate::statistics::{Expected, Statistics};
 use crate::verdict::Verdict;
+use past::Past;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,6 +34,9 @@ use trueup_runtime::Seen;
 /// Nodes that are explained at most.
 const NODES_MAX: usize = 8;
 
+/// Steps of a phase that a node is explained in at most, where the first ones tell too little.
+const STEPS_MAX: usize = 4;
+
 /// Why a node failed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Explanation {
@@ -36,8 +46,12 @@ pub struct Explanation {
     pub prompt: usize,
     /// The step: 0 computes the prompt.
     pub step: usize,
+    /// The worst element of that step.
+    pub worst: Option<Place>,
     /// The likely cause: a clause without a full stop.
     pub cause: String,
+    /// How the result differs when the node is computed again on the same inputs; null where it does not.
+    pub again: Option<String>,
     /// What arithmetic would explain it.
     pub fingerprint: Fingerprint,
     /// What pattern the errors have; null where every element by itself is as it should be.
@@ -46,6 +60,17 @@ pub struct Explanation {
     pub repro: Option<String>,
     /// Why that file could not be written.
     pub repro_problem: Option<String>,
+    /// Whether the cause is one, and not only the place of the errors.
+    #[serde(skip)]
+    pub(crate) known: bool,
+}
+
+impl Explanation {
+    /// Whether differing results are all that is known: old activations and memory that nobody writes differ for a reason.
+    pub(crate) fn is_race(&self) -> bool {
+        let certain = self.signature.as_ref().is_some_and(is_certain);
+        self.again.as_ref().is_some_and(|again| *again == self.cause) && !certain
+    }
 }
 
 /// All explanations so far.
@@ -57,8 +82,9 @@ pub(crate) struct Explanations {
     planted: Option<String>,
     /// Hashes of the inputs and the result of each node in its last step.
     steps: HashMap<String, [u64; 2]>,
-    /// The last token's activations of each product in its last step.
-    activations: HashMap<String, Vec<f64>>,
+    past: Past,
+    /// How many steps each node was explained in, by phase.
+    tries: HashMap<(String, Phase), usize>,
     all: Vec<(String, Explanation)>,
 }
 
@@ -81,30 +107,56 @@ impl Explanations {
         self.all.iter().filter(|(name, _)| name == node).map(|(_, explanation)| explanation.clone()).collect()
     }
 
-    /// Explains the case where it failed and is among the first: the one call that an observer makes behind each verdict.
-    pub fn look(&mut self, case: &Case, statistics: &Statistics, seen: &Seen<'_>, moment: Moment) {
+    /// Explains the case where it failed and is among the first: the one call that an observer makes behind each verdict. `first` is what
+    /// the node gave when it was computed first, where that differs from what is judged.
+    pub fn look(
+        &mut self,
+        case: &Case,
+        statistics: &Statistics,
+        seen: &Seen<'_>,
+        moment: Moment,
+        first: Option<&[f64]>,
+    ) {
         let node = seen.node();
         let repeats = self.repeats(case, &node.name);
-        let activations = self.activations(case, &node.name);
-        if !gate(case.op).verdict(statistics, false).fails() || !self.wants(&node.name, moment.phase) {
+        if gate(case.op).verdict(statistics, false).fails() && self.wants(&node.name, moment.phase) {
+            let supposed = self.past.supposed(case, seen.graph, node);
+            let scene = Scene::new(case, &usages(seen.graph, node));
+            let expected = scene.judged().1;
+            let again = Again::of(case, statistics, &expected, seen, first);
+            let explained = explain(&scene, statistics, &Before { repeats, supposed, again });
+            let worst = worst_place(case, statistics, moment);
+            let Moment { phase, prompt, step } = moment;
+            self.keep(seen, &scene, statistics, Explanation { phase, prompt, step, worst, ..explained });
+        }
+        self.past.add(case, seen.graph, node);
+    }
+
+    /// Keeps an explanation, with a file where one is asked for; where there is one of this phase already, only if it tells more.
+    fn keep(&mut self, seen: &Seen<'_>, scene: &Scene, statistics: &Statistics, mut explanation: Explanation) {
+        let name = &seen.node().name;
+        *self.tries.entry((name.clone(), explanation.phase)).or_default() += 1;
+        let moment = Moment { phase: explanation.phase, prompt: explanation.prompt, step: explanation.step };
+        let known = self.all.iter_mut().find(|(node, known)| node == name && known.phase == explanation.phase);
+        if let Some((_, known)) = known {
+            if explanation.known {
+                let (repro, repro_problem) = (known.repro.take(), known.repro_problem.take());
+                *known = Explanation { repro, repro_problem, ..explanation };
+            }
             return;
         }
-        let scene = Scene::new(case, &usages(seen.graph, node));
-        let explained = explain(&scene, statistics, &Before { repeats, activations });
-        let mut explanation =
-            Explanation { phase: moment.phase, prompt: moment.prompt, step: moment.step, ..explained };
-        let written = self.of(&node.name).iter().any(|known| known.repro.is_some());
+        let written = self.of(name).iter().any(|known| known.repro.is_some());
         if let Some(folder) = self.folder.as_ref().filter(|_| !written) {
-            let loss = declares_loss(case.op, case.profile, &case.output.ty);
-            let verdict = refined(gate(case.op).verdict(statistics, loss), &explanation, statistics);
+            let loss = declares_loss(&scene.op, &scene.profile, &scene.output);
+            let verdict = refined(gate(&scene.op).verdict(statistics, loss), &explanation, statistics);
             let worst_z = statistics.worst_z.map(|worst| worst.ratio).filter(|ratio| ratio.is_finite());
             let found = repro::Found { verdict, worst_z, moment, planted: self.planted.clone() };
-            match repro::write(folder, (&node.name, seen.node), &scene, seen.device, &found) {
+            match repro::write(folder, (name, seen.node), scene, seen.device, &found) {
                 Ok(path) => explanation.repro = Some(path.display().to_string()),
                 Err(problem) => explanation.repro_problem = Some(problem.to_string()),
             }
         }
-        self.all.push((node.name.clone(), explanation));
+        self.all.push((name.clone(), explanation));
     }
 
     /// Whether the node gives bit for bit what it gave in the step before, although its inputs are others.
@@ -122,20 +174,18 @@ impl Explanations {
         before.is_some_and(|before| before[0] != now[0] && before[1] == now[1])
     }
 
-    /// The last token's activations in the step before, of a product; takes note of those in this one.
-    fn activations(&mut self, case: &Case, node: &str) -> Option<Vec<f64>> {
-        let x = case.inputs.get(1).filter(|_| matches!(case.op, Op::MulMat(_)))?;
-        let last = x.ty.shape.rows().checked_sub(1)?;
-        let row = x.row(last, &mut Vec::new()).to_vec();
-        self.activations.insert(node.to_owned(), row)
-    }
-
     /// Whether the node is to be explained in this phase.
     fn wants(&self, node: &str, phase: Phase) -> bool {
         let mut nodes: Vec<&str> = self.all.iter().map(|(name, _)| name.as_str()).collect();
         nodes.dedup();
-        let known = self.all.iter().any(|(name, explanation)| name == node && explanation.phase == phase);
-        !known && (nodes.len() < NODES_MAX || nodes.contains(&node))
+        let own = |(name, explanation): &&(String, Explanation)| name == node && explanation.phase == phase;
+        match self.all.iter().find(own) {
+            Some((_, explanation)) => {
+                let tries = self.tries.get(&(node.to_owned(), phase)).copied().unwrap_or_default();
+                !explanation.known && tries < STEPS_MAX
+            }
+            None => nodes.len() < NODES_MAX || nodes.contains(&node),
+        }
     }
 }
 
@@ -148,13 +198,28 @@ fn add_bits(operand: &Operand, hasher: &mut DefaultHasher) {
     }
 }
 
-/// What is known of a node's step before.
+/// The worst element of a step.
+fn worst_place(case: &Case, statistics: &Statistics, moment: Moment) -> Option<Place> {
+    let worst = statistics.first_broken.or(statistics.first_raced).or(statistics.worst_z)?;
+    let finite = |value: f64| value.is_finite().then_some(value);
+    Some(Place {
+        prompt: moment.prompt,
+        step: moment.step,
+        element: element(case.op, &case.output.ty.shape, worst.index),
+        device: finite(worst.device),
+        expected: finite(worst.expected),
+    })
+}
+
+/// What is known of a node beside its inputs and its result.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Before {
-    /// Whether the result is bit for bit that one, although the inputs are others.
+    /// Whether the result is bit for bit that of the step before, although the inputs are others.
     pub repeats: bool,
-    /// The last token's activations, of a product.
-    pub activations: Option<Vec<f64>>,
+    /// What its inputs may have held in place of their own.
+    pub supposed: Vec<Supposed>,
+    /// How its results differ on the same inputs.
+    pub again: Option<Again>,
 }
 
 /// Explains a failed scene.
@@ -163,57 +228,83 @@ pub(crate) fn explain(scene: &Scene, statistics: &Statistics, before: &Before) -
     let worst = statistics.first_broken.or(statistics.worst_z).map_or(0, |worst| worst.index);
     let fingerprint = fingerprint(scene, worst);
     let evidence = Evidence::new(scene, &expected, before.repeats, axes(&scene.op));
-    let signature = signature(&Evidence { before: before.activations.as_deref(), ..evidence });
-    let cause = match statistics.raced {
-        0 => cause(&fingerprint, signature.as_ref()),
-        count => raced(count, statistics.elements),
+    let evidence = Evidence { supposed: &before.supposed, ..evidence };
+    let signature = signature(&evidence);
+    let again = before.again.as_ref().map(|again| again.text(&evidence.place(&again.elements)));
+    let (cause, known) = match &again {
+        Some(text) if !signature.as_ref().is_some_and(is_certain) => {
+            (first_was_stale(scene, &expected, before).unwrap_or_else(|| text.clone()), true)
+        }
+        Some(_) | None => cause(&scene.op, &fingerprint, signature.as_ref()),
     };
     let phase = Phase::Prompt;
-    let (repro, repro_problem) = (None, None);
-    Explanation { phase, prompt: 0, step: 0, cause, fingerprint, signature, repro, repro_problem }
+    let (worst, repro, repro_problem) = (None, None, None);
+    Explanation { phase, prompt: 0, step: 0, worst, cause, again, fingerprint, signature, repro, repro_problem, known }
 }
 
 /// The verdict once it is known what explains a failure.
 pub(crate) fn refined(verdict: Verdict, found: &Explanation, statistics: &Statistics) -> Verdict {
-    let steady = statistics.broken.unwritten == 0 && statistics.raced == 0;
-    explained(verdict, found, steady)
+    explained(verdict, found, statistics.broken.unwritten, statistics.raced)
 }
 
-/// The same (NUMERICS 3): the same formula in other precision is undeclared precision, where all was written and no run differs from
-/// another (`steady`); another formula or a known pattern is a bug, whatever the size of the error.
-pub(crate) fn explained(verdict: Verdict, found: &Explanation, steady: bool) -> Verdict {
+/// The same (NUMERICS 3) by counts of elements: the same formula in other precision is undeclared precision, where all was written and no
+/// run differs from another; another formula or a known pattern is a bug, whatever the size of the error.
+pub(crate) fn explained(verdict: Verdict, found: &Explanation, unwritten: u64, raced: u64) -> Verdict {
     if !verdict.fails() || verdict == Verdict::NotFinite {
         return verdict;
     }
     let known = found.signature.as_ref().is_some_and(|signature| signature.kind != SignatureKind::Unknown);
+    let strange = unwritten > 0 || raced > 0;
     match found.fingerprint.kind {
-        Some(CandidateKind::Precision | CandidateKind::Noise) if steady => Verdict::UndeclaredPrecision,
+        // What differs although the device repeats itself otherwise is no arithmetic.
+        _ if found.again.is_some() && raced == 0 => Verdict::StructuralBug,
+        Some(CandidateKind::Precision) if !strange => Verdict::UndeclaredPrecision,
+        Some(CandidateKind::Noise) if !strange && !known => Verdict::UndeclaredPrecision,
         Some(CandidateKind::Formula) => Verdict::StructuralBug,
         Some(CandidateKind::Precision | CandidateKind::Noise) | None if known => Verdict::StructuralBug,
         Some(CandidateKind::Precision | CandidateKind::Noise) | None => verdict,
     }
 }
 
-/// What differs on the same inputs has no other pattern.
+/// What the node took by mistake when it was computed first, where it is right on its own inputs later.
+fn first_was_stale(scene: &Scene, expected: &[Option<Expected>], before: &Before) -> Option<String> {
+    let first = before.again.as_ref()?.first.clone()?;
+    let first = Scene { device: first, ..scene.clone() };
+    let evidence = Evidence::new(&first, expected, false, axes(&scene.op));
+    let (_, text) = old_activations(&Evidence { supposed: &before.supposed, ..evidence })?;
+    Some(format!("{text}; computed again on the same inputs, the node takes its own"))
+}
+
+/// What differs on the same inputs, of a node that was not explained.
 pub(crate) fn raced(count: u64, elements: u64) -> String {
     let differ = if count == 1 { "differs" } else { "differ" };
     format!("{count} of {elements} elements {differ} when the node is computed again on the same inputs")
 }
 
-/// The likelier of both: what was never written, or is an old result, is no arithmetic; otherwise arithmetic that explains all.
-fn cause(fingerprint: &Fingerprint, signature: Option<&Signature>) -> String {
-    let certain = |signature: &&Signature| matches!(signature.kind, SignatureKind::Unwritten | SignatureKind::Stale);
-    if let Some(signature) = signature.filter(certain) {
-        return signature.text.clone();
+/// What was never written, or is an old result, is no arithmetic.
+fn is_certain(signature: &Signature) -> bool {
+    matches!(signature.kind, SignatureKind::Unwritten | SignatureKind::Stale)
+}
+
+/// The likelier of both: a pattern that is certain; otherwise arithmetic that explains all. Says too whether that is a cause at all.
+fn cause(op: &Op, fingerprint: &Fingerprint, signature: Option<&Signature>) -> (String, bool) {
+    if let Some(signature) = signature.filter(|signature| is_certain(signature)) {
+        return (signature.text.clone(), true);
     }
     let known = signature.filter(|signature| signature.kind != SignatureKind::Unknown);
     let noise = fingerprint.kind == Some(CandidateKind::Noise);
-    match (&fingerprint.explained_by, known, signature) {
+    let formula = fingerprint.kind == Some(CandidateKind::Formula);
+    let text = match (&fingerprint.explained_by, known, signature) {
         // Noise takes many patterns for itself: they are more specific.
         (Some(_), Some(known), _) if noise => known.text.clone(),
-        (Some(name), _, _) if fingerprint.kind == Some(CandidateKind::Formula) => format!("the device {name}"),
+        // Two indices say as much of the one as of the other.
+        (Some(name), Some(known), _) if formula && matches!(op, Op::GetRows(_)) => {
+            format!("the device {name}, or {}", known.text)
+        }
+        (Some(name), _, _) if formula => format!("the device {name}"),
         (Some(name), _, _) => format!("the device {name} but declared {}", fingerprint.declared),
         (None, _, Some(signature)) => signature.text.clone(),
         (None, _, None) => "no known arithmetic or pattern explains it: errors are small and spread".to_owned(),
-    }
+    };
+    (text, known.is_some() || (fingerprint.explained_by.is_some() && !noise))
 }

@@ -9,6 +9,7 @@
 //! that fit, the likeliest counts.
 
 mod blocks;
+mod estimated;
 mod functions;
 mod quantized;
 mod rms_norm;
@@ -134,6 +135,14 @@ pub(crate) fn fingerprint(scene: &Scene, worst: usize) -> Fingerprint {
         }
     }
     let declared_fits = fits[0].explains;
+    if !fits.iter().any(|fit| fit.explains && fit.kind != CandidateKind::Noise) {
+        let all = estimated::estimates(&sample);
+        let tried = all.into_iter().map(|(name, guesses)| fit(&name, CandidateKind::Formula, &sample, &guesses));
+        // The first that explains is the roundest.
+        let mut tried: Vec<Fit> = tried.filter(|fit| fit.explains).collect();
+        tried.truncate(1);
+        fits.extend(tried);
+    }
     fits.sort_by(|a, b| {
         let order = b.explains.cmp(&a.explains).then(a.score.0.total_cmp(&b.score.0));
         order.then(a.score.1.total_cmp(&b.score.1))
@@ -162,13 +171,24 @@ fn worst_of(scene: &Scene, declared: &Guesses) -> Vec<usize> {
 /// The least rms of z that noise of unknown order has: a candidate whose errors are far larger than those seen explains nothing.
 const NOISE_RMS_MIN: f64 = 0.2;
 
+/// The least median of z by its rms that noise has: that of a normal distribution is 0.67. Few large errors among none are another fault.
+const NOISE_MEDIAN_MIN: f64 = 0.2;
+
+/// The middle one; 0 of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
 /// Largest rms of z in large samples, as the gate of sums has it.
 const RMS_MAX: f64 = 1.3;
 
 fn fit(name: &str, kind: CandidateKind, scene: &Scene, guesses: &Guesses) -> Fit {
     let (mut squares, mut worst, mut likelihood, mut distance) = (0.0, 0.0f64, 0.0, 0.0);
+    let mut all = Vec::with_capacity(guesses.len());
     for (index, guess) in guesses {
         let (z, raw) = deviation(scene.device[*index], guess);
+        all.push(z);
         squares += z * z;
         worst = if worst.is_nan() || z.is_nan() { f64::NAN } else { worst.max(z) };
         distance += raw;
@@ -180,7 +200,7 @@ fn fit(name: &str, kind: CandidateKind, scene: &Scene, guesses: &Guesses) -> Fit
     let count = guesses.len() as f64;
     let rms = (squares / count).sqrt();
     let limit = (1.0 + LAMBDA * (2.0 / count).sqrt()).max(RMS_MAX * RMS_MAX).sqrt();
-    let noisy = kind != CandidateKind::Noise || rms >= NOISE_RMS_MIN;
+    let noisy = kind != CandidateKind::Noise || (rms >= NOISE_RMS_MIN && median(all) >= NOISE_MEDIAN_MIN * rms);
     Fit {
         candidate: name.to_owned(),
         kind,

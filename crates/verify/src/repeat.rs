@@ -113,10 +113,13 @@ pub(crate) struct Repeated {
     pub output: HostTensor,
     /// Standard deviation of each element; empty where all computations gave the same bits.
     pub spread: Vec<f64>,
+    /// What it gave when it was computed first, where not all computations gave the same bits.
+    pub first: Option<Vec<f64>>,
 }
 
-/// The result of a node, which is computed `more` times again where it lies: its inputs are untouched, so all differences are its own.
-pub(crate) fn repeated(seen: &Seen, more: usize) -> Result<Repeated> {
+/// What a node gave, and what it gives when it is computed `more` times again where it lies: its inputs are untouched, so all
+/// differences are its own.
+pub(crate) fn computed_again(seen: &Seen, more: usize) -> Result<Vec<HostTensor>> {
     let mut results = vec![seen.output()?];
     for _ in 0..more {
         if !seen.step.op.is_alias() {
@@ -126,15 +129,22 @@ pub(crate) fn repeated(seen: &Seen, more: usize) -> Result<Repeated> {
         seen.device.sync()?;
         results.push(seen.output()?);
     }
+    Ok(results)
+}
+
+/// The result of a node, which is computed `more` times again.
+pub(crate) fn repeated(seen: &Seen, more: usize) -> Result<Repeated> {
+    let mut results = computed_again(seen, more)?;
     let same = results.windows(2).all(|pair| pair[0].to_bytes() == pair[1].to_bytes());
-    let spread = if same {
-        Vec::new()
+    let numbers = |result: &HostTensor| operand::decode(result.ty(), &result.to_bytes());
+    let (spread, first) = if same {
+        (Vec::new(), None)
     } else {
-        spread(&results.iter().map(|result| operand::decode(result.ty(), &result.to_bytes())).collect::<Vec<_>>())
+        (spread(&results.iter().map(numbers).collect::<Vec<_>>()), results.first().map(numbers))
     };
     // The last one: it is what the nodes behind will read.
     let output = results.pop().map_or_else(|| seen.output(), Ok)?;
-    Ok(Repeated { output, spread })
+    Ok(Repeated { output, spread, first })
 }
 
 /// The standard deviation of each element over the results, 0 where all bits are the same.

@@ -20,6 +20,7 @@ use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
 use crate::verdict::{Gate, Verdict};
 use serde::Serialize;
+use trueup_blocks::DType;
 use trueup_runtime::device::About;
 use trueup_runtime::profile::Profile;
 
@@ -292,6 +293,9 @@ pub struct PhaseReport {
     pub raced: u64,
     /// The worst element.
     pub worst: Option<Place>,
+    /// The declared type of the result.
+    #[serde(skip)]
+    pub output: DType,
     /// What figures are drawn from; only of nodes that failed and of the worst of each operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<DetailReport>,
@@ -327,6 +331,7 @@ impl PhaseReport {
             unsteady: statistics.unsteady,
             raced: statistics.raced,
             worst: record.worst.as_ref().map(|(_, place)| place.clone()),
+            output: record.profile.output,
             detail: None,
         }
     }
@@ -368,8 +373,7 @@ impl NodeReport {
 /// The verdict of a phase, once it is known what explains a failure.
 fn explained(phase: &PhaseReport, explanations: &[Explanation]) -> Verdict {
     let found = explanations.iter().find(|explanation| explanation.phase == phase.phase);
-    let steady = phase.unwritten == 0 && phase.raced == 0;
-    found.map_or(phase.verdict, |found| crate::explain::explained(phase.verdict, found, steady))
+    found.map_or(phase.verdict, |found| crate::explain::explained(phase.verdict, found, phase.unwritten, phase.raced))
 }
 
 /// How much a node enlarges its inputs' error: inherited relative error by the root of the sum of squares of theirs.

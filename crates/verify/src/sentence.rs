@@ -1,7 +1,10 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
 use crate::flip::Flip;
+use crate::next::{file_word, verify_again};
+use crate::overflow::Overflow;
 use crate::pieces::clause;
+use crate::record::Phase;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
 use crate::verdict::Verdict;
 use trueup_formats::counted;
@@ -81,6 +84,13 @@ fn doubt(report: &Report) -> Option<String> {
     let tokens = &report.tokens;
     let doubt = if coverage.nodes == 0 {
         "nothing was computed".to_owned()
+    } else if let Some(overflow) = undefined.and_then(|node| Overflow::before(report, &node.node)) {
+        let next = overflow.next(report);
+        format!(
+            "{}, so that exact arithmetic gives no numbers either in {unjudged} of {} nodes behind it; {next}",
+            overflow.clause(),
+            coverage.nodes
+        )
     } else if let Some(node) = undefined {
         let tensor =
             node.tensor.as_ref().map_or(String::new(), |name| format!(" with {}", trueup_formats::quote(name)));
@@ -129,15 +139,19 @@ fn failure(report: &Report, bad: &BadNode) -> String {
             number(worst.device)
         )
     });
-    let raced = |node: &&NodeReport| node.node == bad.node && node.phases.iter().any(|phase| phase.raced > 0);
+    let node = report.nodes.iter().find(|node| node.node == bad.node);
+    let raced = node.is_some_and(|node| {
+        let phases = || node.phases.iter().any(|phase| phase.raced > 0);
+        node.explanation().map_or_else(phases, |found| found.is_race() || (!found.known && phases()))
+    });
     let kind = match bad.verdict {
-        Verdict::StructuralBug if report.nodes.iter().any(|node| raced(&node)) => {
-            "gives different results on the same inputs, in few elements (a data race is suspected)"
+        Verdict::StructuralBug if raced => {
+            "gives different results on the same inputs, which no rounding does (a data race is suspected)"
         }
-        Verdict::NotFinite if report.nodes.iter().any(|node| raced(&node)) => {
+        Verdict::NotFinite if raced => {
             "gives NaN or infinity in some computations on the same inputs (a data race is suspected)"
         }
-        Verdict::UndeclaredPrecision if report.nodes.iter().any(|node| raced(&node)) => {
+        Verdict::UndeclaredPrecision if raced => {
             "gives different results on the same inputs, further apart than declared (undeclared precision)"
         }
         Verdict::UndeclaredPrecision => "is less exact than declared (undeclared precision)",
@@ -146,22 +160,56 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "is as it should be",
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
-    let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
-    let pieces = report.nodes.iter().find(|node| node.node == bad.node).and_then(|node| clause(&node.pieces));
-    let pieces = pieces.map_or(String::new(), |pieces| format!("; {pieces}"));
-    let next = match (&report.planted, &bad.repro) {
-        (Some(planted), _) => {
-            format!("run it without the fault {}, which was planted at {}", planted.name, planted.node)
-        }
-        (None, None) => next(report),
-        (None, Some(file)) => {
-            format!("see it alone with `trueup repro {} --dev {}`", trueup_formats::quote(file), report.device.name)
-        }
-    };
+    let overflow = Overflow::before(report, &bad.node).filter(|_| bad.verdict == Verdict::NotFinite);
+    let overflowed = overflow.as_ref().map(Overflow::clause);
+    let cause =
+        overflowed.or_else(|| bad.cause.clone()).map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let pieces = node.and_then(|node| clause(&node.pieces)).map_or(String::new(), |pieces| format!("; {pieces}"));
+    let (phase, taps) = (node.map_or("", right_phase), differs_when_observed(report, node));
+    let next = overflow.map_or_else(|| next_of_failure(report, bad), |overflow| overflow.next(report));
     format!(
-        "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{pieces}{cause}. Next: {next}.",
+        "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{pieces}{cause}{phase}{taps}. Next: {next}.",
         bad.node, bad.op, report.device.name
     )
+}
+
+/// Which phase is right, where one is.
+fn right_phase(node: &NodeReport) -> &'static str {
+    let all = |phase: Phase, holds: fn(Verdict) -> bool| {
+        let mut verdicts =
+            node.phases.iter().filter(|found| found.phase == phase).map(|found| found.verdict).peekable();
+        verdicts.peek().is_some() && verdicts.all(holds)
+    };
+    if all(Phase::Prompt, Verdict::passes) && all(Phase::Decode, Verdict::fails) {
+        "; only decode steps are wrong, prompts are right"
+    } else if all(Phase::Prompt, Verdict::fails) && all(Phase::Decode, Verdict::passes) {
+        "; only prompts are wrong, decode steps are right"
+    } else {
+        ""
+    }
+}
+
+/// What is said of a device whose plain runs agree with each other but not with the observed one.
+fn differs_when_observed(report: &Report, node: Option<&NodeReport>) -> &'static str {
+    let known = node.and_then(NodeReport::explanation).is_some_and(|found| found.known);
+    if !known && report.repeat.deterministic && !report.repeat.taps_neutral {
+        "; results differ between runs of the same input: the observed run gave other logits than the plain ones"
+    } else {
+        ""
+    }
+}
+
+/// What to do about a failing node.
+fn next_of_failure(report: &Report, bad: &BadNode) -> String {
+    let prompt = bad.worst.as_ref().map(|worst| worst.prompt);
+    if let Some(planted) = &report.planted {
+        let again = verify_again(report, prompt, "");
+        return format!("run {again}, without the fault {}, which was planted at {}", planted.name, planted.node);
+    }
+    match &bad.repro {
+        Some(file) => format!("see it alone with `trueup repro {} --dev {}`", file_word(file), report.device.name),
+        None => next(report, prompt),
+    }
 }
 
 /// Which run that is.
@@ -177,7 +225,7 @@ fn no_node(report: &Report) -> String {
         } else {
             "gives different logits in runs on the same tokens, further apart than its own error: a data race is suspected"
         };
-        return format!("{device} {what}. Next: {}.", next(report));
+        return format!("{device} {what}. Next: {}.", next(report, None));
     }
     if report.batch.outcome() == Outcome::Fail {
         let place = report.batch.first_difference.map_or(String::new(), |found| {
@@ -186,29 +234,24 @@ fn no_node(report: &Report) -> String {
         return format!(
             "All nodes are as declared, but {device} gives other bits in a batch than alone, which it promises not to{place}. \
              Next: {}.",
-            next(report)
+            next(report, None)
         );
     }
+    let strange = tokens.not_finite > 0 || tokens.outcome() == Outcome::Fail;
+    if let Some(overflow) = Overflow::first(report).filter(|_| strange) {
+        let logits = match tokens.not_finite {
+            0 => format!("{} of {} most likely tokens differ", tokens.flips, tokens.positions),
+            count => format!("{count} of {} rows of logits are no numbers", tokens.positions),
+        };
+        let (clause, next) = (overflow.clause(), overflow.next(report));
+        return format!("No node computes wrongly, but {clause}, and {logits}. Next: {next}.");
+    }
     if tokens.not_finite > 0 {
-        let exceeded = |node: &&NodeReport| node.phases.iter().any(|phase| phase.range_exceeded > 0);
-        if let Some(node) = report.nodes.iter().find(exceeded) {
-            let count: u64 = node.phases.iter().map(|phase| phase.range_exceeded).sum();
-            return format!(
-                "No node computes wrongly, but {} of {} ({}) {} beyond the range of the type it declares, and {} of {} rows of \
-                 logits are no numbers. Next: take a wider type, such as `--kv f32` for the KV cache.",
-                counted(count, "element"),
-                node.node,
-                node.op,
-                if count == 1 { "is" } else { "are" },
-                tokens.not_finite,
-                tokens.positions
-            );
-        }
         return format!(
             "All nodes are as declared, but {} of {} rows of logits are no numbers where the reference's are. Next: {}.",
             tokens.not_finite,
             tokens.positions,
-            next(report)
+            next(report, None)
         );
     }
     if tokens.outcome() != Outcome::Fail {
@@ -231,13 +274,12 @@ fn no_node(report: &Report) -> String {
         tokens.positions,
         if tokens.flips == 1 { "differs" } else { "differ" },
         tokens.flips_expected,
-        next(report)
+        next(report, None)
     )
 }
 
-/// What to do about a failure.
-fn next(report: &Report) -> String {
-    let model = trueup_formats::quote(&report.model);
+/// What to do about a failure in one run.
+fn next(report: &Report, prompt: Option<usize>) -> String {
     let device = if report.device.name == "cpu" { "ref" } else { "cpu" };
-    format!("see whether another device agrees with `trueup verify {model} --dev {device}`")
+    format!("see whether another device agrees with {}", verify_again(report, prompt, &format!("--dev {device}")))
 }

@@ -116,7 +116,7 @@ impl<'a> Shadow<'a> {
     /// Judges the node and gives what is to be kept of it.
     fn look(&mut self, seen: &Seen<'_>) -> Result<Kept> {
         let (graph, node) = (seen.graph, seen.node());
-        let Repeated { output, spread } = repeated(seen, self.repeats)?;
+        let Repeated { output, spread, first } = repeated(seen, self.repeats)?;
         let (ty, bytes) = (*output.ty(), output.to_bytes());
         let choices = if ty.dtype == DType::I32 { output.to_indices() } else { Vec::new() };
         let reference = self.advance(graph, seen.node, &choices)?;
@@ -145,7 +145,7 @@ impl<'a> Shadow<'a> {
                 if let Some(detail) = &mut statistics.detail {
                     detail.look_at_inputs(&case);
                 }
-                explanations.look(&case, &statistics, seen, moment);
+                explanations.look(&case, &statistics, seen, moment, first.as_deref());
                 statistics
             })
         };

@@ -13,6 +13,9 @@ mod rows;
 mod slices;
 mod weights;
 
+pub(crate) use cache::old_activations;
+
+use crate::explain::Supposed;
 use crate::operand::is_unwritten;
 use crate::precision::LAMBDA;
 use crate::scene::Scene;
@@ -70,8 +73,8 @@ pub(crate) struct Evidence<'a> {
     pub expected: &'a [Option<Expected>],
     /// Whether the result is bit for bit that of the step before.
     pub repeats: bool,
-    /// The activations of the last token of the step before, where they are known.
-    pub before: Option<&'a [f64]>,
+    /// What inputs may have held in place of their own.
+    pub supposed: &'a [Supposed],
     /// What the innermost indices of the result count.
     pub axes: &'a [&'static str],
     /// Indices of elements that are not what they should be.
@@ -86,7 +89,7 @@ impl<'a> Evidence<'a> {
         repeats: bool,
         axes: &'a [&'static str],
     ) -> Evidence<'a> {
-        let mut evidence = Evidence { scene, expected, repeats, before: None, axes, bad: Vec::new() };
+        let mut evidence = Evidence { scene, expected, repeats, supposed: &[], axes, bad: Vec::new() };
         let known = |index: &usize| evidence.expected[*index].is_some();
         evidence.bad = (0..scene.device.len()).filter(known).filter(|index| !evidence.fits(*index, *index)).collect();
         evidence
@@ -122,7 +125,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Where the bad elements lie, in words.
-    fn place(&self, indices: &[usize]) -> String {
+    pub fn place(&self, indices: &[usize]) -> String {
         region(indices, &self.scene.output.shape.sizes(), self.axes)
     }
 }
@@ -148,14 +151,15 @@ const PATTERN_RMS_MAX: f64 = 3.0;
 type Pattern = fn(&Evidence) -> Option<(SignatureKind, String)>;
 
 /// From the most specific on.
-const PATTERNS: [Pattern; 14] = [
+const PATTERNS: [Pattern; 15] = [
     unwritten,
     not_finite,
     repeated,
-    cache::old_activations,
+    old_activations,
     cache::cache_row,
     cache::first_rows,
     zeros,
+    rows::row_sums,
     rows::constant,
     sign,
     slices::moved,
@@ -231,6 +235,9 @@ fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     evidence.bad.iter().all(negated).then(|| (SignatureKind::Sign, text()))
 }
 
+/// How far from 1 a factor is at least: what is nearer is noise of a few elements.
+const FACTOR_MIN: f64 = 1e-5;
+
 fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let device = &evidence.scene.device;
     let sums = evidence.bad.iter().fold((0.0, 0.0), |(product, square), index| {
@@ -240,7 +247,8 @@ fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let factor = sums.0 / sums.1;
     let scaled = |index: usize| (index, factor * evidence.declared(index));
     let bad = || evidence.bad.iter().copied().map(scaled);
-    let holds = evidence.bad.len() > 1 && factor.is_finite() && evidence.holds(bad());
+    let shown = factor.is_finite() && (factor - 1.0).abs() >= FACTOR_MIN;
+    let holds = evidence.bad.len() > 1 && shown && evidence.holds(bad());
     // Elements too small to show it may pass by themselves: all of a result counts as scaled where most of it is.
     let most = holds && evidence.bad.len() * 2 > device.len() && evidence.holds((0..device.len()).map(scaled));
     let place = if most { "the whole result".to_owned() } else { evidence.place(&evidence.bad) };

@@ -98,6 +98,8 @@ pub struct Statistics {
     pub raced: u64,
     /// The first of these.
     pub first_raced: Option<Worst>,
+    /// Their largest spread, by what an undeclared rounding to about 8 bits could cause at most.
+    pub worst_spread: f64,
     /// The largest |z|.
     pub worst_z: Option<Worst>,
     /// The largest b.
@@ -203,6 +205,7 @@ impl Statistics {
         self.unsteady += other.unsteady;
         self.raced += other.raced;
         self.first_raced = self.first_raced.or(other.first_raced);
+        self.worst_spread = self.worst_spread.max(other.worst_spread);
         if let Some(worst) = other.worst_z {
             Worst::keep(&mut self.worst_z, worst);
         }
@@ -355,6 +358,8 @@ impl<'a> Tally<'a> {
             self.statistics.raced += 1;
             let found = self.worst(f64::INFINITY, index, device, expected);
             self.statistics.first_raced.get_or_insert(found);
+            let coarse = if spread.is_nan() { f64::INFINITY } else { share(spread, expected.coarse) };
+            self.statistics.worst_spread = self.statistics.worst_spread.max(coarse);
         }
         let joined = |sigma: f64| sigma.hypot(spread.min(sigma));
         Expected { sigma: joined(expected.sigma), sigma_exact: joined(expected.sigma_exact), ..*expected }

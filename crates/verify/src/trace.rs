@@ -142,7 +142,7 @@ pub fn compare_trace(
     }
     expect_fit(trace, &program, &tokens, new_walk())?;
     let mut walk = new_walk();
-    let mut findings = Findings::new(trace, &program, &model_hash(&facts));
+    let mut findings = Findings::new(trace, &program, &model.path().display().to_string(), &model_hash(&facts));
     for (step, entries) in tokens.entries().iter().enumerate() {
         walk.begin(entries, &program)?;
         findings.expect(walk.graph());
@@ -154,7 +154,7 @@ pub fn compare_trace(
                 program.expect_precise(trace, step, &node.name)?;
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
-            let judged = walk.node(index, step, known.as_ref(), &profile)?;
+            let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
             let judged_now = findings.add(step, &node, judged);
             looked.push(Looked { asked: program.computes(&node, entries.len()), judged: judged_now });
         }

@@ -102,8 +102,18 @@ pub enum Gate {
 pub(crate) const RMS_MAX: f64 = 1.3;
 
 /// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements; in more of them it
-/// is noise that was not declared.
+/// may be noise that was not declared.
 const RACED_SHARE: f64 = 0.01;
+
+/// An order of sums that changes shows in most elements: where no larger a share differs at all, it is a race.
+const UNSTEADY_SHARE: f64 = 0.25;
+
+/// Whether a spread far beyond the noise is a race: few elements have it, or it is larger than any rounding makes it.
+pub(crate) fn is_race(statistics: &Statistics) -> bool {
+    let share = |count: u64| count as f64 / statistics.elements.max(1) as f64;
+    let few = share(statistics.raced) <= RACED_SHARE || share(statistics.unsteady) <= UNSTEADY_SHARE;
+    statistics.raced > 0 && (few || statistics.worst_spread > 1.0)
+}
 
 impl Gate {
     /// The verdict on what was seen. `loss` says whether the declared profile rounds inputs or results beyond f32.
@@ -116,8 +126,7 @@ impl Gate {
         } else if broken.unwritten > 0 {
             Verdict::StructuralBug
         } else if statistics.raced > 0 {
-            let few = statistics.raced as f64 <= RACED_SHARE * statistics.elements as f64;
-            if few { Verdict::StructuralBug } else { Verdict::UndeclaredPrecision }
+            if is_race(statistics) { Verdict::StructuralBug } else { Verdict::UndeclaredPrecision }
         } else if !self.holds(statistics) {
             failure(self, statistics)
         } else if broken.undefined > 0 {
@@ -264,6 +273,11 @@ mod tests {
         assert_eq!(verdict(&few), Verdict::StructuralBug, "1 % of the elements");
         few[..6].fill(9.0);
         assert_eq!(verdict(&few), Verdict::UndeclaredPrecision);
+        few[6] = 1001.0;
+        assert_eq!(verdict(&few), Verdict::StructuralBug, "no rounding makes results differ by so much");
+        let mut row = vec![0.0; 500];
+        row[..125].fill(9.0);
+        assert_eq!(verdict(&row), Verdict::StructuralBug, "all others repeat themselves bit for bit");
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn faulty(model: &ModelFile, plant: &str, node: &str) -> Arc<dyn Device> {
 }
 
 /// Type of the weights, node, fault, and what the cause must say. Other nodes and types than those where `plants.rs` plants.
-const FAULTS: [(DType, &str, &str, &str); 22] = [
+const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
     (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),
     (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "exchanged"),
@@ -67,6 +67,8 @@ const FAULTS: [(DType, &str, &str, &str); 22] = [
     (DType::F32, "kq_soft_max-0", "mask-off-by-one", "shows one position more than the mask"),
     (DType::Q8_0, "ffn_norm-1", "norm-epsilon", "takes an epsilon ten times as large"),
     (DType::F32, "result_norm", "norm-epsilon", "takes an epsilon ten times as large"),
+    (DType::Q4_1, "kq_soft_max-1", "soft-max-row-rest", "instead of 1"),
+    (DType::Q5_0, "cache_v-0", "kv-negated", "the opposite sign in"),
     (DType::F16, "Vcur-0", "accumulator-half2", "in pairs of f16 (half2)"),
 ];
 
@@ -79,7 +81,11 @@ fn each_fault_is_explained_at_its_node() {
         let report = verified(&model, faulty, &options());
         let bad = report.first_bad.as_ref().unwrap();
         let cause = bad.cause.clone().unwrap_or_default();
-        if bad.node != name || !cause.contains(expected) || !report.sentence.contains(&cause) {
+        let found = report.nodes.iter().find(|node| node.node == name).unwrap();
+        let place = bad.worst.as_ref().unwrap();
+        let mut explained = found.explanations.iter().filter(|explanation| explanation.cause == cause);
+        let one_step = explained.any(|found| (found.prompt, found.step) == (place.prompt, place.step));
+        if bad.node != name || !cause.contains(expected) || !report.sentence.contains(&cause) || !one_step {
             problems.push(format!("{fault:?} at {name} of {dtype}: {} {cause}", bad.node));
         }
     }

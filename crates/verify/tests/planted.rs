@@ -213,7 +213,12 @@ fn noise_that_differs_from_run_to_run_passes_within_what_is_declared() {
             assert!(report.sentence.contains("not deterministic: 11 nodes differ"), "{}", report.sentence);
         } else {
             let bad = report.first_bad.unwrap();
-            assert_eq!((bad.node.as_str(), bad.verdict), ("Qcur-0", Verdict::UndeclaredPrecision));
+            assert_eq!(
+                (bad.node.as_str(), bad.verdict),
+                ("Qcur-0", Verdict::UndeclaredPrecision),
+                "{dtype} {}",
+                report.sentence
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use trueup::formats::{self, OpenOptions, SourceFile, quote};
 use trueup::runtime::ModelFile;
 use trueup::verify::{
-    BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts, peak_memory_bytes,
+    BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts, peak_memory_bytes, shell_word,
 };
 
 /// Where reports go, and what they are held against.
@@ -118,7 +118,7 @@ impl Gates {
         let days = since.ok().and_then(|since| u32::try_from(since.as_secs() / 86_400).ok());
         let today = Date::from_days(days.ok_or_else(|| Failure::new("this machine's clock is set before 1970"))?);
         let command: Vec<String> =
-            std::env::args_os().skip(1).map(|word| word_of_shell(&word.to_string_lossy())).collect();
+            std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy())).collect();
         report.run = Some(RunFacts {
             date: today.to_string(),
             seconds: took.as_secs_f64(),
@@ -150,14 +150,4 @@ fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {
         Failure::new(format!("{file}: line {line}: is no UTF-8 text; expected a gate file in TOML"))
     })?;
     Policy::parse(text).map_err(|fault| Failure::new(format!("{file}: {fault}")))
-}
-
-/// A word as a shell reads it back.
-fn word_of_shell(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_=./:,@+%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }

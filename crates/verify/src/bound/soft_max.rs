@@ -63,6 +63,9 @@ pub(super) fn bias_units(max_bias: f32, profile: &Profile) -> f64 {
 
 /// What one row of results should be.
 fn row_expected(case: &Case, soft_max: &SoftMax, arguments: &[f64], biases: &[f64]) -> Vec<Expected> {
+    if has_no_sum(arguments, biases) {
+        return vec![Expected::same(f64::NAN, f64::NAN); arguments.len()];
+    }
     let precision = arithmetic(case.profile);
     let largest = arguments.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let masked = |argument: &f64| *argument == f64::NEG_INFINITY;
@@ -97,6 +100,14 @@ fn row_expected(case: &Case, soft_max: &SoftMax, arguments: &[f64], biases: &[f6
         .collect()
 }
 
+/// Whether a row that shows something has no sum: of scores that are NaN or infinite, as those of a cache that overflowed are, nothing
+/// is left to say of any element, masked ones included.
+fn has_no_sum(arguments: &[f64], biases: &[f64]) -> bool {
+    let shown = || arguments.iter().zip(biases).filter(|(_, bias)| **bias != f64::NEG_INFINITY);
+    let wild = shown().any(|(argument, _)| argument.is_nan() || *argument == f64::INFINITY);
+    wild || (shown().next().is_some() && shown().all(|(argument, _)| *argument == f64::NEG_INFINITY))
+}
+
 /// Whether multiplying by it rounds nothing.
 fn is_power_of_two(scale: f32) -> bool {
     scale.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1
@@ -104,8 +115,10 @@ fn is_power_of_two(scale: f32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::bound::testing::{f32_type, numbers, passes};
+    use crate::bound::gate;
+    use crate::bound::testing::{f32_type, judged, numbers, passes};
     use crate::operand::Operand;
+    use crate::verdict::Verdict;
     use trueup_graph::{Op, op::SoftMax};
     use trueup_runtime::profile::Profile;
 
@@ -149,5 +162,19 @@ mod tests {
         let op = Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 });
         assert!(passes(&op, &inputs, &Profile::F32, &[0.0; LEN]));
         assert!(!passes(&op, &inputs, &Profile::F32, &[f64::NAN; LEN]));
+    }
+
+    #[test]
+    fn of_a_row_whose_scores_are_no_numbers_nothing_is_said() {
+        let mut mask = vec![0.0; LEN];
+        mask[50..].fill(f64::NEG_INFINITY);
+        for scores in [[f64::INFINITY; 50], [f64::NEG_INFINITY; 50], [f64::NAN; 50]] {
+            let mut x = numbers(LEN, 13);
+            x[..50].copy_from_slice(&scores);
+            let inputs = [Operand::numbers(f32_type(&[LEN, 1, 1]), &x), Operand::numbers(f32_type(&[LEN, 1]), &mask)];
+            let op = Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 });
+            let found = judged(&op, &inputs, &Profile::F32, &[f64::NAN; LEN]);
+            assert_eq!(gate(&op).verdict(&found, false), Verdict::Inconclusive, "scores of {}", scores[0]);
+        }
     }
 }

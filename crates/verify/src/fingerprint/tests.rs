@@ -231,3 +231,38 @@ fn a_right_result_and_a_random_one_have_no_fingerprint() {
     let found = fingerprint(&random, 0);
     assert_eq!(found.explained_by, None, "{:#?}", &found.candidates[..3]);
 }
+
+#[test]
+fn parameters_that_are_in_no_list_are_estimated() {
+    let norm = |epsilon| Op::RmsNorm(RmsNorm { epsilon });
+    let rope = |base| {
+        let (pairs, scaling) = (RopePairs::Halves, RopeScaling::None);
+        Op::Rope(Rope { pairs, dimensions: 16, base, scaling })
+    };
+    let soft_max = |scale| Op::SoftMax(SoftMax { scale, max_bias: 0.0 });
+    let mask = Given { ty: TensorType::new(DType::F32, &[30, 4]), ..floats(&[30, 4], 8) };
+    let mask = Given { content: Content::Numbers(vec![0.0; 120]), ..mask };
+    let profile = Profile { function_ulp: 1.0, ..LANES };
+    let cases = [
+        (
+            norm(1e-6),
+            norm(3.3e-3),
+            vec![floats(&[64, 5], 1), floats(&[64], 2)],
+            "takes an epsilon of 3.3e-3 in place of 1e-6",
+        ),
+        (
+            rope(10_000.0),
+            rope(123_000.0),
+            vec![floats(&[16, 2, 4], 3), integers(&[0, 1, 9, 40])],
+            "takes a base of frequencies of 123000 in place of 10000",
+        ),
+        (soft_max(0.25), soft_max(0.37), vec![floats(&[30, 4, 2], 4), mask], "scales scores by 0.37 in place of 0.25"),
+    ];
+    for (declared, used, inputs, expected) in cases {
+        let mut device = scene(used, profile, inputs);
+        let values: Vec<f64> = device.judged().1.into_iter().map(|one| f64::from(one.unwrap().exact as f32)).collect();
+        (device.device, device.op) = (values, declared);
+        let found = fingerprint(&device, 0);
+        assert_eq!((found.explained_by.as_deref(), found.kind), (Some(expected), Some(CandidateKind::Formula)));
+    }
+}

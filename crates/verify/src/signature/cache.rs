@@ -4,6 +4,7 @@
 
 use super::{Evidence, SignatureKind};
 use crate::bound::gate;
+use crate::explain::Supposed;
 use crate::precision::Precision;
 use crate::scene::{Content, Scene};
 use trueup_graph::Op;
@@ -72,11 +73,19 @@ pub(super) fn first_rows(evidence: &Evidence) -> Option<(SignatureKind, String)>
     found.then(|| (SignatureKind::Moved, "the first rows are taken, whatever the index".to_owned()))
 }
 
-/// The activations of the step before, where one token is computed.
-pub(super) fn old_activations(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+/// Rows of a result that a supposition is tried on first: the whole is judged only where they fit.
+const ROWS: usize = 64;
+
+/// The activations of the step before, or of another node.
+pub(crate) fn old_activations(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let scene = evidence.scene;
-    let before = evidence.before.filter(|_| matches!(scene.op, Op::MulMat(_)))?;
-    let same_size = scene.inputs.get(1)?.ty.shape.elements() == before.len();
-    let found = same_size && passes_with(scene, 1, Content::Numbers(before.to_vec()));
-    found.then(|| (SignatureKind::Stale, "the activations are those of the step before".to_owned()))
+    let worst = *evidence.bad.first()?;
+    let sample = scene.sampled(worst, ROWS, usize::MAX);
+    let passes = |scene: &Scene, input, content: &[f64]| passes_with(scene, input, Content::Numbers(content.to_vec()));
+    let fits = |supposed: &&Supposed| {
+        let (input, content) = (supposed.input, supposed.content.as_slice());
+        let whole = sample.inputs[input].ty == scene.inputs[input].ty;
+        (!whole || passes(&sample, input, content)) && passes(scene, input, content)
+    };
+    evidence.supposed.iter().find(fits).map(|supposed| (SignatureKind::Stale, supposed.text.clone()))
 }

@@ -15,6 +15,32 @@ pub(super) fn constant(evidence: &Evidence) -> Option<(SignatureKind, String)> {
 /// Rows that at least must show a factor: two elements each, so that one is predicted by the other.
 const ROWS_MIN: usize = 2;
 
+/// Rows of soft max whose shares do not add up to 1, each right but for that.
+pub(super) fn row_sums(evidence: &Evidence) -> Option<(SignatureKind, String)> {
+    let scene = evidence.scene;
+    let len = scene.output.shape[0];
+    if !matches!(scene.op, Op::SoftMax(_)) {
+        return None;
+    }
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    for bad in evidence.bad.chunk_by(|a, b| a / len == b / len) {
+        let row = bad[0] / len * len..(bad[0] / len + 1) * len;
+        let sum: f64 = scene.device[row.clone()].iter().sum();
+        let shown = sum.is_finite() && sum > 0.0 && (sum - 1.0).abs() > SUM_ERROR;
+        if !shown || !evidence.holds(row.map(|index| (index, sum * evidence.declared(index)))) {
+            return None;
+        }
+        (least, most) = (least.min(sum), most.max(sum));
+    }
+    let place = evidence.place(&evidence.bad);
+    let sums = if most - least < SUM_ERROR { format!("{least:.4}") } else { format!("{least:.4} to {most:.4}") };
+    let text = format!("rows add up to {sums} instead of 1, in {place}: the sum of their exponentials is wrong");
+    Some((SignatureKind::Factor, text))
+}
+
+/// How far from 1 the sum of a row is at least for the sum to be what is wrong.
+const SUM_ERROR: f64 = 1e-4;
+
 /// A factor of each row, which a wrong divisor of the row makes.
 pub(super) fn row_factors(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let op = &evidence.scene.op;

@@ -19,11 +19,17 @@ use trueup_graph::{Graph, Node, Origin, Shape};
 /// Nodes that are named in a sentence.
 const NODES_SHOWN: usize = 8;
 
+/// How causes begin that are about what the other program does.
+pub(super) const PROGRAM: &str = "its program";
+
 /// The comparison with a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceReport {
     /// The trace's file.
     pub file: String,
+    /// The model's file.
+    #[serde(skip)]
+    pub(crate) model: String,
     /// The program that made it, as it says.
     pub program: String,
     /// The device that made it, where it is one of ours.
@@ -95,6 +101,8 @@ pub(super) struct Findings {
     names: HashSet<String>,
     /// The first node that is not what it should be.
     first_bad: Option<usize>,
+    /// Its likely cause.
+    cause: Option<String>,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
     /// For each node, the nodes that its inputs come from.
@@ -105,7 +113,7 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Before the first step.
-    pub fn new(trace: &Trace, program: &Program, model_hash: &str) -> Findings {
+    pub fn new(trace: &Trace, program: &Program, model: &str, model_hash: &str) -> Findings {
         let unsaid = match program {
             Program::LlamaCpp { fused_attention: true } => "llama.cpp (eval-callback, flash attention)",
             Program::LlamaCpp { fused_attention: false } => "llama.cpp (eval-callback)",
@@ -113,6 +121,7 @@ impl Findings {
         };
         let report = TraceReport {
             file: trace.source().path().to_string_lossy().into_owned(),
+            model: model.to_owned(),
             program: trace.text(KEY_PROGRAM).unwrap_or(unsaid).to_owned(),
             device: trace.text(KEY_DEVICE).map(str::to_owned),
             same_model: trace.text(KEY_MODEL).filter(|_| program.is_own()).map(|said| said == model_hash),
@@ -134,7 +143,7 @@ impl Findings {
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
         let (places, gaps) = (HashMap::new(), Vec::new());
-        Findings { report, places, names, first_bad: None, gaps, inputs: Vec::new(), shapes: Vec::new() }
+        Findings { report, places, names, first_bad: None, cause: None, gaps, inputs: Vec::new(), shapes: Vec::new() }
     }
 
     /// Takes note of the nodes of a step.
@@ -164,6 +173,11 @@ impl Findings {
                 worst: None,
             });
         }
+    }
+
+    /// Whether a node has failed.
+    pub fn has_failed(&self) -> bool {
+        self.first_bad.is_some()
     }
 
     /// Adds what a step says about a node; none where the trace holds nothing of it. Tells whether it says anything.
@@ -202,6 +216,7 @@ impl Findings {
         }
         if judged.verdict.fails() && self.first_bad.is_none() {
             self.first_bad = Some(place);
+            self.cause = judged.cause;
             self.report.before_first_bad = before;
         }
         let says = judged.verdict.passes() || judged.verdict.fails();
@@ -225,9 +240,10 @@ impl Findings {
         report.unchecked = report.nodes.iter().filter(|node| !said(node)).map(|node| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
+        let cause = self.cause;
         report.first_bad = self.first_bad.map(|place| {
             let TraceNode { node, layer, op, tensor, verdict, worst, .. } = report.nodes[place].clone();
-            BadNode { node, layer, op, verdict, tensor, worst, cause: None, repro: None }
+            BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None }
         });
         report.before_first_bad.truncate(NODES_SHOWN);
         report.coverage.values = report.nodes.iter().map(|node| node.elements).sum();

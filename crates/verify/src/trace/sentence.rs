@@ -1,6 +1,8 @@
 //! One sentence that sums up the comparison with a trace: what was looked at, what is wrong or missing, and what to do next.
 
 use super::TraceReport;
+use super::report::PROGRAM;
+use crate::next::file_word;
 use crate::report::{BadNode, Outcome};
 use crate::verdict::Verdict;
 use trueup_formats::quote;
@@ -73,15 +75,17 @@ fn failure(report: &TraceReport, bad: &BadNode) -> String {
         }
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
-    let next = next(report);
+    let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let next = next(report, bad);
     format!(
-        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}. Next: {next}.",
+        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}{cause}. Next: \
+         {next}.",
         bad.node, bad.op
     )
 }
 
 /// What to do about a failure.
-fn next(report: &TraceReport) -> String {
+fn next(report: &TraceReport, bad: &BadNode) -> String {
     let weighted = || report.nodes.iter().filter(|node| node.tensor.is_some() && node.elements > 0);
     let (judged, failing) = (weighted().count(), weighted().filter(|node| node.verdict.fails()).count());
     // Each node has the trace's own inputs, so that one wrong weight shows at one node.
@@ -90,6 +94,11 @@ fn next(report: &TraceReport) -> String {
             "{failing} of {judged} nodes with a weight differ, so it is likely of other weights: compare the trace with the file that it \
              was made from"
         );
+    }
+    let configured = matches!(bad.op.as_str(), "rms_norm" | "rope" | "soft_max");
+    if configured && bad.cause.as_ref().is_some_and(|cause| cause.starts_with(PROGRAM)) {
+        let model = file_word(&report.model);
+        return format!("compare what `trueup inspect {model}` shows with the other program's configuration");
     }
     "compare that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of \
      rope, scale)"

@@ -9,12 +9,15 @@
 use super::ensemble::{MEMBERS, Value, sign, spread};
 use super::known::Known;
 use super::program::Program;
+use super::report::PROGRAM;
 use crate::activation::Row;
 use crate::bound::{declares_loss, expected, gate};
+use crate::explain::{Before, explain};
 use crate::operand::Operand;
 use crate::precision::{LAMBDA, Precision};
 use crate::record::result_shape;
 use crate::running::{Inputs, last_uses};
+use crate::scene::{Given, Scene, usages};
 use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::{Gate, Verdict};
 use rayon::ThreadPool;
@@ -35,6 +38,8 @@ use trueup_runtime::{CAPACITY_UNIT, Entry, Error, HostTensor, ModelFile, Result}
 pub(super) struct Judged {
     pub verdict: Verdict,
     pub statistics: Statistics,
+    /// Where it fails and all is known: the likely cause, a clause without a full stop.
+    pub cause: Option<String>,
 }
 
 /// The walk over all steps.
@@ -92,19 +97,24 @@ impl Walk {
         Ok(())
     }
 
-    /// Computes a node, judges what the trace knows of it, and keeps what the nodes behind it go on from.
+    /// Computes a node, judges what the trace knows of it, and keeps what the nodes behind it go on from. A failure is explained where
+    /// `explains` says so.
     pub fn node(
         &mut self,
         index: usize,
         step: usize,
         known: Option<&Known>,
         profile: &Profile,
+        explains: bool,
     ) -> Result<Option<Judged>> {
         let node = self.graph.nodes()[index].clone();
         let inputs: Vec<Value> = node.inputs.iter().map(|input| self.input(*input)).collect::<Result<_>>()?;
         let pool = self.pool.clone();
         let computed = pool.install(|| self.compute(&node, &inputs, profile))?;
-        let judged = known.map(|known| self.judge(&node, step, known, &computed, profile));
+        let mut judged = known.map(|known| self.judge(&node, step, known, &computed, profile));
+        if let (Some(judged), Some(known)) = (&mut judged, known.filter(|_| explains)) {
+            judged.cause = pool.install(|| self.cause(&node, &inputs, known, &judged.statistics, profile));
+        }
         let value = if matches!(node.op, Op::KvStore(_)) {
             let cache = store(&node, &inputs)?;
             self.caches.insert(self.graph.value(node.inputs[0]).name.clone(), cache.clone());
@@ -209,7 +219,40 @@ impl Walk {
         }
         let gate = if exact { gate(&node.op) } else { Gate::Noise };
         let statistics = tally.finish();
-        Judged { verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)), statistics }
+        Judged { verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)), statistics, cause: None }
+    }
+
+    /// What the trace's program likely did otherwise, of a failing node whose inputs and result the trace holds as they were.
+    fn cause(
+        &self,
+        node: &Node,
+        inputs: &[Value],
+        known: &Known,
+        statistics: &Statistics,
+        profile: &Profile,
+    ) -> Option<String> {
+        let ty = TensorType { dtype: profile.output, ..self.graph.value(node.output).ty };
+        let complete = known.values.len() == ty.shape.elements() || matches!(node.op, Op::SoftMax(_));
+        if !known.is_exact() || !complete || matches!(node.op, Op::KvStore(_)) || !inputs.iter().all(Value::is_certain)
+        {
+            return None;
+        }
+        let mut device = vec![0.0; ty.shape.elements()];
+        known.values.iter().for_each(|(place, value)| device[*place] = *value);
+        let decoded = node.inputs.iter().zip(inputs).map(|(id, value)| self.decoded(*id, &value.base));
+        let given = decoded.zip(usages(&self.graph, node)).map(|(input, usage)| Given::of(&input.operand(), usage));
+        let (op, profile, inputs, focus) = (node.op.clone(), *profile, given.collect(), Vec::new());
+        let scene = Scene { op, profile, inputs, output: ty, device, focus };
+        if !gate(&scene.op).verdict(statistics, false).fails() {
+            return None;
+        }
+        let found = explain(&scene, statistics, &Before::default());
+        let few = found.signature.as_ref().is_some_and(|signature| 2 * signature.bad < signature.elements);
+        match found.fingerprint.explained_by {
+            Some(name) if found.known => Some(format!("{PROGRAM} {name}")),
+            // There is no upload here.
+            Some(_) | None => (found.known || few).then(|| found.cause.replace(", in the upload", "")),
+        }
     }
 
     /// Which columns of the activations of a product are there before in this step: their errors are the same.

@@ -1,0 +1,63 @@
+//! Commands to be pasted: words quoted for a shell, the tokens that showed a failure, what is to be tried.
+//!
+//! ```text
+//!   trueup verify 'my model.gguf' --ids '1 5 9' --steps 2 --dev ref
+//! ```
+
+use crate::report::Report;
+use crate::verify::STEPS_DEFAULT;
+use trueup_formats::quote;
+
+/// Ids that a command holds at most: with more it would be no line to be read.
+const IDS_MAX: usize = 64;
+
+/// A word as a POSIX shell takes it for one.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=./:,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The name of a file as a word, in which no letter moves the text around it.
+pub(crate) fn file_word(file: &str) -> String {
+    let shown = |c: char| quote(&c.to_string()).chars().eq([c]);
+    if file.chars().all(shown) { shell_word(file) } else { quote(file) }
+}
+
+/// The command, in its quotes, that verifies the model again with `options` on the tokens of one run; of all prompts where that is their
+/// batch or `None`. Where they are too many the command is without them and the text says so.
+pub(crate) fn verify_again(report: &Report, prompt: Option<usize>, options: &str) -> String {
+    let model = file_word(&report.model);
+    let prompts = match prompt.and_then(|prompt| report.prompts.get(prompt)) {
+        Some(one) => std::slice::from_ref(one),
+        None => &report.prompts,
+    };
+    let steps = if report.steps == STEPS_DEFAULT { String::new() } else { format!(" --steps {}", report.steps) };
+    let options = if options.is_empty() { String::new() } else { format!(" {options}") };
+    if prompts.iter().map(Vec::len).sum::<usize>() > IDS_MAX {
+        return format!("`trueup verify {model}{steps}{options}` on the same prompts");
+    }
+    let words = |ids: &Vec<u32>| ids.iter().map(u32::to_string).collect::<Vec<String>>().join(" ");
+    let ids: String = prompts.iter().map(|ids| format!(" --ids {}", shell_word(&words(ids)))).collect();
+    format!("`trueup verify {model}{ids}{steps}{options}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{file_word, shell_word};
+
+    #[test]
+    fn words_are_one_word_for_a_shell() {
+        // python3 -c "import shlex; print(shlex.split(WORD))" gives one word for each of these.
+        let cases = [("a-b_c.gguf", "a-b_c.gguf"), ("my model", "'my model'"), ("it's", r"'it'\''s'"), ("", "''")];
+        for (word, expected) in cases {
+            assert_eq!(shell_word(word), expected);
+        }
+        assert_eq!(file_word("a\nb"), "a\\u{a}b", "a sentence stays one line");
+        let long = "a".repeat(300);
+        assert_eq!(file_word(&long), long, "a path is never cut");
+    }
+}
