@@ -158,7 +158,7 @@ impl Report {
         }
         let covered = self.coverage.checked + self.nodes.iter().map(|node| held(&node.fused)).sum::<usize>();
         if covered < baseline.covered() {
-            let (before, now) = (baseline.covered().to_string(), covered.to_string());
+            let (before, now) = (baseline.coverage.checked.to_string(), self.coverage.checked.to_string());
             changes.push(change("", "nodes checked", &before, &now, true));
         }
         changes.sort_by_key(|change| !change.drift);

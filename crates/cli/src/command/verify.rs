@@ -115,13 +115,7 @@ pub fn run(arguments: Arguments) -> Result {
     let start = Instant::now();
     let mut report = verify_with_bar(model.clone(), device.clone(), reference, &options)?;
     if let (Some(trace), Some(tokens)) = (&trace, tokens) {
-        let options = TraceOptions {
-            ids: Some(tokens.ids),
-            kv: options.kv,
-            fallback: options.fallback,
-            threads: options.threads,
-            fusion: options.fusion,
-        };
+        let options = trace_options(tokens, options);
         report = report.with_trace(verify::compare_trace(model.clone(), device.clone(), trace, &options)?);
     }
     if let Some(folder) = &arguments.dump {
@@ -136,6 +130,12 @@ pub fn run(arguments: Arguments) -> Result {
         output::text(&report.to_terminal())?;
     }
     Ok(code(&report))
+}
+
+/// The comparison with a trace, asked for as the verification was.
+fn trace_options(tokens: TraceTokens, options: VerifyOptions) -> TraceOptions {
+    let VerifyOptions { kv, fallback, threads, fusion, .. } = options;
+    TraceOptions { ids: Some(tokens.ids), kv, fallback, threads, fusion }
 }
 
 /// The trace, where the reference is a file; devices have names without an ending or a folder.
