@@ -134,7 +134,6 @@ fn wrong_kernels_are_found_by_the_cases_of_their_operator() {
         (Mutant::NextExpert, "mul_mat_id"),
         (Mutant::Exchanged, "mul_mat_swiglu"),
         (Mutant::NextUp, "mul_mat_swiglu"),
-        (Mutant::NextUp, "mul_mat_geglu"),
     ] {
         let device = Wrong { device: Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap(), mutant };
         let candidates = candidates(name);
@@ -149,7 +148,7 @@ fn wrong_kernels_are_found_by_the_cases_of_their_operator() {
 #[test]
 fn the_right_kernels_pass_the_same_cases() {
     let device = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
-    for name in ["soft_max", "mul_mat_id", "mul_mat_swiglu", "mul_mat_geglu"] {
+    for name in ["soft_max", "mul_mat_id", "mul_mat_swiglu"] {
         let report = test_cases(&device, candidates(name), 3, &mut |_| {});
         assert!(report.failed == 0 && report.passed > 0, "{name}: {} fail", report.failed);
     }
