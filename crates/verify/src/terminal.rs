@@ -79,12 +79,15 @@ impl Report {
         nodes.sort_by(|(a, worst_a), (b, worst_b)| {
             rank(b).cmp(&rank(a)).then(severity(worst_b).total_cmp(&severity(worst_a)))
         });
-        line(text, "\nworst nodes           operator   verdict               max |z|   rms z    local     inherited");
+        line(
+            text,
+            "\nworst nodes           operator       verdict               max |z|   rms z    local     inherited",
+        );
         for (node, phase) in nodes.iter().take(NODES_SHOWN) {
             line(
                 text,
                 &format!(
-                    "  {:19} {:10} {:20} {:>8} {:>7} {:>9} {:>9}",
+                    "  {:19} {:14} {:20} {:>8} {:>7} {:>9} {:>9}",
                     node.node,
                     node.op,
                     phase.verdict.to_string(),

@@ -142,6 +142,32 @@ fn plans_name_nodes_devices_and_memory() {
 }
 
 #[test]
+fn fusion_is_a_choice_of_every_command_that_computes() {
+    let scratch = Scratch::new();
+    let (model, file) = (scratch.gguf(&tiny("llama3"), "model.gguf"), scratch.path("trace.safetensors"));
+    let nodes = |fusion: &str| -> Vec<(String, String)> {
+        let answer = trueup(&["plan", &model, "--fusion", fusion, "--json"]).exits(0).json();
+        let text = |node: &Value, key: &str| node[key].as_str().expect("a text").to_owned();
+        answer["nodes"].as_array().expect("nodes").iter().map(|node| (text(node, "name"), text(node, "op"))).collect()
+    };
+    let (on, off) = (nodes("on"), nodes("off"));
+    let has = |nodes: &[(String, String)], name: &str, op: &str| nodes.contains(&(name.to_owned(), op.to_owned()));
+    assert!(has(&on, "ffn_swiglu-1", "mul_mat_swiglu") && !has(&on, "ffn_up-1", "mul_mat"), "{on:?}");
+    assert!(has(&off, "ffn_swiglu-1", "swiglu") && has(&off, "ffn_up-1", "mul_mat"), "{off:?}");
+    let call = ["verify", &model, "--ids", "1 5 9", "--steps", "1", "--json", "-"];
+    let inside = [&call[..], &["--plant", "fused-stale-ups"]].concat();
+    let answer = trueup(&inside).exits(1).json();
+    let sentence = answer["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains("the fused kernel is at fault; try --fusion off"), "{sentence}");
+    trueup(&[&inside[..], &["--fusion", "off"]].concat()).refuses(&["fused-stale-ups", "--fusion on"]);
+    let answer = trueup(&[&call[..], &["--fusion", "off"]].concat()).exits(0).json();
+    assert_eq!(answer["coverage"]["fused"], 0);
+    // A trace holds what was computed: of fused nodes the last piece only.
+    trueup(&["trace", &model, "--ids", "1 5", "--nodes", "^ffn_up", "-o", &file]).refuses(&["--fusion off"]);
+    trueup(&["trace", &model, "--ids", "1 5", "--nodes", "^ffn_up", "--fusion", "off", "-o", &file, "-q"]).exits(0);
+}
+
+#[test]
 fn devices_say_what_is_here_and_what_is_not_and_why() {
     let answer = trueup(&["devices", "--json"]).exits(0).json();
     let devices = answer["devices"].as_array().expect("devices");

@@ -120,11 +120,12 @@ fn flags_of_the_machine_change_no_choice() {
         trueup(&call).exits(0).json()["prompts"][0]["generated_ids"].clone()
     };
     let plain = ids_with(&[]);
-    let sets: [&[&str]; 6] = [
+    let sets: [&[&str]; 7] = [
         &["-t", "1"],
         &["-t", "2"],
         &["--isa", "scalar"],
         &["--repack", "off"],
+        &["--fusion", "off"],
         &["--no-warmup"],
         &["--dev", "cpu", "-c", "64"],
     ];

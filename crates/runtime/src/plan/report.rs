@@ -118,13 +118,14 @@ impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |of: fn(&ReportedNode) -> usize| self.nodes.iter().map(of).max().unwrap_or(0);
         let (names, outputs) = (width(|node| node.name.chars().count()), width(|node| node.output.len()));
+        let ops = width(|node| node.op.len());
         for node in &self.nodes {
             for copied in &node.copied {
                 writeln!(f, "copy {copied} to {}", node.device)?;
             }
             let offset = node.offset.map_or_else(|| "in place".to_owned(), |offset| format!("at {offset}"));
             let (name, op, output) = (&node.name, node.op, &node.output);
-            write!(f, "{name:names$}  {op:9}  {output:outputs$}  {}  {offset:>12}  {}", node.device, node.profile)?;
+            write!(f, "{name:names$}  {op:ops$}  {output:outputs$}  {}  {offset:>12}  {}", node.device, node.profile)?;
             if let [inner @ .., _] = node.fused.as_slice()
                 && !inner.is_empty()
             {

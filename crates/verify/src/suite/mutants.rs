@@ -13,6 +13,10 @@ enum Mutant {
     NoMaximum,
     /// The expert behind the chosen one.
     NextExpert,
+    /// Gate for up and up for gate in a fused feed-forward.
+    Exchanged,
+    /// A fused feed-forward that takes the up weights one row too far.
+    NextUp,
 }
 
 struct Wrong {
@@ -58,6 +62,15 @@ impl Wrong {
         self.device.upload(&ids, &changed.inputs[2])?;
         self.device.execute(&[changed])
     }
+
+    fn next_up(&self, step: &Step) -> Result<()> {
+        let (mut changed, ty) = (step.clone(), step.inputs[1].ty);
+        let mut weights = self.read(&step.inputs[1])?;
+        weights.rotate_left(ty.bytes() / ty.shape.rows());
+        changed.inputs[1] = Tensor { buffer: self.device.alloc(&ty, Usage::Weight)?, offset_bytes: 0, ty };
+        self.device.upload(&weights, &changed.inputs[1])?;
+        self.device.execute(&[changed])
+    }
 }
 
 impl Device for Wrong {
@@ -85,7 +98,15 @@ impl Device for Wrong {
         steps.iter().try_for_each(|step| match (self.mutant, &step.op) {
             (Mutant::NoMaximum, Op::SoftMax(soft_max)) => self.soft_max(step, soft_max.scale),
             (Mutant::NextExpert, Op::MulMatId(_)) => self.next_expert(step),
-            (Mutant::NoMaximum | Mutant::NextExpert, _) => self.device.execute(std::slice::from_ref(step)),
+            (Mutant::Exchanged, Op::MulMatGated(_)) => {
+                let mut changed = step.clone();
+                changed.inputs.swap(0, 1);
+                self.device.execute(&[changed])
+            }
+            (Mutant::NextUp, Op::MulMatGated(_)) => self.next_up(step),
+            (Mutant::NoMaximum | Mutant::NextExpert | Mutant::Exchanged | Mutant::NextUp, _) => {
+                self.device.execute(std::slice::from_ref(step))
+            }
         })
     }
 
@@ -107,8 +128,13 @@ fn candidates(name: &str) -> Vec<Candidate> {
 }
 
 #[test]
-fn wrong_kernels_of_softmax_and_of_experts_are_found() {
-    for (mutant, name) in [(Mutant::NoMaximum, "soft_max"), (Mutant::NextExpert, "mul_mat_id")] {
+fn wrong_kernels_are_found_by_the_cases_of_their_operator() {
+    for (mutant, name) in [
+        (Mutant::NoMaximum, "soft_max"),
+        (Mutant::NextExpert, "mul_mat_id"),
+        (Mutant::Exchanged, "mul_mat_swiglu"),
+        (Mutant::NextUp, "mul_mat_swiglu"),
+    ] {
         let device = Wrong { device: Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap(), mutant };
         let candidates = candidates(name);
         let count = candidates.len();
@@ -122,7 +148,7 @@ fn wrong_kernels_of_softmax_and_of_experts_are_found() {
 #[test]
 fn the_right_kernels_pass_the_same_cases() {
     let device = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
-    for name in ["soft_max", "mul_mat_id"] {
+    for name in ["soft_max", "mul_mat_id", "mul_mat_swiglu"] {
         let report = test_cases(&device, candidates(name), 3, &mut |_| {});
         assert!(report.failed == 0 && report.passed > 0, "{name}: {} fail", report.failed);
     }

@@ -71,7 +71,7 @@ fn used(table: &TensorType, rows: usize) -> u64 {
 mod tests {
     use super::*;
     use trueup_blocks::DType;
-    use trueup_graph::op::{FlashAttn, MulMat, MulMatId};
+    use trueup_graph::op::{FlashAttn, Gated, MulMat, MulMatGated, MulMatId};
 
     #[test]
     fn work_follows_from_shapes() {
@@ -79,6 +79,10 @@ mod tests {
         let inputs = [ty(DType::Q4_0, &[64, 10]), ty(DType::F32, &[64, 3])];
         let work = Work::of(&MulMat.into(), &inputs, &ty(DType::F32, &[10, 3]));
         assert_eq!(work, Work { bytes: 360 + 768 + 120, operations: 2 * 64 * 30 });
+        let inputs = [ty(DType::Q4_0, &[64, 10]), ty(DType::Q8_0, &[64, 10]), ty(DType::F32, &[64, 3])];
+        let fused = MulMatGated { gated: Gated::Swiglu };
+        let work = Work::of(&fused.into(), &inputs, &ty(DType::F32, &[10, 3]));
+        assert_eq!(work, Work { bytes: 360 + 680 + 768 + 120, operations: 2 * 2 * 64 * 30 });
         let inputs = [ty(DType::Q8_0, &[32, 1000]), ty(DType::I32, &[2])];
         let work = Work::of(&Op::get_rows(DType::F32), &inputs, &ty(DType::F32, &[32, 2]));
         assert_eq!(work, Work { bytes: 68 + 8 + 256, operations: 0 });

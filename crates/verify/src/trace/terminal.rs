@@ -47,12 +47,12 @@ impl TraceReport {
         let mut nodes: Vec<&TraceNode> = self.nodes.iter().filter(|node| node.elements > 0).collect();
         let severity = |node: &TraceNode| node.worst_z.unwrap_or(f64::INFINITY);
         nodes.sort_by(|a, b| b.verdict.fails().cmp(&a.verdict.fails()).then(severity(b).total_cmp(&severity(a))));
-        line(text, "  worst nodes         operator   verdict               max |z|   device's distance");
+        line(text, "  worst nodes         operator       verdict               max |z|   device's distance");
         for node in nodes.iter().take(NODES_SHOWN) {
             let z = node.worst_z.map_or("-".to_owned(), |z| format!("{z:.2}"));
             let distance = self.free.distance(&node.node).map_or("-".to_owned(), |distance| format!("{distance:.1e}"));
             let verdict = node.verdict.to_string();
-            line(text, &format!("  {:19} {:10} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
+            line(text, &format!("  {:19} {:14} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
         }
     }
 }

@@ -69,8 +69,8 @@ impl<'a> Matrix<'a> {
     }
 
     /// `y[rows, tokens] = f(gate x) (up x)`, with the bits that the two products and the gated activation by themselves have: activations are
-    /// brought into the weights' form once, and each piece of rows is multiplied by both matrices and gated where it lies. Both take
-    /// activations in one form, and neither `rows` nor `tokens` is 0.
+    /// brought into the weights' form once, and each piece of rows is multiplied by both matrices and gated where it lies. Fails where they
+    /// take activations in two forms; neither `rows` nor `tokens` is 0.
     pub fn apply_gated(
         [gate, up]: [Matrix; 2],
         gated: Gated,
@@ -80,7 +80,9 @@ impl<'a> Matrix<'a> {
         y: &mut [f32],
     ) -> Result<(), String> {
         let product = Product::new(gate, instructions, tokens)?;
-        Product::new(up, instructions, tokens)?;
+        if Product::new(up, instructions, tokens)?.in_codes != product.in_codes {
+            return Err("gate and up take activations in two forms; compute them one by one".to_owned());
+        }
         let xs = product.taken(x);
         product.for_rows(y, |first, count, y| {
             let mut products = vec![0.0; 2 * y.len()];
