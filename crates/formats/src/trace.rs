@@ -175,6 +175,11 @@ impl Trace {
         matches!(&self.source, Store::Printed(text) if text.has_fused_attention())
     }
 
+    /// Whether the file says that no row of the node was wanted in that step: of a piece of a prompt no logits are.
+    pub fn is_unwanted(&self, step: usize, node: &str) -> bool {
+        matches!(&self.source, Store::Printed(text) if text.is_unwanted(step, node))
+    }
+
     /// The values of one of the tensors.
     pub fn read(&self, tensor: &TraceTensor) -> Result<TraceValues<'_>> {
         match &self.source {

@@ -37,6 +37,7 @@ use known::Known;
 use model_facts::{expect_same_model, model_hash, tensor_facts};
 use program::Program;
 use report::Findings;
+use std::collections::HashSet;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Trace, quote};
@@ -146,6 +147,7 @@ pub fn compare_trace(
     for (step, entries) in tokens.entries().iter().enumerate() {
         walk.begin(entries, &program)?;
         findings.expect(walk.graph());
+        let mut unwanted = HashSet::new();
         let mut looked = Vec::with_capacity(walk.graph().nodes().len());
         for index in 0..walk.graph().nodes().len() {
             let node = walk.graph().nodes()[index].clone();
@@ -156,9 +158,16 @@ pub fn compare_trace(
             let profile = program.profile(walk.graph(), &node, entries.len());
             let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
             let judged_now = findings.add(step, &node, judged);
-            looked.push(Looked { asked: program.computes(&node, entries.len()), judged: judged_now });
+            // From no rows follow none.
+            let wanted =
+                !trace.is_unwanted(step, &node.name) && !node.inputs.iter().any(|input| unwanted.contains(input));
+            if !wanted {
+                unwanted.insert(node.output);
+            }
+            let asked = program.computes(&node, entries.len()) && wanted;
+            looked.push(Looked { asked, wanted, judged: judged_now });
         }
-        findings.covers(walk.graph(), &looked);
+        findings.covers(walk.graph(), &looked, step + 1 == tokens.steps.len());
     }
     let free = free::run(&model, device, trace, &tokens.entries(), options, program.fuses())?;
     model.unchanged()?;

@@ -68,6 +68,8 @@ pub(super) struct PrintedTrace {
     ids: Option<Vec<u32>>,
     tensors: Vec<Printed>,
     fused_attention: bool,
+    /// Steps and nodes of which no row was wanted.
+    unwanted: HashSet<(usize, String)>,
 }
 
 impl PrintedTrace {
@@ -90,14 +92,21 @@ impl PrintedTrace {
             return Err(Error::new(source.path(), problem).at(name).help("print the trace anew"));
         }
         let ids = parser.ids.filter(|ids| !ids.is_empty());
+        let unwanted = parser.tensors.iter().filter(|tensor| tensor.sizes.contains(&0));
+        let unwanted = unwanted.map(|tensor| (tensor.step, tensor.node.clone())).collect();
         // Of a tensor in a type that is not printed there is a name only.
         parser.tensors.retain(|tensor| !tensor.shown.values.is_empty());
-        Ok(PrintedTrace { source, ids, tensors: parser.tensors, fused_attention: parser.fused_attention })
+        Ok(PrintedTrace { source, ids, tensors: parser.tensors, fused_attention: parser.fused_attention, unwanted })
     }
 
     /// Whether attention was computed by one operator.
     pub fn has_fused_attention(&self) -> bool {
         self.fused_attention
+    }
+
+    /// Whether the text says that no row of the node was wanted in that step.
+    pub fn is_unwanted(&self, step: usize, node: &str) -> bool {
+        self.unwanted.contains(&(step, node.to_owned()))
     }
 
     /// How many tokens each step computed, by the shape of its embedding; none where a step shows none.

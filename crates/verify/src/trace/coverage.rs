@@ -64,6 +64,8 @@ pub struct Untraced {
 pub(super) struct Looked {
     /// Whether the trace should hold its result.
     pub asked: bool,
+    /// Whether any row of it was wanted: of pieces of a prompt, programs compute no logits.
+    pub wanted: bool,
     /// Whether its result was compared.
     pub judged: bool,
 }
@@ -88,13 +90,13 @@ impl TraceCoverage {
     }
 
     /// Adds a step: `looked` has an entry for each node of its graph.
-    pub(super) fn add(&mut self, untraced: &mut Untraced, graph: &Graph, looked: &[Looked]) {
+    pub(super) fn add(&mut self, untraced: &mut Untraced, graph: &Graph, looked: &[Looked], is_last: bool) {
         let step = self.steps;
         self.steps += 1;
         let leads = leads_to_judged(graph, looked);
         let (mut asked, mut judged) = (0, 0);
         for ((node, found), leads) in graph.nodes().iter().zip(looked).zip(leads) {
-            if !found.asked && node.op.is_alias() {
+            if !found.wanted || (!found.asked && node.op.is_alias()) {
                 continue;
             }
             self.results += 1;
@@ -120,7 +122,7 @@ impl TraceCoverage {
             untraced.add_step(step);
         }
         if self.lacks.is_none() {
-            self.lacks = lacks(step, graph, looked);
+            self.lacks = lacks(step, graph, looked, is_last);
         }
     }
 
@@ -177,7 +179,7 @@ fn leads_to_judged(graph: &Graph, looked: &[Looked]) -> Vec<bool> {
 }
 
 /// What any trace must hold of a step and this one does not.
-fn lacks(step: usize, graph: &Graph, looked: &[Looked]) -> Option<String> {
+fn lacks(step: usize, graph: &Graph, looked: &[Looked], is_last: bool) -> Option<String> {
     let judged: Vec<&Node> =
         graph.nodes().iter().zip(looked).filter(|(_, found)| found.judged).map(|(node, _)| node).collect();
     if judged.is_empty() {
@@ -187,8 +189,11 @@ fn lacks(step: usize, graph: &Graph, looked: &[Looked]) -> Option<String> {
     if let Some(layer) = layers.find(|layer| judged.iter().all(|node| node.layer != Some(*layer))) {
         return Some(format!("it holds nothing of layer {layer} in step {step}"));
     }
+    let (last, found) = graph.nodes().last().zip(looked.last())?;
+    if !found.wanted && !is_last {
+        return None;
+    }
     // The head of the model may be left out, but not what goes into it.
-    let last = graph.nodes().last()?;
     let sources = last.inputs.iter().map(|input| graph.value(*input));
     let mut ends: Vec<&str> =
         sources.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.as_str()).collect();

@@ -225,9 +225,9 @@ impl Findings {
     }
 
     /// Ends a step, of whose nodes so much was looked at.
-    pub fn covers(&mut self, graph: &Graph, looked: &[Looked]) {
+    pub fn covers(&mut self, graph: &Graph, looked: &[Looked], is_last: bool) {
         let TraceReport { coverage, untraced, .. } = &mut self.report;
-        coverage.add(untraced, graph, looked);
+        coverage.add(untraced, graph, looked, is_last);
     }
 
     /// The whole.
