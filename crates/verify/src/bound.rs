@@ -27,6 +27,7 @@ mod mul_mat_id;
 mod norm;
 mod oracle;
 mod overlay;
+mod panel;
 mod pool_2d;
 mod rank;
 mod reduce;
@@ -45,6 +46,7 @@ use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::Gate;
 use rayon::prelude::*;
+use std::ops::Range;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
@@ -157,8 +159,13 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
 /// Pieces that one thread takes at a time.
 const PIECE: usize = 16;
 
-/// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
+/// Runs `judge` over `strips` parts of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
+    in_pieces(case, strips, |piece, tally| piece.for_each(|strip| judge(strip, tally)))
+}
+
+/// The same, several neighbouring strips at once.
+fn in_pieces(case: &Case, strips: usize, judge: impl Fn(Range<usize>, &mut Tally) + Sync) -> Statistics {
     let device = case.output.all();
     let (output, shape) = (Precision::of(case.output.ty.dtype), &case.output.ty.shape);
     let detail = DetailCollector::new(shape[0], shape.rows());
@@ -168,9 +175,7 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
         .into_par_iter()
         .map(|piece| {
             let mut tally = tally.beside();
-            for strip in piece * PIECE..((piece + 1) * PIECE).min(strips) {
-                judge(strip, &mut tally);
-            }
+            judge(piece * PIECE..((piece + 1) * PIECE).min(strips), &mut tally);
             tally.finish()
         })
         .collect();
