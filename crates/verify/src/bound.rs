@@ -161,11 +161,15 @@ const PIECE: usize = 16;
 
 /// Runs `judge` over `strips` parts of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
-    in_pieces(case, strips, |piece, tally| piece.for_each(|strip| judge(strip, tally)))
+    in_pieces(case, strips, |piece, (), tally| piece.for_each(|strip| judge(strip, tally)))
 }
 
-/// The same, several neighbouring strips at once.
-fn in_pieces(case: &Case, strips: usize, judge: impl Fn(Range<usize>, &mut Tally) + Sync) -> Statistics {
+/// The same, several neighbouring strips at once, with buffers that are made for many of them.
+fn in_pieces<B: Default>(
+    case: &Case,
+    strips: usize,
+    judge: impl Fn(Range<usize>, &mut B, &mut Tally) + Sync,
+) -> Statistics {
     let device = case.output.all();
     let (output, shape) = (Precision::of(case.output.ty.dtype), &case.output.ty.shape);
     let detail = DetailCollector::new(shape[0], shape.rows());
@@ -173,9 +177,9 @@ fn in_pieces(case: &Case, strips: usize, judge: impl Fn(Range<usize>, &mut Tally
     let tally = tally.collecting(case.collector).detailed(&detail);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
-        .map(|piece| {
+        .map_init(B::default, |buffers, piece| {
             let mut tally = tally.beside();
-            judge(piece * PIECE..((piece + 1) * PIECE).min(strips), &mut tally);
+            judge(piece * PIECE..((piece + 1) * PIECE).min(strips), buffers, &mut tally);
             tally.finish()
         })
         .collect();

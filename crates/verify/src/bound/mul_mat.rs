@@ -19,8 +19,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
     let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
     let [_, rows, b2, b3] = weights.ty.shape.sizes();
     let [_, tokens, n2, n3] = x.ty.shape.sizes();
-    in_pieces(case, rows * n2 * n3, |piece, tally| {
-        let (mut panel, mut results) = (Panel::default(), Vec::new());
+    in_pieces(case, rows * n2 * n3, |piece, (panel, results): &mut (Panel, Vec<_>), tally| {
         let mut strip = piece.start;
         while strip < piece.end {
             let (row, batch) = (strip % rows, strip / rows);
@@ -28,9 +27,9 @@ pub(super) fn judge(case: &Case) -> Statistics {
             let count = ROWS.min(piece.end - strip).min(rows - row);
             panel.read(weights, matrix * rows + row, count, case.profile);
             let columns = batch * tokens..(batch + 1) * tokens;
-            products(&accumulation, case.profile, &panel, &all[columns.clone()], &mut results);
+            products(&accumulation, case.profile, panel, &all[columns.clone()], results);
             for row in 0..count {
-                for (column, expected) in columns.clone().zip(&results) {
+                for (column, expected) in columns.clone().zip(results.iter()) {
                     let index = column * rows + strip % rows + row;
                     if case.copies.get(column).copied().unwrap_or(false) {
                         tally.add_copy(index, &expected[row]);

@@ -49,7 +49,7 @@ fn smaller(least: f64, magnitude: f64) -> f64 {
 /// Some rows of weights side by side, and what is asked of them for every token.
 #[derive(Default)]
 pub(super) struct Panel {
-    decoded: Vec<f64>,
+    decoded: [Vec<f64>; ROWS],
     columns: Vec<Numbers>,
     /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<[Numbers; 2]>,
@@ -58,39 +58,43 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// Takes `count` rows of weights from row `first` on; those beyond, up to [`ROWS`], are zero.
+    /// Takes `count` rows of weights from row `first` on; those beyond, up to [`ROWS`], are of no meaning.
     pub(super) fn read(&mut self, weights: &Operand, first: usize, count: usize, profile: &Profile) {
-        let len = weights.ty.shape[0];
-        self.columns.clear();
-        self.columns.resize(len, [0.0; ROWS]);
-        for row in 0..count {
-            let weights = weights.row(first + row, &mut self.decoded);
-            self.columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
+        let mut rows = [&[] as &[f64]; ROWS];
+        for ((row, buffer), place) in rows.iter_mut().zip(&mut self.decoded).zip(first..first + count) {
+            *row = weights.row(place, buffer);
         }
-        let quantized = matches!(profile.activations, Activations::Q8 { .. });
+        self.columns.resize(weights.ty.shape[0], [0.0; ROWS]);
         self.blocks.clear();
         self.least = [f64::INFINITY; ROWS];
-        survey(&self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
+        let quantized = matches!(profile.activations, Activations::Q8 { .. });
+        survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
     }
 }
 
-/// What is asked of rows of weights by themselves: sums of squares and of absolute values of `blocks`, where these are wanted, and the
-/// smallest magnitude.
+/// Puts rows side by side and finds what is asked of them by themselves: sums of squares and of absolute values of `blocks`, where these
+/// are wanted, and the smallest magnitude.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn survey(columns: &[Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
-    for columns in columns.chunks(BLOCK_LEN) {
+fn survey(rows: &[&[f64]], columns: &mut [Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
+    let mut smallest = *least;
+    for (block, columns) in columns.chunks_mut(BLOCK_LEN).enumerate() {
         let (mut squares, mut absolute) = ([0.0; ROWS], [0.0; ROWS]);
+        for (row, weights) in rows.iter().enumerate() {
+            let weights = &weights[block * BLOCK_LEN..][..columns.len()];
+            columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
+        }
         for column in columns {
             for i in 0..ROWS {
                 squares[i] += column[i] * column[i];
                 absolute[i] += column[i].abs();
-                least[i] = smaller(least[i], column[i].abs());
+                smallest[i] = smaller(smallest[i], column[i].abs());
             }
         }
         if let Some(blocks) = &mut blocks {
             blocks.push([squares, absolute]);
         }
     }
+    *least = smallest;
 }
 
 /// What each row's product with each of the tokens should be.
@@ -112,20 +116,16 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
     let blocks = accumulation.blocks();
     let (mut exact, mut absolute, mut losses) = ([0.0; ROWS], [0.0; ROWS], Losses::default());
     let mut sums = Sums::new(accumulation.lanes);
-    let mut of_blocks = Vec::new();
+    let (mut of_blocks, mut buffer) = (Vec::new(), [[0.0; ROWS]; BLOCK_LEN]);
     for (block, (columns, x)) in panel.columns.chunks(BLOCK_LEN).zip(token.exact.chunks(BLOCK_LEN)).enumerate() {
-        let declared = token.declared.values[block * BLOCK_LEN..].iter().take(BLOCK_LEN);
-        let mut products = [[0.0; ROWS]; BLOCK_LEN];
-        let products = &mut products[..columns.len()];
-        for (((products, column), x), declared) in products.iter_mut().zip(columns).zip(x).zip(declared) {
-            for i in 0..ROWS {
-                exact[i] += column[i] * x;
-                products[i] = column[i] * declared;
-            }
-        }
-        if let (Some(steps), Some(weights), Some(step)) = (&steps, panel.blocks.get(block), token.declared.steps.get(block))
+        let declared = &token.declared.values[block * BLOCK_LEN..][..x.len()];
+        let products = &mut buffer[..columns.len()];
+        exact = multiply(columns, x, declared, exact, products);
+        if let (Some(steps), Some(weights), Some(step)) =
+            (&steps, panel.blocks.get(block), token.declared.steps.get(block))
         {
-            losses.add(steps, *step, weights, &totals(products));
+            let block = if steps.scale > 0.0 { totals(products) } else { [0.0; ROWS] };
+            losses.add(steps, *step, weights, &block);
         }
         if blocks {
             add_absolute(&mut absolute, products);
@@ -145,6 +145,27 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
         let absolute = if blocks { absolute[i] } else { sums[i].absolute };
         accumulation.of_sum(&sums[i], lost[i], exact[i], absolute, &losses.of(i))
     })
+}
+
+/// Adds a block's exact products to the sums `exact`, which are given back, and gives the declared ones.
+#[inline(always)]
+fn multiply(columns: &[Numbers], x: &[f64], declared: &[f64], mut exact: Numbers, products: &mut [Numbers]) -> Numbers {
+    for (((products, column), x), declared) in products.iter_mut().zip(columns).zip(x).zip(declared) {
+        let column = *column;
+        for i in 0..ROWS {
+            exact[i] += column[i] * x;
+        }
+        *products = scaled(column, *declared);
+    }
+    exact
+}
+
+#[inline(always)]
+fn scaled(mut column: Numbers, x: f64) -> Numbers {
+    for weight in &mut column {
+        *weight *= x;
+    }
+    column
 }
 
 /// The sum of all products of each row.
@@ -183,14 +204,11 @@ fn lost_products(panel: &Panel, token: &Token, limits: Numbers) -> Numbers {
     if panel.least.iter().zip(&limits).all(|(least, limit)| least * token.least >= *limit) {
         return [0.0; ROWS];
     }
-    let mut lost = Lost::new(limits);
+    let (mut lost, mut buffer) = (Lost::new(limits), [[0.0; ROWS]; BLOCK_LEN]);
     for (columns, x) in panel.columns.chunks(BLOCK_LEN).zip(token.declared.values.chunks(BLOCK_LEN)) {
-        let mut products = [[0.0; ROWS]; BLOCK_LEN];
-        let products = &mut products[..columns.len()];
+        let products = &mut buffer[..columns.len()];
         for ((products, column), x) in products.iter_mut().zip(columns).zip(x) {
-            for i in 0..ROWS {
-                products[i] = column[i] * x;
-            }
+            *products = scaled(*column, *x);
         }
         lost.add(products);
     }
@@ -288,12 +306,8 @@ mod tests {
 
     fn profiles() -> Vec<Profile> {
         let q8 = |rounding, scale_f16| Activations::Q8 { rounding, scale_f16 };
-        let activations = [
-            Activations::Unchanged,
-            Activations::F16,
-            q8(Rounding::HalfEven, false),
-            q8(Rounding::Truncate, true),
-        ];
+        let activations =
+            [Activations::Unchanged, Activations::F16, q8(Rounding::HalfEven, false), q8(Rounding::Truncate, true)];
         let accumulators =
             [Accumulator::F64, Accumulator::F32, Accumulator::F16, Accumulator::Int32ThenF32].into_iter();
         let lanes = [1, 5, 32, 100];

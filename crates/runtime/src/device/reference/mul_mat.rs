@@ -64,15 +64,12 @@ pub(super) fn product(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], t
 /// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no meaning.
 fn transpose(rows: &[f64], columns: &mut [[f64; ROWS]]) {
     let len = columns.len();
-    if rows.len() < ROWS * len {
-        for (row, weights) in rows.chunks_exact(len.max(1)).enumerate() {
+    // A few columns at a time, which stay near.
+    for (part, columns) in columns.chunks_mut(ROWS).enumerate() {
+        for (row, weights) in rows.chunks_exact(len).enumerate() {
+            let weights = &weights[part * ROWS..][..columns.len()];
             columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
         }
-        return;
-    }
-    let rows: [&[f64]; ROWS] = std::array::from_fn(|row| &rows[row * len..(row + 1) * len]);
-    for (k, column) in columns.iter_mut().enumerate() {
-        *column = rows.map(|row| row[k]);
     }
 }
 
