@@ -211,6 +211,9 @@ impl Observer for Collector<'_> {
     }
 }
 
+/// Bytes of memory that are kept for weights at most: the largest ones are few.
+const SPARE_MAX: usize = 1 << 24;
+
 /// The oracle, free-running: f64 activations, and an f64 KV cache unless another is asked for.
 pub(crate) struct Oracle {
     model: Arc<ModelFile>,
@@ -273,6 +276,9 @@ impl Oracle {
         let weight = node.inputs.iter().position(|input| self.graph.value(*input).origin == Origin::Weight);
         if let Some(weight) = weight {
             self.spare = borrowed.swap_remove(weight).into_bytes();
+            if self.spare.len() > SPARE_MAX {
+                self.spare = Vec::new();
+            }
         }
         if stored {
             let cache = Precision::of(self.kv);
