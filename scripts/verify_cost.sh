@@ -17,10 +17,10 @@ if [ ! -e "$model" ]; then
 fi
 ids="$(seq -s ' ' 3 34)"
 
-# seconds and peak anonymous memory (MiB) of a command
+# seconds, seconds of all cores together, peak anonymous memory (MiB) and exit code of a command
 measure() {
     "$python" - "$@" <<'PYTHON'
-import subprocess, sys, time
+import resource, subprocess, sys, time
 start = time.monotonic()
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
 peak = 0
@@ -31,14 +31,15 @@ while process.poll() is None:
     except OSError:
         pass
     time.sleep(0.02)
-print(f"{time.monotonic() - start:.2f} {peak // 1024} {process.returncode}")
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"{time.monotonic() - start:.2f} {used.ru_utime + used.ru_stime:.2f} {peak // 1024} {process.returncode}")
 PYTHON
 }
 
 nproc="$(nproc)"
 echo "machine: $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $nproc cores; model: $(stat -c %s "$model") bytes"
 for round in 1 2 3; do
-    read -r run_s run_mib _ <<<"$(measure "$trueup" run "$model" --ids "$ids" -n 8 --ignore-eos -q)"
-    read -r verify_s verify_mib code <<<"$(measure "$trueup" verify "$model" --ids "$ids" --steps 8 -q)"
-    echo "round $round: run $run_s s, $run_mib MiB; verify $verify_s s, $verify_mib MiB (exit $code)"
+    read -r run_s run_cpu run_mib _ <<<"$(measure "$trueup" run "$model" --ids "$ids" -n 8 --ignore-eos -q)"
+    read -r verify_s verify_cpu verify_mib code <<<"$(measure "$trueup" verify "$model" --ids "$ids" --steps 8 -q)"
+    echo "round $round: run $run_s s ($run_cpu s of all cores), $run_mib MiB; verify $verify_s s ($verify_cpu s), $verify_mib MiB (exit $code)"
 done

@@ -30,7 +30,10 @@ impl Block for Q5_1 {
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
             let (scale, low, codes) = read(block);
-            *weights = codes.map(|code| f64::from(scale) * f64::from(code) + f64::from(low));
+            weights
+                .iter_mut()
+                .zip(codes)
+                .for_each(|(weight, code)| *weight = f64::from(scale) * f64::from(code) + f64::from(low));
         });
     }
 

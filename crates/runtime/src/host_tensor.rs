@@ -116,6 +116,14 @@ impl HostTensor {
         }
     }
 
+    /// The same, without a copy of what is stored.
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self.data {
+            Data::Stored(bytes) => bytes,
+            Data::Real(_) => self.to_bytes().into_owned(),
+        }
+    }
+
     /// Element `i` of a tensor of type `ty` is element `source(i).1` of tensor number `source(i).0`, bit for bit, or `fill` where there is
     /// none. Panics outside the sources, and where a source has another type than `ty` or one with blocks.
     pub fn gathered(

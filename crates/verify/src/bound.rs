@@ -28,6 +28,7 @@ mod mul_mat_id;
 mod norm;
 mod oracle;
 mod overlay;
+mod panel;
 mod pool_2d;
 mod rank;
 mod reduce;
@@ -47,6 +48,7 @@ use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::Gate;
 use rayon::prelude::*;
 pub(crate) use rope::pair_places;
+use std::ops::Range;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
@@ -160,8 +162,17 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
 /// Pieces that one thread takes at a time.
 const PIECE: usize = 16;
 
-/// Runs `judge` over `strips` pieces of the result on all threads and merges what they learnt in order.
+/// Runs `judge` over `strips` parts of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
+    in_pieces(case, strips, |piece, (), tally| piece.for_each(|strip| judge(strip, tally)))
+}
+
+/// The same, several neighbouring strips at once, with buffers that are made for many of them.
+fn in_pieces<B: Default>(
+    case: &Case,
+    strips: usize,
+    judge: impl Fn(Range<usize>, &mut B, &mut Tally) + Sync,
+) -> Statistics {
     let device = case.output.all();
     let (output, shape) = (Precision::of(case.output.ty.dtype), &case.output.ty.shape);
     let detail = DetailCollector::new(shape[0], shape.rows());
@@ -169,11 +180,9 @@ fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Syn
     let tally = tally.collecting(case.collector).detailed(&detail);
     let pieces: Vec<Statistics> = (0..strips.div_ceil(PIECE))
         .into_par_iter()
-        .map(|piece| {
+        .map_init(B::default, |buffers, piece| {
             let mut tally = tally.beside();
-            for strip in piece * PIECE..((piece + 1) * PIECE).min(strips) {
-                judge(strip, &mut tally);
-            }
+            judge(piece * PIECE..((piece + 1) * PIECE).min(strips), buffers, &mut tally);
             tally.finish()
         })
         .collect();

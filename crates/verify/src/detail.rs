@@ -129,7 +129,9 @@ impl Detail {
             self.histogram[bin as usize] += 1;
         }
         let half = FINE_BINS as f64 / 2.0;
-        let fine = ((z / FINE_UNIT).asinh() / FINE_STEP + half).round().clamp(0.0, FINE_BINS as f64 - 1.0);
+        // Many are exact, and an asinh takes long.
+        let place = if z == 0.0 { half } else { (z / FINE_UNIT).asinh() / FINE_STEP + half };
+        let fine = place.round().clamp(0.0, FINE_BINS as f64 - 1.0);
         self.fine[fine as usize] += 1;
     }
 

@@ -218,6 +218,9 @@ impl Observer for Collector<'_> {
     }
 }
 
+/// Bytes of memory that are kept for weights at most: the largest ones are few.
+const SPARE_MAX: usize = 1 << 24;
+
 /// The oracle, free-running: f64 activations, and an f64 KV cache unless another is asked for.
 pub(crate) struct Oracle {
     model: Arc<ModelFile>,
@@ -227,6 +230,8 @@ pub(crate) struct Oracle {
     values: Vec<Option<HostTensor>>,
     caches: HashMap<String, HostTensor>,
     inputs: Option<Inputs>,
+    /// Memory for a weight, kept from node to node: the system takes longer to give it than a copy does.
+    spare: Vec<u8>,
     pool: Arc<ThreadPool>,
 }
 
@@ -235,7 +240,8 @@ impl Oracle {
     pub fn new(model: Arc<ModelFile>, kv: Option<DType>, pool: Arc<ThreadPool>) -> Oracle {
         let (last_uses, values) = (Vec::new(), Vec::new());
         let kv = kv.unwrap_or(DType::F64);
-        Oracle { model, kv, graph: Graph::default(), last_uses, values, caches: HashMap::new(), inputs: None, pool }
+        let (graph, caches, inputs, spare) = (Graph::default(), HashMap::new(), None, Vec::new());
+        Oracle { model, kv, graph, last_uses, values, caches, inputs, spare, pool }
     }
 
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
@@ -257,7 +263,11 @@ impl Oracle {
 
     fn advance(&mut self, index: usize) -> Result<Option<Cow<'_, [f64]>>> {
         let node = self.graph.nodes()[index].clone();
-        let borrowed: Vec<HostTensor> = node.inputs.iter().map(|input| self.input(*input)).collect::<Result<_>>()?;
+        let mut borrowed: Vec<HostTensor> = Vec::with_capacity(node.inputs.len());
+        for input in &node.inputs {
+            let tensor = self.input(*input)?;
+            borrowed.push(tensor);
+        }
         let result = self.pool.install(|| evaluate(&node.op, &borrowed.iter().collect::<Vec<_>>()))?;
         let stored = stored_rows(&node).is_some();
         if stored {
@@ -270,6 +280,13 @@ impl Oracle {
                 self.values[input.index()] = None;
             }
         }
+        let weight = node.inputs.iter().position(|input| self.graph.value(*input).origin == Origin::Weight);
+        if let Some(weight) = weight {
+            self.spare = borrowed.swap_remove(weight).into_bytes();
+            if self.spare.len() > SPARE_MAX {
+                self.spare = Vec::new();
+            }
+        }
         if stored {
             let cache = Precision::of(self.kv);
             return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(cache, &rows.values()))));
@@ -278,12 +295,23 @@ impl Oracle {
     }
 
     /// A value as the oracle has it.
-    fn input(&self, id: ValueId) -> Result<HostTensor> {
+    fn input(&mut self, id: ValueId) -> Result<HostTensor> {
         let value = self.graph.value(id);
         let missing = || unlike(&format!("the oracle has no {}", value.name));
         match value.origin {
             Origin::Input(input) => Ok(self.inputs.as_ref().ok_or_else(missing)?.tensor(input, &value.ty)),
-            Origin::Weight => Ok(HostTensor::stored(value.ty, self.model.tensor_bytes(&value.name)?.into_owned())),
+            Origin::Weight => {
+                let bytes = match self.model.tensor_bytes(&value.name)? {
+                    Cow::Owned(bytes) => bytes,
+                    Cow::Borrowed(stored) => {
+                        let mut bytes = std::mem::take(&mut self.spare);
+                        bytes.clear();
+                        bytes.extend_from_slice(stored);
+                        bytes
+                    }
+                };
+                Ok(HostTensor::stored(value.ty, bytes))
+            }
             Origin::State => Ok(self
                 .caches
                 .get(&value.name)

@@ -34,42 +34,145 @@ pub struct Sum {
     pub peak: f64,
 }
 
+/// Sums of `WIDTH` elements side by side, which take their products piece by piece: each is summed in the order of its own products, so it has
+/// the bits that it has alone.
+#[derive(Clone, Debug)]
+pub struct Sums<const WIDTH: usize> {
+    lanes: usize,
+    terms: usize,
+    value: [f64; WIDTH],
+    absolute: [f64; WIDTH],
+    squares: [f64; WIDTH],
+    path: [f64; WIDTH],
+    peak: [f64; WIDTH],
+    partials: [[f64; WIDTH]; LANES_MAX],
+}
+
+impl<const WIDTH: usize> Sums<WIDTH> {
+    /// Sums of no products yet, in `lanes` side by side.
+    #[inline(always)]
+    pub fn new(lanes: usize) -> Sums<WIDTH> {
+        let zero = [0.0; WIDTH];
+        let lanes = lanes.clamp(1, LANES_MAX);
+        let (value, absolute, squares, path, peak) = (zero, zero, zero, zero, zero);
+        Sums { lanes, terms: 0, value, absolute, squares, path, peak, partials: [zero; LANES_MAX] }
+    }
+
+    /// Adds the next products of each element.
+    #[inline(always)]
+    pub fn add(&mut self, products: &[[f64; WIDTH]]) {
+        if self.lanes == 1 {
+            self.add_to_chain(products);
+            self.terms += products.len();
+            return;
+        }
+        let mut rest = products;
+        while !rest.is_empty() {
+            let lane = self.terms % self.lanes;
+            let (now, later) = rest.split_at(rest.len().min(self.lanes - lane));
+            self.add_to_lanes(lane, now);
+            self.terms += now.len();
+            rest = later;
+        }
+    }
+
+    /// One after the other.
+    #[inline(always)]
+    fn add_to_chain(&mut self, products: &[[f64; WIDTH]]) {
+        let (mut value, mut absolute, mut squares) = (self.value, self.absolute, self.squares);
+        let (mut path, mut peak) = (self.path, self.peak);
+        for products in products {
+            for i in 0..WIDTH {
+                value[i] += products[i];
+                path[i] += value[i] * value[i];
+                peak[i] = larger(peak[i], value[i].abs());
+                absolute[i] += products[i].abs();
+                squares[i] += products[i] * products[i];
+            }
+        }
+        (self.value, self.absolute, self.squares) = (value, absolute, squares);
+        (self.path, self.peak) = (path, peak);
+    }
+
+    /// Each to one lane, from `lane` on.
+    #[inline(always)]
+    fn add_to_lanes(&mut self, lane: usize, products: &[[f64; WIDTH]]) {
+        let (mut absolute, mut squares, mut path, mut peak) = (self.absolute, self.squares, self.path, self.peak);
+        for (partial, products) in self.partials[lane..].iter_mut().zip(products) {
+            for i in 0..WIDTH {
+                partial[i] += products[i];
+                path[i] += partial[i] * partial[i];
+                peak[i] = larger(peak[i], partial[i].abs());
+                absolute[i] += products[i].abs();
+                squares[i] += products[i] * products[i];
+            }
+        }
+        (self.absolute, self.squares, self.path, self.peak) = (absolute, squares, path, peak);
+    }
+
+    /// The sums, lanes added one after the other.
+    #[inline(always)]
+    pub fn finish(mut self) -> [Sum; WIDTH] {
+        let lanes = if self.lanes == 1 { 0 } else { self.lanes };
+        for partial in &self.partials[..lanes] {
+            for i in 0..WIDTH {
+                self.value[i] += partial[i];
+                self.path[i] += self.value[i] * self.value[i];
+                self.peak[i] = larger(self.peak[i], self.value[i].abs());
+            }
+        }
+        std::array::from_fn(|i| Sum {
+            terms: self.terms,
+            value: self.value[i],
+            absolute: self.absolute[i],
+            squares: self.squares[i],
+            path: self.path[i],
+            peak: self.peak[i],
+        })
+    }
+}
+
+/// The larger of two; `a` where `b` is no number.
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}
+
+/// What gets lost of `WIDTH` elements' products because it is below each one's limit, piece by piece.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost<const WIDTH: usize> {
+    limits: [f64; WIDTH],
+    /// Sum of the absolute values of the products below the limit.
+    pub sums: [f64; WIDTH],
+}
+
+impl<const WIDTH: usize> Lost<WIDTH> {
+    /// Nothing yet, of products below `limits`.
+    #[inline(always)]
+    pub fn new(limits: [f64; WIDTH]) -> Lost<WIDTH> {
+        Lost { limits, sums: [0.0; WIDTH] }
+    }
+
+    /// Adds the next products of each element.
+    #[inline(always)]
+    pub fn add(&mut self, products: &[[f64; WIDTH]]) {
+        let mut sums = self.sums;
+        for products in products {
+            for i in 0..WIDTH {
+                let product = products[i].abs();
+                sums[i] += if product < self.limits[i] { product } else { 0.0 };
+            }
+        }
+        self.sums = sums;
+    }
+}
+
 impl Sum {
     /// The sum of `products` in `lanes` side by side.
     pub fn of(products: &[f64], lanes: usize) -> Sum {
-        let lanes = lanes.clamp(1, LANES_MAX);
-        if lanes == 1 {
-            return Sum::chain(products);
-        }
-        let mut sum = Sum { terms: products.len(), ..Sum::default() };
-        let mut partials = [0.0; LANES_MAX];
-        for chunk in products.chunks(lanes) {
-            for (partial, product) in partials.iter_mut().zip(chunk) {
-                *partial += product;
-                sum.path += *partial * *partial;
-                sum.peak = sum.peak.max(partial.abs());
-                sum.absolute += product.abs();
-                sum.squares += product * product;
-            }
-        }
-        for partial in &partials[..lanes] {
-            sum.value += partial;
-            sum.path += sum.value * sum.value;
-            sum.peak = sum.peak.max(sum.value.abs());
-        }
-        sum
-    }
-
-    /// The sum of `products` one after the other.
-    fn chain(products: &[f64]) -> Sum {
-        let mut sum = Sum { terms: products.len(), ..Sum::default() };
-        for product in products {
-            sum.value += product;
-            sum.path += sum.value * sum.value;
-            sum.peak = sum.peak.max(sum.value.abs());
-            sum.absolute += product.abs();
-            sum.squares += product * product;
-        }
+        let mut sums = Sums::<1>::new(lanes);
+        sums.add(products.as_chunks().0);
+        let [sum] = sums.finish();
         sum
     }
 
@@ -99,15 +202,14 @@ impl Sum {
     /// is added to: one-sided, which no variance describes. In f16 that is no rare event but the fault of summing in f16, and nothing
     /// is taken for lost.
     pub fn stagnation(&self, products: &[f64], precision: Precision) -> f64 {
-        if precision.unit > Precision::F32.unit {
-            return 0.0;
-        }
-        let limit = precision.unit * self.peak;
-        products
-            .iter()
-            .map(|product| product.abs())
-            .filter(|product| *product < limit)
-            .fold(0.0, |sum, lost| sum + lost)
+        let mut lost = Lost::new([self.stagnation_limit(precision)]);
+        lost.add(products.as_chunks().0);
+        lost.sums[0]
+    }
+
+    /// Products below this may get lost, see [`Sum::stagnation`].
+    pub fn stagnation_limit(&self, precision: Precision) -> f64 {
+        if precision.unit > Precision::F32.unit { 0.0 } else { precision.unit * self.peak }
     }
 
     /// Variance of rounding each product once.

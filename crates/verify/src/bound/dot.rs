@@ -8,9 +8,9 @@ use trueup_runtime::profile::{Accumulator, Activations, Products, Profile};
 /// How a device sums products.
 #[derive(Clone, Copy, Debug)]
 pub struct Accumulation {
-    precision: Precision,
+    pub(super) precision: Precision,
     output: Precision,
-    lanes: usize,
+    pub(super) lanes: usize,
     /// Blocks are summed in integers; each block's product is rounded once or twice more.
     blocks: bool,
     products_rounded: bool,
@@ -50,7 +50,11 @@ impl Accumulation {
     pub fn expected(&self, products: &[f64], exact: f64, absolute: Option<f64>, loss: &Loss) -> Expected {
         let sum = &Sum::of(products, self.lanes);
         let absolute = absolute.unwrap_or(sum.absolute);
-        let stagnation = sum.stagnation(products, self.precision);
+        self.of_sum(sum, sum.stagnation(products, self.precision), exact, absolute, loss)
+    }
+
+    /// The same where the products' sum and what gets lost of it are known.
+    pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: f64, loss: &Loss) -> Expected {
         let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
         let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
         let roundings =

@@ -10,37 +10,43 @@
 //! noise, how far its ends are away counts in the place of its slope.
 
 use super::dot::Accumulation;
-use super::mul_mat::{Token, Weights, is_affine, product, quantization_loss};
-use super::{Case, arithmetic, in_strips, unary};
+use super::mul_mat::is_affine;
+use super::panel::{Covariance, Panel, Places, ROWS, Shared, Token, products, shared_loss};
+use super::{Case, arithmetic, in_pieces, unary};
 use crate::operand::Operand;
-use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};
+use crate::precision::{LAMBDA, Precision};
 use crate::statistics::{Expected, Statistics};
 use std::f64::consts::{PI, SQRT_2};
 use trueup_graph::op::{Gated, MulMatGated};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
+/// What is made for some rows of both weights.
+#[derive(Default)]
+struct Buffers {
+    panels: [Panel; 2],
+    shared: Shared,
+    sums: [Vec<[Expected; ROWS]>; 2],
+    losses: Vec<Covariance>,
+}
+
 pub(super) fn judge(op: &MulMatGated, case: &Case) -> Statistics {
     let [gate, up, x] = case.inputs else { return Statistics::default() };
     let rule = Gating::new(op.gated, case);
-    let sums = [gate, up].map(|weights| rule.accumulation(weights));
+    let accumulations = [gate, up].map(|weights| rule.accumulation(weights));
     let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
-    let [_, rows, b2, b3] = gate.ty.shape.sizes();
-    let [_, tokens, n2, n3] = x.ty.shape.sizes();
-    in_strips(case, rows * n2 * n3, |strip, tally| {
-        let (row, batch) = (strip % rows, strip / rows);
-        let matrix = batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
-        let (mut gates, mut ups, mut products) = (Vec::new(), Vec::new(), Vec::new());
-        let gates = Weights::new(gate.row(matrix * rows + row, &mut gates), case.profile);
-        let ups = Weights::new(up.row(matrix * rows + row, &mut ups), case.profile);
-        for (column, token) in all.iter().enumerate().skip(batch * tokens).take(tokens) {
-            let gate = product(&sums[0], case.profile, &gates, token, &mut products);
-            let up = product(&sums[1], case.profile, &ups, token, &mut products);
-            let expected = rule.expected(&gate, &up, |slopes| rule.loss([&gates, &ups], slopes, token));
-            if case.copies.get(column).copied().unwrap_or(false) {
-                tally.add_copy(column * rows + row, &expected);
-            } else {
-                tally.add(column * rows + row, &expected);
+    let places = Places::new(&gate.ty.shape, &x.ty.shape);
+    in_pieces(case, places.strips(), |piece, Buffers { panels, shared, sums, losses }: &mut Buffers, tally| {
+        for group in places.groups(piece) {
+            let tokens = &all[group.columns.clone()];
+            for (i, weights) in [gate, up].into_iter().enumerate() {
+                panels[i].read(weights, group.first, group.count, case.profile);
+                products(&accumulations[i], case.profile, &panels[i], tokens, &mut sums[i]);
             }
+            shared.read(panels);
+            shared_loss(case.profile.activations, panels, shared, tokens, losses);
+            group.add(case, tally, |row, token| {
+                rule.expected(&sums[0][token][row], &sums[1][token][row], |slopes| losses[token].variance(row, slopes))
+            });
         }
     })
 }
@@ -109,21 +115,6 @@ impl Gating<'_> {
         let function = unary::error(self.gated.function(), &self.elementwise, gate, value);
         let product = self.precision.ulp(declared) + self.precision.normal_min * (1.0 + other.abs());
         function * other.abs() + product + 16.0 * Precision::F64.unit * declared.abs()
-    }
-
-    /// Variance of the declared rounding of activations, which both products share.
-    fn loss(&self, weights: [&Weights; 2], slopes: [f64; 2], token: &Token) -> f64 {
-        let unit = match self.profile.activations {
-            Activations::Unchanged => return 0.0,
-            Activations::Q8 { .. } => 0.0,
-            Activations::F16 => Precision::F16.unit,
-            Activations::Bf16 => Precision::BF16.unit,
-        };
-        let rows = weights[0].row().iter().zip(weights[1].row());
-        let row: Vec<f64> = rows.map(|(gate, up)| slopes[0] * gate + slopes[1] * up).collect();
-        let products: Vec<f64> = row.iter().zip(token.declared()).map(|(w, x)| w * x).collect();
-        let rounded = ROUNDING_VARIANCE * unit * unit * products.iter().map(|product| product * product).sum::<f64>();
-        rounded + quantization_loss(self.profile, &Weights::new(&row, self.profile), token, &products).variance
     }
 }
 

@@ -1,7 +1,8 @@
 //! `y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]`: each element as one of `mul_mat`. An index outside the experts has no result.
 
 use super::dot::Accumulation;
-use super::mul_mat::{Token, Weights, is_affine, product};
+use super::mul_mat::is_affine;
+use super::panel::{Panel, ROWS, Token, products};
 use super::{Case, in_strips};
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics};
@@ -14,19 +15,25 @@ pub(super) fn judge(case: &Case) -> Statistics {
     let (seen, used) = (x.ty.shape[1], case.output.ty.shape[1]);
     in_strips(case, ids.indices().len(), |pair, tally| {
         let column = pair % used % seen + seen * (pair / used);
-        let token = Token::of(x, column, case.profile);
+        let token = [Token::of(x, column, case.profile)];
         let expert = usize::try_from(ids.indices()[pair]).ok().filter(|expert| *expert < experts);
-        let (mut buffer, mut products) = (Vec::new(), Vec::new());
-        for row in 0..rows {
-            let expected = expert.map_or(Expected::same(f64::NAN, f64::NAN), |expert| {
-                let weights = Weights::new(weights.row(expert * rows + row, &mut buffer), case.profile);
-                product(&accumulation, case.profile, &weights, &token, &mut products)
-            });
-            // A token's experts see the same activations: no further samples of their rounding.
-            if pair % used < seen {
-                tally.add(pair * rows + row, &expected);
-            } else {
-                tally.add_copy(pair * rows + row, &expected);
+        let (mut panel, mut results) = (Panel::default(), Vec::new());
+        for first in (0..rows).step_by(ROWS) {
+            let count = ROWS.min(rows - first);
+            results.clear();
+            if let Some(expert) = expert {
+                panel.read(weights, expert * rows + first, count, case.profile);
+                products(&accumulation, case.profile, &panel, &token, &mut results);
+            }
+            let all = results.first().copied().unwrap_or([Expected::same(f64::NAN, f64::NAN); ROWS]);
+            for (row, expected) in all.iter().enumerate().take(count) {
+                let index = pair * rows + first + row;
+                // A token's experts see the same activations: no further samples of their rounding.
+                if pair % used < seen {
+                    tally.add(index, expected);
+                } else {
+                    tally.add_copy(index, expected);
+                }
             }
         }
     })

@@ -1,14 +1,25 @@
 //! `y[m, n, i, j] = sum_k w[k, m, ...] x[k, n, i, j]`, each matrix of `w` for neighbouring batches of `x`.
 //!
-//! Rows of `w` are decoded once and used for all tokens. Four of them are summed side by side, each in its own order of `k`, because one
-//! sum alone waits for each of its additions.
+//! ```text
+//!   rows of w ──decoded once──▶ [k][row]    each k: [row 0 ... row 7] * x[k], for four tokens at a time
+//! ```
+//!
+//! Eight rows of `w` lie side by side, for one sum alone waits for each of its additions. Each element is one sum in the order of `k`, a
+//! product rounded and then an addition: its bits depend on no instruction set and no number of tokens or threads.
 
 use crate::host_tensor::HostTensor;
+use multiversion::multiversion;
 use rayon::prelude::*;
 use trueup_graph::TensorType;
 
 /// Rows of `w` that are summed side by side.
-const ROWS: usize = 4;
+const ROWS: usize = 8;
+
+/// Tokens that they are summed for at once.
+const TOKENS: usize = 4;
+
+/// Results that one thread moves at a time.
+const MOVED: usize = 1 << 14;
 
 pub(super) fn evaluate(inputs: &[&HostTensor], output: &TensorType) -> Vec<f64> {
     let (w, x) = (inputs[0], inputs[1].values());
@@ -27,33 +38,98 @@ pub(super) fn evaluate(inputs: &[&HostTensor], output: &TensorType) -> Vec<f64> 
 pub(super) fn product(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usize) -> Vec<f64> {
     let len = w.ty().shape[0];
     let (start, rows) = (rows.start, rows.len());
-    // (tokens, rows), innermost first: all results of a row of w lie together.
-    let mut by_row = vec![0.0; rows * tokens];
-    by_row.par_chunks_mut((ROWS * tokens).max(1)).enumerate().for_each(|(group, results)| {
-        let count = results.len() / tokens;
-        let mut weights = vec![0.0; ROWS * len];
-        w.read((start + group * ROWS) * len, &mut weights[..count * len]);
-        let (first, rest) = weights.split_at(len);
-        let (second, rest) = rest.split_at(len);
-        let (third, fourth) = rest.split_at(len);
-        for t in 0..tokens {
-            let sums = dot([first, second, third, fourth], &x[len * t..len * (t + 1)]);
-            for (row, sum) in sums.iter().take(count).enumerate() {
-                results[row * tokens + t] = *sum;
+    // (row of a group, tokens, groups), innermost first: all results of a group of rows lie together.
+    let mut grouped = vec![[0.0; ROWS]; rows.div_ceil(ROWS) * tokens];
+    let buffers = || (vec![0.0; ROWS * len], vec![[0.0; ROWS]; len]);
+    grouped.par_chunks_mut(tokens.max(1)).enumerate().for_each_init(buffers, |(decoded, columns), (group, results)| {
+        let count = ROWS.min(rows - group * ROWS);
+        w.read((start + group * ROWS) * len, &mut decoded[..count * len]);
+        transpose(&decoded[..count * len], columns);
+        dots(columns, x, results);
+    });
+    let mut y = vec![0.0; rows * tokens];
+    y.par_chunks_mut(MOVED).enumerate().for_each(|(part, y)| {
+        let (mut token, mut row) = (part * MOVED / rows, part * MOVED % rows);
+        for y in y {
+            *y = grouped[row / ROWS * tokens + token][row % ROWS];
+            row += 1;
+            if row == rows {
+                (token, row) = (token + 1, 0);
             }
         }
     });
-    (0..rows * tokens).map(|index| by_row[index % rows * tokens + index / rows]).collect()
+    y
 }
 
-fn dot(w: [&[f64]; ROWS], x: &[f64]) -> [f64; ROWS] {
-    let [a, b, c, d] = w;
-    let mut sums = [0.0; ROWS];
-    for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
-        sums[0] += a * x;
-        sums[1] += b * x;
-        sums[2] += c * x;
-        sums[3] += d * x;
+/// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no meaning.
+fn transpose(rows: &[f64], columns: &mut [[f64; ROWS]]) {
+    let len = columns.len();
+    // A few columns at a time, which stay near.
+    for (part, columns) in columns.chunks_mut(ROWS).enumerate() {
+        for (row, weights) in rows.chunks_exact(len).enumerate() {
+            let weights = &weights[part * ROWS..][..columns.len()];
+            columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
+        }
+    }
+}
+
+/// The sums of all rows for each row of `x`.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn dots(columns: &[[f64; ROWS]], x: &[f64], results: &mut [[f64; ROWS]]) {
+    let len = columns.len();
+    let row = |token: usize| &x[token * len..(token + 1) * len];
+    let (several, single) = results.as_chunks_mut::<TOKENS>();
+    for (group, results) in several.iter_mut().enumerate() {
+        *results = sums(columns, std::array::from_fn(|t| row(group * TOKENS + t)));
+    }
+    for (t, result) in single.iter_mut().enumerate() {
+        [*result] = sums(columns, [row(several.len() * TOKENS + t)]);
+    }
+}
+
+#[inline(always)]
+fn sums<const COUNT: usize>(columns: &[[f64; ROWS]], x: [&[f64]; COUNT]) -> [[f64; ROWS]; COUNT] {
+    let x = x.map(|x| &x[..columns.len()]);
+    let mut sums = [[0.0; ROWS]; COUNT];
+    for (k, column) in columns.iter().enumerate() {
+        for (sums, x) in sums.iter_mut().zip(x) {
+            for (sum, weight) in sums.iter_mut().zip(column) {
+                *sum += weight * x[k];
+            }
+        }
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_blocks::DType;
+
+    /// Numbers of both signs and many magnitudes, the same for one seed.
+    fn numbers(len: usize, seed: u64) -> Vec<f64> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        (0..len).map(|_| (next() - 0.5) * (next() * 20.0 - 10.0).exp2()).collect()
+    }
+
+    #[test]
+    fn every_element_is_one_sum_in_the_order_of_k_bit_for_bit() {
+        for (len, rows, tokens) in [(1, 1, 1), (33, 8, 1), (64, 19, 4), (7, 16, 9), (300, 5, 6), (2, 20_000, 2)] {
+            let (w, x) = (numbers(len * rows, 3), numbers(len * tokens, 4));
+            let types = [[len, rows], [len, tokens], [rows, tokens]].map(|sizes| TensorType::new(DType::F64, &sizes));
+            let inputs = [HostTensor::real(types[0], w.clone()), HostTensor::real(types[1], x.clone())];
+            let y = evaluate(&inputs.each_ref(), &types[2]);
+            for (index, y) in y.iter().enumerate() {
+                let pairs = w[index % rows * len..].iter().zip(&x[index / rows * len..][..len]);
+                let sum = pairs.fold(0.0, |sum, (w, x)| sum + w * x);
+                assert_eq!(y.to_bits(), f64::to_bits(sum), "element {index} of {len} by {rows} by {tokens}");
+            }
+        }
+    }
 }

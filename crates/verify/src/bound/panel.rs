@@ -1,0 +1,368 @@
+//! Products of eight rows of weights with one row of activations after the other, each of them as if it were alone.
+//!
+//! ```text
+//!   rows of w ──decoded once──▶ [k][row]    each k: [row 0 ... row 7] * x[k] ─▶ R0, and as declared ─▶ blocks ─▶ Sums
+//! ```
+//!
+//! Each element's sums are in the order of `k`, products and sums rounded one by one: they depend on no instruction set, and on nothing
+//! that is summed beside them.
+
+mod places;
+mod shared;
+
+pub(super) use places::Places;
+pub(super) use shared::{Covariance, Shared, shared_loss};
+
+use super::dot::{Accumulation, Loss};
+use crate::activation::{BLOCK_LEN, Row};
+use crate::operand::Operand;
+use crate::precision::{Precision, ROUNDING_VARIANCE};
+use crate::statistics::Expected;
+use crate::sum::{Lost, Sums};
+use multiversion::multiversion;
+use trueup_runtime::profile::{Activations, Profile, Rounding};
+
+/// Rows of weights that are looked at side by side.
+pub(super) const ROWS: usize = 8;
+
+/// A number for each row of a panel.
+type Numbers = [f64; ROWS];
+
+/// The activations of one token.
+pub(super) struct Token {
+    exact: Vec<f64>,
+    declared: Row,
+    /// The smallest magnitude of a declared activation that is not zero.
+    least: f64,
+}
+
+impl Token {
+    /// Column `column` of the activations, as it is and as declared.
+    pub(super) fn of(x: &Operand, column: usize, profile: &Profile) -> Token {
+        let exact = x.row(column, &mut Vec::new()).to_vec();
+        let declared = Row::declared(&exact, profile.activations);
+        let least = declared.values.iter().fold(f64::INFINITY, |least, x| smaller(least, x.abs()));
+        Token { exact, declared, least }
+    }
+}
+
+/// The smaller of two magnitudes, of which 0 does not count.
+#[inline(always)]
+fn smaller(least: f64, magnitude: f64) -> f64 {
+    if magnitude > 0.0 && magnitude < least { magnitude } else { least }
+}
+
+/// Some rows of weights side by side, and what is asked of them for every token.
+#[derive(Default)]
+pub(super) struct Panel {
+    decoded: [Vec<f64>; ROWS],
+    columns: Vec<Numbers>,
+    /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
+    blocks: Vec<[Numbers; 2]>,
+    /// The smallest magnitude of a weight that is not zero, for each row.
+    least: Numbers,
+}
+
+impl Panel {
+    /// Takes `count` rows of weights from row `first` on; those beyond, up to [`ROWS`], are of no meaning.
+    pub(super) fn read(&mut self, weights: &Operand, first: usize, count: usize, profile: &Profile) {
+        let mut rows = [&[] as &[f64]; ROWS];
+        for ((row, buffer), place) in rows.iter_mut().zip(&mut self.decoded).zip(first..first + count) {
+            *row = weights.row(place, buffer);
+        }
+        self.columns.resize(weights.ty.shape[0], [0.0; ROWS]);
+        self.blocks.clear();
+        self.least = [f64::INFINITY; ROWS];
+        let quantized = matches!(profile.activations, Activations::Q8 { .. });
+        survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
+    }
+}
+
+/// Puts rows side by side and finds what is asked of them by themselves: sums of squares and of absolute values of `blocks`, where these
+/// are wanted, and the smallest magnitude.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn survey(rows: &[&[f64]], columns: &mut [Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
+    let mut smallest = *least;
+    for (block, columns) in columns.chunks_mut(BLOCK_LEN).enumerate() {
+        let (mut squares, mut absolute) = ([0.0; ROWS], [0.0; ROWS]);
+        for (row, weights) in rows.iter().enumerate() {
+            let weights = &weights[block * BLOCK_LEN..][..columns.len()];
+            columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
+        }
+        for column in columns {
+            for i in 0..ROWS {
+                squares[i] += column[i] * column[i];
+                absolute[i] += column[i].abs();
+                smallest[i] = smaller(smallest[i], column[i].abs());
+            }
+        }
+        if let Some(blocks) = &mut blocks {
+            blocks.push([squares, absolute]);
+        }
+    }
+    *least = smallest;
+}
+
+/// What each row's product with each of the tokens should be.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+pub(super) fn products(
+    accumulation: &Accumulation,
+    profile: &Profile,
+    panel: &Panel,
+    tokens: &[Token],
+    results: &mut Vec<[Expected; ROWS]>,
+) {
+    results.clear();
+    results.extend(tokens.iter().map(|token| product(accumulation, profile, panel, token)));
+}
+
+#[inline(always)]
+fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token: &Token) -> [Expected; ROWS] {
+    let steps = Steps::of(profile.activations);
+    let blocks = accumulation.blocks();
+    let (mut exact, mut absolute, mut losses) = ([0.0; ROWS], [0.0; ROWS], Losses::default());
+    let mut sums = Sums::new(accumulation.lanes);
+    let (mut of_blocks, mut buffer) = (Vec::new(), [[0.0; ROWS]; BLOCK_LEN]);
+    for (block, (columns, x)) in panel.columns.chunks(BLOCK_LEN).zip(token.exact.chunks(BLOCK_LEN)).enumerate() {
+        let declared = &token.declared.values[block * BLOCK_LEN..][..x.len()];
+        let products = &mut buffer[..columns.len()];
+        exact = multiply(columns, x, declared, exact, products);
+        if let (Some(steps), Some(weights), Some(step)) =
+            (&steps, panel.blocks.get(block), token.declared.steps.get(block))
+        {
+            let block = if steps.scale > 0.0 { totals(products) } else { [0.0; ROWS] };
+            losses.add(steps, *step, weights, &block);
+        }
+        if blocks {
+            add_absolute(&mut absolute, products);
+            of_blocks.push(totals(products));
+        } else {
+            sums.add(products);
+        }
+    }
+    sums.add(&of_blocks);
+    for (element, step) in &token.declared.ties {
+        losses.add_tie(&panel.columns[*element], *step);
+    }
+    let sums = sums.finish();
+    let limits = sums.map(|sum| sum.stagnation_limit(accumulation.precision));
+    let lost = if blocks { lost(&of_blocks, limits) } else { lost_products(panel, token, limits) };
+    std::array::from_fn(|i| {
+        let absolute = if blocks { absolute[i] } else { sums[i].absolute };
+        accumulation.of_sum(&sums[i], lost[i], exact[i], absolute, &losses.of(i))
+    })
+}
+
+/// Adds a block's exact products to the sums `exact`, which are given back, and gives the declared ones.
+#[inline(always)]
+fn multiply(columns: &[Numbers], x: &[f64], declared: &[f64], mut exact: Numbers, products: &mut [Numbers]) -> Numbers {
+    for (((products, column), x), declared) in products.iter_mut().zip(columns).zip(x).zip(declared) {
+        let column = *column;
+        for i in 0..ROWS {
+            exact[i] += column[i] * x;
+        }
+        *products = scaled(column, *declared);
+    }
+    exact
+}
+
+#[inline(always)]
+fn scaled(mut column: Numbers, x: f64) -> Numbers {
+    for weight in &mut column {
+        *weight *= x;
+    }
+    column
+}
+
+/// The sum of all products of each row.
+#[inline(always)]
+fn totals(products: &[Numbers]) -> Numbers {
+    let mut totals = [0.0; ROWS];
+    for products in products {
+        for i in 0..ROWS {
+            totals[i] += products[i];
+        }
+    }
+    totals
+}
+
+#[inline(always)]
+fn add_absolute(absolute: &mut Numbers, products: &[Numbers]) {
+    for products in products {
+        for i in 0..ROWS {
+            absolute[i] += products[i].abs();
+        }
+    }
+}
+
+/// What gets lost of sums of the blocks `sums`.
+#[inline(always)]
+fn lost(sums: &[Numbers], limits: Numbers) -> Numbers {
+    let mut lost = Lost::new(limits);
+    lost.add(sums);
+    lost.sums
+}
+
+/// What gets lost of the sums of products, which are computed again where that can be anything.
+#[inline(always)]
+fn lost_products(panel: &Panel, token: &Token, limits: Numbers) -> Numbers {
+    // No product that is not zero is below that of the smallest factors: rounding keeps the order.
+    if panel.least.iter().zip(&limits).all(|(least, limit)| least * token.least >= *limit) {
+        return [0.0; ROWS];
+    }
+    let (mut lost, mut buffer) = (Lost::new(limits), [[0.0; ROWS]; BLOCK_LEN]);
+    for (columns, x) in panel.columns.chunks(BLOCK_LEN).zip(token.declared.values.chunks(BLOCK_LEN)) {
+        let products = &mut buffer[..columns.len()];
+        for ((products, column), x) in products.iter_mut().zip(columns).zip(x) {
+            *products = scaled(*column, *x);
+        }
+        lost.add(products);
+    }
+    lost.sums
+}
+
+/// Variances of what 8-bit activations are off: each by up to half a step, evenly, and the scale by its f16 rounding.
+struct Steps {
+    /// In squares of a step.
+    activation: f64,
+    /// In squares of a block's sum.
+    scale: f64,
+}
+
+impl Steps {
+    /// Those of the declaration; `None` where activations are not quantized.
+    #[inline(always)]
+    fn of(activations: Activations) -> Option<Steps> {
+        let Activations::Q8 { rounding, scale_f16 } = activations else { return None };
+        let activation = match rounding {
+            Rounding::HalfEven | Rounding::HalfAway => 1.0 / 12.0,
+            Rounding::Truncate => 1.0 / 3.0,
+        };
+        let scale = if scale_f16 { ROUNDING_VARIANCE * Precision::F16.unit * Precision::F16.unit } else { 0.0 };
+        Some(Steps { activation, scale })
+    }
+}
+
+/// What 8-bit activations cost, for each row as [`Loss`] has it.
+#[derive(Default)]
+struct Losses {
+    variance: Numbers,
+    ties: Numbers,
+    coarse: Numbers,
+}
+
+impl Losses {
+    /// Adds a block whose codes are `step` apart: of `weights` the sums of squares and of absolute values, and the sum of its products.
+    #[inline(always)]
+    fn add(&mut self, steps: &Steps, step: f64, weights: &[Numbers; 2], block: &Numbers) {
+        let [squares, absolute] = weights;
+        for i in 0..ROWS {
+            self.variance[i] += step * step * steps.activation * squares[i] + steps.scale * block[i] * block[i];
+            self.coarse[i] += step * absolute[i];
+        }
+    }
+
+    /// Adds an activation whose code may be the next one, `step` apart.
+    #[inline(always)]
+    fn add_tie(&mut self, weights: &Numbers, step: f64) {
+        for i in 0..ROWS {
+            self.ties[i] += step * weights[i].abs();
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, row: usize) -> Loss {
+        Loss { variance: self.variance[row], ties: self.ties[row], coarse: self.coarse[row] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound::testing::{f32_type, numbers};
+    use trueup_runtime::profile::{Accumulator, Products};
+
+    /// The same element by element: the readable twin.
+    fn plain(accumulation: &Accumulation, profile: &Profile, row: &[f64], token: &Token) -> Expected {
+        let exact = row.iter().zip(&token.exact).fold(0.0, |sum, (w, x)| sum + w * x);
+        let products: Vec<f64> = row.iter().zip(&token.declared.values).map(|(w, x)| w * x).collect();
+        let sums: Vec<f64> = products.chunks(BLOCK_LEN).map(|block| block.iter().sum()).collect();
+        let mut loss = Loss::default();
+        if let Some(Steps { activation, scale }) = Steps::of(profile.activations) {
+            for ((weights, step), sum) in row.chunks(BLOCK_LEN).zip(&token.declared.steps).zip(&sums) {
+                let squares = weights.iter().fold(0.0, |sum, w| sum + w * w);
+                loss.variance += step * step * activation * squares + scale * sum * sum;
+                loss.coarse += step * weights.iter().fold(0.0, |sum, w| sum + w.abs());
+            }
+        }
+        for (element, step) in &token.declared.ties {
+            loss.ties += step * row[*element].abs();
+        }
+        if !accumulation.blocks() {
+            return accumulation.expected(&products, exact, None, &loss);
+        }
+        let absolute = products.iter().fold(0.0, |sum, product| sum + product.abs());
+        accumulation.expected(&sums, exact, Some(absolute), &loss)
+    }
+
+    fn bits(expected: &Expected) -> [u64; 7] {
+        let Expected { exact, declared, sigma, sigma_exact, bound, ties, coarse } = *expected;
+        [exact, declared, sigma, sigma_exact, bound, ties, coarse].map(f64::to_bits)
+    }
+
+    fn profiles() -> Vec<Profile> {
+        let q8 = |rounding, scale_f16| Activations::Q8 { rounding, scale_f16 };
+        let activations =
+            [Activations::Unchanged, Activations::F16, q8(Rounding::HalfEven, false), q8(Rounding::Truncate, true)];
+        let accumulators =
+            [Accumulator::F64, Accumulator::F32, Accumulator::F16, Accumulator::Int32ThenF32].into_iter();
+        let lanes = [1, 5, 32, 100];
+        let pairs = accumulators.flat_map(|accumulator| activations.map(|activations| (accumulator, activations)));
+        let profiles = pairs.flat_map(|(accumulator, activations)| {
+            lanes.map(|lanes| Profile { activations, accumulator, lanes, products: Products::Rounded, ..Profile::F32 })
+        });
+        profiles.collect()
+    }
+
+    #[test]
+    fn rows_side_by_side_have_the_bits_that_each_has_alone() {
+        for (len, rows) in [(1, 3), (32, 8), (45, 7), (96, 8), (300, 1)] {
+            let (mut w, mut x) = (numbers(len * rows, 31), numbers(len * 3, 32));
+            // Some are lost beside the largest, some are zero, and some lie between two codes.
+            w.iter_mut().step_by(7).for_each(|w| *w *= 1e-9);
+            w.iter_mut().step_by(11).for_each(|w| *w = 0.0);
+            x.iter_mut().step_by(5).for_each(|x| *x = 0.5);
+            x[0] = 127.0;
+            let (weights, x) =
+                (Operand::numbers(f32_type(&[len, rows]), &w), Operand::numbers(f32_type(&[len, 3]), &x));
+            for profile in profiles() {
+                let accumulation = Accumulation::new(&profile, Precision::F16, true);
+                let tokens: Vec<Token> = (0..3).map(|column| Token::of(&x, column, &profile)).collect();
+                let (mut panel, mut found) = (Panel::default(), Vec::new());
+                panel.read(&weights, 0, rows, &profile);
+                products(&accumulation, &profile, &panel, &tokens, &mut found);
+                for (token, found) in tokens.iter().zip(&found) {
+                    for (row, found) in w.chunks(len).zip(found) {
+                        let expected = plain(&accumulation, &profile, row, token);
+                        assert_eq!(bits(found), bits(&expected), "{found:?} for {expected:?}, {len} of {profile:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_stays_with_its_row() {
+        let (mut w, x) = (numbers(64 * 3, 33), numbers(64, 34));
+        (w[70], w[130]) = (f64::NAN, f64::INFINITY);
+        let weights = Operand::numbers(f32_type(&[64, 3]), &w);
+        let token = [Token::of(&Operand::numbers(f32_type(&[64, 1]), &x), 0, &Profile::F32)];
+        let (mut panel, mut found) = (Panel::default(), Vec::new());
+        panel.read(&weights, 0, 3, &Profile::F32);
+        let accumulation = Accumulation::new(&Profile::F32, Precision::F32, false);
+        products(&accumulation, &Profile::F32, &panel, &token, &mut found);
+        let expected = plain(&accumulation, &Profile::F32, &w[..64], &token[0]);
+        assert_eq!(bits(&found[0][0]), bits(&expected));
+        assert!(found[0][1].exact.is_nan() && found[0][2].exact.is_infinite());
+    }
+}
