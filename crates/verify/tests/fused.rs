@@ -85,6 +85,60 @@ fn a_wrong_weight_is_found_in_the_piece_that_reads_it() {
     }
 }
 
+/// The processor, which uploads one weight with a wrong byte.
+struct WrongUpload {
+    device: Arc<dyn Device>,
+    weight: Vec<u8>,
+}
+
+impl Device for WrongUpload {
+    fn about(&self) -> About {
+        self.device.about()
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+        self.device.supports(op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
+        self.device.alloc(ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
+        let mut bytes = source.to_vec();
+        if source == self.weight {
+            // A code in the first block, behind its scale.
+            bytes[7] ^= 0x40;
+        }
+        self.device.upload(&bytes, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
+        self.device.download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
+        self.device.execute(steps)
+    }
+
+    fn sync(&self) -> trueup_runtime::Result<()> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn a_wrong_upload_is_found_in_the_piece_that_reads_it() {
+    for (dtype, weight, piece) in
+        [(DType::Q8_0, "gate", "ffn_gate-0"), (DType::Q4_0, "up", "ffn_up-0"), (DType::F32, "up", "ffn_up-0")]
+    {
+        let (_directory, model) = model(dtype);
+        let weight = model.tensor_bytes(&format!("blk.0.ffn_{weight}.weight")).unwrap().into_owned();
+        let report = verified(&model, Arc::new(WrongUpload { device: device(), weight }), &options());
+        assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some("ffn_swiglu-0"), "{}", report.sentence);
+        assert!(report.sentence.contains(&format!("; already {piece} alone is wrong")), "{}", report.sentence);
+    }
+}
+
 #[test]
 fn a_fault_in_a_piece_is_planted_without_fusion() {
     let (_directory, model) = model(DType::Q8_0);
