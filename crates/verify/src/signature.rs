@@ -210,6 +210,11 @@ fn others(evidence: &Evidence, found: usize) -> String {
     }
 }
 
+/// So many elements, in words.
+fn elements(count: usize) -> String {
+    if count == 1 { "1 element".to_owned() } else { format!("{count} elements") }
+}
+
 fn repeated(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let text = || "the result is bit for bit that of the step before".to_owned();
     evidence.repeats.then(|| (SignatureKind::Stale, text()))
@@ -219,7 +224,8 @@ fn zeros(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let zeros = evidence.bad.iter().all(|index| evidence.scene.device[*index] == 0.0);
     let place = evidence.place(&evidence.bad);
     let kind = SignatureKind::Zeros;
-    zeros.then(|| (kind, format!("zeros in {place} ({} elements), as if it had not been computed", evidence.bad.len())))
+    zeros
+        .then(|| (kind, format!("zeros in {place} ({}), as if it had not been computed", elements(evidence.bad.len()))))
 }
 
 fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
@@ -228,7 +234,7 @@ fn sign(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         expected.is_some_and(|expected| close(evidence.scene.device[*index], &expected, -expected.declared))
     };
     let place = evidence.place(&evidence.bad);
-    let text = || format!("the opposite sign in {place} ({} elements)", evidence.bad.len());
+    let text = || format!("the opposite sign in {place} ({})", elements(evidence.bad.len()));
     evidence.bad.iter().all(negated).then(|| (SignatureKind::Sign, text()))
 }
 
