@@ -86,7 +86,8 @@ fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let kept = (0..len).rev().find(late).or_else(|| (0..len).rev().filter(|_| rounds).find(early))?;
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
-    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} are left out, in {rows}"))
+    let are = if dropped == 1 { "is" } else { "are" };
+    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} {are} left out, in {rows}"))
 }
 
 /// What is wrong with the weights of the one row that is bad.

@@ -142,7 +142,7 @@ impl TraceCoverage {
                 format!(", {computed} more computed on the way to them, and {missing} not looked at")
             }
         };
-        let steps = if steps == 1 { "1 step".to_owned() } else { format!("{steps} steps") };
+        let steps = trueup_formats::counted(steps, "step");
         format!("{judged} of {results} results in {steps} judged{rest}")
     }
 }
