@@ -115,8 +115,8 @@ impl<const WIDTH: usize> Sums<WIDTH> {
     pub fn finish(mut self) -> [Sum; WIDTH] {
         let lanes = if self.lanes == 1 { 0 } else { self.lanes };
         for partial in &self.partials[..lanes] {
-            for i in 0..WIDTH {
-                self.value[i] += partial[i];
+            for (i, partial) in partial.iter().enumerate() {
+                self.value[i] += partial;
                 self.path[i] += self.value[i] * self.value[i];
                 self.peak[i] = larger(self.peak[i], self.value[i].abs());
             }

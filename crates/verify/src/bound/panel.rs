@@ -265,8 +265,8 @@ impl Losses {
     /// Adds an activation whose code may be the next one, `step` apart.
     #[inline(always)]
     fn add_tie(&mut self, weights: &Numbers, step: f64) {
-        for i in 0..ROWS {
-            self.ties[i] += step * weights[i].abs();
+        for (ties, weight) in self.ties.iter_mut().zip(weights) {
+            *ties += step * weight.abs();
         }
     }
 
