@@ -62,7 +62,7 @@ fn own(file: &Path) -> Parts {
     let model = Arc::new(ModelFile::open(file).unwrap_or_else(|error| panic!("{error}")));
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let weights = Arc::new(Weights::new(model, device, None));
-    let options = SessionOptions { context: Some(16), ..SessionOptions::default() };
+    let options = SessionOptions { context: Some(16), fusion: false, ..SessionOptions::default() };
     let mut tensors = Vec::new();
     let recording = record(&weights, &options, &[1, 7, 42, 9], &Follow::Greedy(1), &|_| true, &mut |recorded| {
         let shape = recorded.ty.shape.sizes().iter().map(|size| *size as u64).collect();

@@ -186,7 +186,8 @@ fn activations_of_another_node_are_named_with_that_node() {
     let place = |name: &str| graph.nodes().iter().position(|node| node.name == name).unwrap();
     let nodes = [place("ffn_gate-1"), place("attn_out-1")];
     let misled = Misled { device: device(), nodes, taken: Mutex::default() };
-    let report = verified(&model, Arc::new(misled), &options(&[1, 5, 9, 20], 1));
+    let unfused = VerifyOptions { fusion: false, ..options(&[1, 5, 9, 20], 1) };
+    let report = verified(&model, Arc::new(misled), &unfused);
     let bad = report.first_bad.unwrap();
     assert_eq!(bad.node, "ffn_gate-1");
     let expected = "the activations are those of another node: kqv_out-1 in place of ffn_norm-1";

@@ -48,7 +48,7 @@ fn one_sentence_stands_in_every_form() {
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["sentence"], sentence.as_str());
         assert!(report.to_terminal().lines().next().unwrap().ends_with(sentence.as_str()));
-        let in_xml = sentence.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let in_xml = sentence.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;");
         assert!(report.to_junit().unwrap().contains(&in_xml), "{sentence}");
         let html = report.to_html().unwrap();
         let shown = html.split("<p>").nth(1).unwrap().split("</p>").next().unwrap();
@@ -96,7 +96,10 @@ fn worst_elements_say_what_they_were_computed_from() {
         }
     }
     let kind = |op: &str| kinds.iter().find(|(name, _)| name == op).map(|(_, kind)| kind.as_str());
-    assert_eq!([kind("mul_mat"), kind("soft_max"), kind("swiglu")], [Some("products"), Some("row"), Some("values")]);
+    assert_eq!(
+        [kind("mul_mat"), kind("soft_max"), kind("mul_mat_swiglu")],
+        [Some("products"), Some("row"), Some("values")]
+    );
     // The element with the wrong sign: where the sum has a few large products, these say its sign.
     let bad = &json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_out-0").unwrap();
     let worst = &bad["phases"][0]["detail"]["worst"][0];
