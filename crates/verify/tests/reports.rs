@@ -90,7 +90,7 @@ fn worst_elements_say_what_they_were_computed_from() {
         for element in phases.flat_map(|phase| phase["detail"]["worst"].as_array().into_iter().flatten()) {
             let inputs = &element["inputs"];
             let kind = inputs["kind"].as_str().unwrap_or_else(|| panic!("{node}"));
-            let numbers = inputs.to_string().matches(|c: char| c == ':').count();
+            let numbers = inputs.to_string().matches(':').count();
             assert!(numbers <= 24, "at most a dozen numbers and their names, not {inputs}");
             kinds.insert((node["op"].as_str().unwrap().to_owned(), kind.to_owned()));
         }
