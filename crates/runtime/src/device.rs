@@ -1,6 +1,7 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
 pub mod cpu;
+mod decorator;
 pub mod reference;
 
 use crate::error::Result;
@@ -10,6 +11,8 @@ use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
+
+pub use decorator::Decorator;
 
 /// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
 pub trait Device: Send + Sync {

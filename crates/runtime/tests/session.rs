@@ -18,7 +18,7 @@ use tiny_model::Kind;
 use trueup_blocks::DType;
 use trueup_graph::{Node, Op, TensorType};
 use trueup_runtime::device::reference::{Reference, evaluate};
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{About, Decorator, Device, Step};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{
     DeviceOptions, Entry, Finish, GenerateOptions, HostTensor, ModelFile, Observer, Result, Sampling, Seen, Session,
@@ -239,7 +239,11 @@ struct Without {
     op: &'static str,
 }
 
-impl Device for Without {
+impl Decorator for Without {
+    fn device(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn about(&self) -> About {
         About { name: format!("no-{}", self.op), ..self.inner.about() }
     }
@@ -248,25 +252,9 @@ impl Device for Without {
         if op.name() == self.op { Err(format!("has no {}", self.op)) } else { self.inner.supports(op, inputs, output) }
     }
 
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.inner.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.inner.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.inner.download(source, target)
-    }
-
     fn execute(&self, steps: &[Step]) -> Result<()> {
         assert!(steps.iter().all(|step| step.op.name() != self.op), "{} was given to a device without it", self.op);
         self.inner.execute(steps)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
     }
 }
 
@@ -294,7 +282,11 @@ fn a_lacking_operator_falls_back_without_changing_a_bit() {
 /// The processor, which forgets to compute one operator.
 struct Forgetful(Without);
 
-impl Device for Forgetful {
+impl Decorator for Forgetful {
+    fn device(&self) -> &dyn Device {
+        &self.0
+    }
+
     fn about(&self) -> About {
         self.0.inner.about()
     }
@@ -303,25 +295,9 @@ impl Device for Forgetful {
         self.0.inner.supports(op, inputs, output)
     }
 
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.0.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.0.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.0.download(source, target)
-    }
-
     fn execute(&self, steps: &[Step]) -> Result<()> {
         let kept: Vec<Step> = steps.iter().filter(|step| step.op.name() != self.0.op).cloned().collect();
-        self.0.execute(&kept)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
+        self.device().execute(&kept)
     }
 }
 

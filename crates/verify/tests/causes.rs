@@ -6,10 +6,9 @@ mod tiny_model;
 
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::TensorType;
 use trueup_models::Batch;
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
-use trueup_runtime::profile::Profile;
+use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
 use trueup_verify::{Outcome, Reference, Report, VerifyOptions, planted, verify};
 
@@ -147,33 +146,13 @@ impl Misled {
     }
 }
 
-impl Device for Misled {
-    fn about(&self) -> About {
-        self.device.about()
-    }
-
-    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
-        self.device.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
-        self.device.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
-        self.device.download(source, target)
+impl Decorator for Misled {
+    fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
         steps.iter().try_for_each(|step| self.compute(step))
-    }
-
-    fn sync(&self) -> trueup_runtime::Result<()> {
-        self.device.sync()
     }
 }
 

@@ -6,9 +6,7 @@ mod tiny_model;
 
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
-use trueup_runtime::profile::Profile;
+use trueup_runtime::device::{Decorator, Device, Step};
 use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup_verify::{PLANTS, Reference, Report, Repro, VerifyOptions, planted, verify};
 
@@ -254,25 +252,9 @@ struct Replaying {
     before: Mutex<Option<Vec<u8>>>,
 }
 
-impl Device for Replaying {
-    fn about(&self) -> About {
-        self.device.about()
-    }
-
-    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
-        self.device.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
-        self.device.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
-        self.device.download(source, target)
+impl Decorator for Replaying {
+    fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
@@ -291,10 +273,6 @@ impl Device for Replaying {
             }
         }
         Ok(())
-    }
-
-    fn sync(&self) -> trueup_runtime::Result<()> {
-        self.device.sync()
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Trace, TraceWriter};
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{Decorator, Device, Tensor};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup_verify::{
@@ -91,17 +91,9 @@ struct WrongUpload {
     weight: Vec<u8>,
 }
 
-impl Device for WrongUpload {
-    fn about(&self) -> About {
-        self.device.about()
-    }
-
-    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
-        self.device.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
-        self.device.alloc(ty, usage)
+impl Decorator for WrongUpload {
+    fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
@@ -111,18 +103,6 @@ impl Device for WrongUpload {
             bytes[7] ^= 0x40;
         }
         self.device.upload(&bytes, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
-        self.device.download(source, target)
-    }
-
-    fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
-        self.device.execute(steps)
-    }
-
-    fn sync(&self) -> trueup_runtime::Result<()> {
-        self.device.sync()
     }
 }
 
@@ -187,9 +167,9 @@ fn fusion_off_looks_at_every_node_and_both_runs_give_the_same_logits() {
 /// The processor, which fuses where few tokens are computed only, as a device does that has a kernel for vectors alone.
 struct FewTokens(Arc<dyn Device>);
 
-impl Device for FewTokens {
-    fn about(&self) -> About {
-        self.0.about()
+impl Decorator for FewTokens {
+    fn device(&self) -> &dyn Device {
+        &*self.0
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
@@ -197,26 +177,6 @@ impl Device for FewTokens {
             return Err("only few tokens".to_owned());
         }
         self.0.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> trueup_runtime::Result<Buffer> {
-        self.0.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {
-        self.0.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> trueup_runtime::Result<()> {
-        self.0.download(source, target)
-    }
-
-    fn execute(&self, steps: &[Step]) -> trueup_runtime::Result<()> {
-        self.0.execute(steps)
-    }
-
-    fn sync(&self) -> trueup_runtime::Result<()> {
-        self.0.sync()
     }
 }
 

@@ -4,10 +4,8 @@ use super::tiny_model::{CONTEXT, Kind};
 use super::{device, entries, model, model_of, prompts};
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
-use trueup_runtime::profile::Profile;
-use trueup_runtime::{Result, Session, SessionOptions, Weights};
+use trueup_runtime::device::{About, Decorator, Device};
+use trueup_runtime::{Session, SessionOptions, Weights};
 
 /// The processor, of which little memory is free.
 struct Small {
@@ -15,33 +13,13 @@ struct Small {
     free: u64,
 }
 
-impl Device for Small {
+impl Decorator for Small {
+    fn device(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn about(&self) -> About {
         About { memory: Some((1 << 40, self.free)), ..self.inner.about() }
-    }
-
-    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        self.inner.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.inner.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.inner.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.inner.download(source, target)
-    }
-
-    fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.inner.execute(steps)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
 use trueup_graph::op::MulMat;
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{Buffer, Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
 
@@ -188,9 +188,9 @@ pub(super) fn weight_place(op: &Op) -> usize {
     if matches!(op, Op::MulMatGated(_)) { UP } else { usize::from(matches!(op, Op::RmsNorm(_))) }
 }
 
-impl Device for Planted {
-    fn about(&self) -> About {
-        self.device.about()
+impl Decorator for Planted {
+    fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
@@ -198,18 +198,6 @@ impl Device for Planted {
             return Err(format!("{} is left to its pieces, one of which has a fault on purpose", op.name()));
         }
         self.device.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.device.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.device.download(source, target)
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
@@ -221,9 +209,5 @@ impl Device for Planted {
             start = index + 1;
         }
         others(&steps[start..])
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.device.sync()
     }
 }

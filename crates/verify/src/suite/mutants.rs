@@ -3,8 +3,7 @@
 use super::*;
 use trueup_graph::TensorType;
 use trueup_runtime::device::cpu::{Cpu, CpuOptions};
-use trueup_runtime::device::{About, Buffer, Step, Tensor, Usage};
-use trueup_runtime::profile::Profile;
+use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
 
 /// What is wrong with the kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -73,25 +72,9 @@ impl Wrong {
     }
 }
 
-impl Device for Wrong {
-    fn about(&self) -> About {
-        self.device.about()
-    }
-
-    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        self.device.supports(op, inputs, output)
-    }
-
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.device.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.device.download(source, target)
+impl Decorator for Wrong {
+    fn device(&self) -> &dyn Device {
+        &self.device
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
@@ -108,10 +91,6 @@ impl Device for Wrong {
                 self.device.execute(std::slice::from_ref(step))
             }
         })
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.device.sync()
     }
 }
 

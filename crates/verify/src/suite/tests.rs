@@ -7,7 +7,7 @@ use trueup_graph::op::{KvStore, MulMat, Unary};
 use trueup_graph::{Fill, TensorType};
 use trueup_runtime::device::cpu::{Cpu, CpuOptions};
 use trueup_runtime::device::reference::Reference;
-use trueup_runtime::device::{About, Buffer, Step, Tensor, Usage};
+use trueup_runtime::device::{About, Decorator, Device, Step, Tensor};
 use trueup_runtime::profile::Profile;
 
 fn normal(dtype: DType, sizes: &[usize]) -> (TensorType, Fill) {
@@ -205,7 +205,11 @@ impl Wrong {
     }
 }
 
-impl Device for Wrong {
+impl Decorator for Wrong {
+    fn device(&self) -> &dyn Device {
+        &self.device
+    }
+
     fn about(&self) -> About {
         About { name: "wrong".to_owned(), ..self.device.about() }
     }
@@ -217,28 +221,12 @@ impl Device for Wrong {
         self.device.supports(op, inputs, output)
     }
 
-    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        self.device.alloc(ty, usage)
-    }
-
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.device.download(source, target)
-    }
-
     fn execute(&self, steps: &[Step]) -> Result<()> {
         if self.fault == Fault::Fails {
             return Err(Error::Request("the device is on fire".to_owned()));
         }
         self.device.execute(steps)?;
         steps.iter().try_for_each(|step| self.spoil(step))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.device.sync()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::Result;
-use trueup_runtime::device::{About, Buffer, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{About, Buffer, Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 
 /// What goes wrong.
@@ -132,7 +132,11 @@ impl Faulty {
     }
 }
 
-impl Device for Faulty {
+impl Decorator for Faulty {
+    fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
     fn about(&self) -> About {
         let about = self.device.about();
         if let Fault::DependsOnBatch(promised) = self.fault {
@@ -155,14 +159,6 @@ impl Device for Faulty {
         self.device.alloc(ty, usage)
     }
 
-    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        self.device.upload(source, target)
-    }
-
-    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        self.device.download(source, target)
-    }
-
     fn execute(&self, steps: &[Step]) -> Result<()> {
         for step in steps {
             let everywhere = matches!(self.fault, Fault::Dither(_)) && matches!(step.op, Op::MulMat(_));
@@ -176,9 +172,5 @@ impl Device for Faulty {
             }
         }
         Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.device.sync()
     }
 }

@@ -1,0 +1,67 @@
+//! Devices that stand before another one and change a part of what it does: with a fault in it, with an operator less, with less memory.
+
+use super::{About, Buffer, Device, Step, Tensor, Usage};
+use crate::error::Result;
+use crate::profile::Profile;
+use trueup_graph::{Op, TensorType};
+
+/// A device that is another one but for the methods that it has itself.
+pub trait Decorator: Send + Sync {
+    /// The other one.
+    fn device(&self) -> &dyn Device;
+
+    /// As [`Device::about`].
+    fn about(&self) -> About {
+        self.device().about()
+    }
+
+    /// As [`Device::supports`].
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        self.device().supports(op, inputs, output)
+    }
+
+    /// As [`Device::alloc`].
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.device().alloc(ty, usage)
+    }
+
+    /// As [`Device::upload`].
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        self.device().upload(source, target)
+    }
+
+    /// As [`Device::execute`].
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        self.device().execute(steps)
+    }
+}
+
+impl<D: Decorator> Device for D {
+    fn about(&self) -> About {
+        Decorator::about(self)
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        Decorator::supports(self, op, inputs, output)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        Decorator::alloc(self, ty, usage)
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        Decorator::upload(self, source, target)
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        self.device().download(source, target)
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        Decorator::execute(self, steps)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device().sync()
+    }
+}
