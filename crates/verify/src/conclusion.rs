@@ -32,7 +32,7 @@ impl NodeReport {
     }
 
     /// What it likely comes from. A race may show in another step than in the first that failed.
-    fn cause(&self) -> Option<String> {
+    pub(crate) fn cause(&self) -> Option<String> {
         let sum = |count: fn(&PhaseReport) -> u64| self.phases.iter().map(count).sum::<u64>();
         let raced_elements = sum(|phase| phase.raced);
         let explained = self.explanation().map(|explanation| explanation.cause.clone());

@@ -18,6 +18,7 @@ mod table;
 mod traced;
 
 use crate::memory::bytes_in_words;
+use crate::next::{command_of, file_word, repro_arguments};
 use crate::report::Report;
 use crate::summary::word;
 use drawer::Drawer;
@@ -54,6 +55,8 @@ impl Report {
         let exact =
             |value: f64| if value == value.trunc() && value.abs() < 1e6 { format!("{value}") } else { number(value) };
         environment.add_filter("input", exact);
+        let arguments = repro_arguments(self);
+        environment.add_filter("alone", move |file: &str| format!("trueup repro {}{arguments}", file_word(file)));
         environment.add_filter("counted", |count: u64, noun: &str| counted(count, noun));
         environment.add_template("page.html", PAGE).map_err(fail)?;
         let page = environment.get_template("page.html").map_err(fail)?;
@@ -68,6 +71,7 @@ impl Report {
         context! {
             report => data_of(self),
             word => word(self.result),
+            next => command_of(&self.sentence),
             exit_code => match self.result { crate::Outcome::Pass => 0, crate::Outcome::Fail => 1, crate::Outcome::Inconclusive => 3 },
             style => safe(STYLE.to_owned()),
             script => safe(SCRIPT.to_owned()),

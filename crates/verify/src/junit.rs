@@ -14,7 +14,7 @@ impl Report {
         suite.add_property(("model", self.model.as_str()));
         suite.add_property(("reference", self.reference.name.as_str()));
         suite.set_system_out(self.sentence.as_str());
-        suite.add_test_cases(self.nodes.iter().map(node_case));
+        suite.add_test_cases(self.nodes.iter().map(|node| node_case(node, self.prompts.len())));
         suite.add_test_case(case("tokens", "logits", self.tokens.outcome(), || {
             format!("{} of {} most likely tokens differ", self.tokens.flips, self.tokens.positions)
         }));
@@ -40,7 +40,7 @@ impl Report {
     }
 }
 
-fn node_case(node: &NodeReport) -> TestCase {
+fn node_case(node: &NodeReport, prompts: usize) -> TestCase {
     let status = if let Some(reason) = &node.waived {
         let mut status = TestCaseStatus::skipped();
         status.set_message(format!("{}, waived: {reason}", node.verdict));
@@ -50,7 +50,7 @@ fn node_case(node: &NodeReport) -> TestCase {
     } else {
         let kind = if node.verdict.fails() { NonSuccessKind::Failure } else { NonSuccessKind::Error };
         let mut status = TestCaseStatus::non_success(kind);
-        status.set_type(node.verdict.to_string()).set_message(message(node));
+        status.set_type(node.verdict.to_string()).set_message(message(node, prompts));
         status
     };
     let mut case = TestCase::new(node.node.as_str(), status);
@@ -59,7 +59,7 @@ fn node_case(node: &NodeReport) -> TestCase {
 }
 
 /// What is wrong with a node, in one sentence.
-fn message(node: &NodeReport) -> String {
+fn message(node: &NodeReport, prompts: usize) -> String {
     if node.verdict == Verdict::Unchecked {
         return "was not looked at".to_owned();
     }
@@ -67,12 +67,13 @@ fn message(node: &NodeReport) -> String {
         return node.verdict.to_string();
     };
     let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
+    let cause = node.cause().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
     format!(
-        "{} at {} of step {} of prompt {}: expected {}, found {}",
+        "{} at {} of step {} of {}: expected {}, found {}{cause}",
         node.verdict,
         worst.element,
         worst.step,
-        worst.prompt,
+        if worst.prompt < prompts { format!("prompt {}", worst.prompt) } else { "the batch of all prompts".to_owned() },
         number(worst.expected),
         number(worst.device)
     )

@@ -8,6 +8,9 @@ use crate::report::Report;
 use crate::verify::STEPS_DEFAULT;
 use trueup_formats::quote;
 
+/// Flags that say how the `cpu` device computes.
+const OF_CPU: [&str; 2] = ["--isa", "--repack"];
+
 /// Ids that a command holds at most: with more it would be no line to be read.
 const IDS_MAX: usize = 64;
 
@@ -36,13 +39,45 @@ pub(crate) fn verify_again(report: &Report, prompt: Option<usize>, options: &str
         None => &report.prompts,
     };
     let steps = if report.steps == STEPS_DEFAULT { String::new() } else { format!(" --steps {}", report.steps) };
-    let options = if options.is_empty() { String::new() } else { format!(" {options}") };
+    let options = with_arguments(report, options);
     if prompts.iter().map(Vec::len).sum::<usize>() > IDS_MAX {
         return format!("`trueup verify {model}{steps}{options}` on the same prompts");
     }
     let words = |ids: &Vec<u32>| ids.iter().map(u32::to_string).collect::<Vec<String>>().join(" ");
     let ids: String = prompts.iter().map(|ids| format!(" --ids {}", shell_word(&words(ids)))).collect();
     format!("`trueup verify {model}{ids}{steps}{options}`")
+}
+
+/// Those `options`, and the arguments of the run that they do not say otherwise; a flag of one device is none of another.
+fn with_arguments(report: &Report, options: &str) -> String {
+    let other = options.contains("--dev ");
+    let kept = |argument: &&String| {
+        let flag = argument.split(' ').next().unwrap_or_default();
+        !options.contains(flag) && !(other && OF_CPU.contains(&flag))
+    };
+    let device = (!other && report.device.name != "cpu").then(|| format!(" --dev {}", report.device.name));
+    let own: String = report.arguments.iter().filter(kept).map(|argument| format!(" {argument}")).collect();
+    let options = if options.is_empty() { String::new() } else { format!(" {options}") };
+    format!("{options}{}{own}", device.unwrap_or_default())
+}
+
+/// The command that computes what the file holds alone, as the run did, with the same fault where one was planted.
+pub(crate) fn repro_alone(report: &Report, file: &str) -> String {
+    format!("trueup repro {}{}", file_word(file), repro_arguments(report))
+}
+
+/// What stands behind the file there.
+pub(crate) fn repro_arguments(report: &Report) -> String {
+    let own = report.arguments.iter().filter(|argument| OF_CPU.iter().any(|flag| argument.starts_with(flag)));
+    let own: String = own.map(|argument| format!(" {argument}")).collect();
+    let planted = report.planted.as_ref().map_or(String::new(), |planted| format!(" --plant {}", planted.name));
+    format!(" --dev {}{own}{planted}", report.device.name)
+}
+
+/// The command that a sentence ends with, to be copied.
+pub(crate) fn command_of(sentence: &str) -> Option<&str> {
+    let (_, next) = sentence.rsplit_once("Next: ")?;
+    next.split('`').nth(1)
 }
 
 #[cfg(test)]

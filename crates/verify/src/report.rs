@@ -68,6 +68,8 @@ pub struct Report {
     pub steps: usize,
     /// The type of the KV cache, where one was asked for.
     pub kv: Option<String>,
+    /// Flags, each with its value, that said how the device computes.
+    pub arguments: Vec<String>,
     /// Each numeric profile that was judged by, with what it was declared for.
     pub profiles: Vec<UsedProfile>,
     /// All nodes, in the order of computation.
@@ -398,6 +400,7 @@ pub(crate) struct Findings {
     pub continuations: Vec<Vec<u32>>,
     pub steps: usize,
     pub kv: Option<String>,
+    pub arguments: Vec<String>,
     pub require_device: bool,
     pub planted: Option<PlantedFacts>,
 }
@@ -436,6 +439,7 @@ impl Report {
             continuations: findings.continuations,
             steps: findings.steps,
             kv: findings.kv,
+            arguments: findings.arguments,
             tokens: findings.tokens,
             repeat: findings.repeat,
             batch: findings.batch,

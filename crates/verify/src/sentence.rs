@@ -1,7 +1,7 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
 use crate::flip::Flip;
-use crate::next::{file_word, verify_again};
+use crate::next::{repro_alone, verify_again};
 use crate::overflow::Overflow;
 use crate::pieces::clause;
 use crate::record::Phase;
@@ -34,9 +34,12 @@ pub(crate) fn sentence(report: &Report) -> String {
                     ),
                 ),
             };
+            let planted = report.planted.as_ref().map_or(String::new(), |planted| {
+                format!("; the fault {}, planted on purpose at {}, was found and is waived", planted.name, planted.node)
+            });
             format!(
                 "{device} computes the model as it declares: {all} are within rounding and declared loss against \
-                 {reference}{waived}{fell_back}{phase}{}.",
+                 {reference}{waived}{planted}{fell_back}{phase}{}.",
                 unsteady(report)
             )
         }
@@ -207,7 +210,7 @@ fn next_of_failure(report: &Report, bad: &BadNode) -> String {
         return format!("run {again}, without the fault {}, which was planted at {}", planted.name, planted.node);
     }
     match &bad.repro {
-        Some(file) => format!("see it alone with `trueup repro {} --dev {}`", file_word(file), report.device.name),
+        Some(file) => format!("see it alone with `{}`", repro_alone(report, file)),
         None => next(report, prompt),
     }
 }

@@ -133,6 +133,10 @@ impl Report {
                 ),
             );
         }
+        let more = tokens.flips.saturating_sub(tokens.flip_list.len().min(FLIPS_SHOWN));
+        if more > 0 && tokens.flips > FLIPS_SHOWN {
+            line(text, &format!("           and {more} more, in the other forms of this report"));
+        }
         let repeat = &self.repeat;
         let deterministic = if repeat.deterministic { "the same bits" } else { "different bits" };
         let taps = match (repeat.deterministic, repeat.taps_neutral) {

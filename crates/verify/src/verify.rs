@@ -50,6 +50,8 @@ pub struct VerifyOptions {
     pub fusion: bool,
     /// The fault that was planted in the device on purpose, if any: the report and repro files name it.
     pub planted: Option<PlantedFacts>,
+    /// Flags of the command line, each with its value, that say how the device computes: commands in the report repeat them.
+    pub arguments: Vec<String>,
 }
 
 impl Default for VerifyOptions {
@@ -66,6 +68,7 @@ impl Default for VerifyOptions {
             repro_folder: None,
             fusion: true,
             planted: None,
+            arguments: Vec::new(),
         }
     }
 }
@@ -382,6 +385,7 @@ impl Verification<'_> {
             kv: self.options.kv.map(|kv| kv.name().to_owned()),
             require_device: self.options.require_device,
             planted: self.options.planted.clone(),
+            arguments: self.options.arguments.clone(),
         })
     }
 }

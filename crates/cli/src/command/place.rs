@@ -125,6 +125,19 @@ impl Machine {
         }
     }
 
+    /// The flags that say how the device computes, where they are not as by default, each with its value.
+    pub fn arguments(&self) -> Vec<String> {
+        let value = |name: &str, value: Option<&str>| value.map(|value| format!("--{name} {value}"));
+        let off = |name: &str, switch: Switch| (switch == Switch::Off).then(|| format!("--{name} off"));
+        let all = [
+            value("kv", self.kv().map(DType::name)),
+            value("isa", self.isa.as_deref()),
+            off("repack", self.repack),
+            off("fusion", self.fusion),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
     /// Whether nodes are fused.
     pub fn fusion(&self) -> bool {
         self.fusion == Switch::On

@@ -116,6 +116,7 @@ pub fn run(arguments: Arguments) -> Result {
         repro_folder: arguments.repro_dir.clone(),
         fusion: arguments.machine.fusion(),
         planted: fault.as_ref().map(PlantedDevice::facts),
+        arguments: arguments.machine.arguments(),
     };
     let start = Instant::now();
     let traced = trace.as_ref().zip(tokens).map(|(trace, tokens)| compared(trace, tokens, &model, &device, &options));

@@ -167,3 +167,28 @@ fn a_failure_alone_says_what_was_recorded_first() {
     assert_eq!(answer["recorded"]["planted"], "row-unwritten");
     trueup(&["repro", &file, "--plant", "rope-base"]).refuses(&["cannot have the fault rope-base", "needs rope"]);
 }
+
+#[test]
+fn commands_repeat_how_the_device_computes() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("llama3"), "model.gguf");
+    let (folder, html, junit) = (scratch.path("repro"), scratch.path("r.html"), scratch.path("r.xml"));
+    let how = ["--kv", "f32", "--isa", "scalar", "--repack", "off", "--fusion", "off"];
+    let reports = ["--repro-dir", &folder, "--html", &html, "--junit", &junit];
+    let call = [&["verify", &model, "-q", "--steps", "1", "--plant", "gain"], how.as_slice(), &reports].concat();
+    let told = trueup(&call).exits(1);
+    let how = how.join(" ");
+    assert!(told.stdout.contains(&format!("--steps 1 {how}` on the same prompts, without the fault gain")), "{told:?}");
+    let next = format!("trueup verify {model} --steps 1 {how}");
+    let page = read(&html).replace("&#x2f;", "/");
+    assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --repack off --plant gain"), "{next}");
+    assert!(read(&junit).contains("Likely cause: a factor of"));
+    // A fault that is waived is no silent pass.
+    let gate = scratch.path("gate.toml");
+    let node =
+        told.stdout.split("which was planted at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
+    let waiver = "verdict = \"structural_bug\"\nreason = \"known\"\nexpires = 2999-01-01\n";
+    fs::write(&gate, format!("[[waiver]]\nnode = \"{node}\"\n{waiver}")).expect("a file");
+    let told = trueup(&["verify", &model, "-q", "--plant", &format!("gain@{node}"), "--gate", &gate]).exits(0);
+    assert!(told.stdout.contains("the fault gain, planted on purpose at"), "{told:?}");
+}
