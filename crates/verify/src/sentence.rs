@@ -257,16 +257,24 @@ fn no_node(report: &Report) -> String {
             next(report, None)
         );
     }
-    if tokens.outcome() != Outcome::Fail {
-        let complaints = report.complaints();
-        let more = match complaints.len() {
-            0 | 1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        let first = complaints.first().map_or("", String::as_str);
-        let next = "see what changed, and set the gate or the baseline anew only where that is meant";
-        return format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.");
-    }
+    if tokens.outcome() == Outcome::Fail { flips(report) } else { complained(report) }
+}
+
+/// What a gate file or a baseline asks for.
+fn complained(report: &Report) -> String {
+    let complaints = report.complaints();
+    let more = match complaints.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let (device, first) = (&report.device.name, complaints.first().map_or("", String::as_str));
+    let next = "see what changed, and set the gate or the baseline anew only where that is meant";
+    format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.")
+}
+
+/// More flips than noise explains.
+fn flips(report: &Report) -> String {
+    let tokens = &report.tokens;
     let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
         let Flip { prompt, position, margin, .. } = flip;
         format!(", first behind position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())

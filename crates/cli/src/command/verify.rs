@@ -82,41 +82,24 @@ pub fn run(arguments: Arguments) -> Result {
         std::fs::create_dir_all(folder).map_err(problem)?;
     }
     let device = arguments.machine.open(&arguments.device)?;
-    let fault = arguments
-        .plant
-        .as_deref()
-        .map(|choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion()))
-        .transpose()?;
-    let device = fault.as_ref().map_or(device, |fault| fault.device.clone());
+    let plant = |choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion());
+    let fault = arguments.plant.as_deref().map(plant).transpose()?;
+    let device = fault.as_ref().map_or_else(|| device.clone(), |fault| fault.device.clone());
     let given =
         if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
     if trace.is_some() && arguments.steps.is_some() {
         return Err(Failure::new("a trace says itself how many steps there are; leave --steps out"));
     }
+    let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
+    let work = match &tokens {
+        Some(tokens) => prompt_and_steps(tokens),
+        None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
+    };
+    let options = options(&arguments, work, fault.as_ref())?;
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
         _ if trace.is_some() => Reference::Oracle,
         other => Reference::Device(arguments.machine.open(other)?),
-    };
-    let session = arguments.machine.session(1);
-    let fallback = if arguments.device == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
-    let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
-    let (prompts, steps) = match &tokens {
-        Some(tokens) => prompt_and_steps(tokens),
-        None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
-    };
-    let options = VerifyOptions {
-        prompts,
-        steps,
-        kv: arguments.machine.kv(),
-        context: session.context,
-        require_device: arguments.require_device,
-        fallback,
-        threads: arguments.machine.threads(),
-        repro_folder: arguments.repro_dir.clone(),
-        fusion: arguments.machine.fusion(),
-        planted: fault.as_ref().map(PlantedDevice::facts),
-        arguments: arguments.machine.arguments(),
     };
     let start = Instant::now();
     let traced = trace.as_ref().zip(tokens).map(|(trace, tokens)| compared(trace, tokens, &model, &device, &options));
@@ -134,6 +117,28 @@ pub fn run(arguments: Arguments) -> Result {
         output::text(&report.to_terminal())?;
     }
     Ok(code(&report))
+}
+
+/// What is asked of the verification of these prompts, with so many steps behind each.
+fn options(
+    arguments: &Arguments,
+    (prompts, steps): (Vec<Vec<u32>>, usize),
+    fault: Option<&PlantedDevice>,
+) -> Result<VerifyOptions> {
+    let machine = &arguments.machine;
+    Ok(VerifyOptions {
+        prompts,
+        steps,
+        kv: machine.kv(),
+        context: machine.session(1).context,
+        require_device: arguments.require_device,
+        fallback: if arguments.device == "cpu" { None } else { Some(machine.open("cpu")?) },
+        threads: machine.threads(),
+        repro_folder: arguments.repro_dir.clone(),
+        fusion: machine.fusion(),
+        planted: fault.map(PlantedDevice::facts),
+        arguments: machine.arguments(),
+    })
 }
 
 /// Folders that are written to, with the endings of the files there.
