@@ -183,11 +183,14 @@ pub fn lies(
     let case = |(name, lie): &Lie| {
         let mut parts = good.clone();
         lie(&mut parts, &mut Random::new(seed, name));
-        let mut case = case(name, vec![(MODEL.to_owned(), Entry::File(parts.bytes()))], refused_by);
-        case.accepted_by = accepted_by;
-        case
+        file_case(name, &parts, refused_by, accepted_by)
     };
     lies.iter().map(case).collect()
+}
+
+/// A file as a case.
+pub fn file_case(name: &str, parts: &Parts, refused_by: &'static [Call], accepted_by: &'static [Call]) -> Case {
+    Case { accepted_by, ..case(name, vec![(MODEL.to_owned(), Entry::File(parts.bytes()))], refused_by) }
 }
 
 /// Files that end early: behind fields of the header, within them, and within the data.

@@ -12,9 +12,13 @@ mod folder;
 mod gguf;
 mod gguf_model;
 mod gguf_parts;
+mod llama2c;
 mod random;
 mod runner;
 mod safetensors;
+mod sentencepiece;
+mod templates;
+mod tokenizer_json;
 
 use case::Case;
 use folder::Folder;
@@ -41,6 +45,17 @@ const FAMILIES: &[Family] = &[
         },
     },
     Family { name: "safetensors", cases: |seed| safetensors::cases(seed, &Folder::read(&fixture("models/qwen2"))) },
+    Family { name: "llama2.c", cases: llama2c::cases },
+    Family { name: "templates", cases: |seed| templates::cases(seed, &converted("models/qwen2")) },
+    Family {
+        name: "tokenizers",
+        cases: |seed| {
+            let (json, model) = (fixture("models/qwen2"), fixture("models/llama-linear"));
+            let pieces = fs::read(model.join("tokenizer.model")).expect("a fixture");
+            let cases = tokenizer_json::cases(seed, &Folder::read(&json));
+            [cases, sentencepiece::cases(seed, &Folder::read(&model), &pieces)].concat()
+        },
+    },
 ];
 
 fn fixture(name: &str) -> PathBuf {
@@ -70,6 +85,21 @@ fn gguf() {
 #[test]
 fn safetensors_folders() {
     family("safetensors", 1);
+}
+
+#[test]
+fn llama2c_files() {
+    family("llama2.c", 1);
+}
+
+#[test]
+fn tokenizers() {
+    family("tokenizers", 1);
+}
+
+#[test]
+fn chat_templates() {
+    family("templates", 1);
 }
 
 #[test]

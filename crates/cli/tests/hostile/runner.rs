@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Characters of a message.
 const MESSAGE_CHARS_MAX: usize = 600;
 
+/// A text that patterns can take long for.
+const TEXT: &str = "the cat aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
+
 /// What stands at the name of an output before a command.
 const OLD: &[u8] = b"old";
 
@@ -73,7 +76,7 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
     let mut words = match call {
         Call::Inspect => vec!["inspect", model, "--json"],
         Call::Show => vec!["inspect", model],
-        Call::Tokenize => vec!["tokenize", model, "-p", "the cat", "--json"],
+        Call::Tokenize => vec!["tokenize", model, "-p", TEXT, "--json"],
         Call::Convert => vec!["convert", model, target, "--json", "-t", "1"],
         Call::Quantize => vec!["quantize", model, target, "-b", "8", "--json", "-t", "1"],
         Call::Run => vec!["run", model, "-p", "the cat", "-n", "1", "--json", "-t", "1", "-c", "64"],

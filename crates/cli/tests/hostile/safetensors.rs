@@ -245,19 +245,23 @@ pub fn cases(seed: u64, good: &Folder) -> Vec<Case> {
 /// Folders with a change each.
 pub fn lies(seed: u64, good: &Folder, lies: &[Lie], refused: &'static [Call], accepted: &'static [Call]) -> Vec<Case> {
     let case = |(name, lie): &Lie| {
-        let mut folder = good.clone();
-        lie(&mut folder, &mut Random::new(seed, name));
-        Case {
-            name: (*name).to_owned(),
-            files: folder.files(),
-            model: FOLDER,
-            tokenizer: None,
-            named: FOLDER,
-            refused_by: refused,
-            accepted_by: accepted,
-        }
+        with_change(name, good, refused, accepted, |folder| lie(folder, &mut Random::new(seed, name)))
     };
     lies.iter().map(case).collect()
+}
+
+/// A folder with a change.
+pub fn with_change(
+    name: &str,
+    good: &Folder,
+    refused_by: &'static [Call],
+    accepted_by: &'static [Call],
+    change: impl FnOnce(&mut Folder),
+) -> Case {
+    let mut folder = good.clone();
+    change(&mut folder);
+    let (name, files) = (name.to_owned(), folder.files());
+    Case { name, files, model: FOLDER, tokenizer: None, named: FOLDER, refused_by, accepted_by }
 }
 
 /// Replaces a piece of the header's text.
