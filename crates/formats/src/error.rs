@@ -80,7 +80,7 @@ pub fn quote(text: &str) -> String {
 }
 
 /// Characters of faults that one message repeats; the first fault is always there.
-const LISTED_CHARS_MAX: usize = 400;
+const LISTED_CHARS_MAX: usize = 560;
 
 /// Several faults for one message: as many as a reader takes in, then how many more there are. Text from a file in them must be escaped
 /// already.
@@ -122,7 +122,7 @@ mod tests {
         let faults: Vec<String> = (0..1000).map(|number| format!("fault {number:03}")).collect();
         assert_eq!(listed(&faults[..3], "; "), "fault 000; fault 001; fault 002");
         let text = listed(&faults, "; ");
-        assert!(text.starts_with("fault 000; ") && text.ends_with(" more") && text.len() < 450, "{text}");
+        assert!(text.starts_with("fault 000; ") && text.ends_with(" more") && text.len() < 600, "{text}");
         assert_eq!(listed(&["x".repeat(5000)], "; ").len(), 5000);
     }
 }

@@ -56,8 +56,8 @@ pub struct Case {
     pub files: Files,
     /// The file or folder that the commands are given.
     pub model: &'static str,
-    /// Given as `--tokenizer`.
-    pub tokenizer: Option<&'static str>,
+    /// The trace that the model is compared with.
+    pub trace: Option<&'static str>,
     /// A part of the message's file name; empty where the folder is named.
     pub named: &'static str,
     /// Commands that must refuse it.

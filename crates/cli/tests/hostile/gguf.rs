@@ -234,7 +234,7 @@ fn things(good: &[u8]) -> Vec<Case> {
 }
 
 fn case(name: &str, files: Files, refused_by: &'static [Call]) -> Case {
-    Case { name: name.to_owned(), files, model: MODEL, tokenizer: None, named: MODEL, refused_by, accepted_by: &[] }
+    Case { name: name.to_owned(), files, model: MODEL, trace: None, named: MODEL, refused_by, accepted_by: &[] }
 }
 
 fn any_key<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Key {

@@ -274,7 +274,7 @@ fn things(seed: u64) -> Vec<Case> {
 }
 
 fn case(name: &str, files: Files, refused_by: &'static [Call], named: &'static str) -> Case {
-    Case { name: name.to_owned(), files, model: MODEL, tokenizer: None, named, refused_by, accepted_by: &[] }
+    Case { name: name.to_owned(), files, model: MODEL, trace: None, named, refused_by, accepted_by: &[] }
 }
 
 fn any<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Token {

@@ -13,12 +13,14 @@ mod gguf;
 mod gguf_model;
 mod gguf_parts;
 mod llama2c;
+mod npz;
 mod random;
 mod runner;
 mod safetensors;
 mod sentencepiece;
 mod templates;
 mod tokenizer_json;
+mod traces;
 
 use case::Case;
 use folder::Folder;
@@ -46,6 +48,15 @@ const FAMILIES: &[Family] = &[
     },
     Family { name: "safetensors", cases: |seed| safetensors::cases(seed, &Folder::read(&fixture("models/qwen2"))) },
     Family { name: "llama2.c", cases: llama2c::cases },
+    Family {
+        name: "traces",
+        cases: |seed| {
+            let trace = |name: &str| fs::read(fixture("traces").join(name)).expect("a fixture");
+            let good = traces::Good { model: converted("models/qwen2"), trace: trace("qwen2.safetensors") };
+            let printed = traces::Good { model: wide("models/llama2"), trace: trace("llama2.llama_cpp.txt") };
+            traces::cases(seed, &good, &printed)
+        },
+    },
     Family { name: "templates", cases: |seed| templates::cases(seed, &converted("models/qwen2")) },
     Family {
         name: "tokenizers",
@@ -64,10 +75,19 @@ fn fixture(name: &str) -> PathBuf {
 
 /// A fixture as GGUF.
 fn converted(name: &str) -> Vec<u8> {
+    convert(name, "auto")
+}
+
+/// A fixture as GGUF in f32, as the programs computed whose traces are in the repository.
+fn wide(name: &str) -> Vec<u8> {
+    convert(name, "f32")
+}
+
+fn convert(name: &str, dtype: &str) -> Vec<u8> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let target = scratch.path().join("good.gguf");
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_trueup"));
-    command.arg("convert").arg(fixture(name)).arg(&target).arg("--quiet").assert().success();
+    command.arg("convert").arg(fixture(name)).arg(&target).args(["--type", dtype, "--quiet"]).assert().success();
     fs::read(target).expect("it was just written")
 }
 
@@ -103,6 +123,11 @@ fn chat_templates() {
 }
 
 #[test]
+fn traces_of_other_programs() {
+    family("traces", 1);
+}
+
+#[test]
 fn families_have_cases_enough_and_no_name_twice() {
     for family in FAMILIES {
         let cases = (family.cases)(1);
@@ -119,7 +144,7 @@ fn what_is_refused_is_not_what_is_accepted() {
         let cases = (family.cases)(1);
         let (refused, accepted): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.is_refused());
         for case in refused {
-            let twin = accepted.iter().find(|good| good.files == case.files && good.tokenizer == case.tokenizer);
+            let twin = accepted.iter().find(|good| good.files == case.files);
             assert!(twin.is_none(), "{}/{} is a good file", family.name, case.name);
         }
     }

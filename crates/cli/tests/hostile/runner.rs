@@ -21,7 +21,7 @@ const PROCESSOR_SECONDS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Characters of a message.
-const MESSAGE_CHARS_MAX: usize = 600;
+const MESSAGE_CHARS_MAX: usize = 800;
 
 /// A text that patterns can take long for.
 const TEXT: &str = "the cat aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
@@ -71,7 +71,7 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
     let model = folder.join(case.model);
     let model = model.to_str().expect("paths of tests are UTF-8");
     let target = target.to_str().expect("paths of tests are UTF-8");
-    let trace = folder.join(case.named);
+    let trace = folder.join(case.trace.unwrap_or_default());
     let trace = trace.to_str().expect("paths of tests are UTF-8");
     let mut words = match call {
         Call::Inspect => vec!["inspect", model, "--json"],
@@ -85,10 +85,6 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
         Call::Trace => vec!["verify", model, "--ref", trace, "--json", "-", "-t", "1"],
         Call::Diff => vec!["diff", model, model, "--json", "-t", "1"],
     };
-    let tokenizer = case.tokenizer.map(|name| folder.join(name).to_str().expect("paths of tests are UTF-8").to_owned());
-    if let Some(tokenizer) = &tokenizer {
-        words.extend(["--tokenizer", tokenizer]);
-    }
     words.push("--quiet");
     words.into_iter().map(str::to_owned).collect()
 }

@@ -261,7 +261,7 @@ pub fn with_change(
     let mut folder = good.clone();
     change(&mut folder);
     let (name, files) = (name.to_owned(), folder.files());
-    Case { name, files, model: FOLDER, tokenizer: None, named: FOLDER, refused_by, accepted_by }
+    Case { name, files, model: FOLDER, trace: None, named: FOLDER, refused_by, accepted_by }
 }
 
 /// Replaces a piece of the header's text.
