@@ -79,7 +79,8 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Characters of faults that one message repeats; the first fault is always there.
+/// Faults that one message repeats, and their characters; the first fault is always there.
+const LISTED_MAX: usize = 10;
 const LISTED_CHARS_MAX: usize = 560;
 
 /// Several faults for one message: as many as a reader takes in, then how many more there are. Text from a file in them must be escaped
@@ -88,7 +89,7 @@ pub fn listed(faults: &[String], separator: &str) -> String {
     let (mut text, mut chars) = (String::new(), 0_usize);
     for (number, fault) in faults.iter().enumerate() {
         chars = chars.saturating_add(separator.chars().count()).saturating_add(fault.chars().count());
-        if number > 0 && chars > LISTED_CHARS_MAX {
+        if number == LISTED_MAX || (number > 0 && chars > LISTED_CHARS_MAX) {
             text.push_str(&format!("{separator}and {} more", faults.len().saturating_sub(number)));
             break;
         }
@@ -122,7 +123,8 @@ mod tests {
         let faults: Vec<String> = (0..1000).map(|number| format!("fault {number:03}")).collect();
         assert_eq!(listed(&faults[..3], "; "), "fault 000; fault 001; fault 002");
         let text = listed(&faults, "; ");
-        assert!(text.starts_with("fault 000; ") && text.ends_with(" more") && text.len() < 600, "{text}");
-        assert_eq!(listed(&["x".repeat(5000)], "; ").len(), 5000);
+        assert!(text.starts_with("fault 000; ") && text.ends_with("fault 009; and 990 more"), "{text}");
+        let long = ["x".repeat(5000), "y".to_owned()];
+        assert_eq!(listed(&long, "; "), "x".repeat(5000) + "; and 1 more");
     }
 }
