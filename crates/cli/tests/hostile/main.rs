@@ -5,7 +5,14 @@
 //!                                                                      └▶ accepted: exit code 0, JSON that parses
 //! ```
 //!
-//! Seed 1 runs always; `cargo test -p trueup-cli --test hostile -- --ignored` runs seeds 2 and 3 too.
+//! ```text
+//! cargo test -p trueup-cli --test hostile                          all families, seed 1
+//! cargo test -p trueup-cli --test hostile -- gguf --seed 2         one of them, another seed
+//! cargo test -p trueup-cli --test hostile -- --write FOLDER        the files, for scripts/hostile_peers.py
+//! ```
+//!
+//! docs/HOSTILE.md has the numbers.
+#![allow(clippy::print_stdout, reason = "a runner of its own reports by printing")]
 
 mod case;
 mod folder;
@@ -22,11 +29,13 @@ mod templates;
 mod tokenizer_json;
 mod traces;
 
-use case::Case;
+use case::{Call, Case};
 use folder::Folder;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Cases that a family has at least.
 const CASES_MIN: usize = 60;
@@ -91,69 +100,94 @@ fn convert(name: &str, dtype: &str) -> Vec<u8> {
     fs::read(target).expect("it was just written")
 }
 
-fn family(name: &str, seed: u64) {
-    let family = FAMILIES.iter().find(|family| family.name == name).expect("a family of that name");
-    let complaints = runner::complaints(name, &(family.cases)(seed));
-    assert!(complaints.is_empty(), "{} complaints, seed {seed}:\n{}", complaints.len(), complaints.join("\n"));
+/// What the words behind `--` ask for.
+struct Request {
+    seed: u64,
+    /// Where the files are written instead of being tried.
+    target: Option<PathBuf>,
+    /// Names of families, or of other tests.
+    names: Vec<String>,
 }
 
-#[test]
-fn gguf() {
-    family("gguf", 1);
-}
+impl Request {
+    /// Words that other runners know are passed over.
+    fn read(mut words: impl Iterator<Item = String>) -> Request {
+        let mut request = Request { seed: 1, target: None, names: Vec::new() };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--seed" => request.seed = words.next().and_then(|seed| seed.parse().ok()).expect("--seed NUMBER"),
+                "--write" => request.target = Some(PathBuf::from(words.next().expect("--write FOLDER"))),
+                "--test-threads" | "--skip" | "--format" | "--color" => drop(words.next()),
+                option if option.starts_with('-') => (),
+                name => request.names.push(name.to_owned()),
+            }
+        }
+        request
+    }
 
-#[test]
-fn safetensors_folders() {
-    family("safetensors", 1);
-}
-
-#[test]
-fn llama2c_files() {
-    family("llama2.c", 1);
-}
-
-#[test]
-fn tokenizers() {
-    family("tokenizers", 1);
-}
-
-#[test]
-fn chat_templates() {
-    family("templates", 1);
-}
-
-#[test]
-fn traces_of_other_programs() {
-    family("traces", 1);
-}
-
-#[test]
-fn families_have_cases_enough_and_no_name_twice() {
-    for family in FAMILIES {
-        let cases = (family.cases)(1);
-        let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        assert_eq!(names.len(), cases.len(), "{}: a name is there twice", family.name);
-        let refused = cases.iter().filter(|case| case.is_refused()).count();
-        assert!(refused >= CASES_MIN && cases.len() > refused, "{}: {refused} of {}", family.name, cases.len());
+    fn wants(&self, family: &Family) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| "hostile".contains(name) || family.name.contains(name))
     }
 }
 
-#[test]
-fn what_is_refused_is_not_what_is_accepted() {
-    for family in FAMILIES {
-        let cases = (family.cases)(1);
-        let (refused, accepted): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.is_refused());
-        for case in refused {
-            let twin = accepted.iter().find(|good| good.files == case.files);
-            assert!(twin.is_none(), "{}/{} is a good file", family.name, case.name);
+fn main() -> ExitCode {
+    let request = Request::read(std::env::args().skip(1));
+    let mut list = Vec::new();
+    let mut complaints = Vec::new();
+    for family in FAMILIES.iter().filter(|family| request.wants(family)) {
+        let cases = (family.cases)(request.seed);
+        complaints.extend(check_family(family, &cases));
+        match &request.target {
+            Some(target) => list.extend(write(&target.join(family.name), family, &cases)),
+            None => complaints.extend(runner::complaints(family.name, &cases)),
+        }
+        let refused = cases.iter().filter(|case| case.is_refused()).count();
+        println!("{}: {refused} refused, {} accepted, seed {}", family.name, cases.len() - refused, request.seed);
+    }
+    if let Some(target) = &request.target {
+        fs::write(target.join("cases.json"), json!(list).to_string()).expect("a list can be written");
+    }
+    complaints.iter().for_each(|complaint| println!("{complaint}"));
+    println!("{} complaints", complaints.len());
+    if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Cases enough, no name twice, nothing refused that is accepted too, and the page has the numbers.
+fn check_family(family: &Family, cases: &[Case]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut complain = |problem: String| complaints.push(format!("{}: {problem}", family.name));
+    let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    if names.len() != cases.len() {
+        complain("a name is there twice".to_owned());
+    }
+    let (refused, accepted): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.is_refused());
+    if refused.len() < CASES_MIN || accepted.is_empty() {
+        complain(format!("{} cases are refused and {} accepted: too few", refused.len(), accepted.len()));
+    }
+    for case in &refused {
+        if accepted.iter().any(|good| good.files == case.files) {
+            complain(format!("{} is a good file", case.name));
         }
     }
+    let row = format!("| {} | {} | {} | {} |", family.name, cases.len(), refused.len(), accepted.len());
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/HOSTILE.md");
+    if !fs::read_to_string(page).expect("docs/HOSTILE.md").contains(&row) {
+        complain(format!("docs/HOSTILE.md lacks the row {row}"));
+    }
+    complaints
 }
 
-#[test]
-#[ignore = "takes minutes: scripts/full_check.sh runs it"]
-fn other_seeds() {
-    for seed in [2, 3] {
-        FAMILIES.iter().for_each(|known| family(known.name, seed));
-    }
+/// Writes the files of a family, a folder each, and lists them for `scripts/hostile_peers.py`.
+fn write(target: &Path, family: &Family, cases: &[Case]) -> Vec<Value> {
+    let list = cases.iter().enumerate().map(|(number, case)| {
+        let folder = target.join(format!("{number:03}"));
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        case.write(&folder);
+        let container = case.refused_by.contains(&Call::Inspect);
+        json!({
+            "family": family.name, "name": case.name, "model": folder.join(case.model),
+            "refused": case.is_refused(), "container": container,
+        })
+    });
+    list.collect()
 }

@@ -164,8 +164,11 @@ const ACCEPTED: &[Template] = &[
     ("many small loops", "{% for i in range(1000) %}{% endfor %}{{ messages[0].content }}"),
 ];
 
+/// A name and what makes a template.
+type Made = (&'static str, fn(&mut Random) -> String);
+
 /// Templates that are made.
-const MADE: &[(&str, fn(&mut Random) -> String)] = &[
+const MADE: &[Made] = &[
     ("of a megabyte", |_| "x".repeat(1 << 20)),
     ("nested parentheses", |r| nested("{{ ", "(", "1", ")", " }}", r.between(2000, 5000))),
     ("nested lists", |r| nested("{{ ", "[", "1", "]", " }}", r.between(2000, 5000))),
