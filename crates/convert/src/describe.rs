@@ -9,7 +9,7 @@ use trueup_formats::gguf::Metadata;
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
 use trueup_models::Model;
 use trueup_quantize::file_type;
-use trueup_tokenizer::{ModelTokens, Vocabulary};
+use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
 
 /// All keys, and notes for a person. `tensors` are those of the file to be written.
 pub(crate) fn describe(
@@ -43,9 +43,9 @@ pub(crate) fn describe(
     for change in overrides {
         change.apply(&mut metadata).map_err(|fault| Error::new(source.path(), fault.0).at("--metadata"))?;
     }
-    // What is written must be readable again, whatever was overridden.
+    // What is written must be usable again, whatever was overridden.
     Model::from_gguf(&metadata, tensors, source.path())?;
-    Vocabulary::from_metadata(&metadata, source.path())?;
+    Tokenizer::new(Vocabulary::from_metadata(&metadata, source.path())?)?;
     Ok((metadata, notes))
 }
 

@@ -61,23 +61,70 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Longest piece of foreign text that a message repeats, in characters.
+/// Longest piece of foreign text that a message repeats, in characters after escaping.
 const QUOTE_CHARS_MAX: usize = 120;
 
 /// Text from a file, made safe to print: control and bidirectional characters escaped, long text cut.
 pub fn quote(text: &str) -> String {
-    let mut quoted = String::new();
-    for (count, c) in text.chars().enumerate() {
-        if count == QUOTE_CHARS_MAX {
+    let (mut quoted, mut room) = (String::new(), QUOTE_CHARS_MAX);
+    for c in text.chars() {
+        let piece = if c.is_control() || is_bidi(c) { c.escape_unicode().collect() } else { String::from(c) };
+        let Some(rest) = room.checked_sub(piece.chars().count()) else {
             quoted.push('…');
             break;
-        }
-        if c.is_control() || is_bidi(c) { quoted.extend(c.escape_unicode()) } else { quoted.push(c) }
+        };
+        quoted.push_str(&piece);
+        room = rest;
     }
     quoted
+}
+
+/// Faults that one message repeats, and their characters; the first fault is always there.
+const LISTED_MAX: usize = 10;
+const LISTED_CHARS_MAX: usize = 560;
+
+/// Several faults for one message: as many as a reader takes in, then how many more there are. Text from a file in them must be escaped
+/// already.
+pub fn listed(faults: &[String], separator: &str) -> String {
+    let (mut text, mut chars) = (String::new(), 0_usize);
+    for (number, fault) in faults.iter().enumerate() {
+        chars = chars.saturating_add(separator.chars().count()).saturating_add(fault.chars().count());
+        if number == LISTED_MAX || (number > 0 && chars > LISTED_CHARS_MAX) {
+            text.push_str(&format!("{separator}and {} more", faults.len().saturating_sub(number)));
+            break;
+        }
+        if number > 0 {
+            text.push_str(separator);
+        }
+        text.push_str(fault);
+    }
+    text
 }
 
 /// Characters that change the direction or visibility of the text after them.
 fn is_bidi(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{QUOTE_CHARS_MAX, listed, quote};
+
+    #[test]
+    fn quoted_text_is_short_however_it_is_escaped() {
+        assert_eq!(quote("a\u{1b}b"), "a\\u{1b}b");
+        assert_eq!(quote(&"x".repeat(QUOTE_CHARS_MAX)), "x".repeat(QUOTE_CHARS_MAX));
+        assert_eq!(quote(&"x".repeat(QUOTE_CHARS_MAX + 1)), "x".repeat(QUOTE_CHARS_MAX) + "\u{2026}");
+        assert!(quote(&"\u{202e}".repeat(5000)).chars().count() <= QUOTE_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn many_faults_are_counted() {
+        let faults: Vec<String> = (0..1000).map(|number| format!("fault {number:03}")).collect();
+        assert_eq!(listed(&faults[..3], "; "), "fault 000; fault 001; fault 002");
+        let text = listed(&faults, "; ");
+        assert!(text.starts_with("fault 000; ") && text.ends_with("fault 009; and 990 more"), "{text}");
+        let long = ["x".repeat(5000), "y".to_owned()];
+        assert_eq!(listed(&long, "; "), "x".repeat(5000) + "; and 1 more");
+    }
 }

@@ -44,7 +44,7 @@ mod trace;
 pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 pub use counted::counted;
-pub use error::{Error, Result, quote};
+pub use error::{Error, Result, listed, quote};
 pub use gguf::{Gguf, MappedGguf};
 pub use llama2c::Llama2c;
 pub use open::{OpenOptions, open};

@@ -61,6 +61,9 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Che
             .help("convert the original checkpoint"));
     }
     open_llama2c(path, options).map_err(|error| {
+        if error.path != path {
+            return error;
+        }
         let reason = if error.place.is_empty() { error.problem } else { format!("{}: {}", error.place, error.problem) };
         Error::new(path, format!("not GGUF, not safetensors, and not llama2.c v0 either ({reason})"))
             .at("first bytes")

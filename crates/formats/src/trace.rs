@@ -17,7 +17,7 @@ mod zip;
 pub use eval_callback::Shown;
 pub use writer::TraceWriter;
 
-use crate::error::{Error, Result, quote};
+use crate::error::{Error, Result, listed, quote};
 use crate::safetensors_dir::SafetensorsFile;
 use crate::source_file::SourceFile;
 use crate::tensor_range::check_unique;
@@ -244,8 +244,7 @@ impl Trace {
             trace.tensors.push(TraceTensor { step, node, shape, dtype, place });
         }
         if !refused.is_empty() {
-            refused.truncate(8);
-            let problem = format!("tensors of types that no node has: {}", refused.join(", "));
+            let problem = format!("tensors of types that no node has: {}", listed(&refused, ", "));
             return Err(Error::new(trace.source().path(), problem).help("keep values as f32, f64, f16 or bf16"));
         }
         let path = trace.source().path().to_owned();

@@ -1,7 +1,8 @@
-//! Faults of one file, collected so that a message names all of them and not only the first.
+//! Faults of one file, collected so that a message names them together and not only the first. A file can have more faults than anyone
+//! reads: those beyond a bound are counted.
 
 use std::path::Path;
-use trueup_formats::{Error, Result};
+use trueup_formats::{Error, Result, listed};
 
 /// A list of what is wrong with a file.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -20,11 +21,11 @@ impl Faults {
         &self.list
     }
 
-    /// `Err` with all faults as one sentence, if there are any.
+    /// `Err` with the faults as one sentence, if there are any: as many as a reader takes in, then how many more there are.
     pub fn check(self, path: &Path, place: &str, help: &str) -> Result<()> {
         if self.list.is_empty() {
             return Ok(());
         }
-        Err(Error::new(path, self.list.join("; ")).at(place).help(help))
+        Err(Error::new(path, listed(&self.list, "; ")).at(place).help(help))
     }
 }

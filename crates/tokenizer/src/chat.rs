@@ -126,9 +126,13 @@ fn to_json(budget: &Budget, value: &Value, options: &Kwargs) -> std::result::Res
     let indent: Option<usize> = options.get("indent").ok().flatten();
     let _: Option<bool> = options.get("ensure_ascii").ok().flatten();
     options.assert_all_used()?;
+    if indent.is_some_and(|width| width > INDENT_MAX) {
+        let problem = format!("tojson indents by at most {INDENT_MAX} spaces");
+        return Err(JinjaError::new(ErrorKind::InvalidOperation, problem));
+    }
     budget.build_whole(value)?;
     let mut out = String::new();
-    write_json(value, indent.map(|width| width.min(INDENT_MAX)), 0, &mut out)?;
+    write_json(value, indent, 0, &mut out)?;
     Ok(out)
 }
 
@@ -253,6 +257,26 @@ mod tests {
         ];
         for (source, expected) in cases {
             assert_eq!(render(source).unwrap_or_else(|error| error.to_string()), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn long_chains_are_refused_and_short_ones_understood() {
+        let chains: [(&str, &str); 8] =
+            [("not ", ""), ("- ", ""), ("1 + ", ""), ("1 ~ ", ""), ("1 and ", ""), ("", ".a"), ("", "()"), ("", "[0]")];
+        for (before, after) in chains {
+            let many = format!("{{{{ {}1{} }}}}", before.repeat(20_000), after.repeat(20_000));
+            let error = ChatTemplate::new(&many, "", "", Path::new("m")).expect_err("a long chain").to_string();
+            assert!(error.contains("words and signs"), "{before}{after}: {error}");
+        }
+        let many = format!("{{% if x %}}{}{{% endif %}}", "{%elif(x)%}".repeat(10_000));
+        let error = ChatTemplate::new(&many, "", "", Path::new("m")).expect_err("many alternatives").to_string();
+        assert!(error.contains("alternatives"), "{error}");
+        let sum = format!("{{{{ {}1 }}}}", "1 + ".repeat(490));
+        let alternatives = format!("{{% if x %}}{}{{% endif %}}", "{% elif x %}".repeat(240));
+        for (template, expected) in [(sum, "491"), (alternatives, "")] {
+            let template = ChatTemplate::new(&template, "", "", Path::new("m")).expect("a short chain");
+            assert_eq!(template.render(&[], true).expect("it is understood"), expected);
         }
     }
 

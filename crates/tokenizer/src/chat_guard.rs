@@ -19,14 +19,23 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Most bytes that may move while parentheses are put around operands.
 const MOVED_BYTES_MAX: usize = 16 << 20;
 
+/// Words and signs in one tag. The engine walks through an expression by recursion: a chain of operators is as deep as it is long.
+const TAG_TOKENS_MAX: usize = 1000;
+/// Alternatives (`elif`) in a template, each of which stands within the one before.
+const ALTERNATIVES_MAX: usize = 250;
+
 /// Rewrites a template so that what it copies is counted. The error is one sentence.
 pub(crate) fn guard(source: &str) -> Result<String, String> {
     let mut guarded = String::with_capacity(source.len());
     let mut rest = source;
-    let mut moved = 0;
+    let (mut moved, mut alternatives) = (0, 0_usize);
     while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
         let (text, tag) = rest.split_at(at);
         push_text(&mut guarded, text)?;
+        alternatives = alternatives.saturating_add(usize::from(is_alternative(tag)));
+        if alternatives > ALTERNATIVES_MAX {
+            return Err(format!("it has more than {ALTERNATIVES_MAX} alternatives (elif)"));
+        }
         rest = match tag.as_bytes().get(1) {
             Some(b'#') => tag.find("#}").and_then(|end| tag.get(end.saturating_add(2)..)).unwrap_or_default(),
             Some(b'%') if is_named(tag, "raw") => {
@@ -43,6 +52,11 @@ pub(crate) fn guard(source: &str) -> Result<String, String> {
     }
     push_text(&mut guarded, rest)?;
     Ok(guarded)
+}
+
+/// Whether a tag may be one more alternative of a condition.
+fn is_alternative(tag: &str) -> bool {
+    tag.trim_start_matches(['{', '%', '-', '+']).trim_start().starts_with("elif")
 }
 
 /// Whether a tag begins with the word `name`.
@@ -219,7 +233,12 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         if self.rest.starts_with(['-', '+']) {
             self.copy(1, guarded);
         }
+        let mut tokens = 0_usize;
         while let Some(c) = self.rest.chars().next() {
+            tokens = tokens.saturating_add(usize::from(!c.is_whitespace()));
+            if tokens > TAG_TOKENS_MAX {
+                return Err(format!("one of its tags holds more than {TAG_TOKENS_MAX} words and signs"));
+            }
             let end = if self.expression { "}}" } else { "%}" };
             let closing = self.rest.strip_prefix(['-', '+']).unwrap_or(self.rest);
             if self.outer.is_empty() && closing.starts_with(end) {

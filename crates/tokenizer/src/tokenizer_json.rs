@@ -287,6 +287,9 @@ fn negatable(rank: u32) -> f32 {
     rank as f32
 }
 
+/// Ids around a text; known models have one or two.
+const AROUND_MAX: usize = 64;
+
 /// The ids that the post-processor puts before and after a text.
 fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u32>, Vec<u32>), String> {
     let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
@@ -316,5 +319,8 @@ fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u3
             }
         }
     }
-    Ok((prefix, suffix))
+    match prefix.len().saturating_add(suffix.len()) {
+        0..=AROUND_MAX => Ok((prefix, suffix)),
+        more => Err(format!("it puts {more} tokens around every text, at most {AROUND_MAX} are supported")),
+    }
 }

@@ -7,7 +7,7 @@
 //! Offsets count from the start of the data; the tensors fill it without gap or overlap.
 
 use crate::checkpoint::{TensorInfo, range_to_read};
-use crate::error::{Error, Result, quote};
+use crate::error::{Error, Result, listed, quote};
 use crate::json::{self, UniqueEntries};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
@@ -146,7 +146,7 @@ fn describe(
     if unread.is_empty() {
         return Ok(described);
     }
-    Err(Error::new(source.path(), format!("tensors of types that are not read: {}", list(&unread)))
+    Err(Error::new(source.path(), format!("tensors of types that are not read: {}", listed(&unread, ", ")))
         .help("convert the checkpoint to float32, float16 or bfloat16"))
 }
 
@@ -193,18 +193,6 @@ fn check_no_gap(source: &SourceFile, described: &[(TensorInfo, Range<u64>)], dat
         .at("after the last tensor"));
     }
     Ok(())
-}
-
-/// Faults that a message lists before it only counts them.
-const LISTED_MAX: usize = 10;
-
-/// The first faults, and how many more there are.
-pub(super) fn list(faults: &[String]) -> String {
-    let mut text = faults.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if let Some(more @ 1..) = faults.len().checked_sub(LISTED_MAX) {
-        text.push_str(&format!(" and {more} more"));
-    }
-    text
 }
 
 impl<'de> Deserialize<'de> for RawHeader {

@@ -1,7 +1,7 @@
 //! `model.safetensors.index.json`: which file of a model holds which tensor.
 
-use super::file::{SafetensorsFile, list};
-use crate::error::{Error, Result, quote};
+use super::file::SafetensorsFile;
+use crate::error::{Error, Result, listed, quote};
 use crate::json::{self, UniqueEntries};
 use crate::source_file::SourceFile;
 use std::collections::{BTreeSet, HashMap};
@@ -72,7 +72,7 @@ impl WeightMap {
         if faults.is_empty() {
             return Ok(files);
         }
-        Err(Error::new(&self.path, format!("the index and the files disagree: {}", list(&faults)))
+        Err(Error::new(&self.path, format!("the index and the files disagree: {}", listed(&faults, ", ")))
             .at("weight_map")
             .help("get all files of the model again"))
     }
