@@ -1,6 +1,6 @@
 //! A fault at a computation that stands alone, without the graph that it comes from.
 
-use super::device::{Planted, weight_place};
+use super::device::{Fusion, Planted, weight_place};
 use super::{Fault, Plant, expect_f32, known};
 use crate::scene::{Given, Scene};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn planted_alone(
             plant.fault.needs()
         )));
     }
-    Ok(Arc::new(Planted::new(device, plant.fault, index, scene.op.name(), Vec::new())))
+    Ok(Arc::new(Planted::new(device, plant.fault, index, scene.op.name(), Fusion::default())))
 }
 
 /// Whether the fault means something for these inputs. Where each comes from in its graph is not known.
