@@ -20,7 +20,7 @@ mod product;
 mod weight;
 
 use crate::report::PlantedFacts;
-pub(crate) use alone::planted_alone;
+pub(crate) use alone::{fits_alone, planted_alone};
 use device::{Fusion, Planted};
 use forms::{Answers, Asked};
 use fused::FusedFault;
@@ -468,7 +468,8 @@ impl Plant {
             Fault::Input(fault) => fault.fits(graph, node),
             Fault::Parameter(fault) => fault.fits(&node.op, node.inputs.len()),
             Fault::Weight(fault) => fault.fits(graph, node),
-            Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => true,
+            Fault::Fused(fault) => fault.fits(graph.value(node.output).ty.shape[0]),
+            Fault::Product(_) | Fault::Output(_) => true,
         };
         fits && self.ops.contains(&node.op.name())
     }
@@ -480,7 +481,8 @@ impl Fault {
         match self {
             Fault::Input(fault) => fault.needs(),
             Fault::Weight(fault) => fault.needs(),
-            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => "",
+            Fault::Fused(fault) => fault.needs(),
+            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) => "",
         }
     }
 }

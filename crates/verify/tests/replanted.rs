@@ -12,7 +12,8 @@ use trueup_runtime::device::{Decorator, Device};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup_verify::{
-    Follow, Outcome, Reference, TraceOptions, VerifyOptions, compare_trace, planted, planted_in, record, verify,
+    Follow, Outcome, PLANTS, Reference, Repro, TraceOptions, VerifyOptions, compare_trace, planted, planted_in, record,
+    verify,
 };
 
 const FUSED: &str = "mul_mat_swiglu";
@@ -109,4 +110,86 @@ fn a_fault_never_moves_to_another_node_where_what_is_fused_changes() {
             assert!(problem.contains("the fault has no certain node") && problem.contains(FUSED), "{problem}");
         }
     }
+}
+
+/// Types of weights, tried in this order until a model can have the fault.
+const TYPES: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::F32, DType::Q4_1, DType::Q5_0];
+
+fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let model = |dtype: DType| {
+        let path = folder.path().join(format!("{dtype}.gguf"));
+        tiny_model::write(&path, dtype, false);
+        Arc::new(ModelFile::open(&path).unwrap())
+    };
+    let mut models: Vec<Arc<ModelFile>> = TYPES.into_iter().map(model).collect();
+    let path = folder.path().join("window.gguf");
+    tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
+    models.push(Arc::new(ModelFile::open(&path).unwrap()));
+    (folder, models)
+}
+
+/// The repro file of this fault in this model, where the model can have it.
+fn repro_of(name: &str, model: &Arc<ModelFile>, folder: &std::path::Path) -> Option<Result<Repro, String>> {
+    let fault = planted(name, model, device()).ok()?;
+    let options = VerifyOptions {
+        // Longer than the sliding window of the last model.
+        prompts: vec![(0..tiny_model::WINDOW as u32 + 6).map(|place| 1 + 7 * place % 40).collect(), vec![40, 7]],
+        repro_folder: Some(folder.to_owned()),
+        planted: Some(fault.facts()),
+        ..options()
+    };
+    let report = verify(model.clone(), fault.device.clone(), Reference::Oracle, &options, &mut |_| {}).unwrap();
+    let file = report.first_bad.as_ref().and_then(|bad| bad.repro.clone());
+    Some(file.map_or(Err(report.sentence), |file| Ok(Repro::open(file).unwrap())))
+}
+
+#[test]
+fn every_planted_fault_shows_alone_in_its_own_file_and_a_right_device_passes_it() {
+    let (folder, models) = models();
+    let mut problems = Vec::new();
+    for plant in PLANTS {
+        let found = models.iter().enumerate().filter_map(|(index, model)| {
+            repro_of(plant.name, model, &folder.path().join(format!("{}-{index}", plant.name)))
+        });
+        let found: Vec<Result<Repro, String>> = found.take(2).collect();
+        if found.is_empty() {
+            problems.push(format!("{}: no model can have it", plant.name));
+        }
+        for repro in found {
+            let repro = match repro {
+                Ok(repro) => repro,
+                Err(sentence) => {
+                    problems.push(format!("{}: no file: {sentence}", plant.name));
+                    continue;
+                }
+            };
+            let clean = repro.run(&*device()).unwrap();
+            if (clean.result, clean.planted) != (Outcome::Pass, None) {
+                problems.push(format!("{}, a right device: {}", plant.name, clean.sentence));
+            }
+            match repro.run_planted(plant.name, device()) {
+                Ok(again) if again.result == Outcome::Fail && again.planted.as_deref() == Some(plant.name) => {}
+                Ok(again) => problems.push(format!("{}: {}", plant.name, again.sentence)),
+                Err(problem) => problems.push(format!("{}: {problem}", plant.name)),
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn a_fault_that_does_not_show_in_a_foreign_file_is_inconclusive_and_windows_need_one() {
+    let (folder, models) = models();
+    let file = |name: &str, model: usize| {
+        repro_of(name, &models[model], &folder.path().join(name))
+            .unwrap()
+            .unwrap_or_else(|sentence| panic!("{sentence}"))
+    };
+    // One token cannot be exchanged with another one.
+    let result = file("decode-gain", 0).run_planted("tokens-swapped", device()).unwrap();
+    assert_eq!(result.result, Outcome::Inconclusive, "{}", result.sentence);
+    assert!(result.verdict.passes() && result.sentence.contains("does not show it"), "{}", result.sentence);
+    let problem = file("scale-forgotten", 0).run_planted("window-ignored", device()).unwrap_err().to_string();
+    assert!(problem.contains("it needs soft_max of a layer with a sliding window"), "{problem}");
 }
