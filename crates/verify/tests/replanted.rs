@@ -87,7 +87,7 @@ impl Decorator for Sometimes {
 #[test]
 fn a_fault_never_moves_to_another_node_where_what_is_fused_changes() {
     let (_directory, model) = model(DType::Q8_0);
-    let (one, many): (fn(usize) -> bool, fn(usize) -> bool) = (|tokens| tokens == 1, |tokens| tokens > 1);
+    let one_or_many: [fn(usize) -> bool; 2] = [|tokens| tokens == 1, |tokens| tokens > 1];
     // The choice, whether there is fusion, and whether the node has one place in all batches then.
     let cases = [
         ("gain@ffn_out-1", true, false),
@@ -96,7 +96,8 @@ fn a_fault_never_moves_to_another_node_where_what_is_fused_changes() {
         // Left to its pieces by all batches, where one token is fused.
         ("gain@ffn_up-0", true, true),
     ];
-    for (fuses, (choice, fusion, certain)) in [one, many].iter().flat_map(|fuses| cases.map(|case| (*fuses, case))) {
+    for (fuses, (choice, fusion, certain)) in one_or_many.into_iter().flat_map(|fuses| cases.map(|case| (fuses, case)))
+    {
         let sometimes = Arc::new(Sometimes { device: device(), fuses });
         let fault = planted_in(choice, &model, sometimes, fusion).unwrap();
         let options = VerifyOptions { fusion, ..options() };
