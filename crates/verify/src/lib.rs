@@ -66,7 +66,7 @@ pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use flip::{Flip, FlipText};
 pub use memory::peak_memory_bytes;
-pub use next::shell_word;
+pub use next::{file_word, shell_word};
 pub use pieces::PieceReport;
 pub use plant::{PLANTS, Plant, PlantedDevice, planted, planted_in};
 pub use policy::{BudgetReport, POLICY_BYTES_MAX, Policy, PolicyReport, WaiverReport, WaiverState};

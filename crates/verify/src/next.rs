@@ -25,7 +25,7 @@ pub fn shell_word(word: &str) -> String {
 }
 
 /// The name of a file as a word, in which no letter moves the text around it.
-pub(crate) fn file_word(file: &str) -> String {
+pub fn file_word(file: &str) -> String {
     let shown = |c: char| quote(&c.to_string()).chars().eq([c]);
     if file.chars().all(shown) { shell_word(file) } else { quote(file) }
 }

@@ -11,6 +11,7 @@
 mod alone;
 mod bits;
 mod device;
+mod forms;
 mod fused;
 mod input;
 mod output;
@@ -19,8 +20,9 @@ mod product;
 mod weight;
 
 use crate::report::PlantedFacts;
-pub(crate) use alone::planted_alone;
-use device::Planted;
+pub(crate) use alone::{fits_alone, planted_alone};
+use device::{Fusion, Planted};
+use forms::{Answers, Asked};
 use fused::FusedFault;
 use input::InputFault;
 use output::OutputFault;
@@ -28,7 +30,7 @@ use parameter::ParameterFault;
 use product::ProductFault;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::fuse::Fused;
+use trueup_graph::fuse::{Fused, fuse};
 use trueup_graph::{Graph, Node};
 use trueup_models::Batch;
 use trueup_runtime::device::Device;
@@ -380,18 +382,31 @@ pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusi
     let plant = known(name)?;
     expect_f32(&*device)?;
     let unfused = graph(model)?;
-    let fused = if fusion { fuse_for(unfused.clone(), &*device) } else { Fused::none(unfused.clone()) };
-    let (graph, place, refused) = if let Some(place) = plant.place(&fused.graph, wanted) {
-        (&fused.graph, place, Vec::new())
+    let (fused, answers) =
+        if fusion { fused(&unfused, &*device) } else { (Fused::none(unfused.clone()), Answers::new()) };
+    let (graph, place, fusion) = if let Some(place) = plant.place(&fused.graph, wanted) {
+        (&fused.graph, place, Fusion { answers, ..Fusion::default() })
     } else if let Some(place) = plant.place(&unfused, wanted) {
-        let ops = fused.groups.iter().map(|group| fused.graph.nodes()[group.node].op.name());
-        (&unfused, place, ops.collect())
+        (&unfused, place, Fusion { refused: fusible(&unfused), ..Fusion::default() })
     } else {
         return Err(plant.refusal(wanted, fusion));
     };
-    let (node, is_unfused) = (&graph.nodes()[place], !refused.is_empty());
-    let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), refused));
+    let (node, is_unfused) = (&graph.nodes()[place], !fusion.refused.is_empty());
+    let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), fusion));
     Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name(), unfused: is_unfused })
+}
+
+/// The graph with what the device fuses, and what it answered when it was asked.
+fn fused(graph: &Graph, device: &dyn Device) -> (Fused, Answers) {
+    let asked = Asked::new(device);
+    let fused = fuse_for(graph.clone(), &asked);
+    (fused, asked.into_answers())
+}
+
+/// Every fused operator that this graph has the pieces of, whatever a device says of it.
+fn fusible(graph: &Graph) -> Vec<&'static str> {
+    let all = fuse(graph.clone(), &|_| true);
+    all.groups.iter().map(|group| all.graph.nodes()[group.node].op.name()).collect()
 }
 
 /// The fault of that name.
@@ -453,7 +468,8 @@ impl Plant {
             Fault::Input(fault) => fault.fits(graph, node),
             Fault::Parameter(fault) => fault.fits(&node.op, node.inputs.len()),
             Fault::Weight(fault) => fault.fits(graph, node),
-            Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => true,
+            Fault::Fused(fault) => fault.fits(graph.value(node.output).ty.shape[0]),
+            Fault::Product(_) | Fault::Output(_) => true,
         };
         fits && self.ops.contains(&node.op.name())
     }
@@ -465,7 +481,8 @@ impl Fault {
         match self {
             Fault::Input(fault) => fault.needs(),
             Fault::Weight(fault) => fault.needs(),
-            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) | Fault::Fused(_) => "",
+            Fault::Fused(fault) => fault.needs(),
+            Fault::Parameter(_) | Fault::Product(_) | Fault::Output(_) => "",
         }
     }
 }

@@ -17,8 +17,9 @@ mod shrink;
 
 use crate::bound::{declares_loss, gate};
 use crate::explain::{Before, Explanation, Moment, explain, refined};
-use crate::plant::planted_alone;
+use crate::plant::{fits_alone, planted_alone};
 use crate::precision::LAMBDA;
+use crate::report::Outcome;
 use crate::scene::Scene;
 use crate::verdict::Verdict;
 use serde::Serialize;
@@ -82,6 +83,10 @@ pub struct ReproResult {
     pub node: String,
     /// Its operator.
     pub op: String,
+    /// What it comes to: inconclusive where a fault was planted and does not show.
+    pub result: Outcome,
+    /// The name of the fault that was planted now; null where none was.
+    pub planted: Option<String>,
     /// What was found when the file was written.
     pub recorded: RecordedFailure,
     /// The verdict on the device's result.
@@ -141,22 +146,55 @@ impl Repro {
         planted_alone(name, &self.scene, self.about.index, device)
     }
 
+    /// Whether this computation can have a fault of that name.
+    pub fn fits(&self, name: &str) -> bool {
+        fits_alone(name, &self.scene)
+    }
+
     /// Computes it on `device` and judges the result by what the device declares. Fails where the device cannot compute it.
     pub fn run(&self, device: &dyn Device) -> Result<ReproResult> {
-        let computed = execute::execute(&self.scene, self.about.index, device)?;
-        let (verdict, explanation, worst_z) = judged(&computed);
+        Ok(self.result(&execute::execute(&self.scene, self.about.index, device)?, device))
+    }
+
+    /// Computes it on `device` with a fault of [`PLANTS`](crate::PLANTS): on other activations first, as a call before has them, and
+    /// then twice, for faults that need more than one call to show. A fault that never shows is inconclusive. Fails as
+    /// [`planted`](Repro::planted) and [`run`](Repro::run) do.
+    pub fn run_planted(&self, name: &str, device: Arc<dyn Device>) -> Result<ReproResult> {
+        let device = self.planted(name, device)?;
+        let run = |scene: &Scene| execute::execute(scene, self.about.index, &*device);
+        run(&self.scene.reversed_activations())?;
+        let mut result = self.result(&run(&self.scene)?, &*device);
+        if !result.verdict.fails() {
+            result = self.result(&run(&self.scene)?, &*device);
+        }
+        if result.result == Outcome::Pass {
+            result.result = Outcome::Inconclusive;
+            result.sentence = format!(
+                "the fault {name} was planted, and this {} does not show it: {} ({}).",
+                result.op, result.verdict, result.node
+            );
+        }
+        result.planted = Some(name.to_owned());
+        Ok(result)
+    }
+
+    /// What is said of a computed scene.
+    fn result(&self, computed: &Scene, device: &dyn Device) -> ReproResult {
+        let (verdict, explanation, worst_z) = judged(computed);
         let op = self.scene.op.name().to_owned();
         let name = device.about().name;
         let cause =
             explanation.as_ref().map_or(String::new(), |explanation| format!(". Likely cause: {}", explanation.cause));
-        let sentence = if verdict.fails() {
-            format!("{name} computes {} ({op}) wrongly: {verdict}{cause}.", self.about.node)
+        let node = self.about.node.clone();
+        let (result, sentence) = if verdict.fails() {
+            (Outcome::Fail, format!("{name} computes {node} ({op}) wrongly: {verdict}{cause}."))
+        } else if verdict.passes() {
+            (Outcome::Pass, format!("{name} computes {node} ({op}) as it declares: {verdict}."))
         } else {
-            format!("{name} computes {} ({op}) as it declares: {verdict}.", self.about.node)
+            (Outcome::Inconclusive, format!("nothing can be said of {node} ({op}) on {name}: {verdict}."))
         };
-        let profile = computed.profile.to_string();
-        let (node, recorded) = (self.about.node.clone(), self.recorded());
-        Ok(ReproResult { node, op, recorded, verdict, profile, worst_z, explanation, sentence })
+        let (profile, recorded) = (computed.profile.to_string(), self.recorded());
+        ReproResult { node, op, result, planted: None, recorded, verdict, profile, worst_z, explanation, sentence }
     }
 
     /// The file it was read from.
@@ -197,7 +235,7 @@ pub(crate) fn write(
         let folder = trueup_formats::quote(&folder.display().to_string());
         Error::Request(format!("{folder} for repro files cannot be made: {problem}; name a folder that can be written"))
     })?;
-    let smaller = shrink::shrink(scene, index, device);
+    let smaller = shrink::shrink(scene, index, device, found.planted.as_deref());
     let (scene, reproduced) = smaller.map_or((scene.clone(), false), |smaller| (smaller, true));
     let safe = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
     let path = folder.join(format!("{}.repro.safetensors", node.chars().map(safe).collect::<String>()));

@@ -216,6 +216,18 @@ impl Scene {
         scene
     }
 
+    /// The scene with other activations: its own in reverse order and with the other sign.
+    pub fn reversed_activations(&self) -> Scene {
+        let mut scene = self.clone();
+        for input in scene.inputs.iter_mut().filter(|input| input.usage == Usage::Arena) {
+            if let Content::Numbers(numbers) = &mut input.content {
+                numbers.reverse();
+                numbers.iter_mut().for_each(|number| *number = -*number);
+            }
+        }
+        scene
+    }
+
     /// Which dimensions an axis is, for the operators that can be cut.
     fn dimensions(&self, axis: Axis) -> Option<Dimensions> {
         let shape = self.inputs.first()?.ty.shape;

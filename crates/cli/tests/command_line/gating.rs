@@ -165,6 +165,14 @@ fn a_failure_alone_says_what_was_recorded_first() {
     assert!(told.stdout.contains("now with the fault row-unwritten: cpu computes") && told.stdout.contains("wrongly"));
     let answer = trueup(&["repro", &file, "--json"]).exits(0).json();
     assert_eq!(answer["recorded"]["planted"], "row-unwritten");
+    assert_eq!((answer["result"].as_str(), answer["planted"].is_null()), (Some("pass"), true));
+    let answer = trueup(&["repro", &file, "--plant", "row-unwritten", "--json"]).exits(1).json();
+    assert_eq!((answer["result"].as_str(), answer["planted"].as_str()), (Some("fail"), Some("row-unwritten")));
+    // Which command is to be pasted where the path has a space.
+    let spaced = scratch.path("a file.safetensors");
+    fs::copy(&file, &spaced).expect("a copy");
+    let told = trueup(&["repro", &spaced]).exits(0);
+    assert!(told.stdout.contains(&format!("`trueup repro '{spaced}' --plant row-unwritten`")), "{told:?}");
     trueup(&["repro", &file, "--plant", "rope-base"]).refuses(&["cannot have the fault rope-base", "needs rope"]);
 }
 

@@ -1,7 +1,9 @@
 //! A fault at a computation that stands alone, without the graph that it comes from.
 
-use super::device::{Planted, weight_place};
-use super::{Fault, Plant, expect_f32, known};
+use super::device::{Fusion, Planted, weight_place};
+use super::input::InputFault;
+use super::product::ProductFault;
+use super::{Fault, PLANTS, Plant, expect_f32, known};
 use crate::scene::{Given, Scene};
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -26,25 +28,63 @@ pub(crate) fn planted_alone(
             plant.fault.needs()
         )));
     }
-    Ok(Arc::new(Planted::new(device, plant.fault, index, scene.op.name(), Vec::new())))
+    Ok(Arc::new(Planted::new(device, plant.fault, index, scene.op.name(), Fusion::default())))
+}
+
+/// Whether the scene can have the fault of this name.
+pub(crate) fn fits_alone(name: &str, scene: &Scene) -> bool {
+    PLANTS.iter().any(|plant| plant.name == name && fits(plant, scene))
 }
 
 /// Whether the fault means something for these inputs. Where each comes from in its graph is not known.
 fn fits(plant: &Plant, scene: &Scene) -> bool {
     let types: Vec<TensorType> = scene.inputs.iter().map(|input| input.ty).collect();
-    let dtype = |place: usize| types.get(place).map(|ty| ty.dtype);
+    let is_f32 = |place: usize| types.get(place).is_some_and(|ty| ty.dtype == DType::F32);
+    let gives_f32 = scene.output.dtype == DType::F32;
     let fits = match plant.fault {
-        Fault::Input(fault) => {
-            let wanted = if fault.is_of_indices() { DType::I32 } else { DType::F32 };
-            dtype(fault.place(&scene.op)) == Some(wanted) && fault.fits_types(&scene.op, &types)
-        }
+        Fault::Input(fault) => input_fits(fault, scene, &types),
         Fault::Parameter(fault) => fault.fits(&scene.op, types.len()),
         Fault::Weight(fault) => {
             let weight = scene.inputs.get(weight_place(&scene.op));
             weight.is_some_and(|Given { ty, usage, .. }| *usage == Usage::Weight && fault.fits_type(ty))
         }
-        Fault::Product(_) | Fault::Output(_) => scene.output.dtype == DType::F32 && dtype(1) == Some(DType::F32),
-        Fault::Fused(_) => true,
+        Fault::Product(fault) => gives_f32 && product_fits(fault, &types),
+        Fault::Output(_) => gives_f32,
+        // Behind the weights of gate and up.
+        Fault::Fused(fault) => gives_f32 && is_f32(2) && fault.fits(scene.output.shape[0]),
     };
     fits && plant.ops.contains(&scene.op.name())
+}
+
+fn input_fits(fault: InputFault, scene: &Scene, types: &[TensorType]) -> bool {
+    let place = fault.place(&scene.op);
+    let dtype = types.get(place).map(|ty| ty.dtype);
+    let fits = match fault {
+        // Two of one type, whatever it is: weights of a fused operator.
+        InputFault::Exchanged => true,
+        InputFault::NoWindow => dtype == Some(DType::F32) && has_window(&scene.inputs[place]),
+        fault if fault.is_of_indices() => dtype == Some(DType::I32),
+        _ => dtype == Some(DType::F32),
+    };
+    fits && fault.fits_types(&scene.op, types)
+}
+
+/// Whether a row of the mask hides something before what it shows: only a window does.
+fn has_window(mask: &Given) -> bool {
+    let operand = mask.operand();
+    (0..mask.ty.shape.rows()).any(|row| {
+        let mut room = Vec::new();
+        operand.row(row, &mut room).iter().position(|value| *value == 0.0).is_some_and(|first| first > 0)
+    })
+}
+
+/// Activations in f32, and a weight that can be decoded.
+fn product_fits(fault: ProductFault, types: &[TensorType]) -> bool {
+    let is_f32 = |place: usize| types.get(place).is_some_and(|ty| ty.dtype == DType::F32);
+    match fault {
+        ProductFault::F16 | ProductFault::Half2 => {
+            is_f32(1) && types.first().is_some_and(|ty| ty.dtype == DType::F32 || ty.dtype.decoder().is_some())
+        }
+        ProductFault::CentredNorm | ProductFault::SumOfAll | ProductFault::Gelu => is_f32(0) && is_f32(1),
+    }
 }

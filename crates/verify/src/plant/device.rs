@@ -2,16 +2,17 @@
 
 use super::Fault;
 use super::bits::{bytes_of_numbers, numbers};
+use super::forms::{Answers, form};
 use super::fused::{LAST_BLOCK, Products};
 use super::input::InputFault;
 use super::product::Bytes;
 use super::weight::{UP, WeightFault};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use trueup_blocks::DType;
 use trueup_graph::op::MulMat;
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{Buffer, Decorator, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
 
@@ -25,24 +26,28 @@ pub(super) struct Planted {
     computed: AtomicUsize,
     /// The activations of the call before.
     before: Mutex<Option<Vec<u8>>>,
-    /// The spoiled weight, once it was made, and the memory of the right one.
-    weight: Mutex<Option<(Buffer, Tensor)>>,
+    /// The right weight that was met last, and the spoiled one made of it.
+    weight: Mutex<Option<(Tensor, Tensor)>>,
     /// The operator of the node. Pieces of a fused node have its place, but operators of their own.
     op: &'static str,
+    fusion: Fusion,
+    /// Why the node has not the same place in all batches, once that was seen.
+    moved: OnceLock<String>,
+}
+
+/// What the device fuses.
+#[derive(Default)]
+pub(super) struct Fusion {
     /// Fused operators, which the device leaves to their pieces.
-    refused: Vec<&'static str>,
+    pub refused: Vec<&'static str>,
+    /// What it said of fused operators and their pieces where the node was found, in the graph of one token.
+    pub answers: Answers,
 }
 
 impl Planted {
-    pub fn new(
-        device: Arc<dyn Device>,
-        fault: Fault,
-        node: usize,
-        op: &'static str,
-        refused: Vec<&'static str>,
-    ) -> Planted {
-        let (before, weight) = (Mutex::new(None), Mutex::new(None));
-        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight, op, refused }
+    pub fn new(device: Arc<dyn Device>, fault: Fault, node: usize, op: &'static str, fusion: Fusion) -> Planted {
+        let (before, weight, moved) = (Mutex::new(None), Mutex::new(None), OnceLock::new());
+        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight, op, fusion, moved }
     }
 
     fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
@@ -98,16 +103,16 @@ impl Planted {
         }
     }
 
-    /// The spoiled weight of the node, made the first time.
+    /// The spoiled weight of the node, made anew where sessions with weights of their own follow each other.
     fn spoiled_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<Tensor> {
         let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, spoiled)) = &*kept {
+        if let Some((_, spoiled)) = kept.as_ref().filter(|(right, _)| is_same(right, weight)) {
             return Ok(spoiled.clone());
         }
         let mut bytes = self.read(weight)?;
         fault.spoil(&weight.ty, &mut bytes);
         let spoiled = self.tensor(&weight.ty, &bytes, Usage::Weight)?;
-        *kept = Some((weight.buffer.clone(), spoiled.clone()));
+        *kept = Some((weight.clone(), spoiled.clone()));
         Ok(spoiled)
     }
 
@@ -115,7 +120,7 @@ impl Planted {
     fn with_spoiled_weight(&self, step: &Step) -> Step {
         let kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((right, spoiled)) = &*kept else { return step.clone() };
-        let change = |input: &Tensor| if Arc::ptr_eq(&input.buffer.0, &right.0) { spoiled } else { input }.clone();
+        let change = |input: &Tensor| if is_same(input, right) { spoiled } else { input }.clone();
         Step { inputs: step.inputs.iter().map(change).collect(), ..step.clone() }
     }
 
@@ -183,6 +188,11 @@ impl Planted {
     }
 }
 
+/// Whether both are the same memory.
+fn is_same(a: &Tensor, b: &Tensor) -> bool {
+    Arc::ptr_eq(&a.buffer.0, &b.buffer.0) && a.offset_bytes == b.offset_bytes
+}
+
 /// Weights are the first input of products and the second of norms; of a fused feed-forward the up weight is meant.
 pub(super) fn weight_place(op: &Op) -> usize {
     if matches!(op, Op::MulMatGated(_)) { UP } else { usize::from(matches!(op, Op::RmsNorm(_))) }
@@ -194,13 +204,27 @@ impl Decorator for Planted {
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        if self.refused.contains(&op.name()) {
+        if self.fusion.refused.contains(&op.name()) {
             return Err(format!("{} is left to its pieces, one of which has a fault on purpose", op.name()));
         }
-        self.device.supports(op, inputs, output)
+        let answer = self.device.supports(op, inputs, output);
+        let before = self.fusion.answers.get(&form(op, inputs, output));
+        if before.is_some_and(|before| *before != answer.is_ok()) {
+            self.moved.get_or_init(|| {
+                let (device, op) = (self.device.about().name, op.name());
+                format!(
+                    "the fault has no certain node: {device} computes {op} for some numbers of tokens only, so that what is fused \
+                     changes from batch to batch; plant it with --fusion off or in another device"
+                )
+            });
+        }
+        answer
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
+        if let Some(problem) = self.moved.get() {
+            return Err(Error::Request(problem.clone()));
+        }
         let others = |steps: &[Step]| if steps.is_empty() { Ok(()) } else { self.device.execute(steps) };
         let mut start = 0;
         for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.node == self.node) {

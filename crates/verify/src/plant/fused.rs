@@ -26,6 +26,24 @@ pub const LAST_BLOCK: usize = 32;
 const TILE: usize = 8;
 
 impl FusedFault {
+    /// Whether a result of so many rows for each token can have it.
+    pub fn fits(self, rows: usize) -> bool {
+        match self {
+            FusedFault::StaleUps => rows >= 2 * TILE,
+            FusedFault::NeighbourUp => rows > 1,
+            FusedFault::NoFunction | FusedFault::EarlyGate | FusedFault::HalfUp => true,
+        }
+    }
+
+    /// What the result must be, for a message.
+    pub fn needs(self) -> &'static str {
+        match self {
+            FusedFault::StaleUps => " with 16 rows or more",
+            FusedFault::NeighbourUp => " with more than one row",
+            FusedFault::NoFunction | FusedFault::EarlyGate | FusedFault::HalfUp => "",
+        }
+    }
+
     /// The wrong result of the operator.
     pub fn compute(self, products: &Products) -> Vec<f32> {
         let Products { gates, ups, early_gates, rows } = products;
@@ -43,7 +61,7 @@ impl FusedFault {
                 with_up(&|index| if index % rows == rows / 2 { ups[(index + 1) % ups.len()] } else { ups[index] })
             }
             FusedFault::StaleUps => with_up(&|index| {
-                let in_last_tile = index % rows >= rows.saturating_sub(TILE) && *rows > TILE;
+                let in_last_tile = index % rows >= rows.saturating_sub(TILE) && *rows >= 2 * TILE;
                 ups[if in_last_tile { index - TILE } else { index }]
             }),
             FusedFault::HalfUp => with_up(&|index| half::f16::from_f32(ups[index]).to_f32()),

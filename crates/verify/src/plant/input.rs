@@ -87,6 +87,7 @@ impl InputFault {
             InputFault::Per128 => ty.shape[0] > 32,
             InputFault::Tail(len) => ty.shape[0] > len,
             InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
+            InputFault::Exchanged => types.get(1) == Some(ty),
             InputFault::InterleavedHeads => {
                 let (heads, kv_heads) = heads(types);
                 kv_heads > 1 && heads > kv_heads
@@ -103,8 +104,7 @@ impl InputFault {
             | InputFault::FirstCache
             | InputFault::NoMask
             | InputFault::MaskOneOff
-            | InputFault::NoWindow
-            | InputFault::Exchanged => true,
+            | InputFault::NoWindow => true,
         }
     }
 
@@ -142,6 +142,7 @@ impl InputFault {
             InputFault::FirstIndices => " of the wanted tokens",
             InputFault::Tail(_) => " with longer rows",
             InputFault::Dropped | InputFault::Negated => " with an f32 input",
+            InputFault::Exchanged => " with gate and up of one type",
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Saturated
@@ -152,8 +153,7 @@ impl InputFault {
             | InputFault::FirstSequence
             | InputFault::FirstCache
             | InputFault::NoMask
-            | InputFault::MaskOneOff
-            | InputFault::Exchanged => "",
+            | InputFault::MaskOneOff => "",
         }
     }
 

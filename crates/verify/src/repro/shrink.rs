@@ -3,6 +3,7 @@
 use super::execute::execute;
 use crate::activation::BLOCK_LEN;
 use crate::bound::gate;
+use crate::plant::fits_alone;
 use crate::scene::{Axis, Scene};
 use trueup_runtime::device::Device;
 
@@ -10,9 +11,10 @@ use trueup_runtime::device::Device;
 const TRIES_MAX: usize = 64;
 
 /// The smallest scene found that fails on `device`, with the result it had there; `None` where the whole does not fail when it is run
-/// alone.
-pub(super) fn shrink(scene: &Scene, index: usize, device: &dyn Device) -> Option<Scene> {
-    let mut search = Search { index, device, tries: TRIES_MAX };
+/// alone. A scene that can have the fault `planted` is cut no smaller than it still can.
+pub(super) fn shrink(scene: &Scene, index: usize, device: &dyn Device, planted: Option<&str>) -> Option<Scene> {
+    let planted = planted.filter(|name| fits_alone(name, scene));
+    let mut search = Search { index, device, planted, tries: TRIES_MAX };
     let mut smallest = search.failing(scene.clone())?;
     // Fewer tokens first: they make all further runs cheaper.
     for axis in [Axis::Tokens, Axis::Rows, Axis::Depth] {
@@ -24,12 +26,16 @@ pub(super) fn shrink(scene: &Scene, index: usize, device: &dyn Device) -> Option
 struct Search<'a> {
     index: usize,
     device: &'a dyn Device,
+    planted: Option<&'a str>,
     tries: usize,
 }
 
 impl Search<'_> {
     /// The scene as the device computes it now, if that fails.
     fn failing(&mut self, scene: Scene) -> Option<Scene> {
+        if self.planted.is_some_and(|name| !fits_alone(name, &scene)) {
+            return None;
+        }
         self.tries = self.tries.checked_sub(1)?;
         let computed = execute(&scene, self.index, self.device).ok()?;
         let (statistics, _) = computed.judged();
