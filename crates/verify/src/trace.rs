@@ -157,7 +157,7 @@ pub fn compare_trace(
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
             let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
-            let judged_now = findings.add(step, &node, judged);
+            let judged_now = findings.add(step, walk.graph(), &node, entries.len(), judged);
             // From no rows follow none.
             let wanted =
                 !trace.is_unwanted(step, &node.name) && !node.inputs.iter().any(|input| unwanted.contains(input));
