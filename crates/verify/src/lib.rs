@@ -38,6 +38,7 @@ mod plant;
 mod policy;
 mod precision;
 mod predicted;
+mod quantities;
 mod record;
 mod repeat;
 mod report;
