@@ -9,6 +9,7 @@
 //! little, and for the first few nodes only, so that a broken device does not cost hours.
 
 mod again;
+mod kept;
 mod past;
 
 pub(crate) use again::Again;
@@ -129,7 +130,7 @@ impl Explanations {
             let worst = statistics.worst().map(|worst| place(case.op, &case.output.ty.shape, prompt, step, &worst));
             self.keep(seen, &scene, statistics, Explanation { phase, prompt, step, worst, ..explained });
         }
-        self.past.add(case, seen.graph, node);
+        self.past.add(case, seen.graph, seen.node, seen.tokens.len());
     }
 
     /// Keeps an explanation, with a file where one is asked for; where there is one of this phase already, only if it tells more.
