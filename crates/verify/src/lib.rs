@@ -29,7 +29,7 @@ mod flip;
 mod html;
 mod junit;
 mod memory;
-mod model_id;
+mod model_hash;
 mod next;
 mod operand;
 mod overflow;
