@@ -50,7 +50,7 @@ fn prepared(folder: &Path) -> (PathBuf, [(&'static str, Parts); 2]) {
     let (source, target) = (folder.join("source.gguf"), folder.join("llama2.gguf"));
     convert(&fixture("llama2").folder, &source, None, None);
     quantize(&source, &target, DType::F32, Layout::Block);
-    let parts = [("own", own(&target)), ("foreign", foreign(&fixtures().join("llama2.safetensors")))];
+    let parts = [("own", own(&target, false)), ("foreign", foreign(&fixtures().join("llama2.safetensors")))];
     (target, parts)
 }
 
@@ -58,11 +58,11 @@ fn fixtures() -> PathBuf {
     root().join("fixtures/traces")
 }
 
-fn own(file: &Path) -> Parts {
+fn own(file: &Path, fusion: bool) -> Parts {
     let model = Arc::new(ModelFile::open(file).unwrap_or_else(|error| panic!("{error}")));
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let weights = Arc::new(Weights::new(model, device, None));
-    let options = SessionOptions { context: Some(16), fusion: false, ..SessionOptions::default() };
+    let options = SessionOptions { context: Some(16), fusion, ..SessionOptions::default() };
     let mut tensors = Vec::new();
     let recording = record(&weights, &options, &[1, 7, 42, 9], &Follow::Greedy(1), &|_| true, &mut |recorded| {
         let shape = recorded.ty.shape.sizes().iter().map(|size| *size as u64).collect();
@@ -202,6 +202,64 @@ fn nodes_that_were_computed_together_with_another_need_not_be_there() {
     parts.texts.iter_mut().filter(|(key, _)| key == "profiles").for_each(|(_, text)| *text = "[]".to_owned());
     parts.write(&path);
     inconclusive(&compared(&model, &path), "it does not say of any node", "no profiles");
+}
+
+/// Ours, whose prompt was computed in fused nodes and the steps behind it in pieces.
+fn fused_in_the_prompt(file: &Path) -> Parts {
+    let (mut parts, pieces) = (own(file, true), own(file, false));
+    assert_eq!((&parts.ids, &parts.tokens), (&pieces.ids, &pieces.tokens));
+    parts.tensors.retain(|tensor| tensor.step == 0);
+    parts.tensors.extend(pieces.tensors.iter().filter(|tensor| tensor.step > 0).cloned());
+    let listed = |parts: &Parts, key: &str, other: &str| -> Vec<serde_json::Value> {
+        let text = parts.texts.iter().find(|(known, _)| known == key).map(|(_, text)| text.as_str());
+        let mut all: Vec<serde_json::Value> = serde_json::from_str(text.expect("ours say it")).expect("it is JSON");
+        all.iter_mut().for_each(|entry| entry[other] = serde_json::json!([]));
+        all
+    };
+    let mixed = |key: &str| {
+        let all: Vec<_> = listed(&parts, key, "one").into_iter().chain(listed(&pieces, key, "many")).collect();
+        serde_json::to_string(&all).expect("JSON is written")
+    };
+    let texts = ["profiles", "fused"].map(|key| (key.to_owned(), mixed(key)));
+    parts.texts.retain(|(key, _)| texts.iter().all(|(other, _)| other != key));
+    parts.texts.extend(texts);
+    parts
+}
+
+#[test]
+fn steps_may_fuse_differently_and_each_place_is_of_its_own_step() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (model, _) = prepared(scratch.path());
+    let path = scratch.path().join("trace.safetensors");
+    let parts = fused_in_the_prompt(&model);
+    let has = |step, node| parts.tensors.iter().any(|tensor| tensor.step == step && tensor.node == node);
+    assert!(!has(0, "ffn_up-0") && has(1, "ffn_up-0"), "the prompt is fused, the step is not");
+    parts.write(&path);
+    let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    assert_eq!((report.checked, report.unchecked.as_slice()), (report.graph_nodes, &[][..]));
+    for (node, index, op, place) in [
+        ("result_output", 300, "mul_mat", "row 300, token 0"),
+        ("ffn_up-1", 77, "mul_mat", "row 77, token 0"),
+        ("ffn_swiglu-1", 70, "swiglu", "row 70, token 0"),
+    ] {
+        let mut parts = parts.clone();
+        parts.find(1, node).bytes[4 * index..][..4].copy_from_slice(&1e3f32.to_le_bytes());
+        parts.write(&path);
+        let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+        let bad = report.first_bad.as_ref().unwrap_or_else(|| panic!("{node}: {}", report.sentence));
+        assert_eq!((bad.node.as_str(), bad.op.as_str()), (node, op), "{}", report.sentence);
+        let worst = bad.worst.as_ref().map(|worst| (worst.step, worst.element.as_str()));
+        assert_eq!(worst, Some((1, place)), "{}", report.sentence);
+    }
+    // A gap of a step is that of its own graph.
+    let mut parts = parts.clone();
+    parts.tensors.retain(|tensor| (tensor.step, tensor.node.as_str()) != (1, "ffn_up-1"));
+    parts.find(1, "ffn_swiglu-1").bytes[..4].copy_from_slice(&1e3f32.to_le_bytes());
+    parts.write(&path);
+    let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.before_first_bad, ["ffn_up-1"], "{}", report.sentence);
+    assert_eq!(report.unchecked, ["ffn_up-1"]);
 }
 
 /// The text with no row of logits in its first step, as llama.cpp prints pieces of a prompt; in both steps, where `all` says so.

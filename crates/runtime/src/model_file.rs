@@ -19,6 +19,9 @@ use trueup_tokenizer::{Tokenizer, Vocabulary};
 /// The key without which a file has no tokenizer.
 const KEY_TOKENIZER: &str = "tokenizer.ggml.model";
 
+/// Blocks of the split-scale layout that are joined at a time.
+const PIECE_BLOCKS: usize = 1 << 14;
+
 /// An open model.
 pub struct ModelFile {
     file: MappedGguf,
@@ -77,10 +80,7 @@ impl ModelFile {
 
     /// The bytes of a tensor, as its type says: a part of the mapped file, or joined from the split-scale layout.
     pub fn tensor_bytes(&self, name: &str) -> Result<Cow<'_, [u8]>> {
-        let missing =
-            || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));
-        let place = *self.places.get(name).ok_or_else(missing)?;
-        let part = &self.parts[place];
+        let part = self.part(name)?;
         let values = self.file.tensor_bytes(part.values);
         let Some((scales, layout)) = part.scales else {
             return Ok(Cow::Borrowed(values));
@@ -90,6 +90,32 @@ impl ModelFile {
         let mut joined = vec![0; blocks * layout.dtype().block_bytes()];
         layout.join(values, scales, &mut joined);
         Ok(Cow::Owned(joined))
+    }
+
+    /// Shows the same bytes in pieces, in their order: of the split-scale layout no more than one is joined at a time.
+    pub fn each_piece(&self, name: &str, show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let part = self.part(name)?;
+        let values = self.file.tensor_bytes(part.values);
+        let Some((scales, layout)) = part.scales else {
+            show(values);
+            return Ok(());
+        };
+        let scales = self.file.tensor_bytes(scales).chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
+        let mut joined = vec![0; PIECE_BLOCKS * layout.dtype().block_bytes()];
+        for (values, scales) in values.chunks(PIECE_BLOCKS * layout.value_bytes()).zip(scales) {
+            let blocks = scales.len() / SplitScale::SCALE_BYTES;
+            let joined = &mut joined[..blocks * layout.dtype().block_bytes()];
+            layout.join(values, scales, joined);
+            show(joined);
+        }
+        Ok(())
+    }
+
+    fn part(&self, name: &str) -> Result<&SplitScalePart> {
+        let missing =
+            || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));
+        let place = *self.places.get(name).ok_or_else(missing)?;
+        Ok(&self.parts[place])
     }
 
     /// Fails when the file changed since it was opened: what was computed from it is then worth nothing.

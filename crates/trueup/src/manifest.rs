@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use trueup_formats::{Checkpoint, Error, Result, quote};
+use trueup_formats::{Checkpoint, Error, Result, hexadecimal, quote};
 
 /// About how much of a tensor is in memory at a time; a multiple of every block's bytes is taken.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -52,7 +52,7 @@ fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash>
         hasher.update(&chunk);
         offset += chunk.len() as u64;
     }
-    let sha256 = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = hexadecimal(&hasher.finalize());
     Ok(TensorHash { name: info.name.clone(), sha256 })
 }
 

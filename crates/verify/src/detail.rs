@@ -108,43 +108,24 @@ impl Detail {
         }
     }
 
-    fn add(&mut self, element: Element) {
+    fn add(&mut self, Binned { element, bins }: Binned) {
         self.map.add(element.worst.index, element.worst.ratio);
-        if element.z.is_nan() {
-            self.broken += 1;
-        } else {
-            self.add_z(element.z);
-            self.add_error(&element);
+        match bins {
+            Some(bins) => self.count_in(&bins, element.worst.ratio > 1.0),
+            None => self.broken += 1,
         }
         self.add_worst(element);
     }
 
-    fn add_z(&mut self, z: f64) {
-        let bin = ((z + Z_LIMIT) / (2.0 * Z_LIMIT) * Z_BINS as f64).floor();
-        if bin < 0.0 {
-            self.beyond[0] += 1;
-        } else if bin >= Z_BINS as f64 {
-            self.beyond[1] += 1;
-        } else {
-            self.histogram[bin as usize] += 1;
+    fn count_in(&mut self, bins: &Bins, is_outside: bool) {
+        match bins.linear {
+            Linear::Inside(bin) => self.histogram[bin] += 1,
+            Linear::Beyond(side) => self.beyond[side] += 1,
         }
-        let half = FINE_BINS as f64 / 2.0;
-        // Many are exact, and an asinh takes long.
-        let place = if z == 0.0 { half } else { (z / FINE_UNIT).asinh() / FINE_STEP + half };
-        let fine = place.round().clamp(0.0, FINE_BINS as f64 - 1.0);
-        self.fine[fine as usize] += 1;
-    }
-
-    fn add_error(&mut self, element: &Element) {
-        let worst = &element.worst;
-        let error = (worst.device - worst.expected).abs();
-        let magnitude = half_decade(worst.expected.abs(), MAGNITUDE_MIN, MAGNITUDE_BINS);
-        // The share is linear in the error but for ties, so this is where it reaches 1.
-        let allowed = if worst.ratio > 0.0 && worst.ratio.is_finite() { error / worst.ratio } else { 0.0 };
-        self.allowed[magnitude] = self.allowed[magnitude].max(allowed);
-        if error > 0.0 {
-            let place = magnitude * ERROR_BINS + half_decade(error, ERROR_MIN, ERROR_BINS);
-            let count = &mut self.scatter[place][usize::from(worst.ratio > 1.0)];
+        self.fine[bins.fine] += 1;
+        self.allowed[bins.magnitude] = self.allowed[bins.magnitude].max(bins.allowed);
+        if let Some(error) = bins.error {
+            let count = &mut self.scatter[bins.magnitude * ERROR_BINS + error][usize::from(is_outside)];
             *count = count.saturating_add(1);
         }
     }
@@ -214,6 +195,80 @@ impl Detail {
         }
         None
     }
+}
+
+/// An element and where it is counted, which takes longer to find than to count.
+#[derive(Clone, Debug)]
+struct Binned {
+    element: Element,
+    /// None for what is no number.
+    bins: Option<Bins>,
+}
+
+/// Where an element is counted.
+#[derive(Clone, Copy, Debug)]
+struct Bins {
+    /// In the histogram of z.
+    linear: Linear,
+    /// Among the bins of `asinh(z / 0.01)`.
+    fine: usize,
+    /// Of the expected magnitude.
+    magnitude: usize,
+    /// Of the error; none where there is none.
+    error: Option<usize>,
+    /// The largest error that the gate allows here; 0 where that is not known.
+    allowed: f64,
+}
+
+/// A bin of the histogram, or the side it is beyond: 0 below, 1 above.
+#[derive(Clone, Copy, Debug)]
+enum Linear {
+    Inside(usize),
+    Beyond(usize),
+}
+
+impl Binned {
+    fn new(element: Element) -> Binned {
+        let bins = (!element.z.is_nan()).then(|| Bins::of(&element));
+        Binned { element, bins }
+    }
+}
+
+impl Bins {
+    fn of(element: &Element) -> Bins {
+        let worst = &element.worst;
+        let error = (worst.device - worst.expected).abs();
+        // The share is linear in the error but for ties, so this is where it reaches 1.
+        let allowed = if worst.ratio > 0.0 && worst.ratio.is_finite() { error / worst.ratio } else { 0.0 };
+        Bins {
+            linear: Linear::of(element.z),
+            fine: fine(element.z),
+            magnitude: half_decade(worst.expected.abs(), MAGNITUDE_MIN, MAGNITUDE_BINS),
+            error: (error > 0.0).then(|| half_decade(error, ERROR_MIN, ERROR_BINS)),
+            allowed,
+        }
+    }
+}
+
+impl Linear {
+    fn of(z: f64) -> Linear {
+        let bin = ((z + Z_LIMIT) / (2.0 * Z_LIMIT) * Z_BINS as f64).floor();
+        if bin < 0.0 {
+            Linear::Beyond(0)
+        } else if bin >= Z_BINS as f64 {
+            Linear::Beyond(1)
+        } else {
+            Linear::Inside(bin as usize)
+        }
+    }
+}
+
+/// The bin of `asinh(z / 0.01)`.
+fn fine(z: f64) -> usize {
+    let half = FINE_BINS as f64 / 2.0;
+    // Many are exact, and an asinh takes long.
+    let place = if z == 0.0 { half } else { (z / FINE_UNIT).asinh() / FINE_STEP + half };
+    place.round().clamp(0.0, FINE_BINS as f64 - 1.0) as usize
 }
 
 /// The bin of half a decade that a positive number lies in, of those from `10^min` on.
@@ -299,7 +354,7 @@ impl DetailCollector {
         self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn add(&self, elements: &mut Vec<Element>) {
+    fn add(&self, elements: &mut Vec<Binned>) {
         let mut detail = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         elements.drain(..).for_each(|element| detail.add(element));
     }
@@ -309,7 +364,7 @@ impl DetailCollector {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending<'a> {
     collector: Option<&'a DetailCollector>,
-    elements: Vec<Element>,
+    elements: Vec<Binned>,
 }
 
 impl<'a> Pending<'a> {
@@ -326,7 +381,7 @@ impl<'a> Pending<'a> {
     /// Leaves an element.
     pub fn push(&mut self, element: impl FnOnce() -> Element) {
         let Some(collector) = self.collector else { return };
-        self.elements.push(element());
+        self.elements.push(Binned::new(element()));
         if self.elements.len() >= PENDING {
             collector.add(&mut self.elements);
         }
@@ -409,7 +464,7 @@ mod tests {
         assert_eq!(filled, [(12 * ERROR_BINS + 22, &[1, 0]), (12 * ERROR_BINS + 29, &[0, 1])]);
         assert!((one.allowed[12] - 4.0).abs() < 1e-9, "8 standard deviations, not {}", one.allowed[12]);
         let found = Worst { ratio: 0.0, index: 3, step: 0, device: f64::NAN, expected: 1.0 };
-        one.add(Element::broken(found, &Expected::same(1.0, 1.0)));
+        one.add(Binned::new(Element::broken(found, &Expected::same(1.0, 1.0))));
         assert_eq!((one.broken, one.count(), one.worst[0].worst.index), (1, 3, 3));
         assert_eq!(one.map.share(3, 0), Some(f32::INFINITY));
     }

@@ -9,6 +9,7 @@
 //! little, and for the first few nodes only, so that a broken device does not cost hours.
 
 mod again;
+mod kept;
 mod past;
 
 pub(crate) use again::Again;
@@ -17,7 +18,7 @@ pub(crate) use past::Supposed;
 use crate::bound::{Case, declares_loss, gate};
 use crate::fingerprint::{CandidateKind, Fingerprint, fingerprint};
 use crate::operand::{Data, Operand};
-use crate::record::{Phase, Place, axes, element};
+use crate::record::{Phase, Place, axes, place};
 use crate::repro;
 use crate::scene::{Scene, usages};
 use crate::signature::{Evidence, Signature, SignatureKind, old_activations, signature};
@@ -125,11 +126,11 @@ impl Explanations {
             let expected = scene.judged().1;
             let again = Again::of(case, statistics, &expected, seen, first);
             let explained = explain(&scene, statistics, &Before { repeats, supposed, again });
-            let worst = worst_place(case, statistics, moment);
             let Moment { phase, prompt, step } = moment;
+            let worst = statistics.worst().map(|worst| place(case.op, &case.output.ty.shape, prompt, step, &worst));
             self.keep(seen, &scene, statistics, Explanation { phase, prompt, step, worst, ..explained });
         }
-        self.past.add(case, seen.graph, node);
+        self.past.add(case, seen.graph, seen.node, seen.tokens.len());
     }
 
     /// Keeps an explanation, with a file where one is asked for; where there is one of this phase already, only if it tells more.
@@ -196,19 +197,6 @@ fn add_bits(operand: &Operand, hasher: &mut DefaultHasher) {
         Data::Integers(integers) => integers.hash(hasher),
         Data::Blocks(_) => {}
     }
-}
-
-/// The worst element of a step.
-fn worst_place(case: &Case, statistics: &Statistics, moment: Moment) -> Option<Place> {
-    let worst = statistics.first_broken.or(statistics.first_raced).or(statistics.worst_z)?;
-    let finite = |value: f64| value.is_finite().then_some(value);
-    Some(Place {
-        prompt: moment.prompt,
-        step: moment.step,
-        element: element(case.op, &case.output.ty.shape, worst.index),
-        device: finite(worst.device),
-        expected: finite(worst.expected),
-    })
 }
 
 /// What is known of a node beside its inputs and its result.

@@ -17,8 +17,8 @@ mod svg;
 mod table;
 mod traced;
 
-use crate::memory::bytes_in_words;
 use crate::next::{command_of, file_word, repro_arguments};
+use crate::quantities::{bytes_in_words, duration};
 use crate::report::Report;
 use crate::summary::word;
 use drawer::Drawer;
@@ -27,7 +27,6 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use strip::Strip;
 use svg::number;
-pub(crate) use table::duration;
 use traced::Traced;
 use trueup_formats::counted;
 

@@ -12,14 +12,6 @@ fn peak_of(status: &str) -> Option<u64> {
     field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Bytes for people.
-pub(crate) fn bytes_in_words(bytes: u64) -> String {
-    match bytes as f64 {
-        bytes if bytes >= 9.995e8 => format!("{:.2} GB", bytes / 1e9),
-        bytes => format!("{:.0} MB", (bytes / 1e6).max(1.0)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,11 +26,5 @@ mod tests {
             assert_eq!(peak_of(status), None, "{status}");
         }
         assert_eq!(peak_memory_bytes().is_some(), cfg!(target_os = "linux"));
-    }
-
-    #[test]
-    fn bytes_have_three_digits() {
-        let words = [1, 12_345_678, 999_400_000, 1_234_567_890].map(bytes_in_words);
-        assert_eq!(words, ["1 MB", "12 MB", "999 MB", "1.23 GB"]);
     }
 }

@@ -246,29 +246,31 @@ impl Records {
         let phase = &mut phases[index];
         phase.statistics.merge(&judged.statistics);
         if let Some(mut detail) = judged.statistics.detail.take() {
-            detail.settle(|worst| place_of(&judged, worst));
+            detail.settle(|worst| judged.place(worst));
             match &mut phase.detail {
                 Some(known) => known.merge(*detail),
                 None => phase.detail = Some(detail),
             }
         }
-        let statistics = &judged.statistics;
-        let worst = statistics.first_broken.or(statistics.first_raced).or(statistics.worst_z);
+        let worst = judged.statistics.worst();
         if let Some(worst) = worst.filter(|found| phase.worst.as_ref().is_none_or(|(ratio, _)| found.ratio > *ratio)) {
-            phase.worst = Some((worst.ratio, place_of(&judged, &worst)));
+            phase.worst = Some((worst.ratio, judged.place(&worst)));
         }
     }
 }
 
-fn place_of(judged: &Judged, worst: &Worst) -> Place {
-    let finite = |value: f64| value.is_finite().then_some(value);
-    Place {
-        prompt: judged.prompt,
-        step: worst.step,
-        element: element(&judged.node.op, &judged.output.shape, worst.index),
-        device: finite(worst.device),
-        expected: finite(worst.expected),
+impl Judged<'_> {
+    fn place(&self, worst: &Worst) -> Place {
+        place(&self.node.op, &self.output.shape, self.prompt, worst.step, worst)
     }
+}
+
+/// Where an element of a result of this shape lies; behind the last one is the sum of all, which printed traces hold.
+pub(crate) fn place(op: &Op, shape: &Shape, prompt: usize, step: usize, worst: &Worst) -> Place {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    let is_sum = worst.index >= shape.elements();
+    let element = if is_sum { "the sum of all elements".to_owned() } else { element(op, shape, worst.index) };
+    Place { prompt, step, element, device: finite(worst.device), expected: finite(worst.expected) }
 }
 
 /// What the indices of an operator's result count, innermost first.

@@ -10,6 +10,7 @@ use crate::tokens::{TokenReport, top};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use trueup_formats::hexadecimal;
 use trueup_runtime::{Entry, HostTensor, Logits, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 /// How often the device runs before it is looked at.
@@ -228,7 +229,7 @@ pub(crate) fn hash<'a>(runs: impl Iterator<Item = &'a Run>) -> String {
     for logit in runs.flat_map(|run| run.rows.iter().flatten()) {
         hash.update(logit.to_le_bytes());
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&hash.finalize())
 }
 
 #[cfg(test)]

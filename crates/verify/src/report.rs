@@ -54,7 +54,7 @@ pub struct Report {
     pub coverage: Coverage,
     /// The model's file.
     pub model: String,
-    /// sha256 over each tensor's name, type, sizes, and the first and last 4096 bytes, in the order of names.
+    /// sha256 over each tensor's name, type, sizes and the sha256 of all its bytes, in the order of names.
     pub model_id: String,
     /// The device that was judged.
     pub device: DeviceFacts,

@@ -135,6 +135,11 @@ pub(crate) struct Squares {
 }
 
 impl Statistics {
+    /// The worst element: one that is no number, one that differs from run to run, or that with the largest |z|.
+    pub(crate) fn worst(&self) -> Option<Worst> {
+        self.first_broken.or(self.first_raced).or(self.worst_z)
+    }
+
     /// Root of the mean square of z; 0 where no element has noise.
     pub fn rms_z(&self) -> f64 {
         root_mean(self.z_squares, self.noisy)

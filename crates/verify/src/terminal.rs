@@ -1,9 +1,8 @@
 //! A report on one screen of text: the sentence first, then what it rests on.
 
 use crate::flip::Flip;
-use crate::html::duration;
-use crate::memory::bytes_in_words;
 use crate::pieces::clause;
+use crate::quantities::{bytes_in_words, duration};
 use crate::report::{DeviceFacts, NodeReport, PhaseReport, Report};
 use crate::summary::word;
 use crate::tokens::TokenReport;

@@ -30,11 +30,12 @@ pub use free::FreeRun;
 pub use record::{Follow, Recorded, Recording, record};
 pub use report::{TraceNode, TraceReport};
 
+use crate::model_hash::{model_hash, tensor_facts};
 use crate::verify::pool;
 use coverage::Looked;
 use fit::Fit;
 use known::Known;
-use model_facts::{expect_same_model, model_hash, tensor_facts};
+use model_facts::expect_same_model;
 use program::Program;
 use report::Findings;
 use std::collections::HashSet;
@@ -137,7 +138,7 @@ pub fn compare_trace(
     let room = tokens.ids.len().next_multiple_of(CAPACITY_UNIT);
     let new_walk = || Walk::new(model.clone(), program.kv(), room, pool.clone());
     // Another program's trace says nothing about the tensors, and hashing them takes time.
-    let facts = if program.is_own() { tensor_facts(&model)? } else { Vec::new() };
+    let facts = if program.is_own() { pool.install(|| tensor_facts(&model))? } else { Vec::new() };
     if program.is_own() {
         expect_same_model(trace, &facts)?;
     }
@@ -157,7 +158,7 @@ pub fn compare_trace(
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
             let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
-            let judged_now = findings.add(step, &node, judged);
+            let judged_now = findings.add(step, walk.graph(), &node, entries.len(), judged);
             // From no rows follow none.
             let wanted =
                 !trace.is_unwanted(step, &node.name) && !node.inputs.iter().any(|input| unwanted.contains(input));

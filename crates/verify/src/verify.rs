@@ -2,7 +2,7 @@
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::explain::Explanations;
-use crate::model_id::model_id;
+use crate::model_hash::{model_hash, tensor_facts};
 use crate::record::Records;
 use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, PlantedFacts, Report};
@@ -134,7 +134,7 @@ pub fn verify(
         run.prompt(prompt, progress)?;
     }
     let batch = run.batch(progress)?;
-    let model_id = model_id(&model)?;
+    let model_id = model_hash(&run.pool.install(|| tensor_facts(&model))?);
     model.unchanged()?;
     Ok(run.report(device.about().into(), &reference, batch, model_id))
 }

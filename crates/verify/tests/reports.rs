@@ -4,11 +4,13 @@
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
 mod tiny_model;
 
+use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup_verify::{
-    Baseline, Date, Outcome, Policy, Reference, Report, RunFacts, Verdict, VerifyOptions, WaiverState, planted, verify,
+    Baseline, Date, Follow, Outcome, Policy, Recorded, Reference, Report, RunFacts, Verdict, VerifyOptions,
+    WaiverState, planted, record, verify,
 };
 
 /// A report of the tiny model on the cpu, with a fault at a node (`FAULT@NODE`) or without.
@@ -206,6 +208,33 @@ fn logits_that_are_not_finite_are_null_and_their_budgets_say_why() {
         "{}",
         judged.to_terminal()
     );
+}
+
+/// What a trace says which model it was made from.
+fn model_sha256(path: &Path) -> String {
+    let model = Arc::new(ModelFile::open(path).unwrap());
+    let weights = Arc::new(Weights::new(model, open_device("cpu", &DeviceOptions::default()).unwrap(), None));
+    let nothing = &mut |_: &Recorded<'_>| Ok(());
+    let told = record(&weights, &SessionOptions::default(), &[1], &Follow::Greedy(0), &|_| false, nothing).unwrap();
+    told.texts.into_iter().find(|(key, _)| key == "model_sha256").unwrap().1
+}
+
+#[test]
+fn reports_and_traces_have_one_hash_of_all_bytes_of_a_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, split] = ["blocks.gguf", "split.gguf"].map(|name| directory.path().join(name));
+    tiny_model::write(&path, DType::Q8_0, false);
+    tiny_model::write(&split, DType::Q8_0, true);
+    let usual = model_sha256(&path);
+    assert_eq!(usual, report(None).model_id);
+    assert_eq!(usual, model_sha256(&split), "the layout is of no meaning");
+    let model = ModelFile::open(&path).unwrap();
+    let bytes = model.tensor_bytes("token_embd.weight").unwrap().into_owned();
+    let mut file = std::fs::read(&path).unwrap();
+    let place = file.windows(bytes.len()).position(|window| window == bytes).unwrap();
+    file[place + bytes.len() / 2] ^= 1;
+    std::fs::write(&path, file).unwrap();
+    assert_ne!(usual, model_sha256(&path), "one bit in the middle of a tensor");
 }
 
 #[test]

@@ -6,15 +6,20 @@
 //!                                                 └── of another node
 //! ```
 //!
-//! A buffer that is read before it is written holds one of these. What is kept is bounded: the end of each input, and few tensors.
+//! A buffer that is read before it is written holds one of these. What is kept is bounded, whatever the model: the end of each value, once
+//! for all nodes that read it, and few whole tensors.
 
+use super::kept::Kept;
 use crate::bound::Case;
 use crate::operand::Data;
 use std::collections::{HashMap, VecDeque};
-use trueup_graph::{Graph, Node, Op, Origin, ValueId};
+use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 
-/// Elements of one input that are kept of the step before: its last tokens.
+/// Elements of one value that are kept of the step before, where these are more than one token: its last tokens.
 const STEP_ELEMENTS_MAX: usize = 1 << 14;
+
+/// Bytes that are kept of the step before, of all values together.
+const STEP_BYTES_MAX: usize = 32 << 20;
 
 /// Tensors of other nodes that are kept, and elements of each at most.
 const RECENT_MAX: usize = 4;
@@ -23,10 +28,12 @@ const RECENT_ELEMENTS_MAX: usize = 1 << 20;
 /// What was computed before.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(super) struct Past {
-    /// The end of each input of each node in its last step.
-    steps: HashMap<(String, usize), Vec<f64>>,
+    /// The end of each value in the last step that all its readers were looked at in.
+    steps: HashMap<String, Kept>,
+    /// Bytes of these.
+    step_bytes: usize,
     /// The last inputs of any node, each by the value's name.
-    recent: VecDeque<(String, Vec<f64>)>,
+    recent: VecDeque<(String, Kept)>,
 }
 
 /// Another content that an input may have had.
@@ -50,21 +57,18 @@ impl Past {
                     Op::MulMat(_) => ("are", "the activations".to_owned()),
                     _ => ("is", format!("the input {own}")),
                 };
-                let before = self
-                    .steps
-                    .get(&(node.name.clone(), input))
-                    .and_then(|all| all.get(all.len().checked_sub(numbers.len())?..));
+                let before = self.steps.get(own).and_then(|all| all.end(numbers.len()));
                 let those = if is == "are" { "those" } else { "that" };
                 let before = before.map(|content| Supposed {
                     input,
-                    content: content.to_vec(),
+                    content,
                     text: format!("{what} {is} {those} of the step before"),
                 });
                 let others =
                     self.recent.iter().rev().filter(|(name, content)| name != own && content.len() == numbers.len());
                 let others = others.map(|(name, content)| Supposed {
                     input,
-                    content: content.clone(),
+                    content: content.numbers(),
                     text: format!("{what} {is} {those} of another node: {name} in place of {own}"),
                 });
                 before.into_iter().chain(others).collect::<Vec<Supposed>>()
@@ -72,20 +76,38 @@ impl Past {
             .collect()
     }
 
-    /// Takes note of a node's inputs.
-    pub fn add(&mut self, case: &Case, graph: &Graph, node: &Node) {
-        for (input, id, numbers) in activations(case, graph, node) {
-            let kept = &numbers[numbers.len().saturating_sub(STEP_ELEMENTS_MAX)..];
-            self.steps.insert((node.name.clone(), input), kept.to_vec());
-            let name = &graph.value(id).name;
+    /// Takes note of the inputs of node `index` of the graph, in a batch of so many tokens.
+    pub fn add(&mut self, case: &Case, graph: &Graph, index: usize, tokens: usize) {
+        let (now, later) = graph.nodes().split_at(index + 1);
+        let Some(node) = now.last() else { return };
+        for (_, id, numbers) in activations(case, graph, node) {
+            let value = graph.value(id);
+            // The nodes behind it are still to be asked what they had in the step before.
+            if !later.iter().any(|node| node.inputs.contains(&id)) {
+                let share = STEP_BYTES_MAX / size_of::<f32>() / graph.nodes().len();
+                let room = share.min(STEP_ELEMENTS_MAX).max(numbers.len() / tokens.max(1));
+                self.add_step(&value.name, &value.ty, &numbers[numbers.len().saturating_sub(room)..]);
+            }
             if numbers.len() <= RECENT_ELEMENTS_MAX
-                && self.recent.iter().all(|(known, content)| known != name || content != numbers)
+                && self.recent.iter().all(|(known, content)| *known != value.name || !content.is(numbers))
             {
-                self.recent.retain(|(known, _)| known != name);
-                self.recent.push_back((name.clone(), numbers.to_vec()));
+                self.recent.retain(|(known, _)| *known != value.name);
+                self.recent.push_back((value.name.clone(), Kept::new(&value.ty, numbers)));
                 let beyond = self.recent.len().saturating_sub(RECENT_MAX);
                 self.recent.drain(..beyond);
             }
+        }
+    }
+
+    /// Puts the end of a value in the place of that of the step before, while there is room for it.
+    fn add_step(&mut self, name: &str, ty: &TensorType, end: &[f64]) {
+        if let Some(before) = self.steps.remove(name) {
+            self.step_bytes -= before.bytes();
+        }
+        let kept = Kept::new(ty, end);
+        if self.step_bytes + kept.bytes() <= STEP_BYTES_MAX {
+            self.step_bytes += kept.bytes();
+            self.steps.insert(name.to_owned(), kept);
         }
     }
 }

@@ -10,9 +10,10 @@
 
 use super::sums::listed;
 use super::{Guess, Guesses};
+use crate::bound::pair_places;
 use crate::scene::{Content, Scene};
 use trueup_graph::Op;
-use trueup_graph::op::{Rope, RopePairs, RopeScaling};
+use trueup_graph::op::{Rope, RopeScaling};
 
 /// What completes "the device ...", and what the result should be then.
 pub(super) type Estimate = (String, Guesses);
@@ -88,10 +89,7 @@ fn base(scene: &Scene, rope: &Rope) -> Option<f64> {
     let mut found: Vec<(f64, f64)> = Vec::new();
     for (token, position) in positions.iter().enumerate().filter(|(_, position)| **position > 0) {
         for pair in 1..rope.dimensions / 2 {
-            let [first, second] = match rope.pairs {
-                RopePairs::Neighbours => [2 * pair, 2 * pair + 1],
-                RopePairs::Halves => [pair, pair + rope.dimensions / 2],
-            };
+            let [first, second] = pair_places(rope, pair);
             let (mut cross, mut dot) = (0.0, 0.0);
             for head in 0..heads {
                 let start = (token * heads + head) * head_size;

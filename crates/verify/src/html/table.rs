@@ -129,12 +129,3 @@ pub(super) fn exceptions(report: &Report) -> Vec<Exception> {
     }
     found
 }
-
-/// A duration for people.
-pub(crate) fn duration(seconds: f64) -> String {
-    if seconds < 60.0 {
-        return format!("{seconds:.1} s");
-    }
-    let whole = seconds.round() as u64;
-    format!("{} min {:02} s", whole / 60, whole % 60)
-}

@@ -3,11 +3,10 @@
 //! A few tensors with other contents are what a trace is good for: it names the node where that shows. Other names or shapes, or other
 //! contents in most tensors, are another model, of which every node would differ.
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use crate::model_hash::{TensorFacts, model_hash};
 use std::collections::HashMap;
 use trueup_formats::{Error as FileError, Trace, quote};
-use trueup_runtime::{Error, ModelFile, Result};
+use trueup_runtime::{Error, Result};
 
 /// Text with the sha256 of the model's tensors.
 pub(super) const KEY_MODEL: &str = "model_sha256";
@@ -16,41 +15,6 @@ pub(super) const KEY_TENSORS: &str = "model_tensors";
 
 /// Digits of a hash that a message shows.
 const DIGITS_SHOWN: usize = 12;
-
-/// One tensor of a model.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct TensorFacts {
-    pub name: String,
-    #[serde(rename = "type")]
-    pub dtype: String,
-    /// Innermost size first.
-    pub shape: Vec<u64>,
-    /// Of its bytes, in hexadecimal.
-    pub sha256: String,
-}
-
-/// The tensors of a model, in the order of its file.
-pub(super) fn tensor_facts(model: &ModelFile) -> Result<Vec<TensorFacts>> {
-    let facts = |tensor: &trueup_formats::TensorInfo| {
-        let sha256 = hexadecimal(Sha256::digest(&*model.tensor_bytes(&tensor.name)?).as_slice());
-        let (name, dtype) = (tensor.name.clone(), tensor.dtype.name().to_owned());
-        Ok(TensorFacts { name, dtype, shape: tensor.shape.clone(), sha256 })
-    };
-    model.tensors().iter().map(facts).collect()
-}
-
-/// sha256 over names, types, shapes and hashes of all tensors.
-pub(super) fn model_hash(facts: &[TensorFacts]) -> String {
-    let mut hash = Sha256::new();
-    for TensorFacts { name, dtype, shape, sha256 } in facts {
-        hash.update(format!("{name} {dtype} {shape:?} {sha256}\n"));
-    }
-    hexadecimal(hash.finalize().as_slice())
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// Fails where a trace says that it was made from another model than the one with these tensors.
 pub(super) fn expect_same_model(trace: &Trace, ours: &[TensorFacts]) -> Result<()> {

@@ -7,8 +7,9 @@
 //! Of a KV cache only the rows are kept that a step stores.
 
 use super::free::stored_rows;
-use super::model_facts::{KEY_MODEL, KEY_TENSORS, model_hash, tensor_facts};
+use super::model_facts::{KEY_MODEL, KEY_TENSORS};
 use super::program::{DeclaredProfile, FusedNodes, KEY_DEVICE, KEY_FUSED, KEY_KV, KEY_PROFILES, KEY_PROGRAM};
+use crate::model_hash::{model_hash, tensor_facts};
 use crate::record::result_shape;
 use crate::tokens::top;
 use std::sync::Arc;

@@ -7,14 +7,13 @@ use super::program::{KEY_DEVICE, KEY_PROGRAM, Program};
 use super::sentence::sentence;
 use super::walk::Judged;
 use super::{TraceTokens, UNNAMED};
-use crate::record::{Place, element, weights};
+use crate::record::{Place, place, result_shape, weights};
 use crate::report::{BadNode, Outcome, Report};
-use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::Trace;
-use trueup_graph::{Graph, Node, Origin, Shape};
+use trueup_graph::{Graph, Node, Origin};
 
 /// Nodes that are named in a sentence.
 const NODES_SHOWN: usize = 8;
@@ -50,7 +49,7 @@ pub struct TraceReport {
     pub untraced: Untraced,
     /// Nodes of the model's graph.
     pub graph_nodes: usize,
-    /// Nodes with a verdict that says something in each step.
+    /// Nodes with a verdict that says something in each step whose graph has them: which nodes are fused may differ between steps.
     pub checked: usize,
     /// The others.
     pub unchecked: Vec<String>,
@@ -76,9 +75,9 @@ pub struct TraceNode {
     pub node: String,
     /// Its layer; null outside of the layers.
     pub layer: Option<usize>,
-    /// Its operator.
+    /// Its operator in the step of its worst element.
     pub op: String,
-    /// The weight it reads.
+    /// The weight it reads there.
     pub tensor: Option<String>,
     /// The worst verdict of its steps.
     pub verdict: Verdict,
@@ -105,10 +104,8 @@ pub(super) struct Findings {
     cause: Option<String>,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
-    /// For each node, the nodes that its inputs come from.
-    inputs: Vec<Vec<String>>,
-    /// Shapes of the current step's results.
-    shapes: Vec<Shape>,
+    /// For each node, the number of steps whose graph has it.
+    expected: Vec<usize>,
 }
 
 impl Findings {
@@ -142,30 +139,25 @@ impl Findings {
             is_printed: trace.is_printed(),
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
-        let (places, gaps) = (HashMap::new(), Vec::new());
-        Findings { report, places, names, first_bad: None, cause: None, gaps, inputs: Vec::new(), shapes: Vec::new() }
+        let (places, gaps, expected) = (HashMap::new(), Vec::new(), Vec::new());
+        Findings { report, places, names, first_bad: None, cause: None, gaps, expected }
     }
 
     /// Takes note of the nodes of a step.
     pub fn expect(&mut self, graph: &Graph) {
-        self.shapes.clear();
         for node in graph.nodes() {
-            self.shapes.push(graph.value(node.output).ty.shape);
-            if self.places.contains_key(&node.name) {
+            if let Some(place) = self.places.get(&node.name) {
+                self.expected[*place] += 1;
                 continue;
             }
-            let values = node.inputs.iter().map(|input| graph.value(*input));
-            let weight = weights(graph, node);
-            let sources =
-                values.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.clone());
-            self.inputs.push(sources.collect());
             self.places.insert(node.name.clone(), self.report.nodes.len());
+            self.expected.push(1);
             self.gaps.push(Vec::new());
             self.report.nodes.push(TraceNode {
                 node: node.name.clone(),
                 layer: node.layer,
                 op: node.op.name().to_owned(),
-                tensor: weight,
+                tensor: weights(graph, node),
                 verdict: Verdict::Unchecked,
                 steps: 0,
                 elements: 0,
@@ -180,14 +172,11 @@ impl Findings {
         self.first_bad.is_some()
     }
 
-    /// Adds what a step says about a node; none where the trace holds nothing of it. Tells whether it says anything.
-    pub fn add(&mut self, step: usize, node: &Node, judged: Option<Judged>) -> bool {
-        let Some(place) = self.places.get(&node.name).copied() else { return false };
-        let before: Vec<String> = self.inputs[place]
-            .iter()
-            .filter_map(|source| self.places.get(source))
-            .flat_map(|source| self.gaps[*source].clone())
-            .collect();
+    /// Adds what a step of so many `tokens` says about a node of its graph; none where the trace holds nothing of it. Tells whether it
+    /// says anything.
+    pub fn add(&mut self, step: usize, graph: &Graph, node: &Node, tokens: usize, judged: Option<Judged>) -> bool {
+        let Some(index) = self.places.get(&node.name).copied() else { return false };
+        let before = self.before(graph, node);
         let Some(judged) = judged else {
             let own = if node.op.is_alias() { None } else { Some(node.name.clone()) };
             let mut gaps: Vec<String> = Vec::new();
@@ -196,32 +185,42 @@ impl Findings {
                     gaps.push(name)
                 }
             });
-            self.gaps[place] = gaps;
+            self.gaps[index] = gaps;
             return false;
         };
-        self.gaps[place] = Vec::new();
-        let shape = self.shapes.get(place).copied();
-        let known = &mut self.report.nodes[place];
-        let statistics = &judged.statistics;
-        known.elements += statistics.elements;
-        let worst = statistics.first_broken.or(statistics.worst_z);
+        self.gaps[index] = Vec::new();
+        let known = &mut self.report.nodes[index];
+        known.elements += judged.statistics.elements;
+        let worst = judged.statistics.worst();
         let ratio = worst.map_or(0.0, |worst| worst.ratio);
         let worse = judged.verdict > known.verdict || known.verdict == Verdict::Unchecked;
         if worse || known.worst_z.is_some_and(|z| judged.verdict == known.verdict && ratio > z) {
             known.worst_z = Some(ratio).filter(|ratio| ratio.is_finite());
-            known.worst = shape.and_then(|shape| place_of(node, &shape, step, statistics));
+            let shape = result_shape(graph, node, tokens);
+            known.worst = worst.map(|worst| place(&node.op, &shape, 0, step, &worst));
+            (known.op, known.tensor) = (node.op.name().to_owned(), weights(graph, node));
         }
-        if known.verdict == Verdict::Unchecked || judged.verdict > known.verdict {
+        if worse {
             known.verdict = judged.verdict;
         }
         if judged.verdict.fails() && self.first_bad.is_none() {
-            self.first_bad = Some(place);
+            self.first_bad = Some(index);
             self.cause = judged.cause;
             self.report.before_first_bad = before;
         }
         let says = judged.verdict.passes() || judged.verdict.fails();
-        self.report.nodes[place].steps += usize::from(says);
+        self.report.nodes[index].steps += usize::from(says);
         says
+    }
+
+    /// The nodes before a node, in its step's graph, that nothing was compared of since the last one that was.
+    fn before(&self, graph: &Graph, node: &Node) -> Vec<String> {
+        let sources = node.inputs.iter().map(|input| graph.value(*input));
+        sources
+            .filter(|value| matches!(value.origin, Origin::Node(_)))
+            .filter_map(|value| self.places.get(&value.name))
+            .flat_map(|source| self.gaps[*source].clone())
+            .collect()
     }
 
     /// Ends a step, of whose nodes so much was looked at.
@@ -233,11 +232,12 @@ impl Findings {
     /// The whole.
     pub fn report(self, tokens: TraceTokens, free: FreeRun) -> TraceReport {
         let mut report = self.report;
-        let steps = report.coverage.steps;
-        let said = |node: &&TraceNode| node.steps == steps && node.verdict != Verdict::Inconclusive;
+        let said =
+            |(node, steps): &(&TraceNode, &usize)| node.steps == **steps && node.verdict != Verdict::Inconclusive;
+        let (checked, unchecked): (Vec<_>, Vec<_>) = report.nodes.iter().zip(&self.expected).partition(said);
         report.graph_nodes = report.nodes.len();
-        report.checked = report.nodes.iter().filter(said).count();
-        report.unchecked = report.nodes.iter().filter(|node| !said(node)).map(|node| node.node.clone()).collect();
+        report.checked = checked.len();
+        report.unchecked = unchecked.into_iter().map(|(node, _)| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
         let cause = self.cause;
@@ -250,15 +250,6 @@ impl Findings {
         report.conclude(None);
         report
     }
-}
-
-/// The worst element of a step.
-fn place_of(node: &Node, shape: &Shape, step: usize, statistics: &Statistics) -> Option<Place> {
-    let worst = statistics.first_broken.or(statistics.worst_z)?;
-    let finite = |value: f64| value.is_finite().then_some(value);
-    let whole = worst.index >= shape.elements();
-    let element = if whole { "the sum of all elements".to_owned() } else { element(&node.op, shape, worst.index) };
-    Some(Place { prompt: 0, step, element, device: finite(worst.device), expected: finite(worst.expected) })
 }
 
 impl TraceReport {

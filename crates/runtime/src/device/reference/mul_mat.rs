@@ -18,13 +18,16 @@ const ROWS: usize = 8;
 /// Tokens that they are summed for at once.
 const TOKENS: usize = 4;
 
-/// Results that one thread moves at a time.
-const MOVED: usize = 1 << 14;
+/// About how many results lie in groups before they are moved to their places.
+const GROUPED: usize = 1 << 21;
 
 pub(super) fn evaluate(inputs: &[&HostTensor], output: &TensorType) -> Vec<f64> {
     let (w, x) = (inputs[0], inputs[1].values());
     let [len, tokens, n2, n3] = inputs[1].ty().shape.sizes();
     let [_, rows, b2, b3] = w.ty().shape.sizes();
+    if n2 * n3 == 1 {
+        return product(w, 0..rows, &x, tokens);
+    }
     let mut y = Vec::with_capacity(output.shape.elements());
     for batch in 0..n2 * n3 {
         let matrix = batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
@@ -36,9 +39,32 @@ pub(super) fn evaluate(inputs: &[&HostTensor], output: &TensorType) -> Vec<f64> 
 
 /// `(rows, tokens)`, innermost first: some rows of `w` by each of the `tokens` of `x`.
 pub(super) fn product(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usize) -> Vec<f64> {
+    if tokens == 1 {
+        let count = rows.len();
+        let mut y = grouped(w, rows, x, tokens).into_flattened();
+        y.truncate(count);
+        return y;
+    }
+    let (start, rows) = (rows.start, rows.len());
+    let mut y = vec![0.0; rows * tokens];
+    let piece = (GROUPED / (ROWS * tokens.max(1))).max(1) * ROWS;
+    for first in (0..rows).step_by(piece) {
+        let last = rows.min(first + piece);
+        let results = grouped(w, start + first..start + last, x, tokens);
+        y.par_chunks_mut(rows).enumerate().for_each(|(token, y)| {
+            for (group, y) in y[first..last].chunks_mut(ROWS).enumerate() {
+                y.copy_from_slice(&results[group * tokens + token][..y.len()]);
+            }
+        });
+    }
+    y
+}
+
+/// `(row of a group, tokens, groups)`, innermost first: the same with all results of a group of rows together; what the last group holds
+/// for rows beyond is of no meaning.
+fn grouped(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usize) -> Vec<[f64; ROWS]> {
     let len = w.ty().shape[0];
     let (start, rows) = (rows.start, rows.len());
-    // (row of a group, tokens, groups), innermost first: all results of a group of rows lie together.
     let mut grouped = vec![[0.0; ROWS]; rows.div_ceil(ROWS) * tokens];
     let buffers = || (vec![0.0; ROWS * len], vec![[0.0; ROWS]; len]);
     grouped.par_chunks_mut(tokens.max(1)).enumerate().for_each_init(buffers, |(decoded, columns), (group, results)| {
@@ -47,18 +73,7 @@ pub(super) fn product(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], t
         transpose(&decoded[..count * len], columns);
         dots(columns, x, results);
     });
-    let mut y = vec![0.0; rows * tokens];
-    y.par_chunks_mut(MOVED).enumerate().for_each(|(part, y)| {
-        let (mut token, mut row) = (part * MOVED / rows, part * MOVED % rows);
-        for y in y {
-            *y = grouped[row / ROWS * tokens + token][row % ROWS];
-            row += 1;
-            if row == rows {
-                (token, row) = (token + 1, 0);
-            }
-        }
-    });
-    y
+    grouped
 }
 
 /// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no meaning.
@@ -120,7 +135,9 @@ mod tests {
 
     #[test]
     fn every_element_is_one_sum_in_the_order_of_k_bit_for_bit() {
-        for (len, rows, tokens) in [(1, 1, 1), (33, 8, 1), (64, 19, 4), (7, 16, 9), (300, 5, 6), (2, 20_000, 2)] {
+        for (len, rows, tokens) in
+            [(1, 1, 1), (33, 8, 1), (64, 19, 4), (7, 16, 9), (300, 5, 6), (2, 20_000, 2), (1, 40_003, 60)]
+        {
             let (w, x) = (numbers(len * rows, 3), numbers(len * tokens, 4));
             let types = [[len, rows], [len, tokens], [rows, tokens]].map(|sizes| TensorType::new(DType::F64, &sizes));
             let inputs = [HostTensor::real(types[0], w.clone()), HostTensor::real(types[1], x.clone())];
