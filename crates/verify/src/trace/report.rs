@@ -1,6 +1,7 @@
 //! What a trace comes to: each node's verdict, the first that the model's file does not give, and what was not compared.
 
 use super::coverage::{Looked, TraceCoverage, Untraced};
+use super::first_bad::{FirstBad, FirstFailure};
 use super::free::FreeRun;
 use super::model_facts::KEY_MODEL;
 use super::program::{KEY_DEVICE, KEY_PROGRAM, Program};
@@ -12,6 +13,7 @@ use crate::report::{BadNode, Outcome, Report};
 use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::Trace;
 use trueup_graph::{Graph, Node, Origin, Shape};
@@ -40,7 +42,7 @@ pub struct TraceReport {
     pub result: Outcome,
     /// The result in one sentence.
     pub sentence: String,
-    /// The first node, by step and order of computation, whose trace is not what the file's weights give.
+    /// The first node of the graph whose trace is not what the file's weights give in some step, as in the first such step.
     pub first_bad: Option<BadNode>,
     /// Nodes before it that the trace does not hold: what is wrong may be wrong there already.
     pub before_first_bad: Vec<String>,
@@ -100,9 +102,7 @@ pub(super) struct Findings {
     /// All names in the trace.
     names: HashSet<String>,
     /// The first node that is not what it should be.
-    first_bad: Option<usize>,
-    /// Its likely cause.
-    cause: Option<String>,
+    failures: FirstFailure,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
     /// For each node, the nodes that its inputs come from.
@@ -143,17 +143,22 @@ impl Findings {
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
         let (places, gaps) = (HashMap::new(), Vec::new());
-        Findings { report, places, names, first_bad: None, cause: None, gaps, inputs: Vec::new(), shapes: Vec::new() }
+        let failures = FirstFailure::default();
+        Findings { report, places, names, failures, gaps, inputs: Vec::new(), shapes: Vec::new() }
     }
 
     /// Takes note of the nodes of a step.
     pub fn expect(&mut self, graph: &Graph) {
         self.shapes.clear();
+        let mut previous = None;
         for node in graph.nodes() {
             self.shapes.push(graph.value(node.output).ty.shape);
-            if self.places.contains_key(&node.name) {
+            if let Some(place) = self.places.get(&node.name) {
+                previous = Some(*place);
                 continue;
             }
+            self.failures.expect(previous);
+            previous = Some(self.report.nodes.len());
             let values = node.inputs.iter().map(|input| graph.value(*input));
             let weight = weights(graph, node);
             let sources =
@@ -175,9 +180,9 @@ impl Findings {
         }
     }
 
-    /// Whether a node has failed.
-    pub fn has_failed(&self) -> bool {
-        self.first_bad.is_some()
+    /// Whether a node has failed that stands no later in the graph than this one.
+    pub fn has_failed(&self, node: &Node) -> bool {
+        self.places.get(&node.name).is_some_and(|place| self.failures.is_before(*place))
     }
 
     /// Adds what a step says about a node; none where the trace holds nothing of it. Tells whether it says anything.
@@ -214,12 +219,12 @@ impl Findings {
         if known.verdict == Verdict::Unchecked || judged.verdict > known.verdict {
             known.verdict = judged.verdict;
         }
-        if judged.verdict.fails() && self.first_bad.is_none() {
-            self.first_bad = Some(place);
-            self.cause = judged.cause;
-            self.report.before_first_bad = before;
-        }
         let says = judged.verdict.passes() || judged.verdict.fails();
+        if judged.verdict.fails() {
+            let worst = shape.and_then(|shape| place_of(node, &shape, step, statistics));
+            let Judged { verdict, cause, .. } = judged;
+            self.failures.add(FirstBad { place, verdict, cause, worst, before });
+        }
         self.report.nodes[place].steps += usize::from(says);
         says
     }
@@ -240,11 +245,11 @@ impl Findings {
         report.unchecked = report.nodes.iter().filter(|node| !said(node)).map(|node| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
-        let cause = self.cause;
-        report.first_bad = self.first_bad.map(|place| {
-            let TraceNode { node, layer, op, tensor, verdict, worst, .. } = report.nodes[place].clone();
-            BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None }
-        });
+        if let Some(FirstBad { place, verdict, cause, worst, before }) = self.failures.found() {
+            let TraceNode { node, layer, op, tensor, .. } = report.nodes[place].clone();
+            report.first_bad = Some(BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None });
+            report.before_first_bad = before;
+        }
         report.before_first_bad.truncate(NODES_SHOWN);
         report.coverage.values = report.nodes.iter().map(|node| node.elements).sum();
         report.conclude(None);
@@ -256,8 +261,11 @@ impl Findings {
 fn place_of(node: &Node, shape: &Shape, step: usize, statistics: &Statistics) -> Option<Place> {
     let worst = statistics.first_broken.or(statistics.worst_z)?;
     let finite = |value: f64| value.is_finite().then_some(value);
-    let whole = worst.index >= shape.elements();
-    let element = if whole { "the sum of all elements".to_owned() } else { element(&node.op, shape, worst.index) };
+    let element = match worst.index.cmp(&shape.elements()) {
+        Ordering::Less => element(&node.op, shape, worst.index),
+        Ordering::Equal => "the sum of all elements".to_owned(),
+        Ordering::Greater => "a position behind the last token, which is masked".to_owned(),
+    };
     Some(Place { prompt: 0, step, element, device: finite(worst.device), expected: finite(worst.expected) })
 }
 
