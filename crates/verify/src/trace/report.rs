@@ -264,7 +264,7 @@ fn place_of(node: &Node, shape: &Shape, step: usize, statistics: &Statistics) ->
     let element = match worst.index.cmp(&shape.elements()) {
         Ordering::Less => element(&node.op, shape, worst.index),
         Ordering::Equal => "the sum of all elements".to_owned(),
-        Ordering::Greater => "a position behind the last token, which is masked".to_owned(),
+        Ordering::Greater => "a masked position behind the last token".to_owned(),
     };
     Some(Place { prompt: 0, step, element, device: finite(worst.device), expected: finite(worst.expected) })
 }
