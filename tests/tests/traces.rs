@@ -175,6 +175,56 @@ fn fused_attention_of_llama_cpp_is_judged_by_its_own_noise() {
     assert_eq!(first_bad(&report).0, "kqv_out-0", "{}", report.sentence);
 }
 
+/// The text with the first value of these blocks changed, each given by its number among the headings with the words, and the words.
+fn misprinted(text: &str, blocks: &[(usize, &str)]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (number, words) in blocks {
+        let mut headings = (0..lines.len()).filter(|line| lines[*line].contains(words));
+        let heading = headings.nth(*number).unwrap_or_else(|| panic!("no {words} number {number}"));
+        let row = (heading + 1..lines.len()).find(|line| lines[*line].contains("[  ")).expect("rows are shown");
+        lines[row] = lines[row].replacen('.', "7.", 1);
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn the_first_node_of_the_graph_is_named_though_an_earlier_step_fails_behind_it() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "llama2", DType::F32);
+    let text = fs::read_to_string(traces().join("llama2.flash_attn.txt")).expect("the fixture is there");
+    let path = scratch.path().join("trace.txt");
+    let (product, norm) = ("Qcur-1 = (f32)    MUL_MAT", "ffn_norm-1 = (f32)");
+    for (blocks, node, step) in [
+        (&[(0, norm), (1, product)][..], "Qcur-1", 1),
+        (&[(0, product), (1, product), (1, norm)], "Qcur-1", 0),
+        (&[(1, norm)], "ffn_norm-1", 1),
+    ] {
+        fs::write(&path, misprinted(&text, blocks)).expect("a scratch file");
+        let report = compared(&file, &path);
+        assert_eq!(first_bad(&report).0, node, "{}", report.sentence);
+        let worst = report.first_bad.as_ref().and_then(|bad| bad.worst.as_ref()).expect("an element is the worst");
+        assert_eq!(worst.step, step, "{}", report.sentence);
+        assert!(report.sentence.contains(&format!("of step {step}:")), "{}", report.sentence);
+    }
+}
+
+#[test]
+fn attention_to_cells_behind_the_last_token_is_none() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = model(scratch.path(), "llama2", DType::F32);
+    let text = fs::read_to_string(traces().join("llama2.llama_cpp.txt")).expect("the fixture is there");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let heading = lines.iter().position(|line| line.contains("kq_soft_max-1 = ")).expect("weights are shown");
+    let row = &mut lines[heading + 3];
+    assert!(row.ends_with("0.0000],"), "{row}");
+    row.replace_range(row.len() - "0.0000],".len().., "0.9000],");
+    let path = scratch.path().join("trace.txt");
+    fs::write(&path, lines.join("\n")).expect("a scratch file");
+    let report = compared(&file, &path);
+    assert_eq!(first_bad(&report).0, "kq_soft_max-1", "{}", report.sentence);
+    assert!(report.sentence.contains("behind the last token"), "{}", report.sentence);
+}
+
 #[test]
 fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
     let scratch = tempfile::tempdir().expect("a scratch folder");

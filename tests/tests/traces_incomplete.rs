@@ -179,6 +179,14 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
     let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((report.result, report.coverage.missing), (Outcome::Pass, 2), "{}", report.sentence);
     assert!(report.sentence.contains("and 2 not looked at"), "{}", report.sentence);
+    // Of all steps, not of one.
+    for step in [0, 1] {
+        let mut parts = all[1].1.clone();
+        parts.tensors.retain(|tensor| (tensor.step, tensor.node.as_str()) != (step, "result_output"));
+        parts.write(&path);
+        let words = format!("it lacks {step}/result_output, which it holds of another step");
+        inconclusive(&compared(&model, &path), &words, &format!("no head in step {step}"));
+    }
 }
 
 #[test]
@@ -294,6 +302,52 @@ fn pieces_of_a_prompt_need_no_logits_but_the_last_one() {
     assert!(report.coverage.judged < 66, "{:?}", report.coverage);
     fs::write(&path, without_logits(&text, true)).expect("a scratch file");
     inconclusive(&compared(&model, &path), "no last result of step 1", "no logits at all");
+}
+
+#[test]
+fn attention_to_positions_that_no_token_has_is_none() {
+    const POSITIONS: usize = 256;
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (model, [_, (_, mut parts)]) = prepared(scratch.path());
+    let path = scratch.path().join("trace.safetensors");
+    let tensor = parts.find(1, "kq_soft_max-1");
+    let row = 4 * tensor.shape[0] as usize;
+    let padded = |row: &[u8]| [row, &vec![0; 4 * POSITIONS - row.len()]].concat();
+    tensor.bytes = tensor.bytes.chunks(row).flat_map(padded).collect();
+    tensor.shape[0] = POSITIONS as u64;
+    parts.write(&path);
+    let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    for value in [f32::MIN_POSITIVE, f32::NAN] {
+        parts.find(1, "kq_soft_max-1").bytes[4 * (POSITIONS - 1)..4 * POSITIONS].copy_from_slice(&value.to_le_bytes());
+        parts.write(&path);
+        let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+        let bad = report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence));
+        assert_eq!(bad.node, "kq_soft_max-1", "{}", report.sentence);
+        assert!(
+            report.sentence.contains("at a masked position behind the last token of step 1"),
+            "{}",
+            report.sentence
+        );
+    }
+}
+
+#[test]
+fn a_text_without_its_first_embedding_has_no_wrong_one() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (model, _) = prepared(scratch.path());
+    let text = fs::read_to_string(fixtures().join("llama2.flash_attn.txt")).expect("the fixture is there");
+    let lines: Vec<&str> = text.lines().collect();
+    let first =
+        lines.iter().position(|line| line.contains("GET_ROWS(token_embd")).expect("it begins with the embedding");
+    let heading = |line: &&str| line.starts_with("common_debug_cb_eval:");
+    let next = first + 1 + lines[first + 1..].iter().position(heading).expect("more tensors follow");
+    let path = scratch.path().join("trace.txt");
+    fs::write(&path, [&lines[..first], &lines[next..]].concat().join("\n")).expect("a scratch file");
+    let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.result == Outcome::Pass && report.first_bad.is_none(), "{}", report.sentence);
+    assert_eq!(report.untraced.nodes[0], "0/inp_embd", "{:?}", report.untraced);
+    assert_eq!(report.tokens, [2, 1]);
 }
 
 #[test]

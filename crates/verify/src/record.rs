@@ -7,6 +7,7 @@ use crate::pieces::PieceReport;
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
@@ -265,11 +266,15 @@ impl Judged<'_> {
     }
 }
 
-/// Where an element of a result of this shape lies; behind the last one is the sum of all, which printed traces hold.
+/// Where an element of a result of this shape lies; behind the last one is what printed traces hold beside them: the sum of all, and masked
+/// positions.
 pub(crate) fn place(op: &Op, shape: &Shape, prompt: usize, step: usize, worst: &Worst) -> Place {
     let finite = |value: f64| value.is_finite().then_some(value);
-    let is_sum = worst.index >= shape.elements();
-    let element = if is_sum { "the sum of all elements".to_owned() } else { element(op, shape, worst.index) };
+    let element = match worst.index.cmp(&shape.elements()) {
+        Ordering::Less => element(op, shape, worst.index),
+        Ordering::Equal => "the sum of all elements".to_owned(),
+        Ordering::Greater => "a masked position behind the last token".to_owned(),
+    };
     Place { prompt, step, element, device: finite(worst.device), expected: finite(worst.expected) }
 }
 

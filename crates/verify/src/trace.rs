@@ -14,6 +14,7 @@
 
 mod coverage;
 mod ensemble;
+mod first_bad;
 mod fit;
 mod free;
 mod known;
@@ -157,7 +158,7 @@ pub fn compare_trace(
                 program.expect_precise(trace, step, &node.name)?;
             }
             let profile = program.profile(walk.graph(), &node, entries.len());
-            let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed())?;
+            let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed(&node))?;
             let judged_now = findings.add(step, walk.graph(), &node, entries.len(), judged);
             // From no rows follow none.
             let wanted =

@@ -17,6 +17,9 @@ use trueup::verify::{Follow, Recorded, Recording, record};
 /// Values that are printed from each end of a tensor.
 const SHOWN: usize = 3;
 
+/// Ends of names that say that a file is of another kind.
+const OTHER_EXTENSIONS: [&str; 3] = ["npz", "txt", "gguf"];
+
 /// What `trueup trace` takes.
 #[derive(Args)]
 #[command(
@@ -53,6 +56,7 @@ pub fn run(arguments: Arguments) -> Result {
         return Err(Failure::new("a trace is no text for stdout; name a file, or take --print"));
     }
     check_target(arguments.out.as_deref(), &model, &arguments.input.files().collect::<Vec<_>>())?;
+    expect_safetensors_name(arguments.out.as_deref())?;
     let prompts = prompts(&model, &arguments.input)?;
     let [prompt] = prompts.as_slice() else {
         let count = prompts.len();
@@ -87,6 +91,19 @@ pub fn run(arguments: Arguments) -> Result {
         output::note(&format!("wrote {}", quote(&file.to_string_lossy())));
     }
     Ok(Code::Done)
+}
+
+/// Fails where the name of the target is that of another kind of file.
+fn expect_safetensors_name(target: Option<&Path>) -> Result<()> {
+    let Some(target) = target else { return Ok(()) };
+    let extension = target.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    match extension.filter(|extension| OTHER_EXTENSIONS.contains(&extension.as_str())) {
+        None => Ok(()),
+        Some(extension) => Err(Failure::new(format!(
+            "--out {}: a trace is written as safetensors, found a name that ends in .{extension}; take one that ends in .safetensors",
+            quote(&target.to_string_lossy())
+        ))),
+    }
 }
 
 /// Fails where no tensor was wanted.

@@ -12,8 +12,8 @@
 //!       sum = -6.991160
 //! ```
 //!
-//! Names are not unique there: the operator tells tensors of one name apart, and a second tensor of the same name and operator begins the
-//! next step. Other lines are ignored. With flash attention one operator without a name of its own stands for scores, weights and mixed
+//! Names are not unique there: the operator tells tensors of one name apart, and an embedding, or a second tensor of the same name and
+//! operator, begins the next step. Other lines are ignored. With flash attention one operator without a name of its own stands for scores, weights and mixed
 //! values; its layer is that of the cache it reads.
 
 use crate::error::{Error, Result, quote};
@@ -183,7 +183,8 @@ impl Parser {
     }
 
     fn begin(&mut self, node: String, sizes: [u64; DIMENSIONS]) {
-        if self.seen.contains(&node) {
+        // Every step begins with its embedding, also where that of the step before is not shown.
+        if self.seen.contains(&node) || (node == EMBEDDING && !self.seen.is_empty()) {
             self.step = self.step.saturating_add(1);
             self.seen.clear();
         }
@@ -329,6 +330,17 @@ mod tests {
         let names = ["Qcur-0", "Qcur_bias-0", "Qcur_rope-0"].map(|name| (0, name.to_owned()));
         assert_eq!(found[..3], names);
         assert_eq!(found[3], (1, "Qcur-0".to_owned()));
+    }
+
+    #[test]
+    fn an_embedding_begins_a_step_whether_the_one_before_had_one_or_not() {
+        let line = |name: &str, operator: &str| format!("x: {name} = (f32) {operator}, }}) = {{2, 1, 1, 1}}\n");
+        let (embedding, product) =
+            (line("embd", "GET_ROWS(token_embd.weight{2, 9, 1, 1}"), line("Qcur-0", "MUL_MAT(a{1}"));
+        let steps =
+            |text: &[&str]| parsed(&text.concat()).tensors.into_iter().map(|tensor| tensor.step).collect::<Vec<_>>();
+        assert_eq!(steps(&[&embedding, &product, &embedding, &product]), [0, 0, 1, 1]);
+        assert_eq!(steps(&[&product, &embedding, &product]), [0, 1, 1]);
     }
 
     #[test]

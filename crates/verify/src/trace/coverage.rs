@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A trace of this program says which nodes were computed, and must hold them all. Another program's must hold, in each step, the last
-//! result and a node of each layer: then everything in between lies on a way that was judged.
+//! result and a node of each layer: then everything in between lies on a way that was judged. The head of the model may be left out, of
+//! all steps.
 
 use serde::Serialize;
 use trueup_graph::{Graph, Node, Origin};
@@ -44,6 +45,12 @@ pub struct TraceCoverage {
     /// How many there are.
     #[serde(skip)]
     pub(super) lacking_count: usize,
+    /// Whether the head was judged in a step.
+    #[serde(skip)]
+    has_head: bool,
+    /// The first step that should have one and has none.
+    #[serde(skip)]
+    headless: Option<String>,
 }
 
 /// What a trace does not hold.
@@ -86,6 +93,8 @@ impl TraceCoverage {
             lacks: None,
             lacking: None,
             lacking_count: 0,
+            has_head: false,
+            headless: None,
         }
     }
 
@@ -123,6 +132,15 @@ impl TraceCoverage {
         }
         if self.lacks.is_none() {
             self.lacks = lacks(step, graph, looked, is_last);
+        }
+        if let (Some(node), Some(head)) = (graph.nodes().last(), looked.last()) {
+            self.has_head |= head.judged;
+            if !head.judged && (head.wanted || is_last) {
+                self.headless.get_or_insert_with(|| named(step, node));
+            }
+        }
+        if self.lacks.is_none() && self.has_head {
+            self.lacks = self.headless.as_ref().map(|node| format!("it lacks {node}, which it holds of another step"));
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Known {
     pub sum: Option<f64>,
     /// Places of these elements; none where there is no sum.
     pub covers: Vec<usize>,
+    /// Values behind the last position that the result has, of which other programs keep more.
+    pub behind: Vec<f64>,
 }
 
 impl Known {
@@ -35,20 +37,20 @@ impl Known {
         })?;
         Ok(Some(match trace.read(tensor)? {
             TraceValues::All(values) => {
-                Known { values: placement.all(&values), slack: 0.0, sum: None, covers: Vec::new() }
+                let (values, behind) = placement.all(&values);
+                Known { values, slack: 0.0, sum: None, covers: Vec::new(), behind }
             }
             TraceValues::Shown(shown) => {
-                let places = shown.values.iter().filter_map(|(indices, value)| {
-                    let indices = indices.map(|index| usize::try_from(index).unwrap_or(usize::MAX));
-                    Some((placement.place(indices)?, *value))
-                });
+                let narrow = |index| usize::try_from(index).unwrap_or(usize::MAX);
+                let indexed = shown.values.iter().map(|(indices, value)| (indices.map(narrow), *value));
+                let (values, behind) = placement.laid(indexed);
                 let partial: f64 = shown.values.iter().map(|(_, value)| value).sum();
                 let rounding = shown.unit * (shown.values.len() as f64 + 1.0) / 2.0;
                 // Some versions sum what they show.
                 let says_more = |sum: &f64| (sum - partial).abs() > rounding || shown.values.len() == ours.elements();
                 let sum = shown.sum.filter(says_more);
                 let covers = if sum.is_some() { placement.covered() } else { Vec::new() };
-                Known { values: places.collect(), slack: shown.unit / 2.0, sum, covers }
+                Known { values, slack: shown.unit / 2.0, sum, covers, behind }
             }
         }))
     }
@@ -162,14 +164,25 @@ impl Placement {
         (0..columns * rows * planes * outer).filter(has).collect()
     }
 
-    /// Places of all values of the trace's tensor.
-    fn all(&self, values: &[f64]) -> Vec<(usize, f64)> {
+    /// Places of values by their indices in the trace, and the values that have no place here.
+    fn laid(&self, values: impl Iterator<Item = ([usize; 4], f64)>) -> (Vec<(usize, f64)>, Vec<f64>) {
+        let (mut placed, mut behind) = (Vec::new(), Vec::new());
+        for (indices, value) in values {
+            match self.place(indices) {
+                Some(place) => placed.push((place, value)),
+                None => behind.push(value),
+            }
+        }
+        (placed, behind)
+    }
+
+    /// Places of all values of the trace's tensor, and the values that have none.
+    fn all(&self, values: &[f64]) -> (Vec<(usize, f64)>, Vec<f64>) {
         let [columns, rows, planes, _] = self.theirs.map(|size| size.max(1));
         let indices = |index: usize| {
             [index % columns, index / columns % rows, index / columns / rows % planes, index / columns / rows / planes]
         };
-        let placed = values.iter().enumerate().filter_map(|(index, value)| Some((self.place(indices(index))?, *value)));
-        placed.collect()
+        self.laid(values.iter().enumerate().map(|(index, value)| (indices(index), *value)))
     }
 }
 
@@ -188,7 +201,8 @@ mod tests {
         let tensor = &trace.tensors()[0];
         let placement = Placement::new(tensor, &Shape::new(ours), masked, 3)?;
         let TraceValues::All(values) = trace.read(tensor).unwrap() else { return None };
-        let placed = placement.all(&values);
+        let (placed, behind) = placement.all(&values);
+        assert_eq!(placed.len() + behind.len(), values.len(), "no value is lost");
         assert!(placed.iter().map(|(_, value)| *value).is_sorted(), "values stay in their order");
         Some(placed.into_iter().map(|(place, _)| place).collect())
     }

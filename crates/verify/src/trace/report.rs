@@ -1,6 +1,7 @@
 //! What a trace comes to: each node's verdict, the first that the model's file does not give, and what was not compared.
 
 use super::coverage::{Looked, TraceCoverage, Untraced};
+use super::first_bad::{FirstBad, FirstFailure};
 use super::free::FreeRun;
 use super::model_facts::KEY_MODEL;
 use super::program::{KEY_DEVICE, KEY_PROGRAM, Program};
@@ -39,7 +40,7 @@ pub struct TraceReport {
     pub result: Outcome,
     /// The result in one sentence.
     pub sentence: String,
-    /// The first node, by step and order of computation, whose trace is not what the file's weights give.
+    /// The first node of the graph whose trace is not what the file's weights give in some step, as in the first such step.
     pub first_bad: Option<BadNode>,
     /// Nodes before it that the trace does not hold: what is wrong may be wrong there already.
     pub before_first_bad: Vec<String>,
@@ -99,9 +100,7 @@ pub(super) struct Findings {
     /// All names in the trace.
     names: HashSet<String>,
     /// The first node that is not what it should be.
-    first_bad: Option<usize>,
-    /// Its likely cause.
-    cause: Option<String>,
+    failures: FirstFailure,
     /// For each node, the nodes before it that nothing was compared of since the last one that was.
     gaps: Vec<Vec<String>>,
     /// For each node, the number of steps whose graph has it.
@@ -140,16 +139,20 @@ impl Findings {
         };
         let names = trace.tensors().iter().map(|tensor| tensor.node.clone()).collect();
         let (places, gaps, expected) = (HashMap::new(), Vec::new(), Vec::new());
-        Findings { report, places, names, first_bad: None, cause: None, gaps, expected }
+        Findings { report, places, names, failures: FirstFailure::default(), gaps, expected }
     }
 
     /// Takes note of the nodes of a step.
     pub fn expect(&mut self, graph: &Graph) {
+        let mut previous = None;
         for node in graph.nodes() {
             if let Some(place) = self.places.get(&node.name) {
                 self.expected[*place] += 1;
+                previous = Some(*place);
                 continue;
             }
+            self.failures.expect(previous);
+            previous = Some(self.report.nodes.len());
             self.places.insert(node.name.clone(), self.report.nodes.len());
             self.expected.push(1);
             self.gaps.push(Vec::new());
@@ -167,9 +170,9 @@ impl Findings {
         }
     }
 
-    /// Whether a node has failed.
-    pub fn has_failed(&self) -> bool {
-        self.first_bad.is_some()
+    /// Whether a node has failed that stands no later in the graph than this one.
+    pub fn has_failed(&self, node: &Node) -> bool {
+        self.places.get(&node.name).is_some_and(|place| self.failures.is_before(*place))
     }
 
     /// Adds what a step of so many `tokens` says about a node of its graph; none where the trace holds nothing of it. Tells whether it
@@ -193,23 +196,22 @@ impl Findings {
         known.elements += judged.statistics.elements;
         let worst = judged.statistics.worst();
         let ratio = worst.map_or(0.0, |worst| worst.ratio);
+        let worst = worst.map(|worst| place(&node.op, &result_shape(graph, node, tokens), 0, step, &worst));
         let worse = judged.verdict > known.verdict || known.verdict == Verdict::Unchecked;
         if worse || known.worst_z.is_some_and(|z| judged.verdict == known.verdict && ratio > z) {
             known.worst_z = Some(ratio).filter(|ratio| ratio.is_finite());
-            let shape = result_shape(graph, node, tokens);
-            known.worst = worst.map(|worst| place(&node.op, &shape, 0, step, &worst));
+            known.worst = worst.clone();
             (known.op, known.tensor) = (node.op.name().to_owned(), weights(graph, node));
         }
         if worse {
             known.verdict = judged.verdict;
         }
-        if judged.verdict.fails() && self.first_bad.is_none() {
-            self.first_bad = Some(index);
-            self.cause = judged.cause;
-            self.report.before_first_bad = before;
-        }
         let says = judged.verdict.passes() || judged.verdict.fails();
         self.report.nodes[index].steps += usize::from(says);
+        if judged.verdict.fails() {
+            let Judged { verdict, cause, .. } = judged;
+            self.failures.add(FirstBad { place: index, verdict, cause, worst, before });
+        }
         says
     }
 
@@ -240,11 +242,11 @@ impl Findings {
         report.unchecked = unchecked.into_iter().map(|(node, _)| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
-        let cause = self.cause;
-        report.first_bad = self.first_bad.map(|place| {
-            let TraceNode { node, layer, op, tensor, verdict, worst, .. } = report.nodes[place].clone();
-            BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None }
-        });
+        if let Some(FirstBad { place, verdict, cause, worst, before }) = self.failures.found() {
+            let TraceNode { node, layer, op, tensor, .. } = report.nodes[place].clone();
+            report.first_bad = Some(BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None });
+            report.before_first_bad = before;
+        }
         report.before_first_bad.truncate(NODES_SHOWN);
         report.coverage.values = report.nodes.iter().map(|node| node.elements).sum();
         report.conclude(None);

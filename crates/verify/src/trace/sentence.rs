@@ -14,7 +14,12 @@ pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
     match (report.result, &report.first_bad) {
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Pass, _) => {
-            format!("The trace {file} of {program} is what the file's weights give, in what it holds: {words}.")
+            let seen = if report.is_printed {
+                " It is a text: of each result only the printed values and the sum were seen."
+            } else {
+                ""
+            };
+            format!("The trace {file} of {program} is what the file's weights give, in what it holds: {words}.{seen}")
         }
         (Outcome::Inconclusive, _) if report.coverage.judged == 0 && report.unknown > 0 => {
             format!("No tensor of the trace {file} is a node of this model: its names are others.")

@@ -217,6 +217,11 @@ impl Walk {
         if let Some(sum) = known.sum {
             tally.add_correlated(base.len(), sum, &sum_of(known, &base, computed));
         }
+        if matches!(node.op, Op::SoftMax(_)) {
+            // Positions behind the room for the tokens are masked: exactly 0.
+            let masked = widened(&Expected::same(0.0, 0.0), 0.0, known.slack);
+            known.behind.iter().for_each(|value| tally.add_correlated(base.len() + 1, *value, &masked));
+        }
         let gate = if exact { gate(&node.op) } else { Gate::Noise };
         let statistics = tally.finish();
         Judged { verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)), statistics, cause: None }
@@ -235,6 +240,10 @@ impl Walk {
         let complete = known.values.len() == ty.shape.elements() || matches!(node.op, Op::SoftMax(_));
         if !known.is_exact() || !complete || matches!(node.op, Op::KvStore(_)) || !inputs.iter().all(Value::is_certain)
         {
+            return None;
+        }
+        let worst = statistics.first_broken.or(statistics.worst_z);
+        if worst.is_some_and(|worst| worst.index >= ty.shape.elements()) {
             return None;
         }
         let mut device = vec![0.0; ty.shape.elements()];
