@@ -123,3 +123,22 @@ fn activations<'a>(
         Data::Numbers(_) | Data::Integers(_) | Data::Blocks(_) => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_blocks::DType;
+
+    #[test]
+    fn what_is_kept_of_a_step_has_a_limit_and_the_later_one_takes_the_place_of_the_earlier() {
+        let (mut past, len) = (Past::default(), STEP_BYTES_MAX / size_of::<f32>() / 4);
+        let ty = TensorType::new(DType::F32, &[len]);
+        for step in 0..3 {
+            for value in 0..6 {
+                past.add_step(&format!("value-{value}"), &ty, &vec![f64::from(step); len]);
+            }
+            assert_eq!((past.step_bytes, past.steps.len()), (STEP_BYTES_MAX, 4), "step {step}");
+            assert_eq!(past.steps["value-0"].end(1), Some(vec![f64::from(step)]));
+        }
+    }
+}
