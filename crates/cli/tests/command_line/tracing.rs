@@ -18,7 +18,7 @@ fn a_trace_is_written_printed_and_verified() {
     for name in ["x.npz", "x.TXT", "x.gguf"] {
         let other = scratch.path(name);
         trueup(&["trace", &model, "--ids", "1 2", "-o", &other]).refuses(&[name, "is written as safetensors"]);
-        assert!(!std::path::Path::new(&other).exists(), "{name}");
+        assert!(!Path::new(&other).exists(), "{name}");
     }
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "2", "-o", &file, "-q"]).exits(0);
     let told = trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "0", "--print", "--nodes", "^l_out"]).exits(0);
