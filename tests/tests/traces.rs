@@ -126,6 +126,7 @@ fn what_llama_cpp_prints_is_what_the_file_gives() {
     let report = compared(&file, &text);
     assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
     assert_eq!((report.ids.as_slice(), report.checked), (&[1, 7, 42][..], 37));
+    assert!(report.sentence.contains("only the printed values and the sum were seen"), "{}", report.sentence);
     // A weight of a row that is printed, one of a row that only the sum holds, and one behind the first layer.
     for (tensor, index, node) in [
         ("blk.0.ffn_up.weight", 70, "ffn_up-0"),
