@@ -103,8 +103,12 @@ impl Planted {
         }
     }
 
-    /// The spoiled weight of the node, made anew where sessions with weights of their own follow each other.
+    /// The spoiled weight of the node, made anew where sessions with weights of their own follow each other. A weight that was cut too small
+    /// to have the fault is the right one.
     fn spoiled_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<Tensor> {
+        if !fault.fits_type(&weight.ty) {
+            return Ok(weight.clone());
+        }
         let mut kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, spoiled)) = kept.as_ref().filter(|(right, _)| is_same(right, weight)) {
             return Ok(spoiled.clone());
