@@ -12,7 +12,7 @@ use trueup_formats::quote;
 const OF_CPU: [&str; 2] = ["--isa", "--repack"];
 
 /// Ids that a command holds at most: with more it would be no line to be read.
-const IDS_MAX: usize = 64;
+const IDS_MAX: usize = 24;
 
 /// A word as a POSIX shell takes it for one.
 pub fn shell_word(word: &str) -> String {
@@ -53,7 +53,8 @@ fn with_arguments(report: &Report, options: &str) -> String {
     let other = options.contains("--dev ");
     let kept = |argument: &&String| {
         let flag = argument.split(' ').next().unwrap_or_default();
-        !options.contains(flag) && !(other && OF_CPU.contains(&flag))
+        let is_of_other = other && OF_CPU.contains(&flag);
+        !options.contains(flag) && !is_of_other
     };
     let device = (!other && report.device.name != "cpu").then(|| format!(" --dev {}", report.device.name));
     let own: String = report.arguments.iter().filter(kept).map(|argument| format!(" {argument}")).collect();
