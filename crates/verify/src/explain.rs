@@ -81,6 +81,8 @@ pub(crate) struct Explanations {
     folder: Option<PathBuf>,
     /// The name of the fault that was planted on purpose, if any.
     planted: Option<String>,
+    /// Flags that said how the device computes, for the files.
+    arguments: Vec<String>,
     /// Hashes of the inputs and the result of each node in its last step.
     steps: HashMap<String, [u64; 2]>,
     past: Past,
@@ -98,9 +100,9 @@ pub(crate) struct Moment {
 }
 
 impl Explanations {
-    /// None so far; repro files go to `folder`, and name the fault that was `planted`, if any.
-    pub fn new(folder: Option<PathBuf>, planted: Option<String>) -> Explanations {
-        Explanations { folder, planted, ..Explanations::default() }
+    /// None so far; repro files go to `folder`, and name the fault that was `planted`, if any, and the flags that said how the device computes.
+    pub fn new(folder: Option<PathBuf>, planted: Option<String>, arguments: Vec<String>) -> Explanations {
+        Explanations { folder, planted, arguments, ..Explanations::default() }
     }
 
     /// The explanations of a node, in the order of its phases.
@@ -151,7 +153,13 @@ impl Explanations {
             let loss = declares_loss(&scene.op, &scene.profile, &scene.output);
             let verdict = refined(gate(&scene.op).verdict(statistics, loss), &explanation, statistics);
             let worst_z = statistics.worst_z.map(|worst| worst.ratio).filter(|ratio| ratio.is_finite());
-            let found = repro::Found { verdict, worst_z, moment, planted: self.planted.clone() };
+            let found = repro::Found {
+                verdict,
+                worst_z,
+                moment,
+                planted: self.planted.clone(),
+                arguments: self.arguments.clone(),
+            };
             match repro::write(folder, (name, seen.node), scene, seen.device, &found) {
                 Ok(path) => explanation.repro = Some(path.display().to_string()),
                 Err(problem) => explanation.repro_problem = Some(problem.to_string()),

@@ -57,6 +57,8 @@ pub struct RecordedFailure {
     pub reproduced: bool,
     /// The name of the fault that was planted in the device on purpose, if any.
     pub planted: Option<String>,
+    /// Flags that said how the device computed, instruction set and layout of weights among them, each with its value.
+    pub arguments: Vec<String>,
 }
 
 impl fmt::Display for RecordedFailure {
@@ -66,6 +68,9 @@ impl fmt::Display for RecordedFailure {
             .worst_z
             .map_or("not finite".to_owned(), |z| if z < 1e4 { format!("{z:.2}") } else { format!("{z:.1e}") });
         write!(f, "recorded: {verdict}, worst z {z} on {device}, {phase} phase, prompt {prompt}, step {step}")?;
+        if !self.arguments.is_empty() {
+            write!(f, ", with {}", self.arguments.join(" "))?;
+        }
         if let Some(planted) = &self.planted {
             write!(f, ", with the fault {} planted on purpose", trueup_formats::quote(planted))?;
         }
@@ -138,6 +143,7 @@ impl Repro {
             step: about.step,
             reproduced: about.reproduced,
             planted: about.planted.clone(),
+            arguments: about.arguments.iter().map(|argument| trueup_formats::quote(argument)).collect(),
         }
     }
 
@@ -220,6 +226,7 @@ pub(crate) struct Found {
     pub worst_z: Option<f64>,
     pub moment: Moment,
     pub planted: Option<String>,
+    pub arguments: Vec<String>,
 }
 
 /// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file. The node is its name and its place in

@@ -119,6 +119,7 @@ pub fn verify(
         records: Records::new(Explanations::new(
             options.repro_folder.clone(),
             options.planted.as_ref().map(|planted| planted.name.clone()),
+            options.arguments.clone(),
         )),
         tokens: Tokens::default(),
         plain_runs: Vec::new(),

@@ -191,6 +191,9 @@ fn commands_repeat_how_the_device_computes() {
     let page = read(&html).replace("&#x2f;", "/");
     assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --repack off --plant gain"), "{next}");
     assert!(read(&junit).contains("Likely cause: a factor of"));
+    let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
+    let alone = trueup(&["repro", &argument(&file), "--isa", "scalar", "--repack", "off"]).exits(0);
+    assert!(alone.stdout.contains(&format!("with {how}, with the fault gain")), "{alone:?}");
     // A fault that is waived is no silent pass.
     let gate = scratch.path("gate.toml");
     let node =

@@ -53,6 +53,9 @@ pub(super) struct About {
     pub worst_z: Option<f64>,
     /// The fault that was planted on purpose, by its name.
     pub planted: Option<String>,
+    /// Flags that said how the device computes; older files have none.
+    #[serde(default)]
+    pub arguments: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -116,6 +119,7 @@ impl About {
             verdict: Some(found.verdict),
             worst_z: found.worst_z,
             planted: found.planted.clone(),
+            arguments: found.arguments.clone(),
         }
     }
 }
