@@ -17,6 +17,8 @@ const TOP: &[&str] = &[
     "LICENSE-MIT",
     "README.md",
     "README.zh.md",
+    "SECURITY.md",
+    "SECURITY.zh.md",
     "crates/",
     "docs/",
     "fixtures/",
@@ -93,6 +95,22 @@ fn both_readmes_give_the_same_commands() {
     assert!(english[0].contains("demo"), "the first block runs the demo, not: {}", english[0]);
     assert!(english[1].contains("cargo test"), "the second block runs the tests, not: {}", english[1]);
     assert_eq!(english, chinese, "README.md and README.zh.md must give the same commands");
+}
+
+#[test]
+fn links_of_pages_lead_to_files() {
+    let mut faults = Vec::new();
+    for page in tracked_files().into_iter().filter(|path| path.ends_with(".md")) {
+        let text = fs::read_to_string(root().join(&page)).expect("pages are UTF-8");
+        let folder = root().join(&page).parent().expect("a file has a folder").to_owned();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target) {
+            let file = target.split('#').next().unwrap_or(target);
+            if !file.is_empty() && !file.contains("://") && !folder.join(file).exists() {
+                faults.push(format!("{page}: {target}"));
+            }
+        }
+    }
+    report("links that lead nowhere", &faults);
 }
 
 /// The fenced blocks of a page, without comments.
