@@ -42,16 +42,26 @@ pub fn split_scale_tensors(name: &str, shape: &[u64], split: SplitScale) -> Vec<
 
 /// The checkpoint itself, or, where its file says that it is split, a view that joins values and scales to blocks.
 pub fn join_split_scale(inner: Box<dyn Checkpoint>) -> Result<Box<dyn Checkpoint>> {
-    let layout = match inner.description() {
-        Description::Gguf(metadata) => metadata.value(LAYOUT_KEY).is_some(),
-        Description::Json(_) => false,
-    };
-    if !layout {
+    if !is_split(inner.as_ref())? {
         return Ok(inner);
     }
     let parts = split_scale_parts(inner.as_ref())?;
     let tensors = parts.iter().map(|part| part.info.clone()).collect();
     Ok(Box::new(Joined { inner, tensors, parts }))
+}
+
+/// Whether a file says that it is split; a layout that is not known is refused.
+fn is_split(file: &dyn Checkpoint) -> Result<bool> {
+    let Description::Gguf(metadata) = file.description() else { return Ok(false) };
+    if !metadata.contains(LAYOUT_KEY) {
+        return Ok(false);
+    }
+    let layout = metadata.string(LAYOUT_KEY).map_err(|fault| fault.in_file(file.path()))?;
+    if layout != LAYOUT_SPLIT_SCALE {
+        let problem = format!("layout {:?} is unknown, expected {LAYOUT_SPLIT_SCALE:?}", quote(layout));
+        return Err(Error::new(file.path(), problem).at(format!("key {LAYOUT_KEY}")).help("use a newer version"));
+    }
+    Ok(true)
 }
 
 /// One tensor as its user sees it, and where its bytes are.
@@ -65,14 +75,15 @@ pub struct SplitScalePart {
     pub scales: Option<(usize, SplitScale)>,
 }
 
-/// All tensors of a file in the split-scale layout, joined. Errors when the layout is unknown or values and scales do not fit.
+/// All tensors of a file, joined where the file says that it is split. Errors when the layout is unknown or values and scales do not fit.
 pub fn split_scale_parts(file: &dyn Checkpoint) -> Result<Vec<SplitScalePart>> {
-    if let Description::Gguf(metadata) = file.description()
-        && let Ok(layout) = metadata.string(LAYOUT_KEY)
-        && layout != LAYOUT_SPLIT_SCALE
-    {
-        let problem = format!("layout {:?} is unknown, expected {LAYOUT_SPLIT_SCALE:?}", quote(layout));
-        return Err(Error::new(file.path(), problem).at(format!("key {LAYOUT_KEY}")).help("use a newer version"));
+    if !is_split(file)? {
+        let plain = |(place, tensor): (usize, &TensorInfo)| SplitScalePart {
+            info: tensor.clone(),
+            values: place,
+            scales: None,
+        };
+        return Ok(file.tensors().iter().enumerate().map(plain).collect());
     }
     let tensors = file.tensors();
     let places: HashMap<&str, usize> = tensors.iter().enumerate().map(|(place, t)| (t.name.as_str(), place)).collect();
