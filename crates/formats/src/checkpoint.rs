@@ -38,9 +38,7 @@ pub trait Checkpoint: Send + Sync {
 
     /// The files that were opened, for [`AtomicFile::create`](crate::AtomicFile::create): an output may be none of
     /// them.
-    fn sources(&self) -> Vec<&SourceFile> {
-        Vec::new()
-    }
+    fn sources(&self) -> Vec<&SourceFile>;
 }
 
 /// Where a checkpoint's hyper-parameters come from.

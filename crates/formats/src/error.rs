@@ -108,11 +108,15 @@ fn is_bidi(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{QUOTE_CHARS_MAX, listed, quote};
+    use super::{LISTED_CHARS_MAX, QUOTE_CHARS_MAX, listed, quote};
 
     #[test]
     fn quoted_text_is_short_however_it_is_escaped() {
         assert_eq!(quote("a\u{1b}b"), "a\\u{1b}b");
+        for hidden in ['\u{61c}', '\u{200e}', '\u{2029}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{feff}', '\u{9b}'] {
+            let quoted = quote(&format!("a{hidden}b"));
+            assert_eq!(quoted, format!("a{}b", hidden.escape_unicode()));
+        }
         assert_eq!(quote(&"x".repeat(QUOTE_CHARS_MAX)), "x".repeat(QUOTE_CHARS_MAX));
         assert_eq!(quote(&"x".repeat(QUOTE_CHARS_MAX + 1)), "x".repeat(QUOTE_CHARS_MAX) + "\u{2026}");
         assert!(quote(&"\u{202e}".repeat(5000)).chars().count() <= QUOTE_CHARS_MAX + 1);
@@ -124,6 +128,9 @@ mod tests {
         assert_eq!(listed(&faults[..3], "; "), "fault 000; fault 001; fault 002");
         let text = listed(&faults, "; ");
         assert!(text.starts_with("fault 000; ") && text.ends_with("fault 009; and 990 more"), "{text}");
+        // Room for two of them with their separators, to the last character.
+        let half = ["x".repeat(LISTED_CHARS_MAX / 2 - 2), "y".repeat(LISTED_CHARS_MAX / 2 - 2), "z".to_owned()];
+        assert_eq!(listed(&half, "; "), format!("{}; {}; and 1 more", half[0], half[1]));
         let long = ["x".repeat(5000), "y".to_owned()];
         assert_eq!(listed(&long, "; "), "x".repeat(5000) + "; and 1 more");
     }

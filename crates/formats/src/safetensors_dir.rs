@@ -88,11 +88,6 @@ impl SafetensorsDir {
         Ok(model)
     }
 
-    /// `config.json`.
-    pub fn config(&self) -> &serde_json::Map<String, serde_json::Value> {
-        &self.config
-    }
-
     /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c
     /// with as many tokens as the configuration says.
     pub fn replace_tokenizer(&mut self, path: &Path) -> Result<()> {

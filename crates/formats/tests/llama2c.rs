@@ -282,6 +282,9 @@ fn both_structures_of_the_vocabulary_are_told_apart() {
     let beside = Llama2c::open(&model, None).unwrap();
     assert_eq!(beside.tokenizer().llama2c, Some(today));
     assert_eq!(beside.sources().len(), 2);
+    beside.unchanged().unwrap();
+    write(folder.path(), "tokenizer.bin", &vocabulary(false));
+    assert!(beside.unchanged().unwrap_err().to_string().contains("tokenizer.bin"));
     let named = open(&model, &OpenOptions { tokenizer: Some(elsewhere) }).unwrap();
     assert_eq!(named.tokenizer().llama2c, Some(first));
     let sentencepiece = write(folder.path(), "t.model", b"protobuf");

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Faults, golden, write};
-use trueup_formats::{Checkpoint, Error, OpenOptions, open};
+use trueup_formats::{Checkpoint, Error, OpenOptions, SourceFile, open};
 
 fn open_bytes(name: &str, bytes: &[u8]) -> Result<Box<dyn Checkpoint>, Error> {
     let folder = tempfile::tempdir().unwrap();
@@ -48,4 +48,25 @@ fn what_is_no_model_is_named() {
     let options = OpenOptions { tokenizer: Some("t.json".into()) };
     faults.refused("tokenizer", open(golden("values.gguf"), &options), "t.json", &[]);
     faults.report();
+}
+
+#[test]
+fn a_pipe_is_refused_without_waiting_for_a_writer() {
+    use rustix::fs::{CWD, FileType, Mode};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let error = SourceFile::open(&path).unwrap_err().to_string();
+    assert!(error.contains("expected a regular file, found a pipe"), "{error}");
+    // Another program never gets what is open here.
+    let descriptors = || std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    let source = SourceFile::open(golden("values.gguf")).unwrap();
+    let flags = descriptors().filter_map(|entry| {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", entry.file_name().to_str()?)).ok()?;
+        (link == source.path().canonicalize().ok()?).then(|| std::fs::read_to_string(entry.path()).ok())?
+    });
+    let octal = |text: String| u32::from_str_radix(text.lines().find_map(|l| l.strip_prefix("flags:"))?.trim(), 8).ok();
+    let flags: Vec<u32> = flags.filter_map(octal).collect();
+    let expected = (rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK).bits();
+    assert!(flags.iter().any(|flags| flags & expected == expected), "{flags:?}");
 }

@@ -100,6 +100,29 @@ fn a_single_file_of_another_name_stands_for_itself() {
     let folder = model_folder(&[("model.safetensors", &["x"]), ("other.safetensors", &["y", "z"])]);
     let model = SafetensorsDir::open(folder.path().join("other.safetensors")).unwrap();
     assert_eq!(model.tensors().len(), 2);
+    // A file that the index names is a part of the whole, alone or not; another one stands for itself all the same.
+    write_index(folder.path(), json!({"x": "model.safetensors"}));
+    let tensors = |name: &str| SafetensorsDir::open(folder.path().join(name)).unwrap().tensors().len();
+    assert_eq!((tensors("model.safetensors"), tensors("other.safetensors")), (1, 2));
+}
+
+#[test]
+fn a_folder_without_weights_says_what_it_has() {
+    let mut faults = Faults::default();
+    for (name, help) in [
+        ("weights.safetensors", "name the safetensors file that is meant"),
+        ("pytorch_model-00001-of-00002.bin", "it has PyTorch pickles"),
+        ("consolidated.00.pth", "it has PyTorch pickles"),
+        ("model.pt", "it has PyTorch pickles"),
+        ("model.gguf", "name the GGUF file itself"),
+        ("notes.txt", "get the weights of the model"),
+    ] {
+        let folder = model_folder(&[]);
+        write(folder.path(), name, b"");
+        let refused = SafetensorsDir::open(folder.path()).map_err(|error| error.at("folder"));
+        faults.refused(name, refused, "", &["found neither", help]);
+    }
+    faults.report();
 }
 
 #[test]
