@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
-# suite, the peak memory of convert and quantize on a model of 2.5 GB, and a soak.
+# suite, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail
@@ -20,3 +20,4 @@ target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
 scripts/memory.sh target/release/trueup "$python"
 "$python" scripts/faults.py target/release/trueup --clean 200
 scripts/soak.sh
+scripts/memcheck.sh target/release/trueup
