@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
-# suite, and the peak memory of convert and quantize on a model of 2.5 GB.
+# suite, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail
@@ -19,3 +19,5 @@ target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
 "$python" scripts/check_gguf.py target/release/trueup
 scripts/memory.sh target/release/trueup "$python"
 "$python" scripts/faults.py target/release/trueup --clean 200
+scripts/soak.sh
+scripts/memcheck.sh target/release/trueup

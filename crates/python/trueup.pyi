@@ -40,8 +40,13 @@ class Model:
         repeat_penalty: float = 1.0,
         seed: int = 0,
         on_text: Optional[Callable[[str], object]] = None,
+        context_shift: bool = False,
+        keep: Optional[int] = 0,
     ) -> str:
-        """The text behind a prompt. on_text is called with each piece as soon as its characters are whole."""
+        """The text behind a prompt. on_text is called with each piece as soon as its characters are whole.
+
+        With context_shift a full context drops half of what is behind the kept tokens (keep, None is the whole prompt) and goes on.
+        """
 
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
         """The logits behind each id: (tokens, vocabulary)."""

@@ -2,6 +2,7 @@
 
 mod chat;
 mod completions;
+mod context;
 mod convert;
 mod demo;
 mod devices;

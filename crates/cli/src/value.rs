@@ -52,6 +52,16 @@ pub fn tokens_max(text: &str) -> Result<TokensMax, String> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokensMax(pub Option<usize>);
 
+/// How many tokens to keep; -1 stands for all.
+pub fn keep(text: &str) -> Result<Keep, String> {
+    let count = tokens_max(text).map_err(|_| "write a whole number, or -1 for all".to_owned())?;
+    Ok(Keep(count.0))
+}
+
+/// A number of tokens that stay; `None` is all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep(pub Option<usize>);
+
 /// A finite number that is at least 0.
 pub fn not_negative(text: &str) -> Result<f64, String> {
     number(text, "a number that is at least 0", |number| number >= 0.0)
@@ -109,6 +119,8 @@ mod tests {
         assert_eq!(tokens_max("-1"), Ok(TokensMax(None)));
         assert_eq!(tokens_max("0"), Ok(TokensMax(Some(0))));
         assert!(tokens_max("-2").is_err() && tokens_max("x").is_err());
+        assert_eq!((keep("-1"), keep("0"), keep("7")), (Ok(Keep(None)), Ok(Keep(Some(0))), Ok(Keep(Some(7)))));
+        assert!(keep("-2").is_err() && keep("1.5").is_err());
         assert_eq!((probability("1"), share("0"), not_negative("0.8")), (Ok(1.0), Ok(0.0), Ok(0.8)));
         for bad in ["nan", "inf", "-1", "", "x"] {
             assert!(not_negative(bad).is_err() && positive(bad).is_err(), "{bad}");

@@ -1,8 +1,8 @@
 //! `trueup.Model`: a model on a device.
 //!
 //! ```text
-//! generate: the interpreter is let go ─ token ─ taken back: signals?, on_text(piece) ─ let go ─ token ─ ...
-//!                                                   └ KeyboardInterrupt or what on_text raised: ends the text
+//! generate: the interpreter is let go ─ piece of the prompt, or token ─ taken back: signals?, on_text(piece) ─ let go ─ ...
+//!                                                                           └ KeyboardInterrupt or what on_text raised: ends the text
 //! ```
 
 use crate::failure::raised;
@@ -10,9 +10,10 @@ use crate::metadata;
 use numpy::{IntoPyArray, PyArray2};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use trueup::runtime::{DeviceOptions, GenerateOptions, Sampling};
+use trueup::runtime::{ContextShift, DeviceOptions, GenerateOptions, Sampling};
 use trueup::text;
 
 /// A model file on a device. Calls from several threads run side by side.
@@ -61,10 +62,14 @@ impl Model {
     /// repeat_penalty: make tokens of the last 64 less probable; 1 is off.
     /// seed: the same seed gives the same text.
     /// on_text: called with each piece of text as soon as its characters are whole; what it raises ends the text and is raised.
+    /// context_shift: when the context is full, drop half of what is behind the kept tokens, compute the rest again and go on; a text may
+    ///     then have no end.
+    /// keep: tokens of the prompt that a context shift keeps, beside its bos; None is the whole prompt.
     ///
-    /// Raises TrueupError; KeyboardInterrupt after the token in work.
+    /// Raises TrueupError; KeyboardInterrupt after the token, or the piece of the prompt, in work.
     #[pyo3(signature = (
-        prompt, max_tokens=None, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=0, on_text=None
+        prompt, max_tokens=None, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=0, on_text=None,
+        context_shift=false, keep=0
     ))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn generate(
@@ -79,18 +84,25 @@ impl Model {
         repeat_penalty: f64,
         seed: u64,
         on_text: Option<Py<PyAny>>,
+        context_shift: bool,
+        keep: Option<usize>,
     ) -> PyResult<String> {
         let sampling = Sampling { temperature, top_k, top_p, min_p, repeat_penalty, seed, ..Sampling::GREEDY };
-        let options = GenerateOptions { tokens_max: max_tokens, sampling, ..GenerateOptions::default() };
-        let mut raised_meanwhile = None;
-        let text = py.detach(|| {
-            self.0.generate(prompt, &options, &mut |piece| match tell(on_text.as_ref(), piece) {
+        let context_shift = context_shift.then_some(ContextShift { keep });
+        let options = GenerateOptions { tokens_max: max_tokens, sampling, context_shift, ..GenerateOptions::default() };
+        let (text, raised_meanwhile) = py.detach(|| {
+            let raised_meanwhile = RefCell::new(None);
+            let heard = |outcome: PyResult<()>| match outcome {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(exception) => {
-                    raised_meanwhile = Some(exception);
+                    raised_meanwhile.replace(Some(exception));
                     ControlFlow::Break(())
                 }
-            })
+            };
+            let mut is_cancelled = || heard(tell(None, "")).is_break();
+            let mut hear = |piece: &str| heard(tell(on_text.as_ref(), piece));
+            let text = self.0.generate_unless(prompt, &options, &mut is_cancelled, &mut hear);
+            (text, raised_meanwhile.into_inner())
         });
         match raised_meanwhile {
             Some(exception) => Err(exception),

@@ -124,6 +124,17 @@ class Texts(Fixtures):
         self.assertLess(len(pieces), len(everything))
         self.assertEqual(pieces, everything[: len(pieces)])
 
+    def test_a_context_that_shifts_changes_no_text_that_fits(self):
+        plain = self.stories.generate("Once upon a time", 60)
+        self.assertEqual(self.stories.generate("Once upon a time", 60, context_shift=True, keep=None), plain)
+        self.assertEqual(self.stories.generate("Once upon a time", 60, keep=5), plain)
+        varied = {"temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 1}
+        context = self.stories.metadata["llama.context_length"]
+        ids = [len(self.stories.generate("Lily", 600, context_shift=shifts, **varied)) for shifts in (False, True)]
+        self.assertGreater(ids[1], ids[0], f"a text goes on behind {context} tokens")
+        with self.assertRaisesRegex(trueup.TrueupError, "no room in a context"):
+            self.stories.generate("Lily", context_shift=True, keep=context)
+
 
 class Numbers(Fixtures):
     def test_logits_are_those_of_transformers(self):

@@ -8,13 +8,21 @@
 //! ```
 //!
 //! What a prompt gives does not depend on the others: batches change no bit, and each prompt has a sampler of its own with the same seed.
+//! A context that is full ends a text or shifts (shift.rs); whoever watches can end any text at any time, its prompt too (watch.rs).
+
+mod generation;
+mod shift;
+mod watch;
 
 use crate::error::{Error, Result};
-use crate::sampler::{Sampler, Sampling};
-use crate::session::{Entry, Logits, Session};
+use crate::sampler::Sampling;
+use crate::session::{Entry, Session};
+use generation::Generation;
+pub use shift::ContextShift;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use watch::Tokens;
+pub use watch::Watch;
 
 /// How texts are generated.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -30,6 +38,8 @@ pub struct GenerateOptions {
     /// Whether the beginning of a prompt that its sequence holds already is not computed again. Changes no bit. Without effect
     /// where logits are kept.
     pub reuse: bool,
+    /// How a text goes on when its sequence is full; `None` ends it there.
+    pub context_shift: Option<ContextShift>,
 }
 
 /// What came behind one prompt.
@@ -39,7 +49,9 @@ pub struct Generated {
     pub ids: Vec<u32>,
     /// Why there are no more.
     pub finish: Finish,
-    /// Time until the prompt was computed, in milliseconds.
+    /// How often the context was full and shifted.
+    pub shifts: usize,
+    /// Time until the prompt was computed, in milliseconds; 0 where it was cancelled before.
     pub prompt_ms: f64,
     /// Time from there to the last token, in milliseconds.
     pub decode_ms: f64,
@@ -52,9 +64,9 @@ pub struct Generated {
 pub struct KeptLogits {
     /// Numbers in a row.
     pub vocabulary: usize,
-    /// One row for each token of the prompt: the logits behind it.
+    /// One row for each token of the prompt: the logits behind it. Fewer where the prompt was cancelled.
     pub prompt: Vec<f32>,
-    /// One row for each generated token: the logits it was chosen by.
+    /// One row for each generated token: the logits it was chosen by. Behind a shift these are those of the remaining tokens alone.
     pub generated: Vec<f32>,
 }
 
@@ -65,7 +77,7 @@ pub enum Finish {
     EndOfGeneration,
     /// As many tokens as were asked for.
     Length,
-    /// No room for another token.
+    /// No room for another token, and no shift was asked for.
     ContextFull,
     /// The caller said so.
     Stopped,
@@ -79,7 +91,18 @@ pub fn generate(
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
 ) -> Result<Vec<Generated>> {
-    check(session, prompts)?;
+    generate_watched(session, prompts, options, &mut Tokens(on_token))
+}
+
+/// Generates as [`generate`] does, for someone who can also cancel a prompt that waits or is being computed. What was cancelled is
+/// [`Finish::Stopped`]; the session can be used again as if it had never been.
+pub fn generate_watched(
+    session: &mut Session,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    watch: &mut dyn Watch,
+) -> Result<Vec<Generated>> {
+    check(session, prompts, options)?;
     let mut waiting: VecDeque<usize> = (0..prompts.len()).collect();
     let mut free: VecDeque<usize> = (0..session.sequences()).collect();
     let mut active: Vec<Generation> = Vec::new();
@@ -90,24 +113,47 @@ pub fn generate(
             free.pop_front();
             waiting.pop_front();
         }
-        let entries: Vec<Entry> = active.iter().flat_map(|generation| generation.entries(options)).collect();
-        let logits = session.compute(&entries, None)?;
-        let mut row = 0;
-        for generation in &mut active {
-            let rows = generation.entries(options).filter(|entry| entry.wants_logits).count();
-            generation.step(session, &logits, row..row + rows, options, on_token)?;
-            row += rows;
+        compute_pending(session, &mut active, watch)?;
+        for generation in active.iter_mut().filter(|generation| generation.finish.is_none()) {
+            generation.choose(session, options, watch)?;
         }
         for generation in active.extract_if(.., |generation| generation.finish.is_some()) {
             free.push_back(generation.sequence);
-            let (prompt, result) = generation.result();
-            finished[prompt] = Some(result);
+            let prompt = generation.prompt;
+            finished[prompt] = Some(generation.result());
         }
     }
     Ok(finished.into_iter().flatten().collect())
 }
 
-fn check(session: &Session, prompts: &[Vec<u32>]) -> Result<()> {
+/// Computes all that is pending in as few batches as the session takes. Before each of them, what is cancelled drops out.
+fn compute_pending(session: &mut Session, active: &mut [Generation], watch: &mut dyn Watch) -> Result<()> {
+    loop {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut shares: Vec<(&mut Generation, usize, usize)> = Vec::new();
+        for generation in active.iter_mut().filter(|generation| generation.finish.is_none()) {
+            if watch.is_cancelled(generation.prompt) {
+                generation.finish = Some(Finish::Stopped);
+                continue;
+            }
+            let begin = entries.len();
+            entries.extend(generation.entries(session.prompt_chunk() - begin));
+            let rows = entries[begin..].iter().filter(|entry| entry.wants_logits).count();
+            shares.push((generation, entries.len() - begin, rows));
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let logits = session.compute(&entries, None)?;
+        let mut row = 0;
+        for (generation, count, rows) in shares {
+            generation.take(count, &logits, row..row + rows);
+            row += rows;
+        }
+    }
+}
+
+fn check(session: &Session, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<()> {
     for (number, prompt) in prompts.iter().enumerate() {
         let (len, context) = (prompt.len(), session.context());
         if len == 0 {
@@ -117,127 +163,10 @@ fn check(session: &Session, prompts: &[Vec<u32>]) -> Result<()> {
             let problem = format!("prompt {number} has {len} tokens, more than the context of {context}");
             return Err(Error::Request(format!("{problem}; make the context larger or the prompt shorter")));
         }
+        prompt.iter().try_for_each(|token| session.expect_token(*token))?;
+        if let Some(shift) = &options.context_shift {
+            shift.kept(session, number, prompt)?;
+        }
     }
     Ok(())
-}
-
-/// A prompt in a sequence.
-struct Generation {
-    prompt: usize,
-    sequence: usize,
-    /// Tokens that are to be computed next.
-    pending: Vec<u32>,
-    sampler: Sampler,
-    started: Instant,
-    prompt_ms: Option<f64>,
-    ids: Vec<u32>,
-    finish: Option<Finish>,
-    logits: Option<KeptLogits>,
-}
-
-impl Generation {
-    fn start(
-        session: &mut Session,
-        prompt: usize,
-        sequence: usize,
-        ids: &[u32],
-        options: &GenerateOptions,
-    ) -> Result<Generation> {
-        let sampler = Sampler::new(options.sampling, ids)?;
-        let known = if options.reuse && !options.keep_logits { common(session.tokens(sequence), ids) } else { 0 };
-        session.truncate(sequence, known);
-        let vocabulary = session.model().model().hyper().vocabulary();
-        let kept = || KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
-        Ok(Generation {
-            prompt,
-            sequence,
-            pending: ids[known..].to_vec(),
-            sampler,
-            started: Instant::now(),
-            prompt_ms: None,
-            ids: Vec::new(),
-            finish: None,
-            logits: options.keep_logits.then(kept),
-        })
-    }
-
-    fn entries(&self, options: &GenerateOptions) -> impl Iterator<Item = Entry> {
-        let last = self.pending.len() - 1;
-        let entry = move |(index, token): (usize, &u32)| Entry {
-            token: *token,
-            sequence: self.sequence,
-            wants_logits: index == last || options.keep_logits,
-        };
-        self.pending.iter().enumerate().map(entry)
-    }
-
-    /// Takes the logits of its rows and chooses the next token.
-    fn step(
-        &mut self,
-        session: &Session,
-        logits: &Logits,
-        rows: std::ops::Range<usize>,
-        options: &GenerateOptions,
-        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let narrow = |row: usize| logits.row(row).iter().map(|logit| *logit as f32);
-        if self.prompt_ms.is_none() {
-            self.prompt_ms = Some(milliseconds(self.started));
-            if let Some(kept) = &mut self.logits {
-                kept.prompt = rows.clone().flat_map(narrow).collect();
-            }
-        }
-        if options.tokens_max == Some(0) {
-            self.finish = Some(Finish::Length);
-            return Ok(());
-        }
-        let last = rows.end - 1;
-        let id = self.sampler.sample(logits.row(last))?;
-        if let Some(kept) = &mut self.logits {
-            kept.generated.extend(narrow(last));
-        }
-        self.ids.push(id);
-        self.pending = vec![id];
-        let stopped = on_token(self.prompt, id).is_break();
-        self.finish = self.finish(session, id, stopped, options);
-        Ok(())
-    }
-
-    /// Why there is no token behind `id`, if there is none.
-    fn finish(&self, session: &Session, id: u32, stopped: bool, options: &GenerateOptions) -> Option<Finish> {
-        let is_end = || session.model().tokenizer().is_ok_and(|tokenizer| tokenizer.is_end_of_generation(id));
-        if !options.ignore_eos && is_end() {
-            Some(Finish::EndOfGeneration)
-        } else if stopped {
-            Some(Finish::Stopped)
-        } else if options.tokens_max.is_some_and(|most| self.ids.len() >= most) {
-            Some(Finish::Length)
-        } else if session.len(self.sequence) == session.context() {
-            Some(Finish::ContextFull)
-        } else {
-            None
-        }
-    }
-
-    fn result(self) -> (usize, Generated) {
-        let prompt_ms = self.prompt_ms.unwrap_or_default();
-        let generated = Generated {
-            ids: self.ids,
-            finish: self.finish.unwrap_or(Finish::Stopped),
-            prompt_ms,
-            decode_ms: milliseconds(self.started) - prompt_ms,
-            logits: self.logits,
-        };
-        (self.prompt, generated)
-    }
-}
-
-/// How many tokens of a prompt a sequence holds at its beginning; never all of them, since the last one's logits are wanted.
-fn common(held: &[u32], prompt: &[u32]) -> usize {
-    let same = held.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-    same.min(prompt.len() - 1)
-}
-
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
 }

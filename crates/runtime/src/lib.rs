@@ -20,7 +20,7 @@ mod weights;
 
 pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
 pub use error::{Error, Result};
-pub use generate::{Finish, GenerateOptions, Generated, KeptLogits, generate};
+pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
 pub use host_tensor::HostTensor;
 pub use model_file::ModelFile;
 pub use observer::{Observer, Seen};

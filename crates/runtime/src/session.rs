@@ -104,6 +104,11 @@ impl Session {
         self.sizes.context
     }
 
+    /// Tokens that are computed at once; longer batches are cut.
+    pub fn prompt_chunk(&self) -> usize {
+        self.sizes.prompt_chunk
+    }
+
     /// How many sequences there are.
     pub fn sequences(&self) -> usize {
         self.tokens.len()
@@ -166,16 +171,19 @@ impl Session {
         self.tokens.iter().map(Vec::len).collect()
     }
 
+    /// Fails where an id is none of the vocabulary's.
+    pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
+        let vocabulary = self.sizes.vocabulary;
+        if (token as usize) < vocabulary {
+            return Ok(());
+        }
+        Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {}", vocabulary - 1)))
+    }
+
     fn check(&self, entries: &[Entry]) -> Result<()> {
         let mut lengths = self.lengths();
         for entry in entries {
-            let (token, vocabulary) = (entry.token, self.sizes.vocabulary);
-            if token as usize >= vocabulary {
-                return Err(Error::Request(format!(
-                    "token {token} is not in the vocabulary, whose ids end at {}",
-                    vocabulary - 1
-                )));
-            }
+            self.expect_token(entry.token)?;
             let Some(length) = lengths.get_mut(entry.sequence) else {
                 let (sequence, count) = (entry.sequence, self.sequences());
                 return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));

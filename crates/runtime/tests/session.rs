@@ -2,12 +2,16 @@
 
 mod tiny_model;
 
+#[path = "session/cancelling.rs"]
+mod cancelling;
 #[path = "session/fusion.rs"]
 mod fusion;
 #[path = "session/relatives.rs"]
 mod relatives;
 #[path = "session/room.rs"]
 mod room;
+#[path = "session/shifting.rs"]
+mod shifting;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

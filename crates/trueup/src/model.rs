@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use trueup_runtime::{
-    DeviceOptions, Error, GenerateOptions, KeptLogits, ModelFile, Result, Session, SessionOptions, Weights, generate,
-    open_device,
+    DeviceOptions, Error, GenerateOptions, KeptLogits, ModelFile, Result, Session, SessionOptions, Watch, Weights,
+    generate, generate_watched, open_device,
 };
+use trueup_tokenizer::DecodeStream;
 
 /// An open model whose weights a device holds. Cheap to clone; calls on clones run side by side.
 ///
@@ -56,25 +57,30 @@ impl Model {
         options: &GenerateOptions,
         on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<String> {
+        self.generate_unless(prompt, options, &mut || false, on_text)
+    }
+
+    /// [`Model::generate`], which ends early, and in a long prompt too, when `is_cancelled` says so: it is asked before each piece of the
+    /// prompt and before each token. The text until then is the result.
+    pub fn generate_unless(
+        &self,
+        prompt: &str,
+        options: &GenerateOptions,
+        is_cancelled: &mut dyn FnMut() -> bool,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<String> {
         let tokenizer = self.file().tokenizer()?;
         let ids = tokenizer.encode(prompt, true)?;
-        let mut stream = tokenizer.stream(true, false);
-        let mut text = String::new();
-        let mut push = |piece: String| {
-            text.push_str(&piece);
-            on_text(&piece)
-        };
-        let mut stopped = false;
-        generate(&mut self.session()?, &[ids], options, &mut |_, id| {
-            let flow = push(stream.push(id));
-            stopped = flow.is_break();
-            flow
-        })?;
-        if !stopped {
+        let stream = tokenizer.stream(true, false);
+        let mut reader = Reader { stream, text: String::new(), stopped: false, is_cancelled, on_text };
+        generate_watched(&mut self.session()?, &[ids], options, &mut reader)?;
+        if !reader.stopped {
+            let rest = reader.stream.finish();
+            reader.text.push_str(&rest);
             // Nothing is left to end.
-            let _ = push(stream.finish());
+            let _ = (reader.on_text)(&rest);
         }
-        Ok(text)
+        Ok(reader.text)
     }
 
     /// The logits behind each token: tokens x vocabulary.
@@ -90,5 +96,29 @@ impl Model {
 
     fn session(&self) -> Result<Session> {
         Session::new(self.weights.clone(), &SessionOptions::default())
+    }
+}
+
+/// Someone who reads one text as it comes.
+struct Reader<'a> {
+    stream: DecodeStream<'a>,
+    text: String,
+    stopped: bool,
+    is_cancelled: &'a mut dyn FnMut() -> bool,
+    on_text: &'a mut dyn FnMut(&str) -> ControlFlow<()>,
+}
+
+impl Watch for Reader<'_> {
+    fn is_cancelled(&mut self, _prompt: usize) -> bool {
+        self.stopped |= (self.is_cancelled)();
+        self.stopped
+    }
+
+    fn saw_token(&mut self, _prompt: usize, id: u32) -> ControlFlow<()> {
+        let piece = self.stream.push(id);
+        self.text.push_str(&piece);
+        let flow = (self.on_text)(&piece);
+        self.stopped |= flow.is_break();
+        flow
     }
 }

@@ -1,5 +1,6 @@
 //! `trueup chat`: a conversation through the model's chat template, answers as they come.
 
+use crate::command::context::ContextArguments;
 use crate::command::place::{Place, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
@@ -9,13 +10,16 @@ use crate::value::{self, TokensMax};
 use clap::Args;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
+use trueup::formats::counted;
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
 
 /// What `trueup chat` takes.
 #[derive(Args)]
 #[command(
-    after_help = "Each line of standard input is one turn; an empty line or the end of input ends the conversation.\n\n\
+    after_help = "Each line of standard input is one turn; an empty line or the end of input ends the conversation. With --context-shift it does \
+        not end with the context: a long answer goes on as with run, and turns that no longer fit are forgotten, the oldest first, until half \
+        of the context is free.\n\n\
         Examples:\n  trueup chat model.gguf --system \"Answer in one sentence.\"\n  echo \"Tell me a story\" | trueup chat model.gguf"
 )]
 pub struct Arguments {
@@ -27,6 +31,8 @@ pub struct Arguments {
     /// Tokens of one answer at most; without it, or with -1, to its end or the end of the context
     #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
     tokens: Option<TokensMax>,
+    #[command(flatten)]
+    context: ContextArguments,
     #[command(flatten)]
     sampling: SamplingArguments,
     #[command(flatten)]
@@ -48,6 +54,7 @@ pub fn run(arguments: Arguments) -> Result {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),
         reuse: true,
+        context_shift: arguments.context.shift(),
         ..GenerateOptions::default()
     };
     let mut conversation =
@@ -81,10 +88,36 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
+    /// The conversation as ids. Where the context shifts, what does not fit is forgotten: turns with their answers, not what the model was
+    /// told before, and not the last turn.
+    fn remembered(&mut self) -> Result<Vec<u32>> {
+        let mut ids = self.ids()?;
+        let context = self.session.context();
+        if self.options.context_shift.is_none() || ids.len() <= context {
+            return Ok(ids);
+        }
+        let first = self.messages.iter().position(|message| message.role == "user").unwrap_or(0);
+        let mut forgotten = 0usize;
+        while ids.len() > context / 2 && first + 2 < self.messages.len() {
+            self.messages.drain(first..first + 2);
+            forgotten += 2;
+            ids = self.ids()?;
+        }
+        if forgotten > 0 {
+            let messages = counted(forgotten, "message");
+            output::note(&format!("the context of {context} tokens is full: the oldest {messages} were forgotten"));
+        }
+        Ok(ids)
+    }
+
+    fn ids(&self) -> Result<Vec<u32>> {
+        Ok(self.tokenizer.encode(&self.template.render(&self.messages, true)?, false)?)
+    }
+
     /// Prints the answer to one turn as it comes, and keeps both.
     fn answer(&mut self, turn: String) -> Result<()> {
         self.messages.push(Message { role: "user".to_owned(), content: turn });
-        let ids = self.tokenizer.encode(&self.template.render(&self.messages, true)?, false)?;
+        let ids = self.remembered()?;
         let mut screen = Screen::answer(self.tokenizer);
         let generated = generate(&mut self.session, &[ids], &self.options, &mut |_, id| screen.push(id));
         let generated = match generated {

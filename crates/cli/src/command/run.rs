@@ -1,5 +1,6 @@
 //! `trueup run`: what a model says behind prompts.
 
+use crate::command::context::ContextArguments;
 use crate::command::input::Input;
 use crate::command::place::{Place, check_target, open_model};
 use crate::command::sampling::SamplingArguments;
@@ -22,6 +23,7 @@ use trueup::tokenizer::Tokenizer;
     group = ArgGroup::new("input").args(["prompts", "files", "ids"]).required(true).multiple(true),
     after_help = "Examples:\n  trueup run model.gguf -p \"Once upon a time\" -n 100\n  \
         trueup run model.gguf -p \"Hello\" -p \"Good night\" --temp 0.8 -s 7\n  \
+        trueup run model.gguf -p \"Once upon a time\" -n 5000 -c 512 --context-shift --keep 16 --ignore-eos\n  \
         trueup run model.gguf --ids \"1 439 440\" -n 16 --json --logits logits.safetensors"
 )]
 pub struct Arguments {
@@ -29,7 +31,8 @@ pub struct Arguments {
     model: PathBuf,
     #[command(flatten)]
     input: Input,
-    /// Tokens to generate at most; without it, or with -1, to the end of the text or of the context. 0 computes the prompts alone
+    /// Tokens to generate at most; without it, or with -1, to the end of the text or of the context (--context-shift). 0 computes the
+    /// prompts alone
     #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
     tokens: Option<TokensMax>,
     /// Go on behind the end of a text
@@ -50,6 +53,8 @@ pub struct Arguments {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    context: ContextArguments,
     #[command(flatten)]
     sampling: SamplingArguments,
     #[command(flatten)]
@@ -76,6 +81,7 @@ pub fn run(arguments: Arguments) -> Result {
         ignore_eos: arguments.ignore_eos,
         sampling: arguments.sampling.sampling(),
         keep_logits: arguments.logits.is_some(),
+        context_shift: arguments.context.shift(),
         ..GenerateOptions::default()
     };
     let streams = !arguments.json && prompts.len() == 1;
@@ -143,6 +149,7 @@ impl Words<'_> {
             "generated_ids": result.ids,
             "text": self.text(&result.ids, false),
             "finish": self.finish(result),
+            "context_shifts": result.shifts,
             "prompt_ms": microseconds_kept(result.prompt_ms),
             "decode_ms": microseconds_kept(result.decode_ms),
         })
@@ -159,7 +166,12 @@ impl Words<'_> {
                 let text = self.text(ids, true) + &self.text(&result.ids, false);
                 output::line(&format!("{mark}{}\n", output::visible(&text)))?;
             }
-            output::note(&format!("{mark}{}; ended by {}", timing(ids.len(), result), self.finish(result)));
+            let shifts = if result.shifts > 0 {
+                format!(", {}", counted(result.shifts, "context shift"))
+            } else {
+                String::new()
+            };
+            output::note(&format!("{mark}{}{shifts}; ended by {}", timing(ids.len(), result), self.finish(result)));
         }
         Ok(())
     }

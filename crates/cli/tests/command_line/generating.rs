@@ -66,7 +66,7 @@ fn the_json_document_has_its_keys() {
     assert_eq!(outcome.stderr, "");
     let answer = outcome.json();
     let keys: Vec<&str> = answer["prompts"][0].as_object().expect("an object").keys().map(String::as_str).collect();
-    assert_eq!(keys, ["ids", "generated_ids", "text", "finish", "prompt_ms", "decode_ms"]);
+    assert_eq!(keys, ["ids", "generated_ids", "text", "finish", "context_shifts", "prompt_ms", "decode_ms"]);
     assert_eq!(answer["prompts"][0]["text"], ", there was");
     assert!(answer["prompts"][0]["prompt_ms"].is_number() && answer["prompts"][0]["decode_ms"].is_number());
     let nothing = trueup(&["run", &model, "-p", "", "-n", "0", "--json"]).exits(0).json();

@@ -6,6 +6,7 @@
 //! ```
 
 mod comparing;
+mod context;
 mod faces;
 mod gating;
 mod generating;

@@ -71,6 +71,11 @@ pub fn trueup_with_input(arguments: &[&str], input: &str) -> Outcome {
     }
 }
 
+/// The binary, to be started and spoken to while it runs.
+pub fn binary() -> std::process::Command {
+    std::process::Command::new(env!("CARGO_BIN_EXE_trueup"))
+}
+
 /// A folder for one test, removed behind it.
 pub struct Scratch(tempfile::TempDir);
 

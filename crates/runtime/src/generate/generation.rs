@@ -1,0 +1,171 @@
+//! One prompt in a sequence, and what comes behind it.
+
+use super::shift::shift;
+use super::{Finish, GenerateOptions, Generated, KeptLogits, Watch};
+use crate::error::{Error, Result};
+use crate::sampler::Sampler;
+use crate::session::{Entry, Logits, Session};
+use std::time::Instant;
+
+/// A prompt in a sequence.
+pub(super) struct Generation {
+    pub prompt: usize,
+    pub sequence: usize,
+    pub finish: Option<Finish>,
+    /// Tokens that are to be computed next.
+    pending: Vec<u32>,
+    /// How many of them are computed.
+    done: usize,
+    /// The logits behind the last of them.
+    last: Vec<f64>,
+    sampler: Sampler,
+    /// How many tokens stay when the context shifts.
+    kept: Option<usize>,
+    shifts: usize,
+    started: Instant,
+    prompt_ms: Option<f64>,
+    ids: Vec<u32>,
+    logits: Option<KeptLogits>,
+}
+
+impl Generation {
+    pub fn start(
+        session: &mut Session,
+        prompt: usize,
+        sequence: usize,
+        ids: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Generation> {
+        let sampler = Sampler::new(options.sampling, ids)?;
+        let kept = options.context_shift.map(|shift| shift.kept(session, prompt, ids)).transpose()?;
+        let known = if options.reuse && !options.keep_logits { common(session.tokens(sequence), ids) } else { 0 };
+        let vocabulary = session.model().model().hyper().vocabulary();
+        let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
+        if options.keep_logits {
+            reserve(&mut logits.prompt, ids.len(), vocabulary)?;
+        }
+        session.truncate(sequence, known);
+        Ok(Generation {
+            prompt,
+            sequence,
+            finish: None,
+            pending: ids[known..].to_vec(),
+            done: 0,
+            last: Vec::new(),
+            sampler,
+            kept,
+            shifts: 0,
+            started: Instant::now(),
+            prompt_ms: None,
+            ids: Vec::new(),
+            logits: options.keep_logits.then_some(logits),
+        })
+    }
+
+    /// The next of the pending tokens, at most so many.
+    pub fn entries(&self, most: usize) -> impl Iterator<Item = Entry> {
+        let (last, is_kept) = (self.pending.len() - 1, self.keeps_prompt());
+        let end = self.pending.len().min(self.done.saturating_add(most));
+        (self.done..end).map(move |index| Entry {
+            token: self.pending[index],
+            sequence: self.sequence,
+            wants_logits: index == last || is_kept,
+        })
+    }
+
+    /// Whether the logits behind each pending token are kept.
+    fn keeps_prompt(&self) -> bool {
+        self.logits.is_some() && self.prompt_ms.is_none()
+    }
+
+    /// Takes the logits of `count` entries, in `rows`.
+    pub fn take(&mut self, count: usize, logits: &Logits, rows: std::ops::Range<usize>) {
+        self.done += count;
+        if let Some(kept) = self.logits.as_mut().filter(|_| self.prompt_ms.is_none()) {
+            kept.prompt.extend(rows.clone().flat_map(|row| logits.row(row)).map(|logit| *logit as f32));
+        }
+        if self.done == self.pending.len() && !rows.is_empty() {
+            self.last = logits.row(rows.end - 1).to_vec();
+        }
+    }
+
+    /// Chooses the next token by the logits behind the last one.
+    pub fn choose(&mut self, session: &mut Session, options: &GenerateOptions, watch: &mut dyn Watch) -> Result<()> {
+        if self.prompt_ms.is_none() {
+            self.prompt_ms = Some(milliseconds(self.started));
+        }
+        if options.tokens_max == Some(0) {
+            self.finish = Some(Finish::Length);
+            return Ok(());
+        }
+        let id = self.sampler.sample(&self.last)?;
+        if let Some(kept) = &mut self.logits {
+            reserve(&mut kept.generated, 1, kept.vocabulary)?;
+            kept.generated.extend(self.last.iter().map(|logit| *logit as f32));
+        }
+        self.ids.push(id);
+        let stopped = watch.saw_token(self.prompt, id).is_break();
+        self.finish = self.finish(session, id, stopped, options);
+        if self.finish.is_none() {
+            self.follow(session, id);
+        }
+        Ok(())
+    }
+
+    /// Why there is no token behind `id`, if there is none.
+    fn finish(&self, session: &Session, id: u32, stopped: bool, options: &GenerateOptions) -> Option<Finish> {
+        let is_end = || session.model().tokenizer().is_ok_and(|tokenizer| tokenizer.is_end_of_generation(id));
+        if !options.ignore_eos && is_end() {
+            Some(Finish::EndOfGeneration)
+        } else if stopped {
+            Some(Finish::Stopped)
+        } else if options.tokens_max.is_some_and(|most| self.ids.len() >= most) {
+            Some(Finish::Length)
+        } else if self.kept.is_none() && session.len(self.sequence) == session.context() {
+            Some(Finish::ContextFull)
+        } else {
+            None
+        }
+    }
+
+    /// Puts `id` behind the sequence, which makes room where it is full.
+    fn follow(&mut self, session: &mut Session, id: u32) {
+        self.pending.clear();
+        self.done = 0;
+        if let Some(kept) = self.kept.filter(|_| session.len(self.sequence) == session.context()) {
+            self.pending = shift(session, self.sequence, kept);
+            self.shifts += 1;
+        }
+        self.pending.push(id);
+    }
+
+    pub fn result(self) -> Generated {
+        let prompt_ms = self.prompt_ms.unwrap_or_default();
+        let decode_ms = self.prompt_ms.map_or(0.0, |prompt_ms| milliseconds(self.started) - prompt_ms);
+        Generated {
+            ids: self.ids,
+            finish: self.finish.unwrap_or(Finish::Stopped),
+            shifts: self.shifts,
+            prompt_ms,
+            decode_ms,
+            logits: self.logits,
+        }
+    }
+}
+
+/// Makes room for so many further rows of logits.
+fn reserve(values: &mut Vec<f32>, rows: usize, vocabulary: usize) -> Result<()> {
+    let reserved = values.try_reserve(rows.saturating_mul(vocabulary));
+    let held = values.len() / vocabulary.max(1);
+    reserved.map_err(|_| Error::Request(format!("no memory for the logits of {} tokens; ask for fewer", held + rows)))
+}
+
+/// How many tokens of a prompt a sequence holds at its beginning; never all of them, since the last one's logits are wanted.
+fn common(held: &[u32], prompt: &[u32]) -> usize {
+    let same = held.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    same.min(prompt.len() - 1)
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}

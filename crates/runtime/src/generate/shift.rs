@@ -1,0 +1,52 @@
+//! What happens to a sequence that is full: its beginning stays, the older half of the rest is dropped, and what remains is computed again.
+//!
+//! ```text
+//! full       a b c d e f g h         context 8, keep 2
+//! remains    a b       f g h         half of the other six is dropped
+//! computed       f g h x             behind a b, at positions 2 3 4 5, with x, the token that did not fit
+//! ```
+//!
+//! What is computed behind a shift is therefore what a fresh sequence of the remaining tokens gives, bit for bit. Moving the cached keys to
+//! their new positions would be cheaper and give other numbers: they were computed while the dropped tokens could be seen.
+
+use crate::error::{Error, Result};
+use crate::session::Session;
+
+/// The least room behind the tokens that stay: one to drop, one to go on with.
+const ROOM_MIN: usize = 2;
+
+/// How a full sequence goes on. A shift computes the remaining tokens again: half a context of prompt for each half of new tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContextShift {
+    /// So many tokens at the beginning of each prompt stay, and a bos before them; of a shorter prompt all. `None`: the whole prompt.
+    pub keep: Option<usize>,
+}
+
+impl ContextShift {
+    /// How many tokens of a prompt stay. Fails where they leave no room in the context.
+    pub(super) fn kept(&self, session: &Session, number: usize, prompt: &[u32]) -> Result<usize> {
+        let most = session.context().saturating_sub(ROOM_MIN);
+        let bos = session.model().tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
+        let before = usize::from(bos.is_some() && prompt.first().copied() == bos);
+        let asked = self.keep.map(|keep| keep.saturating_add(before));
+        let kept = asked.map_or(prompt.len(), |asked| asked.min(prompt.len()));
+        let refused = asked.filter(|asked| *asked > most).or(Some(kept).filter(|kept| *kept > most));
+        match refused {
+            None => Ok(kept),
+            Some(count) => Err(Error::Request(format!(
+                "prompt {number}: {count} tokens that stay when the context shifts leave no room in a context of {}; keep at most {most}, \
+                 bos included, or make the context larger",
+                session.context()
+            ))),
+        }
+    }
+}
+
+/// Shortens a full sequence to the tokens that stay and gives those that are to be computed again behind them.
+pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize) -> Vec<u32> {
+    let held = session.tokens(sequence);
+    let dropped = (held.len() - kept) / 2;
+    let again = held[kept + dropped..].to_vec();
+    session.truncate(sequence, kept);
+    again
+}
