@@ -136,7 +136,7 @@ pub fn symbol(errno: Errno) -> &'static str {
 
 /// The calls that fail, with all others that change files.
 pub fn watched() -> Vec<&'static str> {
-    [WRITING, &["openat", "flock"]].concat()
+    [WRITING, &["open", "openat", "flock"]].concat()
 }
 
 /// Every fault, at a call that the seed picks.

@@ -147,7 +147,7 @@ fn checked(bench: &Bench) -> Tally {
             let mut random = Random::new(bench.seed + round as u64, job.name);
             let (weights, first) = (scene.weights(), PathBuf::from(&job.names[0]));
             let mut changed = false;
-            let end = bench.interposer().start(&scene, &["openat"]).run(|call| {
+            let end = bench.interposer().start(&scene, &["open", "openat"]).run(|call| {
                 if !changed && call.path.file_name() == Some(first.as_os_str()) {
                     thread::sleep(CLOCK_STEP);
                     Change::Rewritten.make(&weights, &mut random).expect("it is ours");

@@ -58,6 +58,7 @@ static const struct call CALLS[] = {
     {"renameat2", SYS_renameat2, BY_PATH, 3},
     {"unlinkat", SYS_unlinkat, BY_PATH, 1},
 #ifdef SYS_rename
+    {"open", SYS_open, BY_PATH, 0},
     {"rename", SYS_rename, BY_PATH, 1},
     {"unlink", SYS_unlink, BY_PATH, 0},
 #endif

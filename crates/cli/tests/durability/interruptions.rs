@@ -28,7 +28,7 @@ const DISTURBANCES: &[Disturbance] = &[
     Disturbance { call: "fsync", answer: Answer::Fail(Errno::INTR), always: false },
     Disturbance { call: "fsync of the folder", answer: Answer::Fail(Errno::INVAL), always: true },
     Disturbance { call: "flock", answer: Answer::Fail(Errno::NOLCK), always: true },
-    Disturbance { call: "openat", answer: Answer::Fail(Errno::INTR), always: false },
+    Disturbance { call: "open", answer: Answer::Fail(Errno::INTR), always: false },
 ];
 
 impl Disturbance {
@@ -43,12 +43,13 @@ impl Disturbance {
     }
 
     fn strikes(&self, call: &Call, scene: &Scene) -> bool {
+        // `open` may be `openat`.
         let name = self.call.strip_suffix(" of the folder");
         let place = match name {
             Some(_) => call.path == scene.outputs(),
             None => call.is_of(scene) || call.path.starts_with(&scene.job.input),
         };
-        call.name == name.unwrap_or(self.call) && place
+        call.name.trim_end_matches("at") == name.unwrap_or(self.call) && place
     }
 }
 

@@ -104,7 +104,6 @@ const PLACES: &[Place] = &[
         prepare: |_| "place.gguf/".into(),
         wanted: Wanted::Refused(&["place.gguf/"]),
     },
-    Place { name: "output has no name", prepare: |_| OsString::new(), wanted: Wanted::Refused(&["name"]) },
     Place { name: "output has a name of 255 bytes", prepare: |_| "n".repeat(255).into(), wanted: Wanted::Written },
     Place {
         name: "output has a name of 256 bytes",
