@@ -45,6 +45,7 @@ const ENDINGS: &[&str] = &[
     "png",
     "gguf",
     "pyi",
+    "c",
 ];
 
 /// Files without an ending.

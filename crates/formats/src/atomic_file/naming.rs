@@ -44,7 +44,7 @@ pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
 /// Gives all but the first file of a set their names, and makes these last.
 fn name_others(others: Vec<AtomicFile>) -> Result<()> {
     let mut folders = Vec::new();
-    for file in others {
+    for file in others.into_iter().rev() {
         let AtomicFile { path, folder, partial, .. } = file;
         partial.persist(&path).map_err(|error| incomplete(&path, &folder, &error.error))?;
         if !folders.iter().any(|(known, _)| *known == folder) {
