@@ -31,10 +31,10 @@ use live::LivePartial;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -194,14 +194,12 @@ fn partial_prefix(path: &Path) -> Result<OsString> {
 /// locking: it then has no name any more and another is made.
 fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(NamedTempFile, LivePartial)> {
     for _ in 0..CREATE_ATTEMPTS {
+        // Opened here and not by the library, whose errors lose the number. The mode is that of any new file, less what the
+        // process masks.
+        let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
         let create = || {
-            tempfile::Builder::new()
-                .prefix(prefix)
-                .suffix(stale::SUFFIX)
-                .rand_bytes(RANDOM_CHARS)
-                // As for any new file: less what the process masks.
-                .permissions(Permissions::from_mode(0o666))
-                .tempfile_in(folder)
+            let mut name = tempfile::Builder::new();
+            name.prefix(prefix).suffix(stale::SUFFIX).rand_bytes(RANDOM_CHARS).make_in(folder, open)
         };
         let (partial, live) = live::create(create).map_err(|error| write_error(path, folder, error, 0))?;
         // Held for a moment by a process that looks for stale files. On a file system without locks, writers of the
@@ -228,9 +226,6 @@ fn write_error(path: &Path, folder: &Path, error: io::Error, bytes: u64) -> Erro
 /// The problem, and what to do about it, if anything is known.
 fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static str) {
     let needed = if bytes > 0 { format!("{bytes} bytes needed, ") } else { String::new() };
-    // The cause of an error that was given a path.
-    let cause = error.get_ref().and_then(|error| error.source()).and_then(|cause| cause.downcast_ref());
-    let error: &io::Error = cause.unwrap_or(error);
     match error.kind() {
         ErrorKind::StorageFull => {
             let available = rustix::fs::statvfs(folder).map_or_else(

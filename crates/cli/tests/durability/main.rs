@@ -129,7 +129,7 @@ fn run_where_mounts_are_allowed() -> Option<ExitCode> {
         command.args(["--user", "--map-root-user", "--mount"]).args(words);
         command
     };
-    let probe = ["sh", "-c", "mount -t tmpfs tmpfs /mnt"].map(OsString::from);
+    let probe = ["sh", "-c", "mount -t tmpfs tmpfs /tmp"].map(OsString::from);
     let allowed = unshare(&probe).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !allowed.is_ok_and(|status| status.success()) {
         return None;

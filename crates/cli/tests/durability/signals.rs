@@ -105,9 +105,12 @@ fn is_whole(signal: Signal, held: Held) -> Result<Held, String> {
 pub fn ignored(bench: &Bench) -> Vec<Tally> {
     let one = |(signal, name): &(Signal, &str)| {
         let mut tally = Tally::new(format!("{name} that is ignored from the start (nohup)"));
-        for job in &bench.jobs {
-            let scene = Scene::new(job, true);
-            let running = scene.start_under(&format!("trap '' {}; exec \"$0\" \"$@\"", &name[3..]));
+        for (job, round) in bench.jobs.iter().flat_map(|job| (0..bench.rounds).map(move |round| (job, round))) {
+            let scene = Scene::new(job, round % 2 == 0);
+            let running = scene.start_under(&format!("trap '' {}; : >../ready; exec \"$0\" \"$@\"", &name[3..]));
+            while !scene.folder().join("ready").exists() {
+                thread::yield_now();
+            }
             for _ in 0..4 {
                 thread::sleep(job.time / 4);
                 running.send(*signal);

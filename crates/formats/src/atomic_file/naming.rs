@@ -26,18 +26,20 @@ pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
     let mut files = files.into_iter();
     let Some(first) = files.next() else { return Ok(()) };
     let others: Vec<AtomicFile> = files.collect();
-    let _turn = if others.is_empty() { None } else { lock(&first.folder) };
+    let is_set = !others.is_empty();
+    let _turn = if is_set { lock(&first.folder) } else { None };
     let _naming = live::name().map_err(|error| first.fault(error, 0))?;
-    if !others.is_empty() {
+    if is_set {
         first.remove_old()?;
         name_others(others)?;
     }
-    let is_set = _turn.is_some();
     let AtomicFile { path, folder, partial, .. } = first;
-    partial.persist(&path).map_err(|error| match is_set {
-        true => incomplete(&path, &folder, &error.error),
-        false => write_error(&path, &folder, error.error, 0),
-    })?;
+    let named = partial.persist(&path).map_err(|error| error.error);
+    named.map_err(
+        |error| {
+            if is_set { incomplete(&path, &folder, &error) } else { write_error(&path, &folder, error, 0) }
+        },
+    )?;
     sync_folder(&folder).map_err(|error| Error::new(&path, explain(&folder, &error, 0).0).help(UNCONFIRMED))
 }
 
