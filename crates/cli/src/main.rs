@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Ok(code)) => code.into(),
         Ok(Err(failure)) => {
+            os::wait_for_end();
             if let Some(sentence) = failure.sentence() {
                 output::error(sentence);
             }

@@ -4,21 +4,41 @@ use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+/// Set when a signal has come that ends the command.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Sets up what the command does on signals. Called once, before anything else.
 pub fn prepare() {
     // A write beyond the file size limit then fails with an error, which is reported like any other.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).ok();
     explain_bus_errors();
-    if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+    let ignored = ignored_signals();
+    let ends = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    if let Ok(mut signals) = Signals::new(ends) {
         thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
+                ENDING.store(true, Ordering::SeqCst);
                 trueup::formats::AtomicFile::remove_all_live();
                 low_level::emulate_default_handler(signal).ok();
             }
         });
+    }
+}
+
+/// The signals that whoever started the command wants to be ignored, as `nohup` does: bit 0 is signal 1.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Returns unless a signal is ending the command: its failure then has no other cause, and nobody is told of it.
+pub fn wait_for_end() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
     }
 }
 

@@ -22,18 +22,19 @@
 //! ```
 
 mod live;
+mod naming;
 mod stale;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quote};
 use crate::source_file::{FileStamp, SourceFile, kind_name};
 use live::LivePartial;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -84,7 +85,9 @@ impl AtomicFile {
         if bytes == 0 {
             return Ok(());
         }
-        match rustix::fs::fallocate(self.file(), FallocateFlags::empty(), 0, bytes) {
+        // A stop and a continuation interrupt it.
+        let claim = || rustix::fs::fallocate(self.file(), FallocateFlags::empty(), 0, bytes);
+        match rustix::io::retry_on_intr(claim) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.file().set_len(bytes).map_err(|error| self.fault(error, bytes))
@@ -122,23 +125,7 @@ impl AtomicFile {
             file.inputs.iter().try_for_each(FileStamp::unchanged)?;
             check_target(&file.path, &file.inputs)?;
         }
-        if let [first, _, ..] = files.as_slice() {
-            first.remove_old()?;
-        }
-        for file in files.into_iter().rev() {
-            let AtomicFile { path, folder, partial, .. } = file;
-            partial.persist(&path).map_err(|error| write_error(&path, &folder, error.error, 0))?;
-            sync_folder(&folder).map_err(|error| write_error(&path, &folder, error, 0))?;
-        }
-        Ok(())
-    }
-
-    /// Removes what has the file's name, if anything, and makes sure of that on the disk.
-    fn remove_old(&self) -> Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| sync_folder(&self.folder)).map_err(|error| self.fault(error, 0)),
-        }
+        naming::give_names(files)
     }
 
     /// Removes the partial files of this process and lets it create no more: for the moment before a signal ends it.
@@ -150,8 +137,10 @@ impl AtomicFile {
         self.partial.as_file()
     }
 
+    /// A failed write of so many bytes; a file that was preallocated needs all of its own.
     fn fault(&self, error: io::Error, bytes: u64) -> Error {
-        write_error(&self.path, &self.folder, error, bytes)
+        let planned = self.file().metadata().map_or(0, |facts| facts.len());
+        write_error(&self.path, &self.folder, error, bytes.max(planned))
     }
 }
 
@@ -168,7 +157,17 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// An output may replace a regular file that is none of the inputs, and nothing else.
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
-    let Ok(facts) = std::fs::metadata(path) else { return Ok(()) };
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Error::new(path, "expected the name of a file, found that of a folder").help("name a file"));
+    }
+    let facts = match std::fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            let problem = format!("cannot be written: {error}");
+            return Err(Error::new(path, problem).help("choose another name for the output"));
+        }
+    };
     if !facts.is_file() {
         return Err(
             Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("name a file")
@@ -195,14 +194,12 @@ fn partial_prefix(path: &Path) -> Result<OsString> {
 /// locking: it then has no name any more and another is made.
 fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(NamedTempFile, LivePartial)> {
     for _ in 0..CREATE_ATTEMPTS {
+        // Opened here and not by the library, whose errors lose the number. The mode is that of any new file, less what the
+        // process masks.
+        let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
         let create = || {
-            tempfile::Builder::new()
-                .prefix(prefix)
-                .suffix(stale::SUFFIX)
-                .rand_bytes(RANDOM_CHARS)
-                // As for any new file: less what the process masks.
-                .permissions(Permissions::from_mode(0o666))
-                .tempfile_in(folder)
+            let mut name = tempfile::Builder::new();
+            name.prefix(prefix).suffix(stale::SUFFIX).rand_bytes(RANDOM_CHARS).make_in(folder, open)
         };
         let (partial, live) = live::create(create).map_err(|error| write_error(path, folder, error, 0))?;
         // Held for a moment by a process that looks for stale files. On a file system without locks, writers of the
@@ -221,28 +218,45 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
 
 /// What a failed write means, with the numbers that help; `bytes` is what it needed, or 0.
 fn write_error(path: &Path, folder: &Path, error: io::Error, bytes: u64) -> Error {
+    let (problem, help) = explain(folder, &error, bytes);
+    let error = Error::new(path, problem);
+    if help.is_empty() { error } else { error.help(help) }
+}
+
+/// The problem, and what to do about it, if anything is known.
+fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static str) {
     let needed = if bytes > 0 { format!("{bytes} bytes needed, ") } else { String::new() };
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+        ErrorKind::StorageFull => {
             let available = rustix::fs::statvfs(folder).map_or_else(
                 |_| "an unknown number".to_owned(),
                 |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
             );
-            Error::new(path, format!("no space left on the disk: {needed}{available} bytes available"))
-                .help("make room or write to another disk; the old file, if any, is as it was")
+            let problem = format!("no space left on the disk: {needed}{available} bytes available");
+            (problem, "make room or write to another disk; the old file, if any, is as it was")
+        }
+        ErrorKind::QuotaExceeded => {
+            let needed = needed.trim_end_matches(", ");
+            let problem = format!("the quota of this user or project on the disk is used up: {needed}");
+            let problem = problem.trim_end_matches(": ").to_owned();
+            (problem, "make room, ask for more, or write to another disk; the old file, if any, is as it was")
         }
         ErrorKind::ReadOnlyFilesystem => {
-            Error::new(path, "cannot be written: the file system is read-only").help("write to another folder")
+            ("cannot be written: the file system is read-only".to_owned(), "write to another folder")
         }
         ErrorKind::FileTooLarge => {
-            Error::new(path, format!("cannot be written: {needed}more than a file may have here"))
-                .help("raise the limit (ulimit -f), use another file system, or split the file")
+            let problem = format!("cannot be written: {needed}more than a file may have here");
+            (problem, "raise the limit (ulimit -f), use another file system, or split the file")
+        }
+        ErrorKind::NotFound if !folder.is_dir() => {
+            let folder = quote(&folder.to_string_lossy());
+            (format!("cannot be written: there is no folder {folder}"), "make it first, or write to another folder")
         }
         // No kind of its own.
         _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
-            Error::new(path, "cannot be written: the disk reported an input/output error")
-                .help("check the disk; the old file, if any, is as it was")
+            let problem = "cannot be written: the disk reported an input/output error".to_owned();
+            (problem, "check the disk; the old file, if any, is as it was")
         }
-        _ => Error::new(path, format!("cannot be written: {error}")),
+        _ => (format!("cannot be written: {error}"), ""),
     }
 }

@@ -1,7 +1,7 @@
 //! One input file: opened so that nothing can block or surprise, and watched for changes.
 //!
 //! ```text
-//! open ── non-blocking, links followed ── regular? ── stamp: device, inode, size, time ── reads by place (pread)
+//! open ── non-blocking, links followed ── regular? ── stamp: device, inode, size, times ── reads by place (pread)
 //!                                            │                                                 │
 //!                                        else refused                        unchanged(): the name still has the stamp
 //! ```
@@ -28,6 +28,8 @@ pub struct FileStamp {
     bytes: u64,
     /// Seconds and nanoseconds of the last change to the contents.
     modified: (i64, i64),
+    /// The same of the last change to anything about it, which nobody can set back.
+    changed: (i64, i64),
 }
 
 impl SourceFile {
@@ -36,8 +38,8 @@ impl SourceFile {
     pub fn open(path: impl AsRef<Path>) -> Result<SourceFile> {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let descriptor =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno.into()))?;
+        let descriptor = rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .map_err(|errno| open_error(path, errno.into()))?;
         let file = File::from(descriptor);
         let facts = file.metadata().map_err(|error| open_error(path, error))?;
         if !facts.is_file() {
@@ -107,7 +109,9 @@ impl SourceFile {
 impl FileStamp {
     fn new(path: &Path, facts: &Metadata) -> FileStamp {
         let modified = (facts.mtime(), facts.mtime_nsec());
-        FileStamp { path: path.to_owned(), device: facts.dev(), inode: facts.ino(), bytes: facts.size(), modified }
+        let changed = (facts.ctime(), facts.ctime_nsec());
+        let (device, inode, bytes) = (facts.dev(), facts.ino(), facts.size());
+        FileStamp { path: path.to_owned(), device, inode, bytes, modified, changed }
     }
 
     /// Whether `facts` belong to the same file, whatever its name or contents.
@@ -115,7 +119,7 @@ impl FileStamp {
         (self.device, self.inode) == (facts.dev(), facts.ino())
     }
 
-    /// Fails when the name no longer leads to the same file with the same size and time.
+    /// Fails when the name no longer leads to the same file with the same size and times.
     pub fn unchanged(&self) -> Result<()> {
         let changed = |what: String| {
             Err(Error::new(&self.path, format!("the file changed while it was in use: {what}"))
@@ -133,7 +137,10 @@ impl FileStamp {
             return changed(format!("it had {} bytes and has {} now", self.bytes, now.bytes));
         }
         if self.modified != now.modified {
-            return changed("its time of modification is newer".to_owned());
+            return changed("its time of modification is another".to_owned());
+        }
+        if self.changed != now.changed {
+            return changed("its contents or its properties were written".to_owned());
         }
         Ok(())
     }

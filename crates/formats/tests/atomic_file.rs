@@ -130,6 +130,42 @@ fn an_input_that_changed_stops_the_commit() {
 }
 
 #[test]
+fn an_input_is_changed_though_its_time_was_set_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "in", b"input");
+    let input = SourceFile::open(&path).unwrap();
+    input.unchanged().unwrap();
+    let times = std::fs::FileTimes::new().set_modified(std::fs::metadata(&path).unwrap().modified().unwrap());
+    // Longer than a step of the file system's clock.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::write(&path, b"INPUT").unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+    let error = input.unchanged().unwrap_err().to_string();
+    assert!(error.contains("/in: ") && error.contains("changed while it was in use"), "{error}");
+}
+
+#[test]
+fn names_that_cannot_be_had_are_refused_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+    write(folder.path(), "file", b"");
+    let mut faults = Faults::default();
+    let long = "n".repeat(256);
+    for (name, words) in [
+        ("loop", "levels of symbolic links"),
+        (long.as_str(), "name too long"),
+        ("new/", "name a file"),
+        ("none/new", "there is no folder"),
+        ("file/new", "cannot be written"),
+    ] {
+        let result = AtomicFile::create(folder.path().join(name), &[]).map_err(|error| error.at("x"));
+        faults.refused(name, result, "", &[words]);
+    }
+    faults.report();
+    assert_eq!(names(folder.path()), ["file", "loop"]);
+}
+
+#[test]
 fn a_link_is_followed_and_permissions_are_those_of_new_files() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();

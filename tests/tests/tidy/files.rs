@@ -47,6 +47,7 @@ const ENDINGS: &[&str] = &[
     "png",
     "gguf",
     "pyi",
+    "c",
 ];
 
 /// Files without an ending.

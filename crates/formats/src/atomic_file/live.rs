@@ -7,6 +7,9 @@ use tempfile::NamedTempFile;
 
 static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), ended: false });
 
+/// Held while complete files get their names, so that a signal does not come in between.
+static NAMING: Mutex<()> = Mutex::new(());
+
 struct Live {
     paths: Vec<PathBuf>,
     /// Set when the process is about to end: no partial file may appear any more.
@@ -21,7 +24,7 @@ pub(super) struct LivePartial(PathBuf);
 pub(super) fn create(create: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(NamedTempFile, LivePartial)> {
     let mut live = lock();
     if live.ended {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "the program is ending"));
+        return Err(ending());
     }
     let partial = create()?;
     live.paths.push(partial.path().to_owned());
@@ -29,8 +32,19 @@ pub(super) fn create(create: impl FnOnce() -> io::Result<NamedTempFile>) -> io::
     Ok((partial, entry))
 }
 
+/// Begins the time in which files get their names: until its end [`remove_all`] waits.
+pub(super) fn name() -> io::Result<MutexGuard<'static, ()>> {
+    let naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock().ended { Err(ending()) } else { Ok(naming) }
+}
+
+fn ending() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the program is ending")
+}
+
 /// Removes every listed file.
 pub(super) fn remove_all() {
+    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut live = lock();
     live.ended = true;
     for path in live.paths.drain(..) {
