@@ -263,4 +263,128 @@ fn len(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        Job { files: 2, tensors: 40, maker: [1; 32], inputs: [2; 32], plan: [3; 32] }
+    }
+
+    fn record(tensor: u64) -> Record {
+        Record {
+            tensor,
+            offset: tensor.wrapping_mul(64),
+            bytes: 33,
+            sha256: [tensor as u8; 32],
+            measure: [7; MEASURE_BYTES],
+        }
+    }
+
+    /// A journal with these records, and its bytes.
+    fn written(records: &[Record]) -> (File, Vec<u8>) {
+        let file = tempfile::tempfile().unwrap();
+        let mut journal = Journal::start(file.try_clone().unwrap(), &job()).unwrap();
+        for record in records {
+            journal.append(std::slice::from_ref(record), || io::Result::Ok(())).unwrap();
+        }
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        (file, bytes)
+    }
+
+    fn of_bytes(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn records_come_back_and_more_are_added_behind_them() {
+        let records: Vec<Record> = [5, 0, 39].map(record).to_vec();
+        let (file, bytes) = written(&records);
+        assert_eq!(bytes.len(), JOB_BYTES + 3 * RECORD_BYTES);
+        assert_eq!(read_job(&file), Some(job()));
+        assert_eq!(holder(&file), Some(std::process::id()));
+        assert_eq!(read_records(&file, &job()), records);
+        file.write_all_at(b"rubbish", bytes.len() as u64).unwrap();
+        let mut journal = Journal::go_on(file.try_clone().unwrap(), &job(), 3).unwrap();
+        assert!(journal.has_records());
+        journal.append(&[record(1)], || io::Result::Ok(())).unwrap();
+        assert_eq!(read_records(&file, &job()), [5, 0, 39, 1].map(record));
+    }
+
+    /// After a failed sync the disk may lack bytes of any tensor, and a second sync would not say so again.
+    #[test]
+    fn nothing_is_added_behind_a_failed_sync() {
+        let file = tempfile::tempfile().unwrap();
+        let mut journal = Journal::start(file.try_clone().unwrap(), &job()).unwrap();
+        assert!(journal.append(&[record(1)], || Err(io::Error::other("the disk"))).is_err());
+        journal.append(&[record(2)], || io::Result::Ok(())).unwrap();
+        assert!(!journal.has_records());
+        assert_eq!(read_records(&file, &job()), []);
+    }
+
+    #[test]
+    fn a_cut_journal_has_the_whole_records_before_the_cut() {
+        let records: Vec<Record> = (0..3).map(record).collect();
+        let (_, bytes) = written(&records);
+        for len in 0..bytes.len() {
+            let file = of_bytes(&bytes[..len]);
+            assert_eq!(read_job(&file).is_some(), len >= JOB_BYTES, "{len}");
+            let whole = len.saturating_sub(JOB_BYTES) / RECORD_BYTES;
+            assert_eq!(read_records(&file, &job()), records[..whole], "{len}");
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_ends_the_journal_there() {
+        let records: Vec<Record> = (0..3).map(record).collect();
+        let (_, bytes) = written(&records);
+        for place in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[place] ^= 0x10;
+            let file = of_bytes(&changed);
+            if place < JOB_BYTES {
+                // The number of the process is not checked: it is only shown.
+                assert_eq!(read_job(&file).is_some(), (8..12).contains(&place), "{place}");
+            } else {
+                let whole = (place - JOB_BYTES) / RECORD_BYTES;
+                assert_eq!(read_records(&file, &job()), records[..whole], "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_another_job_or_of_no_tensor_are_not_taken() {
+        let (_, bytes) = written(&[record(0)]);
+        for other in [
+            Job { plan: [4; 32], ..job() },
+            Job { inputs: [4; 32], ..job() },
+            Job { maker: [4; 32], ..job() },
+            Job { files: 1, ..job() },
+            Job { tensors: 41, ..job() },
+        ] {
+            let (mut spliced, _) = other.encode(1);
+            spliced.extend(&bytes[JOB_BYTES..]);
+            let file = of_bytes(&spliced);
+            assert_eq!(read_job(&file), Some(other.clone()));
+            assert_eq!(read_records(&file, &other), []);
+        }
+        for tensor in [40, u64::MAX] {
+            let (file, _) = written(&[record(1), record(tensor), record(2)]);
+            assert_eq!(read_records(&file, &job()), [record(1)]);
+        }
+    }
+
+    #[test]
+    fn endless_journals_are_read_to_a_limit() {
+        let (file, bytes) = written(&[record(3)]);
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(read_records(&file, &job()), [record(3)], "a hole of a terabyte");
+        let twice = [bytes[..JOB_BYTES].to_vec(), bytes[JOB_BYTES..].repeat(2000)].concat();
+        let records = read_records(&of_bytes(&twice), &job());
+        assert_eq!(records.len(), 40 * RECORDS_PER_TENSOR_MAX, "the same record again and again");
+        assert_eq!(holder(&of_bytes(b"TRUEUPJ1")), None);
+        assert_eq!(holder(&of_bytes(&[0; 12])), None);
+    }
+}

@@ -8,8 +8,8 @@
 //! a tensor is finished ─▶ read back, hashed ─▶ waits ─ now and then: sync the files, then add the records, sync the journal
 //! ```
 //!
-//! A record thus never speaks of bytes that are not on the disk. Syncing takes one thread at most a twentieth of the time, by being put
-//! off for twenty times as long as it took last.
+//! A record thus never speaks of bytes that are not on the disk. Syncing takes one thread at most a sixth of the time, by being put
+//! off for five times as long as it took last; the sync at the end then has so much less to do.
 
 use super::journal::{self, Hash, Job, Journal, Measure, Record, hash_of};
 use super::plan::GgufPlan;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// The shortest time between two syncs, and how many times as long as a sync the time after it is.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_FACTOR: u32 = 20;
+const PAUSE_FACTOR: u32 = 5;
 
 /// Bytes that are read back at once.
 const READ_BYTES: usize = 1 << 20;
