@@ -11,6 +11,7 @@ mod gating;
 mod generating;
 mod hostile;
 mod operators;
+mod resuming;
 mod tokenizing;
 mod tracing;
 mod trueup;

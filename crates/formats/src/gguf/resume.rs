@@ -105,11 +105,11 @@ impl Resumption {
         (record.offset == place && record.bytes == bytes).then_some(record)
     }
 
-    /// Takes note of a finished tensor, and brings all such notes to the disk when it is time.
-    pub fn finished(&self, file: usize, record: Record, files: &[AtomicFile]) -> Result<()> {
+    /// Takes note of finished tensors, each with the number of its file, and brings all such notes to the disk when it is time.
+    pub fn finished(&self, records: Vec<(usize, Record)>, files: &[AtomicFile]) -> Result<()> {
         let due = {
             let mut pending = lock(&self.pending);
-            pending.records.push((file, record));
+            pending.records.extend(records);
             pending.synced.elapsed() >= pending.pause
         };
         // Where another thread syncs, the record waits for the next time.

@@ -140,13 +140,13 @@ impl GgufWriter {
     /// effect unless the model was begun by [`resume`](GgufWriter::resume).
     pub fn finished(&self, tensors: Range<usize>, measure: Measure) -> Result<()> {
         let Some(resumption) = &self.resumption else { return Ok(()) };
-        for tensor in tensors {
+        let record = |tensor: usize| {
             let (info, file, start) = self.place(tensor);
-            let record = resume::record(tensor, file, start, info.bytes, measure)?;
             let number = self.places.get(tensor).map_or(0, |(number, _)| *number);
-            resumption.finished(number, record, &self.files)?;
-        }
-        Ok(())
+            Ok((number, resume::record(tensor, file, start, info.bytes, measure)?))
+        };
+        let records = tensors.map(record).collect::<Result<Vec<_>>>()?;
+        resumption.finished(records, &self.files)
     }
 
     /// An error of the work on the model, with what is left of it.
