@@ -94,12 +94,13 @@ pub(crate) fn claim(path: PathBuf) -> Result<Claim> {
 
 /// A kept file, locked; `None` when it is not there or someone has it locked.
 pub(crate) fn lock_existing(path: &Path) -> Option<File> {
-    stale::lock(path).map(File::from)
+    // Nearly always there is none, and nothing is opened then.
+    std::fs::symlink_metadata(path).ok().and_then(|_| stale::lock(path)).map(File::from)
 }
 
 /// Removes a kept file unless someone has it locked.
 pub(crate) fn discard(path: &Path) {
-    if let Some(_locked) = stale::lock(path) {
+    if let Some(_locked) = lock_existing(path) {
         let _ = std::fs::remove_file(path);
     }
 }
@@ -167,7 +168,7 @@ enum Standing {
 fn open(path: &Path) -> Result<Standing> {
     // Not blocked by a pipe, and no link followed: neither was made here.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let file = match rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())) {
         Ok(descriptor) => File::from(descriptor),
         Err(Errno::NOENT) => return Ok(Standing::Nothing),
         Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS | Errno::ISDIR | Errno::NODEV | Errno::PERM) => {

@@ -107,7 +107,8 @@ impl Journal {
         use rustix::fs::FallocateFlags;
         use rustix::io::Errno;
         let bytes = self.end.saturating_add(record_bytes(records));
-        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        let claim = || rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
+        match rustix::io::retry_on_intr(claim) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
