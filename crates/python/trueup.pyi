@@ -60,6 +60,7 @@ def convert(
     output: Union[str, PathLike[str]],
     type: Optional[str] = None,
     check: bool = False,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint as a GGUF file; with check, compare each tensor of it with its source."""
 
@@ -69,6 +70,7 @@ def quantize(
     type: Optional[str],
     layout: str = "block",
     pure: bool = False,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Write a GGUF file with other types, and say how much each tensor lost."""
 

@@ -28,6 +28,12 @@ impl Progress for Bar {
     fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
     }
+
+    /// The rate is that of the work that is done, so it begins behind what is taken over.
+    fn taken_over(&self, bytes: u64) {
+        self.0.inc(bytes);
+        self.0.reset_eta();
+    }
 }
 
 impl Drop for Bar {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::path::PathBuf;
+use trueup_quantize::Resumed;
 
 /// One conversion.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -16,6 +17,8 @@ pub struct Report {
     pub tensors: Vec<TensorReport>,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
+    /// What was taken over from an earlier run; `None` unless that was asked for.
+    pub resumed: Option<Resumed>,
 }
 
 /// What becomes of one tensor.

@@ -5,12 +5,14 @@ use crate::describe::describe;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::report::{Report, TensorReport};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use trueup_blocks::DType;
-use trueup_formats::gguf::{GgufPlan, GgufWriter};
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Transform;
-use trueup_quantize::{Choice, Progress, Recipe, Transcoder, bytes_of, walk};
+use trueup_quantize::{Choice, Progress, Recipe, Resumed, Transcoder, bytes_of, open_writer, take_over, walk};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Plan and report, write nothing.
     pub dry_run: bool,
+    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is interrupted.
+    pub resume: bool,
 }
 
 impl Default for Options {
@@ -35,6 +39,7 @@ impl Default for Options {
             overrides: Vec::new(),
             threads: None,
             dry_run: false,
+            resume: false,
         }
     }
 }
@@ -54,12 +59,17 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     let bytes = plan.bytes();
     let architecture = mapping.architecture().gguf_name;
     let tensors = lines(source, &mapping, &tensors, &choices);
-    let report = Report { architecture, files, bytes, tensors, notes };
+    let mut report = Report { architecture, files, bytes, tensors, notes, resumed: None };
     if options.dry_run {
         return Ok(report);
     }
-    let writer = GgufWriter::create(plan, &source.sources())?;
-    Stream { source, mapping: &mapping, writer: &writer, progress }.run(options.threads)?;
+    let writer = open_writer(plan, source, options.resume, "convert")?;
+    report.notes.extend(writer.note().map(str::to_owned));
+    let stream = Stream::new(source, &mapping, &writer, progress);
+    if options.resume {
+        report.resumed = Some(stream.take_over(options.threads)?);
+    }
+    stream.run(options.threads).map_err(|error| writer.explain(error))?;
     source.unchanged()?;
     writer.finish()?;
     Ok(report)
@@ -103,14 +113,38 @@ struct Stream<'a> {
     mapping: &'a Mapping,
     writer: &'a GgufWriter,
     progress: &'a dyn Progress,
+    /// Elements of each tensor that are not written yet.
+    missing: Vec<AtomicU64>,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    fn new(
+        source: &'a dyn Checkpoint,
+        mapping: &'a Mapping,
+        writer: &'a GgufWriter,
+        progress: &'a dyn Progress,
+    ) -> Stream<'a> {
+        progress.start(mapping.tensors().iter().map(source_bytes).sum());
+        let missing = writer.tensors().iter().map(|tensor| AtomicU64::new(tensor.elements())).collect();
+        Stream { source, mapping, writer, progress, missing }
+    }
+
+    /// Takes over what an earlier run finished.
+    fn take_over(&self, threads: Option<usize>) -> Result<Resumed> {
+        let outputs: Vec<Range<usize>> = (0..self.missing.len()).map(|tensor| tensor..tensor + 1).collect();
+        let (taken, resumed) = take_over(self.writer, &outputs, |_| true, (threads, self.source.path()))?;
+        for (tensor, _) in taken.iter().enumerate().filter(|(_, measure)| measure.is_some()) {
+            self.missing[tensor].store(0, Ordering::Relaxed);
+            self.progress.taken_over(source_bytes(&self.mapping.tensors()[tensor]));
+        }
+        Ok(resumed)
+    }
+
+    /// Does all chunks of what is not taken over.
     fn run(&self, threads: Option<usize>) -> Result<()> {
-        let source_bytes =
-            |tensor: &crate::MappedTensor| bytes_of(tensor.expected.shape.iter().product(), tensor.dtype);
-        self.progress.start(self.mapping.tensors().iter().map(source_bytes).sum());
-        walk(chunks(self.mapping), threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
+        let taken: Vec<bool> = self.missing.iter().map(|missing| missing.load(Ordering::Relaxed) == 0).collect();
+        let chunks = chunks(self.mapping).filter(|chunk| !taken[chunk.tensor]);
+        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
     }
 
     /// Types change before rows are sorted, so that a message names the element of the checkpoint.
@@ -125,6 +159,14 @@ impl Stream<'_> {
         })?;
         self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), &chunk.sort_rows(to, bytes))?;
         self.progress.advance(bytes_of(chunk.len(), from));
+        // The last chunk of a tensor finds all others written.
+        if self.missing[chunk.tensor].fetch_sub(chunk.len(), Ordering::AcqRel) == chunk.len() {
+            self.writer.finished(chunk.tensor..chunk.tensor + 1, Measure::default())?;
+        }
         Ok(())
     }
+}
+
+fn source_bytes(tensor: &crate::MappedTensor) -> u64 {
+    bytes_of(tensor.expected.shape.iter().product(), tensor.dtype)
 }

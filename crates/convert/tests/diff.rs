@@ -66,6 +66,7 @@ fn quantized_tensors_are_rounded_and_equal_where_that_is_allowed() {
             layout: if split { trueup_quantize::Layout::Split } else { trueup_quantize::Layout::Block },
             threads: Some(2),
             dry_run: false,
+            resume: false,
         };
         quantize(file.as_ref(), &output, &options, &NoProgress).unwrap();
         let quantized = model(&output);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process
-//! left behind has no lock any more and is removed by the next writer of the same name.
+//! left behind has no lock any more and is removed by the next writer of the same name. What a run with `--resume` keeps has
+//! names of its own ([`kept`]).
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;
@@ -21,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod kept;
 mod live;
 mod naming;
 mod stale;
@@ -57,8 +59,8 @@ pub struct AtomicFile {
     inputs: Vec<FileStamp>,
     /// Where `write_all` goes on.
     position: u64,
-    /// Declared last: the partial file is gone before it leaves the list.
-    _live: LivePartial,
+    /// Declared last: the partial file is gone before it leaves the list. `None` for one that is to be kept.
+    _live: Option<LivePartial>,
 }
 
 impl AtomicFile {
@@ -68,11 +70,11 @@ impl AtomicFile {
         let path = std::fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned());
         let inputs: Vec<FileStamp> = inputs.iter().map(|input| input.stamp().clone()).collect();
         check_target(&path, &inputs)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+        let folder = folder_of(&path);
         let prefix = partial_prefix(&path)?;
         stale::remove(&folder, &prefix);
         let (partial, live) = create_partial(&path, &folder, &prefix)?;
-        Ok(AtomicFile { path, folder, partial, inputs, position: 0, _live: live })
+        Ok(AtomicFile { path, folder, partial, inputs, position: 0, _live: Some(live) })
     }
 
     /// The name that the file will have.
@@ -142,6 +144,11 @@ impl AtomicFile {
         let planned = self.file().metadata().map_or(0, |facts| facts.len());
         write_error(&self.path, &self.folder, error, bytes.max(planned))
     }
+}
+
+/// The folder that holds `path`.
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
 fn len(bytes: &[u8]) -> u64 {

@@ -33,14 +33,17 @@
 //! ```
 
 mod header;
+mod journal;
 mod map;
 mod metadata;
 mod plan;
 mod reader;
+mod resume;
 mod split_name;
 mod value;
 mod writer;
 
+pub use journal::Measure;
 pub use map::MappedGguf;
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile};

@@ -65,6 +65,16 @@ impl SourceFile {
         &self.stamp
     }
 
+    /// What tells this state of the file from every other: inode, size, times of the last change to the contents and to anything.
+    /// Not the device, whose number may be another after a restart.
+    pub(crate) fn identity(&self) -> Result<Vec<u8>> {
+        let facts = self.file.metadata().map_err(|error| open_error(self.path(), error))?;
+        let (inode, bytes) = (self.stamp.inode.to_le_bytes(), self.stamp.bytes.to_le_bytes());
+        let (seconds, nanoseconds) = self.stamp.modified;
+        let times = [seconds, nanoseconds, facts.ctime(), facts.ctime_nsec()].map(i64::to_le_bytes);
+        Ok([inode, bytes].concat().into_iter().chain(times.into_iter().flatten()).collect())
+    }
+
     /// Fails when the file changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         self.stamp.unchanged()

@@ -16,28 +16,30 @@ use trueup::quantize::{NoProgress, Recipe};
 /// output: the file to write; complete or not there.
 /// type: the type of matrices, like "f16" or "q8_0"; None keeps the source's.
 /// check: read the result back, undo every transform and compare each tensor with its source.
+/// resume: keep what is finished when the run is interrupted, and go on with what an earlier such run finished.
 ///
 /// Returns {"report": what was written, "checks": one entry per tensor, "equal": whether none is wrong}; the last two are None
 /// without check. Raises TrueupError.
 #[pyfunction]
-#[pyo3(signature = (source, output, r#type=None, check=false))]
+#[pyo3(signature = (source, output, r#type=None, check=false, resume=false))]
 pub fn convert<'py>(
     py: Python<'py>,
     source: PathBuf,
     output: PathBuf,
     r#type: Option<&str>,
     check: bool,
+    resume: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let dtype = r#type.map(tensor_type).transpose()?;
-    let document = py.detach(|| written(&source, &output, dtype, check)).map_err(raised)?;
+    let recipe = Recipe::new(r#type.map(tensor_type).transpose()?);
+    let options = Options { recipe, resume, ..Options::default() };
+    let document = py.detach(|| written(&source, &output, &options, check)).map_err(raised)?;
     report::to_python(py, &document)
 }
 
 /// Converts, and compares the file with its source where that was asked for.
-fn written(source: &Path, output: &Path, dtype: Option<DType>, check: bool) -> formats::Result<Value> {
+fn written(source: &Path, output: &Path, options: &Options, check: bool) -> formats::Result<Value> {
     let source = formats::open(source, &OpenOptions::default())?;
-    let options = Options { recipe: Recipe::new(dtype), ..Options::default() };
-    let report = trueup::convert::convert(source.as_ref(), output, &options, &NoProgress)?;
+    let report = trueup::convert::convert(source.as_ref(), output, options, &NoProgress)?;
     let checks = match report.files.first() {
         Some(first) if check => Some(compare(source.as_ref(), &Gguf::open(first)?, None)?),
         _ => None,

@@ -199,6 +199,15 @@ class Files(Fixtures):
         for file in (split, joined):
             numpy.testing.assert_array_equal(trueup.Model(file).logits(ids), expected)
 
+    def test_a_run_that_could_be_resumed_writes_the_same_file(self):
+        again = self.folder / "again.gguf"
+        report = trueup.convert(STORIES, again, resume=True)["report"]
+        self.assertEqual(report["resumed"]["taken_over"], 0)
+        self.assertEqual(again.read_bytes(), self.stories_file.read_bytes())
+        self.assertIsNone(self.converted["report"]["resumed"])
+        losses = trueup.quantize(self.stories_file, again, "q8_0", resume=True)
+        self.assertEqual(losses["resumed"]["tensors"], len(losses["tensors"]))
+
     def test_verification_passes(self):
         report = trueup.verify(self.stories_file, prompts=["Once upon a time"], steps=2)
         self.assertEqual(report["result"], "pass", report["sentence"])

@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod file_type;
+mod loss;
 mod progress;
 mod recipe;
 mod report;
+mod resume;
 mod stream;
 mod transcode;
 mod walk;
@@ -21,6 +23,7 @@ pub use file_type::file_type;
 pub use progress::{NoProgress, Progress};
 pub use recipe::{Choice, Recipe, Rule, RuleError};
 pub use report::{Report, TensorReport};
+pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, quantize};
 pub use transcode::{Transcoder, Unfit, decode_exact};
 pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, walk};

@@ -7,6 +7,11 @@ pub trait Progress: Sync {
 
     /// So many more bytes are done.
     fn advance(&self, bytes: u64);
+
+    /// So many bytes need not be done again: an earlier run did them.
+    fn taken_over(&self, bytes: u64) {
+        self.advance(bytes);
+    }
 }
 
 /// Tells nobody.

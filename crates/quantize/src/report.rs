@@ -1,5 +1,6 @@
 //! What was done to each tensor, and what it cost.
 
+use crate::resume::Resumed;
 use serde::Serialize;
 
 /// One line per tensor of the result.
@@ -13,6 +14,8 @@ pub struct Report {
     pub bytes: u64,
     /// What a user should know: types that other programs do not load, tensors quantized a second time.
     pub notes: Vec<String>,
+    /// What was taken over from an earlier run; `None` unless that was asked for.
+    pub resumed: Option<Resumed>,
 }
 
 /// What became of one tensor.

@@ -7,15 +7,17 @@
 //! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
 use crate::file_type::file_type;
+use crate::loss::Loss;
 use crate::progress::Progress;
 use crate::recipe::{Choice, Recipe};
 use crate::report::{Report, TensorReport};
+use crate::resume::{Resumed, open_writer, take_over};
 use crate::transcode::Transcoder;
 use crate::walk::{bytes_of, chunk_ranges, walk};
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
-use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
@@ -39,6 +41,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Plan and report, write nothing.
     pub dry_run: bool,
+    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is interrupted.
+    pub resume: bool,
 }
 
 /// Writes `source`, a GGUF file, to `output` with other types. Returns what became of each tensor.
@@ -64,14 +68,20 @@ pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progr
     }
     let metadata = describe(metadata, &report, options);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
-    let writer = GgufWriter::create(GgufPlan::new(output, &metadata, &infos, None)?, &source.sources())?;
+    let plan = GgufPlan::new(output, &metadata, &infos, None)?;
+    let writer = open_writer(plan, source, options.resume, "quantize")?;
+    report.notes.extend(writer.note().map(str::to_owned));
+    let mut stream = Stream::new(source, &writer, &targets, progress);
     progress.start(tensors.iter().map(|tensor| tensor.bytes).sum());
-    let stream = Stream { source, writer: &writer, targets: &targets, progress };
-    for (line, sums) in report.tensors.iter_mut().zip(stream.run(options.threads)?) {
-        let deviation = sums.deviation();
-        line.rmse = Some(deviation.rmse);
-        line.cosine = Some(deviation.cosine);
-        line.max_error = Some(deviation.max_abs);
+    if options.resume {
+        report.resumed = Some(stream.take_over(options.threads)?);
+    }
+    stream.run(options.threads).map_err(|error| writer.explain(error))?;
+    for (line, loss) in report.tensors.iter_mut().zip(stream.losses) {
+        let deviation = loss.deviation();
+        line.rmse = deviation.map(|deviation| deviation.rmse);
+        line.cosine = deviation.map(|deviation| deviation.cosine);
+        line.max_error = deviation.map(|deviation| deviation.max_abs);
     }
     source.unchanged()?;
     writer.finish()?;
@@ -158,7 +168,13 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
         );
     }
     let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
-    Report { tensors, source_bytes: targets.iter().map(|target| target.source.bytes).sum(), bytes, notes }
+    Report {
+        tensors,
+        source_bytes: targets.iter().map(|target| target.source.bytes).sum(),
+        bytes,
+        notes,
+        resumed: None,
+    }
 }
 
 /// The source's metadata with what is new about the file.
@@ -187,33 +203,59 @@ struct Stream<'a> {
     writer: &'a GgufWriter,
     targets: &'a [Target<'a>],
     progress: &'a dyn Progress,
+    /// The output tensors of each tensor.
+    outputs: Vec<Range<usize>>,
+    /// What each tensor lost; that of a tensor that is taken over is known before.
+    losses: Vec<Loss>,
 }
 
 /// Consecutive elements of one tensor.
 struct Chunk {
     /// The tensor's number.
     tensor: usize,
-    /// The number of its first output tensor.
-    output: usize,
     elements: Range<u64>,
 }
 
-impl Stream<'_> {
-    /// Does all chunks and returns what each tensor lost.
-    fn run(&self, threads: Option<usize>) -> Result<Vec<DeviationSums>> {
-        let mut next_output = 0;
-        let chunks = self.targets.iter().enumerate().flat_map(|(tensor, target)| {
-            let output = next_output;
-            next_output += target.infos.len();
-            target.chunks().map(move |elements| Chunk { tensor, output, elements })
+impl<'a> Stream<'a> {
+    fn new(
+        source: &'a dyn Checkpoint,
+        writer: &'a GgufWriter,
+        targets: &'a [Target<'a>],
+        progress: &'a dyn Progress,
+    ) -> Stream<'a> {
+        let outputs = targets.iter().scan(0, |next, target| {
+            let first = *next;
+            *next += target.infos.len();
+            Some(first..*next)
         });
-        let mut sums = vec![DeviationSums::default(); self.targets.len()];
-        let add = |chunk: &Chunk, loss: DeviationSums| sums[chunk.tensor].merge(&loss);
-        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), add)?;
-        Ok(sums)
+        let losses = targets.iter().map(|target| Loss::new(target.source.elements())).collect();
+        Stream { source, writer, targets, progress, outputs: outputs.collect(), losses }
     }
 
-    fn one(&self, chunk: &Chunk) -> Result<DeviationSums> {
+    /// Takes over what an earlier run finished.
+    fn take_over(&mut self, threads: Option<usize>) -> Result<Resumed> {
+        let accept = |measure: &Measure| Loss::of_measure(measure).is_some();
+        let (taken, resumed) = take_over(self.writer, &self.outputs, accept, (threads, self.source.path()))?;
+        for ((target, loss), measure) in self.targets.iter().zip(&mut self.losses).zip(taken) {
+            if let Some(known) = measure.as_ref().and_then(Loss::of_measure) {
+                *loss = known;
+                self.progress.taken_over(target.source.bytes);
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Does all chunks of what is not taken over.
+    fn run(&self, threads: Option<usize>) -> Result<()> {
+        let missing = self.targets.iter().zip(&self.losses).enumerate();
+        // Asked before the first chunk of a tensor is listed.
+        let missing = missing.filter(|(_, (_, loss))| loss.deviation().is_none());
+        let chunks =
+            missing.flat_map(|(tensor, (target, _))| target.chunks().map(move |elements| Chunk { tensor, elements }));
+        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
+    }
+
+    fn one(&self, chunk: &Chunk) -> Result<()> {
         let target = &self.targets[chunk.tensor];
         let (from, to) = (target.source.dtype, target.choice.dtype);
         let (first, elements) = (chunk.elements.start, chunk.elements.end - chunk.elements.start);
@@ -226,20 +268,25 @@ impl Stream<'_> {
             let element = first + unfit.place;
             unfit.in_tensor(self.source.path(), &quote(&target.source.name), element)
         })?;
+        let outputs = &self.outputs[chunk.tensor];
         match target.split {
-            None => self.writer.write(chunk.output, bytes_of(first, to), &blocks)?,
+            None => self.writer.write(outputs.start, bytes_of(first, to), &blocks)?,
             Some(split) => self.write_planes(split, chunk, &blocks)?,
         }
-        Ok(loss)
+        match self.losses[chunk.tensor].add(first, elements, loss) {
+            Some(deviation) => self.writer.finished(outputs.clone(), Loss::measure(&deviation)),
+            None => Ok(()),
+        }
     }
 
     fn write_planes(&self, split: SplitScale, chunk: &Chunk, blocks: &[u8]) -> Result<()> {
+        let output = self.outputs[chunk.tensor].start;
         let count = blocks.len() / split.dtype().block_bytes();
         let first = chunk.elements.start / split.dtype().block_len() as u64;
         let mut values = vec![0; count * split.value_bytes()];
         let mut scales = vec![0; count * SplitScale::SCALE_BYTES];
         split.split(blocks, &mut values, &mut scales);
-        self.writer.write(chunk.output, first * split.value_bytes() as u64, &values)?;
-        self.writer.write(chunk.output + 1, first * SplitScale::SCALE_BYTES as u64, &scales)
+        self.writer.write(output, first * split.value_bytes() as u64, &values)?;
+        self.writer.write(output + 1, first * SplitScale::SCALE_BYTES as u64, &scales)
     }
 }

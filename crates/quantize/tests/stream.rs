@@ -46,7 +46,7 @@ fn model(folder: &Path) -> PathBuf {
 }
 
 fn options(dtype: Option<DType>, layout: Layout, threads: usize) -> Options {
-    Options { recipe: Recipe::new(dtype), layout, threads: Some(threads), dry_run: false }
+    Options { recipe: Recipe::new(dtype), layout, threads: Some(threads), dry_run: false, resume: false }
 }
 
 fn open(path: &Path) -> Box<dyn Checkpoint> {

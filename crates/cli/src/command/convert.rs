@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Show what would be written, write nothing
     #[arg(long)]
     dry_run: bool,
+    /// Keep what is finished when the run is interrupted, and go on with what an earlier such run finished
+    #[arg(long, conflicts_with = "dry_run")]
+    resume: bool,
     /// The largest size of a file, like 2G; more becomes several files, NAME-00001-of-0000N.gguf
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     split_max_size: Option<u64>,
@@ -66,9 +69,11 @@ pub fn run(arguments: Arguments) -> Result {
         overrides: arguments.metadata,
         threads: arguments.threads,
         dry_run: arguments.dry_run,
+        resume: arguments.resume,
     };
     let report = convert(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
     report.notes.iter().for_each(|note| output::note(note));
+    report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
     let checks = match report.files.first() {
         Some(first) if arguments.check => check(source.as_ref(), &Gguf::open(first)?, arguments.threads)?,
         _ => Vec::new(),

@@ -123,7 +123,8 @@ fn convert_and_check(checkpoint: &Path, model: &Path, threads: Option<usize>) ->
 
 fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>) -> Result<()> {
     let source = formats::open(model, &OpenOptions::default())?;
-    let options = Options { recipe: Recipe::new(Some(dtype)), layout: Layout::Block, threads, dry_run: false };
+    let recipe = Recipe::new(Some(dtype));
+    let options = Options { recipe, layout: Layout::Block, threads, dry_run: false, resume: false };
     let report = quantize(source.as_ref(), target, &options, &Bar::new("quantize"))?;
     let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
     say(&format!(

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Show what would be done, write nothing
     #[arg(long)]
     dry_run: bool,
+    /// Keep what is finished when the run is interrupted, and go on with what an earlier such run finished
+    #[arg(long, conflicts_with = "dry_run")]
+    resume: bool,
     /// Threads; one per core by default
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -83,6 +86,7 @@ pub fn run(arguments: Arguments) -> Result {
         layout,
         threads: arguments.threads,
         dry_run: arguments.dry_run,
+        resume: arguments.resume,
     };
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
     if let Some(file) = &arguments.report {
@@ -93,6 +97,7 @@ pub fn run(arguments: Arguments) -> Result {
     }
     let report = quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?;
     report.notes.iter().for_each(|note| output::note(note));
+    report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
     let to_stdout = arguments.report.as_deref() == Some(Path::new("-"));
     if let Some(file) = &arguments.report {
         output::document(file, &serde_json::to_string_pretty(&report)?)?;

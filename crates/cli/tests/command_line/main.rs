@@ -12,6 +12,7 @@ mod gating;
 mod generating;
 mod hostile;
 mod operators;
+mod resuming;
 mod tokenizing;
 mod tracing;
 mod trueup;

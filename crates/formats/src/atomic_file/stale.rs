@@ -28,7 +28,7 @@ fn is_partial_name(name: &OsStr, prefix: &OsStr) -> bool {
 }
 
 /// A regular file, not a link, whose lock nobody holds.
-fn lock(path: &Path) -> Option<OwnedFd> {
+pub(super) fn lock(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let facts = rustix::fs::fstat(&descriptor).ok()?;

@@ -24,6 +24,8 @@ const NAME_BYTES_MAX: usize = 63;
 /// The layout of a model in one or more files.
 #[derive(Clone, Debug)]
 pub struct GgufPlan {
+    /// The name that was asked for; each file's is made from it when there are several.
+    pub(super) path: PathBuf,
     pub(super) tensors: Vec<TensorInfo>,
     pub(super) files: Vec<PlannedFile>,
 }
@@ -75,7 +77,7 @@ impl GgufPlan {
             }
             files.push(PlannedFile::new(file_path, &keys, tensors, part)?);
         }
-        Ok(GgufPlan { tensors: tensors.to_vec(), files })
+        Ok(GgufPlan { path: path.to_owned(), tensors: tensors.to_vec(), files })
     }
 
     /// The files, in order.

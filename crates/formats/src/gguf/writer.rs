@@ -1,16 +1,25 @@
 //! Writes the files of a plan: header first, then tensors in any order, by place and from any number of threads.
+//!
+//! ```text
+//! create ─▶ write ... ─────────────────────────────────────▶ finish
+//! resume ─▶ take_over what is recorded ─▶ write the rest ... finished ─▶ finish      (dropped instead: kept)
+//! ```
 
-use super::plan::GgufPlan;
+use super::ALIGNMENT;
+use super::journal::Measure;
+use super::plan::{GgufPlan, PlannedFile};
+use super::resume::{self, Resumption};
 use crate::atomic_file::AtomicFile;
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves nothing behind and the old files as
-/// they were.
+/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves the old files as they were, and nothing
+/// else behind unless it was begun by [`resume`](GgufWriter::resume).
 #[derive(Debug)]
 pub struct GgufWriter {
     tensors: Vec<TensorInfo>,
@@ -18,23 +27,55 @@ pub struct GgufWriter {
     places: Vec<(usize, u64)>,
     files: Vec<AtomicFile>,
     written: Mutex<Vec<Coverage>>,
+    /// What is finished, when that is to be kept.
+    resumption: Option<Resumption>,
 }
 
 impl GgufWriter {
     /// Claims the disk space of all files and writes their headers. `inputs` are the files the model is made from, as
-    /// in [`AtomicFile::create`].
+    /// in [`AtomicFile::create`]. What an earlier run kept by [`resume`](GgufWriter::resume) is removed.
     pub fn create(plan: GgufPlan, inputs: &[&SourceFile]) -> Result<GgufWriter> {
-        let mut files = Vec::with_capacity(plan.files.len());
-        let mut places = Vec::with_capacity(plan.tensors.len());
-        for (number, planned) in plan.files.iter().enumerate() {
+        resume::discard(&plan);
+        let mut writer = GgufWriter::empty(&plan, None);
+        for planned in &plan.files {
             let mut file = AtomicFile::create(&planned.path, inputs)?;
             file.preallocate(planned.bytes)?;
             file.write_all(&planned.header)?;
-            places.extend(planned.starts.iter().map(|start| (number, *start)));
-            files.push(file);
+            writer.files.push(file);
         }
-        let written = Mutex::new(vec![Coverage::default(); plan.tensors.len()]);
-        Ok(GgufWriter { tensors: plan.tensors, places, files, written })
+        Ok(writer)
+    }
+
+    /// As [`create`](GgufWriter::create), but goes on where an earlier run of the same `command` with the same plan and the same
+    /// inputs was interrupted, and keeps what is finished when it is interrupted itself. An error when another run of this kind
+    /// writes the same output.
+    pub fn resume(plan: GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<GgufWriter> {
+        let resumption = Resumption::open(&plan, inputs, command)?;
+        let mut writer = GgufWriter::empty(&plan, Some(resumption));
+        for planned in &plan.files {
+            let file = AtomicFile::create_kept(&planned.path, inputs)?;
+            writer.files.push(file);
+            let Some(file) = writer.files.last_mut() else { unreachable!("a file was added") };
+            file.cut(planned.bytes)?;
+            file.preallocate(planned.bytes)?;
+            file.write_all(&planned.header)?;
+            write_padding(file, planned, &plan.tensors)?;
+            file.sync_name()?;
+        }
+        Ok(writer)
+    }
+
+    fn empty(plan: &GgufPlan, resumption: Option<Resumption>) -> GgufWriter {
+        let in_file = |(number, file): (usize, &PlannedFile)| {
+            file.starts.iter().map(|start| (number, *start)).collect::<Vec<(usize, u64)>>()
+        };
+        GgufWriter {
+            tensors: plan.tensors.clone(),
+            places: plan.files.iter().enumerate().flat_map(in_file).collect(),
+            files: Vec::with_capacity(plan.files.len()),
+            written: Mutex::new(vec![Coverage::default(); plan.tensors.len()]),
+            resumption,
+        }
     }
 
     /// The tensors, in the order of the plan.
@@ -45,10 +86,7 @@ impl GgufWriter {
     /// Writes bytes of tensor number `tensor` from byte `offset` of it on. Bytes outside the tensor, or that were
     /// written before, are an error.
     pub fn write(&self, tensor: usize, offset: u64, bytes: &[u8]) -> Result<()> {
-        let (Some(info), Some((file, start))) = (self.tensors.get(tensor), self.places.get(tensor)) else {
-            unreachable!("tensor number {tensor} of {}", self.tensors.len());
-        };
-        let Some(file) = self.files.get(*file) else { unreachable!("file number {file}") };
+        let (info, file, start) = self.place(tensor);
         let end = u64::try_from(bytes.len()).ok().and_then(|len| offset.checked_add(len));
         let Some(end) = end.filter(|end| *end <= info.bytes) else {
             let problem = format!("{} bytes at byte {offset} pass its end at {}", bytes.len(), info.bytes);
@@ -62,8 +100,75 @@ impl GgufWriter {
         file.write_at(start.saturating_add(offset), bytes)
     }
 
+    /// Why what an earlier run kept is not gone on with, in a sentence; `None` where it is, or there was nothing.
+    pub fn note(&self) -> Option<&str> {
+        self.resumption.as_ref().and_then(Resumption::note)
+    }
+
+    /// What an earlier run gave to [`finished`](GgufWriter::finished) beside these tensors; `None` unless it finished all of them.
+    pub fn recorded(&self, tensors: Range<usize>) -> Option<Measure> {
+        let resumption = self.resumption.as_ref()?;
+        let of_tensor = |tensor: usize| {
+            let (info, _, start) = self.place(tensor);
+            resumption.recorded(tensor, start, info.bytes)
+        };
+        let records: Option<Vec<_>> = tensors.map(of_tensor).collect();
+        records?.first().map(|record| record.measure)
+    }
+
+    /// Takes over what an earlier run wrote of these tensors, if it is what it recorded: they then count as written. Reads them back.
+    pub fn take_over(&self, tensors: Range<usize>) -> bool {
+        let Some(resumption) = &self.resumption else { return false };
+        let is_right = |tensor: usize| {
+            let (info, file, start) = self.place(tensor);
+            let recorded = resumption.recorded(tensor, start, info.bytes);
+            recorded.is_some_and(|record| resume::hash_range(file, start, info.bytes).ok() == Some(record.sha256))
+        };
+        if !tensors.clone().all(is_right) {
+            return false;
+        }
+        self.written(|written| {
+            for (coverage, info) in written.iter_mut().zip(&self.tensors).take(tensors.end).skip(tensors.start) {
+                *coverage = Coverage::default();
+                coverage.add(0, info.bytes);
+            }
+        });
+        true
+    }
+
+    /// Says that every byte of these tensors was written, and what to keep beside them, so that a later run can take them over. Without
+    /// effect unless the model was begun by [`resume`](GgufWriter::resume).
+    pub fn finished(&self, tensors: Range<usize>, measure: Measure) -> Result<()> {
+        let Some(resumption) = &self.resumption else { return Ok(()) };
+        let record = |tensor: usize| {
+            let (info, file, start) = self.place(tensor);
+            let number = self.places.get(tensor).map_or(0, |(number, _)| *number);
+            Ok((number, resume::record(tensor, file, start, info.bytes, measure)?))
+        };
+        let records = tensors.map(record).collect::<Result<Vec<_>>>()?;
+        resumption.finished(records, &self.files)
+    }
+
+    /// An error of the work on the model, with what is left of it.
+    pub fn explain(&self, error: Error) -> Error {
+        let kept = self.resumption.as_ref().is_some_and(|resumption| {
+            // Anything that cannot be brought to the disk now is done again.
+            let _ = resumption.sync_all(&self.files);
+            resumption.keeps()
+        });
+        if kept { with_kept(error) } else { error }
+    }
+
+    fn place(&self, tensor: usize) -> (&TensorInfo, &AtomicFile, u64) {
+        let (Some(info), Some((file, start))) = (self.tensors.get(tensor), self.places.get(tensor)) else {
+            unreachable!("tensor number {tensor} of {}", self.tensors.len());
+        };
+        let Some(file) = self.files.get(*file) else { unreachable!("file number {file}") };
+        (info, file, *start)
+    }
+
     /// Checks that every byte of every tensor was written, and lets the files appear under their names; returns these.
-    pub fn finish(self) -> Result<Vec<PathBuf>> {
+    pub fn finish(mut self) -> Result<Vec<PathBuf>> {
         let paths: Vec<PathBuf> = self.files.iter().map(|file| file.path().to_owned()).collect();
         self.written(|written| {
             for (info, coverage) in self.tensors.iter().zip(written.iter()) {
@@ -75,13 +180,56 @@ impl GgufWriter {
             }
             Ok(())
         })?;
-        AtomicFile::commit_all(self.files)?;
+        if let Some(resumption) = &self.resumption {
+            resumption.sync_all(&self.files)?;
+        }
+        let committed = AtomicFile::commit_all(std::mem::take(&mut self.files));
+        match self.resumption.take() {
+            None => committed?,
+            Some(resumption) => {
+                committed.map_err(with_kept)?;
+                resumption.remove_journal();
+            }
+        }
         Ok(paths)
     }
 
     fn written<T>(&self, look: impl FnOnce(&mut Vec<Coverage>) -> T) -> T {
         look(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What is finished is kept for a later run, and is removed when nothing is.
+impl Drop for GgufWriter {
+    fn drop(&mut self) {
+        let Some(resumption) = self.resumption.take() else { return };
+        // Anything that cannot be brought to the disk now is done again.
+        let _ = resumption.sync_all(&self.files);
+        if !resumption.keeps() {
+            self.files.iter_mut().for_each(AtomicFile::forget);
+            resumption.remove_journal();
+        }
+    }
+}
+
+fn with_kept(error: Error) -> Error {
+    let separator = if error.help.is_empty() { "" } else { "; " };
+    let help = format!("{}{separator}what is finished is kept for a run with --resume", error.help);
+    error.help(help)
+}
+
+/// Zeros between the tensors, where an earlier file may hold anything.
+fn write_padding(file: &AtomicFile, planned: &PlannedFile, tensors: &[TensorInfo]) -> Result<()> {
+    let tensors = tensors.get(planned.tensors.clone()).unwrap_or_default();
+    for (start, tensor) in planned.starts.iter().zip(tensors) {
+        let end = start.saturating_add(tensor.bytes);
+        let padding = end.next_multiple_of(ALIGNMENT).min(planned.bytes).saturating_sub(end);
+        let zeros = [0; 32];
+        if let Some(zeros) = usize::try_from(padding).ok().and_then(|count| zeros.get(..count)) {
+            file.write_at(end, zeros)?;
+        }
+    }
+    Ok(())
 }
 
 /// Which bytes of a tensor were written: start and end of ranges that neither touch nor overlap.

@@ -1,0 +1,323 @@
+//! A model that was left unfinished: gone on with where it is what it says it is, begun anew in every other case.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use support::write;
+use trueup_blocks::DType;
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
+use trueup_formats::{SourceFile, TensorInfo};
+
+const JOURNAL: &str = ".m.gguf.journal.partial";
+const DATA: &str = ".m.gguf.resume.partial";
+
+/// Elements of each tensor; 33 leave padding behind the tensor.
+const ELEMENTS: [u64; 6] = [33, 64, 1, 70_000, 33, 8];
+
+fn infos() -> Vec<TensorInfo> {
+    let info =
+        |(number, elements): (usize, &u64)| TensorInfo::new(format!("t{number}"), &[*elements], DType::F32).unwrap();
+    ELEMENTS.iter().enumerate().map(info).collect()
+}
+
+fn contents(tensor: usize) -> Vec<u8> {
+    (0..ELEMENTS[tensor] as usize * 4).map(|place| (place * 7 + tensor * 31 + 1) as u8).collect()
+}
+
+fn measure(tensor: usize) -> Measure {
+    [tensor as u8 + 1; 24]
+}
+
+fn plan(folder: &Path, name: &str, split: Option<u64>) -> GgufPlan {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.name", name);
+    GgufPlan::new(folder.join("m.gguf"), &metadata, &infos(), split).unwrap()
+}
+
+fn resume(folder: &Path, split: Option<u64>) -> GgufWriter {
+    GgufWriter::resume(plan(folder, "m", split), &[], "test").unwrap()
+}
+
+fn do_tensor(writer: &GgufWriter, tensor: usize) {
+    let bytes = contents(tensor);
+    let (start, end) = bytes.split_at(bytes.len() / 2);
+    writer.write(tensor, start.len() as u64, end).unwrap();
+    writer.write(tensor, 0, start).unwrap();
+    writer.finished(tensor..tensor + 1, measure(tensor)).unwrap();
+}
+
+/// Takes over what can be, does the rest; returns what was taken over.
+fn complete(writer: GgufWriter) -> Vec<usize> {
+    let is_taken = |tensor: &usize| {
+        let recorded = writer.recorded(*tensor..tensor + 1);
+        recorded.is_none_or(|found| found == measure(*tensor)) && writer.take_over(*tensor..tensor + 1)
+    };
+    let taken: Vec<usize> = (0..ELEMENTS.len()).filter(is_taken).collect();
+    (0..ELEMENTS.len()).filter(|tensor| !taken.contains(tensor)).for_each(|tensor| do_tensor(&writer, tensor));
+    writer.finish().unwrap();
+    taken
+}
+
+/// The files of a model that nothing interrupted.
+fn undisturbed(split: Option<u64>) -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = GgufWriter::create(plan(folder.path(), "m", split), &[]).unwrap();
+    (0..ELEMENTS.len()).for_each(|tensor| writer.write(tensor, 0, &contents(tensor)).unwrap());
+    writer.finish().unwrap().iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A run that finishes tensors 0 to 3 and is dropped in the middle of the next.
+fn interrupted(folder: &Path, split: Option<u64>) {
+    let writer = resume(folder, split);
+    (0..4).for_each(|tensor| do_tensor(&writer, tensor));
+    writer.write(4, 0, &contents(4)[..8]).unwrap();
+}
+
+fn assert_complete(folder: &Path, split: Option<u64>, what: &str) {
+    let expected = undisturbed(split);
+    let found = names(folder);
+    let models: Vec<&String> = found.iter().filter(|name| name.ends_with(".gguf")).collect();
+    assert_eq!(models.len(), expected.len(), "{what}: {found:?}");
+    for (name, expected) in models.iter().zip(&expected) {
+        assert!(fs::read(folder.join(name)).unwrap() == *expected, "{what}: {name} has other bytes");
+    }
+    assert!(!found.iter().any(|name| name.ends_with(".partial")), "{what}: {found:?}");
+}
+
+#[test]
+fn what_is_finished_is_taken_over_and_the_bytes_are_the_same() {
+    for split in [None, Some(2000)] {
+        let folder = tempfile::tempdir().unwrap();
+        interrupted(folder.path(), split);
+        assert!(names(folder.path()).contains(&JOURNAL.to_owned()));
+        assert_eq!(complete(resume(folder.path(), split)), [0, 1, 2, 3], "{split:?}");
+        assert_complete(folder.path(), split, &format!("{split:?}"));
+    }
+}
+
+#[test]
+fn a_run_with_nothing_finished_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), Some(2000));
+    writer.write(0, 0, &contents(0)).unwrap();
+    drop(writer);
+    assert_eq!(names(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupted_take_over_keeps_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    interrupted(folder.path(), None);
+    drop(resume(folder.path(), None));
+    let writer = resume(folder.path(), None);
+    assert!(writer.take_over(0..4));
+    do_tensor(&writer, 4);
+    drop(writer);
+    assert_eq!(complete(resume(folder.path(), None)), [0, 1, 2, 3, 4]);
+    assert_complete(folder.path(), None, "twice interrupted");
+}
+
+/// Each change of the kept files, and what may still be taken over.
+#[test]
+fn damage_is_found_by_hash_and_done_again() {
+    type Change = fn(&Path);
+    fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = fs::read(path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    }
+    let cases: [(&str, Change, &[usize]); 10] = [
+        ("nothing", |_| (), &[0, 1, 2, 3]),
+        ("a byte of the large tensor", |f| change(&f.join(DATA), |b| b[140_000] ^= 1), &[0, 1, 2]),
+        (
+            "the header and the padding",
+            |f| {
+                change(&f.join(DATA), |b| {
+                    b[0] ^= 1;
+                    // Behind the 132 bytes of the first tensor are 28 of padding.
+                    let first = contents(0);
+                    let start = b.windows(first.len()).position(|window| window == first).unwrap();
+                    b[start + 132..start + 160].fill(9);
+                });
+            },
+            &[0, 1, 2, 3],
+        ),
+        ("the output is cut", |f| change(&f.join(DATA), |b| b.truncate(10_000)), &[0, 1, 2]),
+        ("the output is too long", |f| change(&f.join(DATA), |b| b.extend([5; 100_000])), &[0, 1, 2, 3]),
+        ("no output", |f| fs::remove_file(f.join(DATA)).unwrap(), &[]),
+        ("no journal", |f| fs::remove_file(f.join(JOURNAL)).unwrap(), &[]),
+        ("the last record is cut", |f| change(&f.join(JOURNAL), |b| b.truncate(b.len() - 1)), &[0, 1, 2]),
+        ("the second record is changed", |f| change(&f.join(JOURNAL), |b| b[152 + 112 + 30] ^= 1), &[0]),
+        ("the journal's head is changed", |f| change(&f.join(JOURNAL), |b| b[60] ^= 1), &[]),
+    ];
+    for (what, change, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        interrupted(folder.path(), None);
+        change(folder.path());
+        let writer = resume(folder.path(), None);
+        let is_noted = writer.note().is_some_and(|note| note.contains("is damaged"));
+        assert_eq!(is_noted, what.starts_with("the journal's head"), "{what}: {:?}", writer.note());
+        assert_eq!(complete(writer), expected, "{what}");
+        assert_complete(folder.path(), None, what);
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_never_followed() {
+    type Plant = fn(&Path, &Path);
+    let plants: [(&str, Plant); 4] = [
+        ("a link to a file", |victim, at| symlink(victim, at).unwrap()),
+        ("a second name of a file", |victim, at| fs::hard_link(victim, at).unwrap()),
+        ("a link to nothing", |_, at| symlink("nowhere", at).unwrap()),
+        ("a pipe", |_, at| {
+            rustix::fs::mknodat(rustix::fs::CWD, at, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        }),
+    ];
+    for name in [JOURNAL, DATA] {
+        for (what, plant) in plants {
+            let folder = tempfile::tempdir().unwrap();
+            let victim = write(folder.path(), "victim", b"not ours to touch");
+            interrupted(folder.path(), None);
+            fs::remove_file(folder.path().join(name)).unwrap();
+            plant(&victim, &folder.path().join(name));
+            let writer = resume(folder.path(), None);
+            assert_eq!(complete(writer), Vec::<usize>::new(), "{name}: {what}");
+            assert_eq!(fs::read(&victim).unwrap(), b"not ours to touch", "{name}: {what}");
+            assert_eq!(fs::metadata(&victim).unwrap().nlink(), 1, "{name}: {what}");
+            assert_complete(folder.path(), None, what);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(name).join("inside")).unwrap();
+        let error = GgufWriter::resume(plan(folder.path(), "m", None), &[], "test").unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("remove it"), "{error}");
+    }
+}
+
+#[test]
+fn another_job_begins_anew_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let input = write(path, "input", b"weights");
+    let other = write(path, "other", b"weights");
+    let start = |input: &Path, name: &str, command: &str| {
+        let input = SourceFile::open(input).unwrap();
+        GgufWriter::resume(plan(path, name, None), &[&input], command).unwrap()
+    };
+    let leave = || {
+        let writer = start(&input, "m", "test");
+        (0..4)
+            .filter(|tensor| writer.recorded(*tensor..tensor + 1).is_none())
+            .for_each(|tensor| do_tensor(&writer, tensor));
+    };
+    let cases: [(&str, &Path, &str, &str); 3] = [
+        ("made with other options", &input, "n", "test"),
+        ("other input files", &other, "m", "test"),
+        ("another command", &input, "m", "other"),
+    ];
+    for (reason, input, name, command) in cases {
+        leave();
+        let writer = start(input, name, command);
+        assert!(writer.note().is_some_and(|note| note.contains(reason)), "{reason}: {:?}", writer.note());
+        assert!((0..ELEMENTS.len()).all(|tensor| writer.recorded(tensor..tensor + 1).is_none()), "{reason}");
+    }
+    leave();
+    assert!(start(&input, "m", "test").note().is_none());
+    // The same size, and the time of modification set back.
+    let times = fs::metadata(&input).unwrap().modified().unwrap();
+    fs::write(&input, b"WEIGHTS").unwrap();
+    fs::File::options().append(true).open(&input).unwrap().set_modified(times).unwrap();
+    assert!(start(&input, "m", "test").note().is_some_and(|note| note.contains("changed since")));
+}
+
+#[test]
+fn other_parts_leave_none_of_the_earlier_ones() {
+    for (before, after) in [(None, Some(2000)), (Some(2000), None), (Some(2000), Some(300_000))] {
+        let folder = tempfile::tempdir().unwrap();
+        interrupted(folder.path(), before);
+        let writer = resume(folder.path(), after);
+        assert!(writer.note().is_some_and(|note| note.contains("other options")), "{:?}", writer.note());
+        assert_eq!(complete(writer), Vec::<usize>::new());
+        assert_complete(folder.path(), after, &format!("{before:?} {after:?}"));
+    }
+}
+
+/// A process that is killed between two renames leaves some files finished and others partial.
+#[test]
+fn a_set_that_is_half_named_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), Some(2000));
+    (0..ELEMENTS.len()).for_each(|tensor| do_tensor(&writer, tensor));
+    drop(writer);
+    let data: Vec<String> = names(folder.path()).into_iter().filter(|name| name.contains(".resume.")).collect();
+    assert!(data.len() > 2, "{data:?}");
+    let last = &data[data.len() - 1];
+    let named = last.trim_start_matches('.').trim_end_matches(".resume.partial");
+    fs::rename(folder.path().join(last), folder.path().join(named)).unwrap();
+    let taken = complete(resume(folder.path(), Some(2000)));
+    assert!(!taken.is_empty() && taken.len() < ELEMENTS.len(), "{taken:?}");
+    assert_complete(folder.path(), Some(2000), "half named");
+}
+
+#[test]
+fn one_run_at_a_time_and_a_plain_one_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = resume(folder.path(), None);
+    (0..4).for_each(|tensor| do_tensor(&first, tensor));
+    let error = GgufWriter::resume(plan(folder.path(), "m", None), &[], "test").unwrap_err().to_string();
+    let process = format!("(process {})", std::process::id());
+    assert!(error.contains("m.gguf") && error.contains(&process) && error.contains("wait for it"), "{error}");
+    let plain = GgufWriter::create(plan(folder.path(), "m", None), &[]).unwrap();
+    (0..ELEMENTS.len()).for_each(|tensor| plain.write(tensor, 0, &contents(tensor)).unwrap());
+    plain.finish().unwrap();
+    (4..ELEMENTS.len()).for_each(|tensor| do_tensor(&first, tensor));
+    first.finish().unwrap();
+    assert_complete(folder.path(), None, "both");
+}
+
+/// The lock of the output itself, which two names of one file share.
+#[test]
+fn two_links_to_one_output_are_one_output() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "m.gguf", b"old");
+    symlink("m.gguf", folder.path().join("link.gguf")).unwrap();
+    let _first = resume(folder.path(), None);
+    let by_link = GgufPlan::new(folder.path().join("link.gguf"), &Metadata::default(), &infos(), None).unwrap();
+    let error = GgufWriter::resume(by_link, &[], "test").unwrap_err().to_string();
+    assert!(error.contains("another run"), "{error}");
+    assert_eq!(fs::read(folder.path().join("m.gguf")).unwrap(), b"old");
+}
+
+#[test]
+fn a_plain_run_removes_what_is_kept() {
+    for (kept, split) in [(None, None), (Some(2000), Some(2000)), (Some(2000), None), (None, Some(2000))] {
+        let folder = tempfile::tempdir().unwrap();
+        interrupted(folder.path(), kept);
+        drop(GgufWriter::create(plan(folder.path(), "m", split), &[]).unwrap());
+        assert_eq!(names(folder.path()), Vec::<String>::new(), "{kept:?} {split:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let stray: PathBuf = folder.path().join(DATA);
+    fs::write(&stray, b"no journal knows it").unwrap();
+    drop(GgufWriter::create(plan(folder.path(), "m", None), &[]).unwrap());
+    assert!(!stray.exists());
+}
+
+#[test]
+fn errors_say_that_something_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), None);
+    let error = trueup_formats::Error::new("m.gguf", "no space left on the disk").help("make room");
+    assert_eq!(writer.explain(error.clone()), error);
+    do_tensor(&writer, 2);
+    let explained = writer.explain(error).to_string();
+    assert!(explained.ends_with("make room; what is finished is kept for a run with --resume"), "{explained}");
+}
