@@ -31,10 +31,10 @@ pub fn run_in_child(test: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// As [`run_in_child`]; panics with the name of what was tested where the child fails.
-pub fn expect_in_child(what: &str, test: &str) {
+/// As [`run_in_child`]; panics with the name of the test where the child fails.
+pub fn expect_in_child(test: &str) {
     if let Err(death) = run_in_child(test) {
-        panic!("{what} between guard pages: {death}");
+        panic!("{test} between guard pages: {death}");
     }
 }
 

@@ -38,9 +38,8 @@ impl<T: Copy> Guarded<T> {
         let room = bytes.max(1).next_multiple_of(page);
         let mapping_bytes = room + 2 * page;
         // SAFETY: a new private mapping at an address of the system's choice; nothing else lies there.
-        let mapping = unsafe {
-            mmap_anonymous(null_mut(), mapping_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        };
+        let mapping =
+            unsafe { mmap_anonymous(null_mut(), mapping_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
         let mapping = mapping.expect("memory for a slice between guard pages");
         let start = mapping.wrapping_byte_add(page);
         for guard in [mapping, start.wrapping_byte_add(room)] {
@@ -57,7 +56,6 @@ impl<T: Copy> Guarded<T> {
         unsafe { first.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         Guarded { mapping, mapping_bytes, first, len: values.len() }
     }
-
 
     /// The elements.
     pub fn as_slice(&self) -> &[T] {
