@@ -101,8 +101,8 @@ impl TraceTokens {
                 "the trace has {count} tokens, more than the model's context of {context}"
             )));
         }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= hyper.vocabulary()) {
-            let last = hyper.vocabulary() - 1;
+        if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= hyper.vocabulary())) {
+            let last = hyper.vocabulary().saturating_sub(1);
             return Err(Error::Request(format!(
                 "token {id} of the trace is not in the vocabulary, whose ids end at {last}"
             )));
@@ -151,8 +151,7 @@ pub fn compare_trace(
         findings.expect(walk.graph());
         let mut unwanted = HashSet::new();
         let mut looked = Vec::with_capacity(walk.graph().nodes().len());
-        for index in 0..walk.graph().nodes().len() {
-            let node = walk.graph().nodes()[index].clone();
+        for (index, node) in walk.graph().nodes().to_vec().into_iter().enumerate() {
             let known = Known::of(trace, step, walk.graph(), &node, entries.len())?;
             if known.is_some() {
                 program.expect_precise(trace, step, &node.name)?;
@@ -169,7 +168,7 @@ pub fn compare_trace(
             let asked = program.computes(&node, entries.len()) && wanted;
             looked.push(Looked { asked, wanted, judged: judged_now });
         }
-        findings.covers(walk.graph(), &looked, step + 1 == tokens.steps.len());
+        findings.covers(walk.graph(), &looked, step.saturating_add(1) == tokens.steps.len());
     }
     let free = free::run(&model, device, trace, &tokens.entries(), options, program.fuses())?;
     model.unchanged()?;

@@ -18,6 +18,7 @@ const TOP: &[&str] = &[
     "README.md",
     "README.zh.md",
     "crates/",
+    "deny.toml",
     "docs/",
     "fixtures/",
     "rustfmt.toml",

@@ -7,6 +7,7 @@
 mod arrows;
 mod files;
 mod lengths;
+mod lints;
 mod words;
 
 use std::fs;
