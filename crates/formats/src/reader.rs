@@ -98,34 +98,59 @@ impl<'a> Reader<'a> {
 
     /// `count` bytes of UTF-8.
     pub fn text(&mut self, count: u64, what: &dyn Display) -> Result<String> {
-        String::from_utf8(self.bytes(count, what)?).map_err(|error| {
-            let shown = quote(&String::from_utf8_lossy(error.as_bytes()));
+        let size = self.count(count, 1, what)?;
+        let text = if size < BUFFER_BYTES {
+            let bytes = self.take(size, what)?;
+            std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| bytes.to_vec())
+        } else {
+            String::from_utf8(self.bytes(count, what)?).map_err(std::string::FromUtf8Error::into_bytes)
+        };
+        text.map_err(|bytes| {
+            let shown = quote(&String::from_utf8_lossy(&bytes));
             self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
         })
     }
 
     /// Copies the next bytes into `out`, through the buffer when they are few.
     fn fill(&mut self, out: &mut [u8], what: &dyn Display) -> Result<()> {
-        let count = u64::try_from(out.len()).unwrap_or(u64::MAX);
-        self.item = self.position;
-        if count > self.remaining() {
-            let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
-            return Err(self.error(what, problem).help("the file is damaged or cut short"));
+        if out.len() < BUFFER_BYTES {
+            out.copy_from_slice(self.take(out.len(), what)?);
+            return Ok(());
         }
-        if out.len() >= BUFFER_BYTES {
-            self.source.read_at(self.position, out)?;
-            self.buffer.clear();
-            self.buffer_next = 0;
-        } else {
-            if self.buffered().len() < out.len() {
-                self.refill()?;
-            }
-            let from = self.buffered().get(..out.len()).ok_or_else(|| self.error(what, "the file ends early"))?;
-            out.copy_from_slice(from);
-            self.buffer_next = self.buffer_next.saturating_add(out.len());
-        }
+        let count = self.expect_left(out.len(), what)?;
+        self.source.read_at(self.position, out)?;
+        self.buffer.clear();
+        self.buffer_next = 0;
         self.position = self.position.saturating_add(count);
         Ok(())
+    }
+
+    /// The next `size` bytes, fewer than [`BUFFER_BYTES`], where they lie in the buffer.
+    #[inline]
+    fn take(&mut self, size: usize, what: &dyn Display) -> Result<&[u8]> {
+        let count = self.expect_left(size, what)?;
+        if self.buffered().len() < size {
+            self.refill()?;
+        }
+        let start = self.buffer_next;
+        self.buffer_next = start.saturating_add(size);
+        self.position = self.position.saturating_add(count);
+        match self.buffer.get(start..self.buffer_next) {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.error(what, "the file ends early")),
+        }
+    }
+
+    /// Begins an item of `size` bytes, which must be left.
+    #[inline]
+    fn expect_left(&mut self, size: usize, what: &dyn Display) -> Result<u64> {
+        let count = u64::try_from(size).unwrap_or(u64::MAX);
+        self.item = self.position;
+        if count <= self.remaining() {
+            return Ok(count);
+        }
+        let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
+        Err(self.error(what, problem).help("the file is damaged or cut short"))
     }
 
     fn buffered(&self) -> &[u8] {
@@ -134,9 +159,9 @@ impl<'a> Reader<'a> {
 
     fn refill(&mut self) -> Result<()> {
         let size = usize::try_from(self.remaining()).unwrap_or(usize::MAX).min(BUFFER_BYTES);
-        self.buffer.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
         self.buffer_next = 0;
-        let mut buffer = vec![0; size];
+        buffer.resize(size, 0);
         self.source.read_at(self.position, &mut buffer)?;
         self.buffer = buffer;
         Ok(())
