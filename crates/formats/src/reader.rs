@@ -39,6 +39,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes between the position and the end.
+    #[inline]
     pub fn remaining(&self) -> u64 {
         self.end.saturating_sub(self.position)
     }
@@ -50,16 +51,19 @@ impl<'a> Reader<'a> {
 
     /// A number of items that the file claims, once it is known that they can be there: `count * bytes_min <=
     /// remaining`.
+    #[inline]
     pub fn count(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Result<usize> {
         let remaining = self.remaining();
         let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= remaining);
-        usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| {
-            self.error(
-                what,
-                format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left"),
-            )
-            .help("the file is damaged or cut short")
-        })
+        usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| self.too_many(count, bytes_min, what))
+    }
+
+    #[cold]
+    fn too_many(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Error {
+        let remaining = self.remaining();
+        let problem =
+            format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left");
+        self.error(what, problem).help("the file is damaged or cut short")
     }
 
     /// The next `count` bytes.
@@ -70,6 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes.
+    #[inline]
     pub fn array<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes, what)?;
@@ -82,6 +87,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian u32.
+    #[inline]
     pub fn u32(&mut self, what: &dyn Display) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
@@ -92,11 +98,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian u64.
+    #[inline]
     pub fn u64(&mut self, what: &dyn Display) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
     /// `count` bytes of UTF-8.
+    #[inline]
     pub fn text(&mut self, count: u64, what: &dyn Display) -> Result<String> {
         let size = self.count(count, 1, what)?;
         let text = if size < BUFFER_BYTES {
@@ -105,13 +113,17 @@ impl<'a> Reader<'a> {
         } else {
             String::from_utf8(self.bytes(count, what)?).map_err(std::string::FromUtf8Error::into_bytes)
         };
-        text.map_err(|bytes| {
-            let shown = quote(&String::from_utf8_lossy(&bytes));
-            self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
-        })
+        text.map_err(|bytes| self.no_text(&bytes, what))
+    }
+
+    #[cold]
+    fn no_text(&self, bytes: &[u8], what: &dyn Display) -> Error {
+        let shown = quote(&String::from_utf8_lossy(bytes));
+        self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
     }
 
     /// Copies the next bytes into `out`, through the buffer when they are few.
+    #[inline]
     fn fill(&mut self, out: &mut [u8], what: &dyn Display) -> Result<()> {
         if out.len() < BUFFER_BYTES {
             out.copy_from_slice(self.take(out.len(), what)?);
@@ -149,10 +161,16 @@ impl<'a> Reader<'a> {
         if count <= self.remaining() {
             return Ok(count);
         }
-        let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
-        Err(self.error(what, problem).help("the file is damaged or cut short"))
+        Err(self.too_short(count, what))
     }
 
+    #[cold]
+    fn too_short(&self, count: u64, what: &dyn Display) -> Error {
+        let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
+        self.error(what, problem).help("the file is damaged or cut short")
+    }
+
+    #[inline]
     fn buffered(&self) -> &[u8] {
         self.buffer.get(self.buffer_next..).unwrap_or_default()
     }
