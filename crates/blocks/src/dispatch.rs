@@ -1,5 +1,6 @@
 //! Functions over rows with several variants: the fastest one that this machine can run is taken at run time, and the same
-//! declaration makes the test that all of them write the same bits.
+//! declaration makes the test that all of them write the same bits, and that none touches a byte outside of its slices: the test runs
+//! once more in a process of its own, between guard pages.
 //!
 //! ```text
 //!  dispatch! {
@@ -51,7 +52,7 @@ macro_rules! dispatch {
                     agreement.skip(stringify!($variant));
                 }
             )*
-            agreement.finish();
+            agreement.finish(concat!(module_path!(), "::", stringify!($test)));
         }
     };
 }
@@ -62,6 +63,7 @@ pub(crate) use agreement::Agreement;
 #[cfg(test)]
 mod agreement {
     use crate::{Block, DType};
+    use trueup_guard::{Guarded, Side, expect_in_child, is_child};
 
     /// What a row is made of, on either side of a codec.
     pub(crate) trait Element: Copy + Default {
@@ -119,8 +121,15 @@ mod agreement {
             Agreement { dtype, source, scalar, faults: Vec::new() }
         }
 
-        /// Runs the variant on the first 0 ..= 40 blocks, for its tails, and on all.
+        /// Runs the variant on the first 0 ..= 40 blocks, for its tails, and on all; in the child between guard pages.
         pub(crate) fn check(&mut self, variant: &str, run: impl Fn(&[S], &mut [T])) {
+            if is_child() {
+                return Side::BOTH.into_iter().for_each(|side| self.check_with(variant, between_guards(side, &run)));
+            }
+            self.check_with(variant, run);
+        }
+
+        fn check_with(&mut self, variant: &str, run: impl Fn(&[S], &mut [T])) {
             let all = self.source.len() / S::per_block(self.dtype);
             for blocks in (0..=40).chain([all]) {
                 let source = &self.source[..blocks * S::per_block(self.dtype)];
@@ -149,13 +158,75 @@ mod agreement {
             }
         }
 
-        pub(crate) fn finish(self) {
+        /// Reports what differs. `test` is the path of the test that calls, which is run again in a child.
+        pub(crate) fn finish(self, test: &str) {
             assert!(
                 self.faults.is_empty(),
                 "{} variants differ from the rule:\n{}",
                 self.dtype,
                 self.faults.join("\n")
             );
+            if !is_child() {
+                expect_in_child(test);
+            }
+        }
+    }
+
+    /// Runs with both slices at a guard page, the target with what stood there before.
+    fn between_guards<S: Copy, T: Copy>(side: Side, run: impl Fn(&[S], &mut [T])) -> impl Fn(&[S], &mut [T]) {
+        move |source, target| {
+            let (source, mut written) = (Guarded::of(source, side), Guarded::of(target, side));
+            run(source.as_slice(), written.as_mut_slice());
+            target.copy_from_slice(written.as_slice());
+        }
+    }
+
+    /// Copies that touch one byte more, on either end: what the test of a variant must find.
+    #[allow(unsafe_code, reason = "memory outside of a slice is touched on purpose")]
+    mod careless {
+        use super::*;
+        use trueup_guard::run_in_child;
+
+        fn copy(source: &[u8], target: &mut [u8]) {
+            target.copy_from_slice(source);
+        }
+
+        fn finds(test: &str, run: impl Fn(&[u8], &mut [u8])) {
+            if is_child() {
+                let mut agreement = Agreement::<u8, u8>::of::<crate::F32>(vec![1; 65 * 4], copy);
+                agreement.check("careless", run);
+                agreement.finish("");
+                return;
+            }
+            let death = run_in_child(&format!("{}::{test}", module_path!()));
+            assert!(death.as_ref().is_err_and(|death| death.contains("(SIG")), "{test}: {death:?}");
+        }
+
+        #[test]
+        fn a_read_behind_the_source_is_found() {
+            finds("a_read_behind_the_source_is_found", |source, target| {
+                copy(source, target);
+                // SAFETY: none: a byte behind the source is read on purpose, in a child that a guard page kills.
+                unsafe { source.as_ptr().wrapping_add(source.len()).read_volatile() };
+            });
+        }
+
+        #[test]
+        fn a_read_before_the_source_is_found() {
+            finds("a_read_before_the_source_is_found", |source, target| {
+                copy(source, target);
+                // SAFETY: none: a byte before the source is read on purpose, in a child that a guard page kills.
+                unsafe { source.as_ptr().wrapping_sub(1).read_volatile() };
+            });
+        }
+
+        #[test]
+        fn a_write_behind_the_target_is_found() {
+            finds("a_write_behind_the_target_is_found", |source, target| {
+                copy(source, target);
+                // SAFETY: none: a byte behind the target is written on purpose, in a child that a guard page kills.
+                unsafe { target.as_mut_ptr().wrapping_add(target.len()).write_volatile(0) };
+            });
         }
     }
 

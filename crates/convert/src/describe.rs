@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Model;
 use trueup_quantize::file_type;
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
@@ -59,7 +59,7 @@ pub fn vocabulary(source: &dyn Checkpoint) -> Result<Vocabulary> {
 
 /// The same for one that was mapped already.
 pub(crate) fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
-    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary());
+    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary(), source.path())?;
     Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }
 
@@ -82,18 +82,32 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
     sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(dtype, _)| dtype)
 }
 
-/// What the description says about tokens; numbers that are no ids say nothing.
-fn model_tokens(config: &Map<String, Value>, vocabulary: usize) -> ModelTokens {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let one = |key: &str| config.get(key).and_then(id);
-    let ends = match config.get("eos_token_id") {
-        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
-        other => other.and_then(id).into_iter().collect(),
-    };
-    ModelTokens {
+/// What the description says about tokens.
+fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
+    Ok(ModelTokens {
         vocab_size: Some(vocabulary),
-        bos_token_id: one("bos_token_id"),
-        eos_token_ids: ends,
-        padding_token_id: one("pad_token_id"),
-    }
+        bos_token_id: token_ids(config, "bos_token_id", path)?.first().copied(),
+        eos_token_ids: token_ids(config, "eos_token_id", path)?,
+        padding_token_id: token_ids(config, "pad_token_id", path)?.first().copied(),
+    })
+}
+
+/// The ids under a key: a number, a list of numbers, or nothing, for which null and -1 stand too. Fails on anything else: text that ends where
+/// it should not is worth more than a key that is passed over.
+fn token_ids(config: &Map<String, Value>, key: &str, path: &Path) -> Result<Vec<u32>> {
+    let values = match config.get(key) {
+        None => &[],
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+    };
+    let values = values.iter().filter(|value| !value.is_null() && value.as_i64() != Some(-1));
+    let id = |value: &Value| {
+        value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
+            let found = quote(&value.to_string());
+            Error::new(path, format!("expected the id of a token, found {found}"))
+                .at(format!("{key} in config.json"))
+                .help("write the number that the tokenizer gives to the token")
+        })
+    };
+    values.map(id).collect()
 }

@@ -68,12 +68,15 @@ const QUOTE_CHARS_MAX: usize = 120;
 pub fn quote(text: &str) -> String {
     let (mut quoted, mut room) = (String::new(), QUOTE_CHARS_MAX);
     for c in text.chars() {
-        let piece = if c.is_control() || is_bidi(c) { c.escape_unicode().collect() } else { String::from(c) };
-        let Some(rest) = room.checked_sub(piece.chars().count()) else {
+        let escaped = (c.is_control() || is_bidi(c)).then(|| c.escape_unicode());
+        let Some(rest) = room.checked_sub(escaped.as_ref().map_or(1, ExactSizeIterator::len)) else {
             quoted.push('…');
             break;
         };
-        quoted.push_str(&piece);
+        match escaped {
+            Some(escaped) => quoted.extend(escaped),
+            None => quoted.push(c),
+        }
         room = rest;
     }
     quoted

@@ -39,6 +39,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes between the position and the end.
+    #[inline]
     pub fn remaining(&self) -> u64 {
         self.end.saturating_sub(self.position)
     }
@@ -50,16 +51,19 @@ impl<'a> Reader<'a> {
 
     /// A number of items that the file claims, once it is known that they can be there: `count * bytes_min <=
     /// remaining`.
+    #[inline]
     pub fn count(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Result<usize> {
         let remaining = self.remaining();
         let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= remaining);
-        usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| {
-            self.error(
-                what,
-                format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left"),
-            )
-            .help("the file is damaged or cut short")
-        })
+        usize::try_from(count).ok().filter(|_| fits).ok_or_else(|| self.too_many(count, bytes_min, what))
+    }
+
+    #[cold]
+    fn too_many(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Error {
+        let remaining = self.remaining();
+        let problem =
+            format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left");
+        self.error(what, problem).help("the file is damaged or cut short")
     }
 
     /// The next `count` bytes.
@@ -70,6 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes.
+    #[inline]
     pub fn array<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes, what)?;
@@ -82,6 +87,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian u32.
+    #[inline]
     pub fn u32(&mut self, what: &dyn Display) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
@@ -92,51 +98,88 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian u64.
+    #[inline]
     pub fn u64(&mut self, what: &dyn Display) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
     /// `count` bytes of UTF-8.
+    #[inline]
     pub fn text(&mut self, count: u64, what: &dyn Display) -> Result<String> {
-        String::from_utf8(self.bytes(count, what)?).map_err(|error| {
-            let shown = quote(&String::from_utf8_lossy(error.as_bytes()));
-            self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
-        })
+        let size = self.count(count, 1, what)?;
+        let text = if size < BUFFER_BYTES {
+            let bytes = self.take(size, what)?;
+            std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| bytes.to_vec())
+        } else {
+            String::from_utf8(self.bytes(count, what)?).map_err(std::string::FromUtf8Error::into_bytes)
+        };
+        text.map_err(|bytes| self.no_text(&bytes, what))
+    }
+
+    #[cold]
+    fn no_text(&self, bytes: &[u8], what: &dyn Display) -> Error {
+        let shown = quote(&String::from_utf8_lossy(bytes));
+        self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
     }
 
     /// Copies the next bytes into `out`, through the buffer when they are few.
+    #[inline]
     fn fill(&mut self, out: &mut [u8], what: &dyn Display) -> Result<()> {
-        let count = u64::try_from(out.len()).unwrap_or(u64::MAX);
-        self.item = self.position;
-        if count > self.remaining() {
-            let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
-            return Err(self.error(what, problem).help("the file is damaged or cut short"));
+        if out.len() < BUFFER_BYTES {
+            out.copy_from_slice(self.take(out.len(), what)?);
+            return Ok(());
         }
-        if out.len() >= BUFFER_BYTES {
-            self.source.read_at(self.position, out)?;
-            self.buffer.clear();
-            self.buffer_next = 0;
-        } else {
-            if self.buffered().len() < out.len() {
-                self.refill()?;
-            }
-            let from = self.buffered().get(..out.len()).ok_or_else(|| self.error(what, "the file ends early"))?;
-            out.copy_from_slice(from);
-            self.buffer_next = self.buffer_next.saturating_add(out.len());
-        }
+        let count = self.expect_left(out.len(), what)?;
+        self.source.read_at(self.position, out)?;
+        self.buffer.clear();
+        self.buffer_next = 0;
         self.position = self.position.saturating_add(count);
         Ok(())
     }
 
+    /// The next `size` bytes, fewer than [`BUFFER_BYTES`], where they lie in the buffer.
+    #[inline]
+    fn take(&mut self, size: usize, what: &dyn Display) -> Result<&[u8]> {
+        let count = self.expect_left(size, what)?;
+        if self.buffered().len() < size {
+            self.refill()?;
+        }
+        let start = self.buffer_next;
+        self.buffer_next = start.saturating_add(size);
+        self.position = self.position.saturating_add(count);
+        match self.buffer.get(start..self.buffer_next) {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.error(what, "the file ends early")),
+        }
+    }
+
+    /// Begins an item of `size` bytes, which must be left.
+    #[inline]
+    fn expect_left(&mut self, size: usize, what: &dyn Display) -> Result<u64> {
+        let count = u64::try_from(size).unwrap_or(u64::MAX);
+        self.item = self.position;
+        if count <= self.remaining() {
+            return Ok(count);
+        }
+        Err(self.too_short(count, what))
+    }
+
+    #[cold]
+    fn too_short(&self, count: u64, what: &dyn Display) -> Error {
+        let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
+        self.error(what, problem).help("the file is damaged or cut short")
+    }
+
+    #[inline]
     fn buffered(&self) -> &[u8] {
         self.buffer.get(self.buffer_next..).unwrap_or_default()
     }
 
     fn refill(&mut self) -> Result<()> {
         let size = usize::try_from(self.remaining()).unwrap_or(usize::MAX).min(BUFFER_BYTES);
-        self.buffer.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
         self.buffer_next = 0;
-        let mut buffer = vec![0; size];
+        buffer.resize(size, 0);
         self.source.read_at(self.position, &mut buffer)?;
         self.buffer = buffer;
         Ok(())

@@ -9,6 +9,7 @@
 
 use crate::architecture::{FeedForward, Norm};
 use crate::model::Model;
+use crate::number::{nearest_f32, real};
 use crate::role::Role;
 use trueup_blocks::DType;
 use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, SoftMax};
@@ -98,15 +99,17 @@ impl Builder<'_> {
         let key = self.heads("Kcur", &KEY, x, kv_heads)?;
         let value = self.project("Vcur", &VALUE, x)?;
 
-        let key = self.node("Kcur_rows", Op::reshape(&[head_size * kv_heads, self.batch.tokens]), &[key])?;
+        let key = self.node("Kcur_rows", Op::reshape(&[hyper.kv_elements(), self.batch.tokens]), &[key])?;
         let keys = self.store("k", key)?;
         let values = self.store("v", value)?;
 
         let sequences = self.input(Input::Sequences);
         let scores = self.node("kq", KvScores { capacity: self.batch.capacity }, &[query, keys, sequences])?;
-        let has_window = self.layer.is_some_and(|layer| hyper.window().is_some_and(|window| window.layers()[layer]));
+        let has_window = self
+            .layer
+            .is_some_and(|layer| hyper.window().is_some_and(|window| window.layers().get(layer) == Some(&true)));
         let mask = self.input(if has_window { Input::MaskWindow } else { Input::Mask });
-        let scale = (1.0 / (head_size as f64).sqrt()) as f32;
+        let scale = nearest_f32(1.0 / real(head_size).sqrt());
         let weights = self.node("kq_soft_max", SoftMax { scale, max_bias: 0.0 }, &[scores, mask])?;
         let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
         self.project("attn_out", &ATTENTION_OUTPUT, mixed)
@@ -149,7 +152,7 @@ impl Builder<'_> {
     /// Puts `x` `[head size * kv heads, tokens]` into the cache of keys (`k`) or values (`v`).
     fn store(&mut self, which: &str, x: ValueId) -> Built {
         let hyper = self.model.hyper();
-        let sizes = [hyper.head_size() * hyper.kv_heads(), self.batch.context, self.batch.sequences];
+        let sizes = [hyper.kv_elements(), self.batch.context, self.batch.sequences];
         let state = self.graph.state(&self.name(&format!("kv_{which}")), TensorType::new(self.batch.kv, &sizes));
         let rows = self.input(Input::KvRows);
         self.node(&format!("cache_{which}"), KvStore, &[state, x, rows])

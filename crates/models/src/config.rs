@@ -4,6 +4,7 @@ use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Win
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::number::{nearest_f32, whole_u32};
 use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
 use crate::{ARCHITECTURES, Condition};
 use serde_json::{Map, Value};
@@ -90,7 +91,9 @@ impl ConfigReader<'_> {
         match rule.missing {
             Missing::IsOrHeads(_) if is_null => heads,
             Missing::IsOrWidthOverHeads(_) if is_null => self.width_over_heads(width, heads),
-            Missing::Is(default) | Missing::IsOrHeads(default) | Missing::IsOrWidthOverHeads(default) => default as u64,
+            Missing::Is(default) | Missing::IsOrHeads(default) | Missing::IsOrWidthOverHeads(default) => {
+                whole_u32(default).into()
+            }
             Missing::Heads => heads,
             Missing::WidthOverHeads => self.width_over_heads(width, heads),
             Missing::Refused => self.wrong(rule.theirs, "a count", found, 1),
@@ -98,12 +101,11 @@ impl ConfigReader<'_> {
     }
 
     fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {
-        if heads == 0 || !width.is_multiple_of(heads) {
+        width.checked_div(heads).filter(|_| width.is_multiple_of(heads)).unwrap_or_else(|| {
             self.faults
                 .add(format!("{heads} attention heads do not divide a width of {width}, and no head_dim is given"));
-            return 1;
-        }
-        width / heads
+            1
+        })
     }
 
     fn number(&mut self, rule: &FieldRule) -> f64 {
@@ -185,10 +187,11 @@ impl ConfigReader<'_> {
             found => self.wrong(key, "an object", found, None),
         });
         let dimensions = usize::try_from(head_size).unwrap_or(0);
-        let mut rope = RopeDescription { dimensions, base: base as f32, scaling: RopeScaling::None, llama3: None };
+        let mut rope =
+            RopeDescription { dimensions, base: nearest_f32(base), scaling: RopeScaling::None, llama3: None };
         let Some((place, object)) = object else { return rope };
         let mut scaling = ScalingReader { place, object, faults: &mut self.faults, context };
-        rope.base = scaling.optional("rope_theta").unwrap_or(base) as f32;
+        rope.base = nearest_f32(scaling.optional("rope_theta").unwrap_or(base));
         scaling.read(&mut rope);
         rope
     }
@@ -236,7 +239,7 @@ impl ScalingReader<'_> {
         };
         self.check_keys(kind, keys);
         match kind {
-            "linear" => rope.scaling = RopeScaling::Linear { factor: self.required("factor") as f32 },
+            "linear" => rope.scaling = RopeScaling::Linear { factor: nearest_f32(self.required("factor")) },
             "llama3" => rope.llama3 = Some(self.llama3()),
             "yarn" => rope.scaling = self.yarn(),
             _ => {}
@@ -274,18 +277,18 @@ impl ScalingReader<'_> {
         let mut present = |key| self.optional(key).filter(|&number| number != 0.0);
         let (mscale, mscale_all) = (present("mscale"), present("mscale_all_dim"));
         let (beta_fast, beta_slow) = (present("beta_fast").unwrap_or(32.0), present("beta_slow").unwrap_or(1.0));
-        let original_context = present("original_max_position_embeddings").unwrap_or(self.context as f64);
+        let original_context = present("original_max_position_embeddings").map(whole_u32);
         let magnitude = match (self.optional("attention_factor"), mscale, mscale_all) {
             (Some(magnitude), _, _) => magnitude,
             (None, Some(mscale), Some(all)) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
             (None, _, _) => yarn_magnitude(factor, 1.0),
         };
         RopeScaling::Yarn {
-            factor: factor as f32,
-            original_context: original_context as u32,
-            beta_fast: beta_fast as f32,
-            beta_slow: beta_slow as f32,
-            magnitude: magnitude as f32,
+            factor: nearest_f32(factor),
+            original_context: original_context.unwrap_or(u32::try_from(self.context).unwrap_or(0)),
+            beta_fast: nearest_f32(beta_fast),
+            beta_slow: nearest_f32(beta_slow),
+            magnitude: nearest_f32(magnitude),
         }
     }
 

@@ -9,6 +9,7 @@
 use crate::architecture::Condition;
 use crate::faults::Faults;
 use crate::field::Field;
+use crate::number::{nearest_f32, wide};
 use crate::rope::RopeDescription;
 
 /// Numbers as a file gives them, not looked at yet.
@@ -92,11 +93,13 @@ impl Default for Conditions {
 impl Conditions {
     /// Whether tensors under this condition are there.
     pub fn holds(&self, condition: Condition) -> bool {
-        self.0[condition as usize]
+        Condition::ALL.into_iter().zip(self.0).any(|(listed, holds)| listed == condition && holds)
     }
 
     pub(crate) fn set(&mut self, condition: Condition, holds: bool) {
-        self.0[condition as usize] = holds;
+        for (slot, _) in self.0.iter_mut().zip(Condition::ALL).filter(|(_, listed)| *listed == condition) {
+            *slot = holds;
+        }
     }
 }
 
@@ -107,7 +110,7 @@ impl Hyper {
         check_counts(&draft, tensors, faults);
         check_heads(&draft, faults);
         draft.rope.check(draft.head_size, faults);
-        let epsilon = draft.epsilon as f32;
+        let epsilon = nearest_f32(draft.epsilon);
         if !(epsilon.is_finite() && epsilon > 0.0) {
             faults.add(format!("the norms' epsilon must be finite and positive, found {}", draft.epsilon));
         }
@@ -158,6 +161,16 @@ impl Hyper {
     /// Elements of a head, of queries, keys and values alike.
     pub fn head_size(&self) -> usize {
         self.head_size
+    }
+
+    /// Elements of a token's queries, all heads: no more than a width may have, as was checked.
+    pub fn query_elements(&self) -> usize {
+        self.heads().saturating_mul(self.head_size())
+    }
+
+    /// Elements of a token's keys, and of its values: no more than [`Hyper::query_elements`].
+    pub fn kv_elements(&self) -> usize {
+        self.kv_heads().saturating_mul(self.head_size())
     }
 
     /// Elements of the feed-forward's hidden layer.
@@ -219,7 +232,7 @@ impl Window {
                 WindowLayers::Listed(list) => list,
             },
         };
-        if window.layers.len() as u64 != layers {
+        if wide(window.layers.len()) != layers {
             faults.add(format!("windows are listed for {} layers, found {layers} layers", window.layers.len()));
             return None;
         }
@@ -244,7 +257,7 @@ fn check_counts(draft: &Draft, tensors: usize, faults: &mut Faults) {
             faults.add(format!("{} must lie between 1 and {most}, found {count}", field.gguf_key()));
         }
     }
-    if draft.layers > tensors as u64 {
+    if draft.layers > wide(tensors) {
         faults.add(format!("{} layers are claimed, but the file has {tensors} tensors", draft.layers));
     }
 }

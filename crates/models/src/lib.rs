@@ -9,6 +9,17 @@
 //! A new architecture is one file with an [`Architecture`] and one line in [`ARCHITECTURES`]. A [`Hyper`] is valid by
 //! construction, and the only way to a graph.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 mod architecture;
 mod build;
@@ -19,6 +30,7 @@ mod gap;
 mod hyper;
 mod metadata;
 mod model;
+mod number;
 mod role;
 mod rope;
 mod tensor_table;

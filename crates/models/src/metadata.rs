@@ -10,6 +10,7 @@ use crate::architecture::Architecture;
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::number::{nearest_f32, wide};
 use crate::rope::{RopeDescription, yarn_magnitude};
 use std::collections::HashSet;
 use std::path::Path;
@@ -111,7 +112,7 @@ impl<'a> MetadataReader<'a> {
     fn draft(&mut self, rows: Option<u64>) -> Draft {
         let (width, heads) = (self.count(Field::Width, None), self.count(Field::Heads, None));
         let kv_heads = self.count(Field::KvHeads, Some(heads));
-        let size = if heads > 0 && width.is_multiple_of(heads) { Some(width / heads) } else { None };
+        let size = width.checked_div(heads).filter(|_| width.is_multiple_of(heads));
         let head_size = self.count(Field::HeadSize, size);
         let values = self.optional(&self.key("attention.value_length"), Metadata::u64);
         if let Some(values) = values.filter(|&values| values != head_size) {
@@ -137,7 +138,7 @@ impl<'a> MetadataReader<'a> {
     fn vocabulary(&mut self, rows: Option<u64>) -> u64 {
         let count = self.count(Field::Vocabulary, rows);
         match self.optional(TOKENS, Metadata::array) {
-            Some(tokens) if tokens.len() as u64 != count => {
+            Some(tokens) if wide(tokens.len()) != count => {
                 self.faults.add(format!("{TOKENS} has {} tokens, expected {count}", tokens.len()));
             }
             _ => {}
@@ -147,9 +148,14 @@ impl<'a> MetadataReader<'a> {
 
     fn rope(&mut self, head_size: u64, context: u64) -> RopeDescription {
         let dimensions = self.optional(&self.key("rope.dimension_count"), Metadata::u64).unwrap_or(head_size);
-        let base = self.number(Field::RopeBase.gguf_key(), Some(10_000.0)) as f32;
+        let base = self.number(Field::RopeBase.gguf_key(), Some(10_000.0));
         let scaling = self.scaling(context);
-        RopeDescription { dimensions: usize::try_from(dimensions).unwrap_or(0), base, scaling, llama3: None }
+        RopeDescription {
+            dimensions: usize::try_from(dimensions).unwrap_or(0),
+            base: nearest_f32(base),
+            scaling,
+            llama3: None,
+        }
     }
 
     fn scaling(&mut self, context: u64) -> RopeScaling {
@@ -158,7 +164,7 @@ impl<'a> MetadataReader<'a> {
         let kind = self.optional(&self.key("rope.scaling.type"), Metadata::string);
         match (kind.unwrap_or("linear"), factor) {
             ("none", _) | ("linear", None) => RopeScaling::None,
-            ("linear", Some(factor)) => RopeScaling::Linear { factor: factor as f32 },
+            ("linear", Some(factor)) => RopeScaling::Linear { factor: nearest_f32(factor) },
             ("yarn", factor) => self.yarn(factor, context),
             (kind, _) => {
                 self.wrong("rope.scaling.type", &format!("expected none, linear or yarn, found \"{}\"", quote(kind)));
@@ -179,11 +185,11 @@ impl<'a> MetadataReader<'a> {
         let divisor = if multiplier == 0.0 { 1.0 } else { yarn_magnitude(factor, multiplier) };
         let original = self.optional(&self.key("rope.scaling.original_context_length"), Metadata::u64);
         RopeScaling::Yarn {
-            factor: factor as f32,
+            factor: nearest_f32(factor),
             original_context: u32::try_from(original.unwrap_or(context)).unwrap_or(0),
-            beta_fast: self.number("rope.scaling.yarn_beta_fast", Some(32.0)) as f32,
-            beta_slow: self.number("rope.scaling.yarn_beta_slow", Some(1.0)) as f32,
-            magnitude: (attention * yarn_magnitude(factor, 1.0) / divisor) as f32,
+            beta_fast: nearest_f32(self.number("rope.scaling.yarn_beta_fast", Some(32.0))),
+            beta_slow: nearest_f32(self.number("rope.scaling.yarn_beta_slow", Some(1.0))),
+            magnitude: nearest_f32(attention * yarn_magnitude(factor, 1.0) / divisor),
         }
     }
 
@@ -257,7 +263,7 @@ impl MetadataWriter<'_> {
 
     /// A count, below 2^32 by [`Field::count_max`].
     fn count(&mut self, key: &str, count: usize) {
-        self.value(key, count as u32);
+        self.value(key, u32::try_from(count).unwrap_or_else(|_| unreachable!("{key} of {count} was refused")));
     }
 
     fn scaling(&mut self, scaling: &RopeScaling) {
@@ -277,7 +283,7 @@ impl MetadataWriter<'_> {
                 self.value("rope.scaling.original_context_length", original_context);
                 let usual = yarn_magnitude(f64::from(factor), 1.0);
                 for (key, value, default) in [
-                    ("rope.scaling.attn_factor", (f64::from(magnitude) / usual) as f32, 1.0),
+                    ("rope.scaling.attn_factor", nearest_f32(f64::from(magnitude) / usual), 1.0),
                     ("rope.scaling.yarn_beta_fast", beta_fast, 32.0),
                     ("rope.scaling.yarn_beta_slow", beta_slow, 1.0),
                 ] {

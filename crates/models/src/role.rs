@@ -1,6 +1,7 @@
 //! What tensors of a model are for. A role gives the tensor's name in a GGUF file and its shape, the same for every architecture.
 
 use crate::hyper::Hyper;
+use crate::number::wide;
 
 /// What a tensor is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,7 +73,7 @@ impl Role {
     /// The shape, innermost first: a projection is `[inputs, outputs]`.
     pub fn shape(self, hyper: &Hyper) -> Vec<u64> {
         let (width, ffn) = (hyper.width(), hyper.ffn());
-        let (queries, keys) = (hyper.heads() * hyper.head_size(), hyper.kv_heads() * hyper.head_size());
+        let (queries, keys) = (hyper.query_elements(), hyper.kv_elements());
         let sizes: &[usize] = match self {
             Role::TokenEmbedding | Role::Output => &[width, hyper.vocabulary()],
             Role::RopeFactors => &[hyper.rope().dimensions / 2],
@@ -89,6 +90,6 @@ impl Role {
                 &[width]
             }
         };
-        sizes.iter().map(|&size| size as u64).collect()
+        sizes.iter().map(|&size| wide(size)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! How positions rotate heads: what files say about it, and the frequency factors of Llama 3.1.
 
 use crate::faults::Faults;
+use crate::number::{nearest_f32, real, wide};
 use std::f64::consts::PI;
 use trueup_graph::op::RopeScaling;
 
@@ -33,7 +34,7 @@ pub struct Llama3Scaling {
 impl RopeDescription {
     /// What must hold for a head of `head_size` elements.
     pub(crate) fn check(&self, head_size: u64, faults: &mut Faults) {
-        let dimensions = self.dimensions as u64;
+        let dimensions = wide(self.dimensions);
         if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
             faults.add(format!(
                 "rotated elements must be even and at most the head size {head_size}, found {dimensions}"
@@ -71,8 +72,9 @@ impl RopeDescription {
             faults.add(format!("YaRN needs beta_fast of at least beta_slow, found {beta_fast} and {beta_slow}"));
         } else {
             let turns = f64::from(original_context) / (2.0 * PI * f64::from(beta_fast));
-            let low = self.dimensions as f64 * turns.ln() / (2.0 * f64::from(self.base).ln());
-            if low.floor() > (self.dimensions - 1) as f64 {
+            let dimensions = real(self.dimensions);
+            let low = dimensions * turns.ln() / (2.0 * f64::from(self.base).ln());
+            if low.floor() > dimensions - 1.0 {
                 faults.add(format!("YaRN's ramp begins at {low}, behind the {} rotated elements", self.dimensions));
             }
         }
@@ -83,8 +85,8 @@ impl RopeDescription {
         let llama3 = self.llama3?;
         let pairs = self.dimensions / 2;
         let factor = |pair: usize| {
-            let frequency = f64::from(self.base).powf(-2.0 * pair as f64 / self.dimensions as f64);
-            llama3.divisor(frequency) as f32
+            let frequency = f64::from(self.base).powf(-2.0 * real(pair) / real(self.dimensions));
+            nearest_f32(llama3.divisor(frequency))
         };
         Some((0..pairs).map(factor).collect())
     }

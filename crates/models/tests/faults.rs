@@ -68,6 +68,18 @@ fn descriptions_that_lie_are_refused() {
         (rope(json!({ "rope_type": "yarn", "factor": 2.0, "truncate": false })), "truncate"),
         (rope(json!({ "rope_type": "yarn", "factor": 2.0, "beta_fast": 1.0, "beta_slow": 2.0 })), "beta_fast"),
         (
+            rope(json!({ "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 1e30 })),
+            "the original context of the rotation's scaling must be finite and positive",
+        ),
+        (
+            rope(json!({ "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 1.5 })),
+            "the original context of the rotation's scaling must be finite and positive",
+        ),
+        (
+            rope(json!({ "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": -64 })),
+            "the original context of the rotation's scaling must be finite and positive",
+        ),
+        (
             rope(json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
             "original_max_position_embeddings": 32 })),
             "high_freq_factor",
@@ -173,6 +185,14 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
         (|m, _| drop(m.insert("llama.expert_count", 8u32)), "llama.expert_count"),
         (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 2.0f32)), "llama.rope.scaling.yarn_attn_factor"),
+        (
+            |m, _| {
+                m.insert("llama.rope.scaling.type", "yarn");
+                m.insert("llama.rope.scaling.factor", 2.0f32);
+                m.insert("llama.rope.dimension_count", 0u32);
+            },
+            "rotated elements must be even",
+        ),
         (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 0.5f64)), "llama.rope.scaling.yarn_attn_factor"),
         (
             |m, _| drop(m.insert("llama.vocab_size", 401u32)),

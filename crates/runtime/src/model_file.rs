@@ -5,6 +5,17 @@
 //!                                  ├─ Tokenizer  where the file has one
 //!                                  └─ tensors    bytes in blocks; a split-scale pair NAME + NAME.scale is presented as one tensor
 //! ```
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use crate::error::Result;
 use std::borrow::Cow;
@@ -87,7 +98,7 @@ impl ModelFile {
         };
         let scales = self.file.tensor_bytes(scales);
         let blocks = scales.len() / SplitScale::SCALE_BYTES;
-        let mut joined = vec![0; blocks * layout.dtype().block_bytes()];
+        let mut joined = vec![0; blocks.saturating_mul(layout.dtype().block_bytes())];
         layout.join(values, scales, &mut joined);
         Ok(Cow::Owned(joined))
     }
@@ -101,10 +112,13 @@ impl ModelFile {
             return Ok(());
         };
         let scales = self.file.tensor_bytes(scales).chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
-        let mut joined = vec![0; PIECE_BLOCKS * layout.dtype().block_bytes()];
-        for (values, scales) in values.chunks(PIECE_BLOCKS * layout.value_bytes()).zip(scales) {
+        let mut joined = vec![0; PIECE_BLOCKS.saturating_mul(layout.dtype().block_bytes())];
+        for (values, scales) in values.chunks(PIECE_BLOCKS.saturating_mul(layout.value_bytes())).zip(scales) {
             let blocks = scales.len() / SplitScale::SCALE_BYTES;
-            let joined = &mut joined[..blocks * layout.dtype().block_bytes()];
+            let bytes = blocks.saturating_mul(layout.dtype().block_bytes());
+            let Some(joined) = joined.get_mut(..bytes) else {
+                unreachable!("a piece has {PIECE_BLOCKS} blocks at most")
+            };
             layout.join(values, scales, joined);
             show(joined);
         }
@@ -114,8 +128,7 @@ impl ModelFile {
     fn part(&self, name: &str) -> Result<&SplitScalePart> {
         let missing =
             || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));
-        let place = *self.places.get(name).ok_or_else(missing)?;
-        Ok(&self.parts[place])
+        Ok(self.places.get(name).and_then(|place| self.parts.get(*place)).ok_or_else(missing)?)
     }
 
     /// Fails when the file changed since it was opened: what was computed from it is then worth nothing.

@@ -11,7 +11,10 @@ pub fn open_arrays(path: &Path) -> Result<Box<dyn Checkpoint>> {
     trueup_formats::open(path, &OpenOptions::default()).or_else(|error| {
         let described = path.parent().is_some_and(|folder| folder.join("config.json").exists());
         match SafetensorsFile::open(path) {
-            Ok(file) if !described => Ok(Box::new(ArrayFile::new(file)) as Box<dyn Checkpoint>),
+            Ok(file) if !described => {
+                let file: Box<dyn Checkpoint> = Box::new(ArrayFile::new(file));
+                Ok(file)
+            }
             Ok(_) | Err(_) => Err(error),
         }
     })

@@ -7,6 +7,17 @@
 //!
 //! The rooms are re-exported under their own names; [`Model`] is the short way to run one.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 mod array_file;
 pub mod manifest;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use trueup_formats::{Checkpoint, Error, Result, hexadecimal, quote};
 
 /// About how much of a tensor is in memory at a time; a multiple of every block's bytes is taken.
-const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// The hash of one tensor, in lower-case hexadecimal.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,16 +41,21 @@ pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> R
 }
 
 fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash> {
-    let info = &checkpoint.tensors()[tensor];
-    let block_bytes = info.dtype.block_bytes() as u64;
-    let step = CHUNK_BYTES / block_bytes * block_bytes;
+    let missing = || Error::new(checkpoint.path(), format!("has no tensor number {tensor}"));
+    let info = checkpoint.tensors().get(tensor).ok_or_else(missing)?;
+    let whole = info.dtype.block_bytes();
+    let room = CHUNK_BYTES.checked_next_multiple_of(whole).unwrap_or(CHUNK_BYTES);
+    let mut chunk = vec![0; usize::try_from(info.bytes).map_or(room, |bytes| room.min(bytes))];
     let mut hasher = Sha256::new();
-    let mut offset = 0;
-    while offset < info.bytes {
-        let mut chunk = vec![0; step.min(info.bytes - offset) as usize];
-        checkpoint.read(tensor, offset, &mut chunk)?;
-        hasher.update(&chunk);
-        offset += chunk.len() as u64;
+    let (mut offset, mut left) = (0_u64, info.bytes);
+    while left > 0 {
+        // What does not fit the machine's sizes is more than a chunk.
+        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+        let Some(piece) = chunk.get_mut(..bytes) else { unreachable!("{bytes} bytes of a chunk") };
+        checkpoint.read(tensor, offset, piece)?;
+        hasher.update(&*piece);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        (offset, left) = (offset.saturating_add(bytes), left.saturating_sub(bytes));
     }
     let sha256 = hexadecimal(&hasher.finalize());
     Ok(TensorHash { name: info.name.clone(), sha256 })
@@ -62,15 +67,15 @@ fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash>
 /// A list that cannot be read; `place` names its file.
 pub fn compare_manifest(hashes: &[TensorHash], manifest: &str, place: &std::path::Path) -> Result<Vec<String>> {
     let mut listed = HashMap::new();
-    for (number, line) in manifest.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in (1..).zip(manifest.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let entry =
             line.split_once("  ").filter(|(hash, _)| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some((hash, name)) = entry else {
             let problem = format!("expected 64 hexadecimal digits, two spaces and a name, found {:?}", quote(line));
-            return Err(Error::new(place, problem).at(format!("line {}", number + 1)));
+            return Err(Error::new(place, problem).at(format!("line {number}")));
         };
         if listed.insert(name, hash.to_ascii_lowercase()).is_some() {
-            return Err(Error::new(place, format!("lists {:?} twice", quote(name))).at(format!("line {}", number + 1)));
+            return Err(Error::new(place, format!("lists {:?} twice", quote(name))).at(format!("line {number}")));
         }
     }
     let mut differences = Vec::new();

@@ -6,6 +6,17 @@
 //!
 //! A report of another model, device, input or cache is no baseline: nothing is compared, and the result is inconclusive. Another version
 //! of this program or another machine is a note.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use crate::record::Phase;
 use crate::report::{NodeReport, Report, VERSION};
@@ -210,7 +221,8 @@ impl Report {
         for gone in baseline.nodes.iter().filter(|node| !now.contains(node.node.as_str())) {
             changes.push(self.gone(&gone.node));
         }
-        let covered = self.coverage.checked + self.nodes.iter().map(|node| held(&node.fused)).sum::<usize>();
+        let covered =
+            self.nodes.iter().map(|node| held(&node.fused)).fold(self.coverage.checked, usize::saturating_add);
         if covered < baseline.covered() {
             let (before, now) = (baseline.covered().to_string(), covered.to_string());
             changes.push(change("", "nodes checked", &before, &now, true));
@@ -273,9 +285,15 @@ impl Report {
         vec![
             number("logit error, rms", before.logit_sigma, now.logit_sigma),
             number("divergence, mean", before.kl_mean, now.kl_mean),
-            number("flips", Some(before.flips as f64), Some(now.flips as f64)),
+            number("flips", Some(real(before.flips)), Some(real(now.flips))),
         ]
     }
+}
+
+/// The nearest f64.
+#[allow(clippy::as_conversions, reason = "a count beyond 2^53 may be rounded here")]
+pub(crate) fn real(count: usize) -> f64 {
+    count as f64
 }
 
 /// The last part of a path of either kind.

@@ -30,6 +30,7 @@ use parameter::ParameterFault;
 use product::ProductFault;
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_formats::quote;
 use trueup_graph::fuse::{Fused, fuse};
 use trueup_graph::{Graph, Node};
 use trueup_models::Batch;
@@ -77,6 +78,9 @@ const ADD: &[&str] = &["add"];
 const GATED: &[&str] = &["swiglu"];
 const ROWS: &[&str] = &["get_rows"];
 const FUSED: &[&str] = &["mul_mat_swiglu"];
+
+/// Nodes that a refusal names.
+const PLACES_SHOWN: usize = 4;
 
 /// All faults, by what they hurt.
 pub const PLANTS: &[Plant] = &[
@@ -389,7 +393,7 @@ pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusi
     } else if let Some(place) = plant.place(&unfused, wanted) {
         (&unfused, place, Fusion { refused: fusible(&unfused), ..Fusion::default() })
     } else {
-        return Err(plant.refusal(wanted, fusion));
+        return Err(plant.refusal(wanted, fusion, [&fused.graph, &unfused]));
     };
     let (node, is_unfused) = (&graph.nodes()[place], !fusion.refused.is_empty());
     let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), fusion));
@@ -454,12 +458,38 @@ impl Plant {
     }
 
     /// Why no node can have the fault.
-    fn refusal(&self, wanted: Option<&str>, fusion: bool) -> Error {
-        let node = wanted
-            .map_or_else(|| "no node of this model".to_owned(), |node| format!("not node {node:?} of this model"));
+    fn refusal(&self, wanted: Option<&str>, fusion: bool, graphs: [&Graph; 2]) -> Error {
         let (name, ops, needs) = (self.name, self.ops.join(" or "), self.fault.needs());
+        let found = wanted.map(|wanted| {
+            let nodes = graphs.into_iter().flat_map(Graph::nodes);
+            let mut ops: Vec<&str> = nodes.filter(|node| node.name == wanted).map(|node| node.op.name()).collect();
+            ops.dedup();
+            (quote(wanted), ops)
+        });
+        let problem = match &found {
+            None => "no node of this model can have the fault".to_owned(),
+            Some((node, ops)) if ops.is_empty() => format!("this model has no node {node} for the fault"),
+            Some((node, ops)) => {
+                format!("node {node} of this model ({}) cannot have the fault", ops.join(", unfused "))
+            }
+        };
         let fused = if fusion || self.ops != FUSED { "" } else { ", which is there with --fusion on only" };
-        Error::Request(format!("{node} can have the fault {name}: it needs {ops}{needs}{fused}"))
+        let places = self.places(graphs);
+        let places = if places.is_empty() { String::new() } else { format!("; take {places}") };
+        Error::Request(format!("{problem} {name}: it needs {ops}{needs}{fused}{places}"))
+    }
+
+    /// Nodes that can have the fault, the first few by name.
+    fn places(&self, graphs: [&Graph; 2]) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for graph in graphs {
+            let fitting = graph.nodes().iter().filter(|node| self.fits(graph, node));
+            let new: Vec<String> = fitting.map(|node| quote(&node.name)).filter(|name| !names.contains(name)).collect();
+            names.extend(new);
+        }
+        let (shown, more) = (names.len().min(PLACES_SHOWN), names.len().saturating_sub(PLACES_SHOWN));
+        let more = if more == 0 { String::new() } else { format!(" or one of {more} more") };
+        names.get(..shown).unwrap_or_default().join(", ") + &more
     }
 
     /// Whether the node can have the fault.

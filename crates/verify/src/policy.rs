@@ -17,6 +17,17 @@
 //!
 //! A waiver that expired waives nothing and is listed, one that nothing needed is listed. Waived nodes do not count as passed: where
 //! nothing else passed, the result is inconclusive.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use crate::date::Date;
 use crate::report::{NodeReport, Report};
@@ -87,7 +98,7 @@ struct WaiverFile {
 impl Policy {
     /// Reads the text of a gate file. A fault is one sentence with its line.
     pub fn parse(text: &str) -> Result<Policy, String> {
-        let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+        let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count().saturating_add(1);
         let file: PolicyFile = toml::from_str(text).map_err(|error| {
             let place = error.span().map_or(String::new(), |span| format!("line {}: ", line(span.start)));
             format!("{place}{}", trueup_formats::quote(error.message().lines().next().unwrap_or("not a gate file")))
@@ -165,23 +176,27 @@ impl Waiver {
 /// Whether the pattern, in which `*` stands for any characters and `?` for one, fits the whole name.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
-    // Where the last star stands, and up to where it was taken to reach.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if pattern.get(p) == Some(&'*') {
-            star = Some((p, n));
-            p += 1;
-        } else if pattern.get(p).is_some_and(|c| *c == '?' || *c == name[n]) {
-            (p, n) = (p + 1, n + 1);
-        } else if let Some((at, reached)) = star {
-            star = Some((at, reached + 1));
-            (p, n) = (at + 1, reached + 1);
-        } else {
-            return false;
+    let (mut pattern, mut name) = (&pattern[..], &name[..]);
+    // What stands behind the last star, and the characters that it has not taken yet.
+    let mut star = None;
+    loop {
+        match (pattern, name) {
+            ([], []) => return true,
+            (['*', rest @ ..], _) => {
+                star = Some((rest, name));
+                pattern = rest;
+            }
+            ([wanted, rest @ ..], [found, left @ ..]) if *wanted == '?' || wanted == found => {
+                (pattern, name) = (rest, left);
+            }
+            (_, []) => return false,
+            ([..], [_, ..]) => {
+                let Some((rest, [_, left @ ..])) = star else { return false };
+                star = Some((rest, left));
+                (pattern, name) = (rest, left);
+            }
         }
     }
-    pattern[p..].iter().all(|c| *c == '*')
 }
 
 /// What became of a gate file.
@@ -321,7 +336,7 @@ impl Report {
             "kl_mean" => tokens.kl_mean,
             "kl_max" => tokens.kl_max,
             "logit_sigma" => tokens.logit_sigma,
-            "flips" => self.infinite_logits().is_none().then_some(tokens.flips as f64),
+            "flips" => self.infinite_logits().is_none().then_some(crate::baseline::real(tokens.flips)),
             "rms_z" => {
                 let worst = self.judged_phases().map(|(_, rms_z)| rms_z.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
                 Some(worst).filter(|worst| worst.is_finite())

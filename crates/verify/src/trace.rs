@@ -85,9 +85,8 @@ impl TraceTokens {
     /// The tokens that a trace was made from: its own, or `given` where it does not say them. Fails where nobody says them, where they do
     /// not fit the trace's steps, and where the model has no such ids or no room for them.
     pub fn new(trace: &Trace, given: Option<&[u32]>, model: &ModelFile) -> Result<TraceTokens> {
-        let path = trace.source().path().to_string_lossy();
+        let path = quote(&trace.source().path().to_string_lossy());
         let missing = || {
-            let path = quote(&path);
             Error::Request(format!("{path} does not say its token ids; give them with --ids, or the prompt with -p"))
         };
         let said = trace.ids();
@@ -98,13 +97,13 @@ impl TraceTokens {
         if ids.len() > hyper.context() {
             let (count, context) = (ids.len(), hyper.context());
             return Err(Error::Request(format!(
-                "the trace has {count} tokens, more than the model's context of {context}"
+                "{path}: the trace has {count} tokens, more than the model's context of {context}"
             )));
         }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= hyper.vocabulary()) {
-            let last = hyper.vocabulary() - 1;
+        if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= hyper.vocabulary())) {
+            let last = hyper.vocabulary().saturating_sub(1);
             return Err(Error::Request(format!(
-                "token {id} of the trace is not in the vocabulary, whose ids end at {last}"
+                "{path}: token {id} of the trace is not in the model's vocabulary, whose ids end at {last}; is it of this model?"
             )));
         }
         let steps = trace.tokens(ids.len())?;
@@ -151,8 +150,7 @@ pub fn compare_trace(
         findings.expect(walk.graph());
         let mut unwanted = HashSet::new();
         let mut looked = Vec::with_capacity(walk.graph().nodes().len());
-        for index in 0..walk.graph().nodes().len() {
-            let node = walk.graph().nodes()[index].clone();
+        for (index, node) in walk.graph().nodes().to_vec().into_iter().enumerate() {
             let known = Known::of(trace, step, walk.graph(), &node, entries.len())?;
             if known.is_some() {
                 program.expect_precise(trace, step, &node.name)?;
@@ -169,7 +167,7 @@ pub fn compare_trace(
             let asked = program.computes(&node, entries.len()) && wanted;
             looked.push(Looked { asked, wanted, judged: judged_now });
         }
-        findings.covers(walk.graph(), &looked, step + 1 == tokens.steps.len());
+        findings.covers(walk.graph(), &looked, step.saturating_add(1) == tokens.steps.len());
     }
     let free = free::run(&model, device, trace, &tokens.entries(), options, program.fuses())?;
     model.unchanged()?;

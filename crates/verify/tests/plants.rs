@@ -157,5 +157,16 @@ fn what_cannot_be_planted_is_said() {
     assert!(refused("nothing").contains("--plant list"), "{}", refused("nothing"));
     assert!(refused("nibble-order").contains("a q4_0 or q4_1 weight"), "{}", refused("nibble-order"));
     assert!(refused("gain@l_out-0").contains("l_out-0"), "{}", refused("gain@l_out-0"));
+    for (choice, parts) in [
+        ("gain@nosuch", ["this model has no node nosuch for the fault gain: it needs mul_mat; take ", " or one of "]),
+        (
+            "zeros@ffn_swiglu-0",
+            ["ffn_swiglu-0 of this model (mul_mat_swiglu, unfused swiglu) cannot", "take Qcur-0, Kcur-0"],
+        ),
+        ("nibble-order", ["no node of this model can have the fault", "a q4_0 or q4_1 weight"]),
+        ("gain@\u{1b}[2J", ["no node \\u{1b}[2J", "take"]),
+    ] {
+        assert!(parts.iter().all(|part| refused(choice).contains(part)), "{}", refused(choice));
+    }
     assert_eq!(planted("gain@ffn_up-0", &models[0], device()).unwrap().node, "ffn_up-0");
 }

@@ -5,14 +5,15 @@ use std::fs;
 
 /// Each crate with the crates of this workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("blocks", &[]),
+    ("guard", &[]),
+    ("blocks", &["guard"]),
     ("formats", &["blocks"]),
     ("tokenizer", &["blocks", "formats"]),
     ("graph", &["blocks", "formats"]),
     ("models", &["blocks", "formats", "graph"]),
     ("quantize", &["blocks", "formats"]),
     ("convert", &["blocks", "formats", "graph", "models", "quantize", "tokenizer"]),
-    ("runtime", &["blocks", "formats", "graph", "models", "tokenizer"]),
+    ("runtime", &["blocks", "formats", "graph", "guard", "models", "tokenizer"]),
     ("verify", &["blocks", "formats", "graph", "models", "runtime", "tokenizer"]),
     ("trueup", &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "verify"]),
     ("cli", &["trueup"]),

@@ -20,6 +20,7 @@ const TOP: &[&str] = &[
     "SECURITY.md",
     "SECURITY.zh.md",
     "crates/",
+    "deny.toml",
     "docs/",
     "fixtures/",
     "rustfmt.toml",

@@ -8,6 +8,7 @@ mod arrows;
 mod files;
 mod lengths;
 mod limits;
+mod lints;
 mod words;
 
 use std::fs;

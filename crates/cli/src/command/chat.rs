@@ -10,7 +10,7 @@ use crate::value::{self, TokensMax};
 use clap::Args;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
-use trueup::formats::counted;
+use trueup::formats::{counted, quote};
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
 
@@ -46,7 +46,7 @@ pub fn run(arguments: Arguments) -> Result {
     let template = template.ok_or_else(|| {
         Failure::new(format!(
             "{}: the model has no chat template; continue a text with trueup run instead",
-            arguments.model.display()
+            quote(&arguments.model.to_string_lossy())
         ))
     })?;
     let session = Session::new(arguments.place.weights(model.clone())?, &arguments.place.session(1))?;

@@ -59,7 +59,7 @@ pub fn run(arguments: Arguments) -> Result {
     let folder = arguments.dir.unwrap_or_else(|| std::env::temp_dir().join("trueup-demo"));
     let checkpoint = folder.join("stories-1M");
     unpack(&checkpoint)?;
-    say(&format!("1. A checkpoint, as training left it: {}", checkpoint.display()))?;
+    say(&format!("1. A checkpoint, as training left it: {}", shown(&checkpoint)))?;
 
     let model = folder.join("stories-1M.gguf");
     convert_and_check(&checkpoint, &model, threads)?;
@@ -82,8 +82,8 @@ pub fn run(arguments: Arguments) -> Result {
             worst = found;
         }
     }
-    say(&format!("\nThe files and the reports are in {}", folder.display()))?;
-    say(&format!("Look closer:  trueup verify {}", files[2].display()))?;
+    say(&format!("\nThe files and the reports are in {}", shown(&folder)))?;
+    say(&format!("Look closer:  trueup verify {}", shown(&files[2])))?;
     Ok(worst)
 }
 
@@ -92,8 +92,7 @@ fn say(line: &str) -> Result<()> {
 }
 
 fn unpack(folder: &Path) -> Result<()> {
-    let fail =
-        |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", folder.display()));
+    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", shown(&folder)));
     fs::create_dir_all(folder).map_err(fail)?;
     for (name, bytes) in CHECKPOINT {
         let mut file = AtomicFile::create(folder.join(name), &[])?;
@@ -109,14 +108,14 @@ fn convert_and_check(checkpoint: &Path, model: &Path, threads: Option<usize>) ->
     let report = convert(source.as_ref(), model, &options, &Bar::new("convert"))?;
     say(&format!(
         "2. Converted to GGUF: {} ({} tensors, {} bytes)",
-        model.display(),
+        shown(&model),
         report.tensors.len(),
         report.bytes
     ))?;
     let checks = check(source.as_ref(), &Gguf::open(model)?, threads)?;
     let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
     if exact < checks.len() {
-        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", model.display(), checks.len())));
+        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", shown(&model), checks.len())));
     }
     say(&format!("   Read back and every transform undone: all {exact} tensors are exactly the checkpoint's"))
 }
@@ -129,7 +128,7 @@ fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>
     let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
     say(&format!(
         "   {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
-        target.display(),
+        shown(&target),
         report.bits_per_weight()
     ))
 }
@@ -149,10 +148,15 @@ fn verify_file(file: &Path, threads: Option<usize>) -> Result {
     let report = verify_with_bar(model, device, Reference::Oracle, &options)?;
     let json = file.with_extension("verify.json");
     output::document(&json, &serde_json::to_string_pretty(&report)?)?;
-    say(&format!("   {}: {}\n     report: {}", name(file), report.sentence, json.display()))?;
+    say(&format!("   {}: {}\n     report: {}", name(file), report.sentence, shown(&json)))?;
     Ok(code(&report))
 }
 
 fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A path for people: escaped, as a folder's name may hold anything.
+fn shown(path: &Path) -> String {
+    formats::quote(&path.to_string_lossy())
 }

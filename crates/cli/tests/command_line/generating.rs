@@ -159,7 +159,8 @@ fn chat_answers_each_line() {
     assert_eq!(told.stdout.trim(), golden["text"].as_str().expect("a text").trim());
     let twice = trueup_with_input(&["chat", &model, "-n", "4", "-q"], "Hello\nAgain\n\nnot read\n").exits(0);
     assert_eq!(twice.stdout.lines().count(), 2, "{twice:?}");
-    trueup(&["chat", &scratch.gguf(&tiny("llama-linear"), "none.gguf")]).refuses(&["no chat template"]);
+    trueup(&["chat", &scratch.gguf(&tiny("llama-linear"), "none\u{1b}[2J.gguf")])
+        .refuses(&["none\\u{1b}[2J.gguf", "no chat template"]);
 }
 
 #[test]

@@ -205,6 +205,9 @@ const CONFIG: &[Lie] = &[
         f.tokenizer_config["eos_token"] = Value::Null;
         f.config["eos_token_id"] = json!(u32::MAX);
     }),
+    ("end token as text", |f, _| f.config["eos_token_id"] = json!("</s>\u{1b}[2J")),
+    ("end token negative", |f, _| f.config["eos_token_id"] = json!([2, -5])),
+    ("end token of 2^32", |f, _| f.config["eos_token_id"] = json!(1_u64 << 32)),
 ];
 
 const ACCEPTED: &[Lie] = &[

@@ -8,7 +8,7 @@ use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use crate::tensor_range::{DIMENSIONS_MAX, check_disjoint, tensor_bytes, tensor_range};
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::Range;
 use trueup_blocks::DType;
 
@@ -84,16 +84,24 @@ fn read_metadata(reader: &mut Reader<'_>, count: u64) -> Result<Metadata> {
     let mut metadata = Metadata::default();
     for index in 0..reader.count(count, KEY_VALUE_BYTES_MIN, &"number of keys")? {
         let key = read_name(reader, KEY_BYTES_MAX, &format_args!("key number {index}"))?;
-        let place = format!("key {}", quote(&key));
-        let value = Value::read(reader, &place)?;
+        let value = Value::read(reader, &Named("key", &key))?;
         if metadata.contains(&key) {
             return Err(reader
-                .error(&place, "the key is there twice")
+                .error(&Named("key", &key), "the key is there twice")
                 .help("the file is damaged; convert the model again"));
         }
         metadata.insert(key, value);
     }
     Ok(metadata)
+}
+
+/// What a message says of a key or a tensor; nothing is made of it while all is well.
+struct Named<'a>(&'static str, &'a str);
+
+impl Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, quote(self.1))
+    }
 }
 
 /// A text that must be there and short.
@@ -127,50 +135,48 @@ struct Entry {
 fn read_entries(reader: &mut Reader<'_>, count: u64) -> Result<Vec<Entry>> {
     let count = reader.count(count, TENSOR_BYTES_MIN, &"number of tensors")?;
     let mut entries = Vec::with_capacity(count);
-    let mut names = HashSet::with_capacity(count);
     for index in 0..count {
-        let entry = read_entry(reader, index)?;
-        if !names.insert(entry.info.name.clone()) {
-            let place = format!("tensor {}", quote(&entry.info.name));
-            return Err(reader
-                .error(&place, "the name is there twice")
-                .help("the file is damaged; convert the model again"));
-        }
-        entries.push(entry);
+        entries.push(read_entry(reader, index)?);
     }
-    Ok(entries)
+    let mut names = HashSet::with_capacity(count);
+    match entries.iter().find(|entry| !names.insert(entry.info.name.as_str())) {
+        Some(twice) => Err(reader
+            .error(&Named("tensor", &twice.info.name), "the name is there twice")
+            .help("the file is damaged; convert the model again")),
+        None => Ok(entries),
+    }
 }
 
 fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<Entry> {
     let name = read_name(reader, NAME_BYTES_MAX, &format_args!("name of tensor number {index}"))?;
-    let place = format!("tensor {}", quote(&name));
-    let dimensions = reader.u32(&place)?;
+    let place = &Named("tensor", &name);
+    let dimensions = reader.u32(place)?;
     let dimension_count = usize::try_from(dimensions).ok().filter(|count| (1..=DIMENSIONS_MAX).contains(count));
     let Some(dimension_count) = dimension_count else {
-        return Err(reader.error(&place, format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {dimensions}")));
+        return Err(reader.error(place, format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {dimensions}")));
     };
     let mut shape = Vec::with_capacity(dimension_count);
     for _ in 0..dimension_count {
-        shape.push(reader.u64(&place)?);
+        shape.push(reader.u64(place)?);
     }
-    let dtype = read_dtype(reader, &place)?;
-    let offset = reader.u64(&place)?;
+    let dtype = read_dtype(reader, place)?;
+    let offset = reader.u64(place)?;
     if shape.contains(&0) {
-        return Err(reader.error(&place, format!("expected no dimension of 0, found shape {shape:?}")));
+        return Err(reader.error(place, format!("expected no dimension of 0, found shape {shape:?}")));
     }
-    let bytes = tensor_bytes(&shape, dtype).map_err(|problem| reader.error(&place, problem))?;
+    let bytes = tensor_bytes(&shape, dtype).map_err(|problem| reader.error(place, problem))?;
     Ok(Entry { info: TensorInfo { name, shape, dtype, bytes }, offset })
 }
 
-fn read_dtype(reader: &mut Reader<'_>, place: &str) -> Result<DType> {
-    let id = reader.u32(&place)?;
+fn read_dtype(reader: &mut Reader<'_>, place: &Named) -> Result<DType> {
+    let id = reader.u32(place)?;
     DType::from_gguf_id(id).ok_or_else(|| {
         let (problem, help) = if RETIRED_TYPES.contains(&id) {
             (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
         } else {
             (format!("tensor type {id} is unknown"), "the file is damaged or newer than this program")
         };
-        reader.error(&place, problem).help(help)
+        reader.error(place, problem).help(help)
     })
 }
 
@@ -183,8 +189,8 @@ fn ranges(source: &SourceFile, entries: &[Entry], data_start: u64, alignment: u6
     };
     let mut ranges = Vec::with_capacity(entries.len());
     for entry in entries {
-        let place = format!("tensor {}", quote(&entry.info.name));
-        ranges.push(range(entry).map_err(|problem| Error::new(source.path(), problem).at(place))?);
+        let place = || Named("tensor", &entry.info.name).to_string();
+        ranges.push(range(entry).map_err(|problem| Error::new(source.path(), problem).at(place()))?);
     }
     let named = entries.iter().map(|entry| entry.info.name.as_str());
     check_disjoint(source.path(), named.zip(ranges.iter().cloned()))?;

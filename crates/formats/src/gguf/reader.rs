@@ -36,12 +36,13 @@ impl Gguf {
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         let path = path.as_ref();
         let source = SourceFile::open(path)?;
-        let header = Header::read(&source)?;
-        let others = split_files(path, &header.metadata)?;
+        let mut header = Header::read(&source)?;
+        let metadata = std::mem::take(&mut header.metadata);
+        let others = split_files(path, &metadata)?;
         let mut model = Gguf {
             path: path.to_owned(),
             format: format!("GGUF v{}", header.version),
-            metadata: header.metadata.clone(),
+            metadata,
             tensors: Vec::new(),
             places: Vec::new(),
             sources: Vec::new(),

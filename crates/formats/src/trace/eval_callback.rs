@@ -78,7 +78,12 @@ impl PrintedTrace {
         let bytes = source.read_all(TEXT_BYTES_MAX)?;
         let text = String::from_utf8_lossy(&bytes);
         let mut parser = Parser::default();
-        text.lines().for_each(|line| parser.line(line.trim()));
+        for (number, line) in (1_u64..).zip(text.lines()) {
+            parser.line(line.trim()).map_err(|problem| {
+                let help = "the text is damaged; print the trace anew";
+                Error::new(source.path(), problem).at(format!("line {number}")).help(help)
+            })?;
+        }
         if parser.tensors.is_empty() {
             return Err(Error::new(source.path(), "expected a trace, found no tensor in it")
                 .help("name a safetensors or .npz file, or a text of llama.cpp's eval-callback"));
@@ -165,8 +170,9 @@ struct Parser {
 }
 
 impl Parser {
-    fn line(&mut self, line: &str) {
+    fn line(&mut self, line: &str) -> std::result::Result<(), String> {
         if let Some((node, sizes)) = heading(line) {
+            let sizes = shape(sizes)?;
             self.fused_attention |= node.is_some() && line.contains(FUSED_ATTENTION);
             self.open = node.is_some();
             (self.depth, self.row, self.plane, self.outer) = (0, 0, 0, 0);
@@ -180,6 +186,7 @@ impl Parser {
         } else if self.open {
             self.values(line);
         }
+        Ok(())
     }
 
     fn begin(&mut self, node: String, sizes: [u64; DIMENSIONS]) {
@@ -255,17 +262,22 @@ fn unit(word: &str) -> f64 {
     i32::try_from(digits).map_or(1.0, |digits| 10f64.powi(digits.saturating_neg()))
 }
 
-/// Node and sizes of a line that begins a tensor; no node for one that is not compared.
-fn heading(line: &str) -> Option<(Option<String>, [u64; DIMENSIONS])> {
+/// Node and sizes, as they are written, of a line that begins a tensor; no node for one that is not compared.
+fn heading(line: &str) -> Option<(Option<String>, &str)> {
     let (before, rest) = line.split_once(" = (")?;
     let (_, name) = before.split_once(": ")?;
     let (_, rest) = rest.split_once(") ")?;
     let (operator, rest) = rest.trim_start().split_once('(')?;
     let (inputs, sizes) = rest.rsplit_once(" = {")?;
-    let mut words = sizes.trim_end().strip_suffix('}')?.split(", ");
-    let mut next = || words.next()?.parse::<u64>().ok();
-    let sizes = [next()?, next()?, next()?, next()?];
+    let sizes = sizes.trim_end().strip_suffix('}')?;
     Some((node(name.trim(), operator.trim(), inputs), sizes))
+}
+
+/// The sizes between the braces of a heading.
+fn shape(words: &str) -> std::result::Result<[u64; DIMENSIONS], String> {
+    let sizes: std::result::Result<Vec<u64>, _> = words.split(", ").map(str::parse).collect();
+    let sizes = sizes.ok().and_then(|sizes| <[u64; DIMENSIONS]>::try_from(sizes).ok());
+    sizes.ok_or_else(|| format!("expected {DIMENSIONS} sizes of a tensor, found {{{}}}", quote(words)))
 }
 
 /// The name that this program gives to the node; none for what it has no node for.
@@ -297,8 +309,19 @@ mod tests {
 
     fn parsed(text: &str) -> Parser {
         let mut parser = Parser::default();
-        text.lines().for_each(|line| parser.line(line.trim()));
+        text.lines().for_each(|line| parser.line(line.trim()).unwrap());
         parser
+    }
+
+    #[test]
+    fn sizes_that_are_none_are_told() {
+        let line = |sizes: &str| format!("x: a-0 = (f32) ADD(a{{1}}, }}) = {{{sizes}}}");
+        for sizes in ["64, 18446744073709551616, 1, 1", "64, -3, 1, 1", "64, 3, 1", "64, 3, 1, 1, 1", "", "a, b, c, d"]
+        {
+            let told = Parser::default().line(&line(sizes)).unwrap_err();
+            assert_eq!(told, format!("expected 4 sizes of a tensor, found {{{sizes}}}"));
+        }
+        Parser::default().line("x: a note = (not) one of (its) lines").unwrap();
     }
 
     #[test]

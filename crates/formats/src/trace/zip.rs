@@ -127,7 +127,10 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     let check = u32::try_from(field32(16)?).unwrap_or(0);
     let (name_len, extra, comment) = (usize::from(field16(28)?), usize::from(field16(30)?), usize::from(field16(32)?));
     let name = rest.get(CENTRAL_BYTES..CENTRAL_BYTES.saturating_add(name_len)).ok_or_else(short)?;
-    let name = String::from_utf8_lossy(name).into_owned();
+    let name = std::str::from_utf8(name).map(str::to_owned).map_err(|_| {
+        let shown = quote(&String::from_utf8_lossy(name));
+        fault(source, "the name is not UTF-8").at(shown).help("write it with numpy.savez")
+    })?;
     let wrong = |problem: &str| fault(source, problem).at(quote(&name));
     if flags & 1 != 0 || (method != METHOD_STORED && method != METHOD_DEFLATED) {
         return Err(wrong("it is encrypted or packed in another way than by deflate").help("write it with numpy.savez"));

@@ -34,6 +34,7 @@ pub use isa::Isa;
 use memory::{Cells, Memory, Split};
 use operator::{Call, Operand};
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use trueup_formats::counted;
 use trueup_graph::{Op, TensorType};
 
 /// How the processor is used. Nothing here changes a result.
@@ -246,7 +247,7 @@ impl Device for Cpu {
         let threads = self.threads();
         About {
             name: "cpu".to_owned(),
-            description: format!("{}, {}, {threads} threads", processor::name(), self.isa()),
+            description: format!("{}, {}, {}", processor::name(), self.isa(), counted(threads, "thread")),
             simulated: false,
             memory: processor::memory(),
             batch_invariant: true,

@@ -48,6 +48,7 @@ use crate::profile::Profile;
 use memory::Memory;
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_formats::counted;
 use trueup_graph::{Op, Shape, TensorType};
 
 /// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for operators that move stored
@@ -172,7 +173,7 @@ impl Reference {
 impl Device for Reference {
     fn about(&self) -> About {
         let threads = self.pool.current_num_threads();
-        let description = format!("the oracle: f64, sums in index order, {threads} threads");
+        let description = format!("the oracle: f64, sums in index order, {}", counted(threads, "thread"));
         About { name: NAME.to_owned(), description, simulated: false, memory: None, batch_invariant: true }
     }
 

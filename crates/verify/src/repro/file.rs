@@ -1,4 +1,15 @@
 //! The file of one failing node. What is read may be anything: every size is checked before it is used.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use super::{Found, sensible};
 use crate::record::Phase;
@@ -148,9 +159,9 @@ pub(super) fn write(path: &Path, about: &About, scene: &Scene) -> Result<()> {
 
 fn array(name: String, ty: &TensorType, bytes: Vec<u8>) -> SafetensorsArray<'static> {
     let (dtype, shape) = if PLAIN.contains(&ty.dtype) {
-        (ty.dtype, ty.shape.sizes().map(|size| size as u64).to_vec())
+        (ty.dtype, ty.shape.sizes().map(wide).to_vec())
     } else {
-        (DType::I8, vec![bytes.len() as u64])
+        (DType::I8, vec![wide(bytes.len())])
     };
     SafetensorsArray { name, shape, dtype, bytes: bytes.into() }
 }
@@ -218,10 +229,16 @@ fn check_type(ty: &TensorType) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// The same number: no machine has more than 64 bits.
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
 /// The bytes of one array, which must be those of `ty`.
 fn bytes(file: &SafetensorsFile, name: &str, ty: &TensorType) -> Result<std::result::Result<Vec<u8>, String>> {
-    let Some(number) = file.find(name) else { return Ok(Err(format!("expected an array {name}, found none"))) };
-    let (found, expected) = (file.tensors()[number].bytes, ty.bytes() as u64);
+    let known = file.find(name).and_then(|number| Some((number, file.tensors().get(number)?.bytes)));
+    let Some((number, found)) = known else { return Ok(Err(format!("expected an array {name}, found none"))) };
+    let expected = wide(ty.bytes());
     if found != expected {
         return Ok(Err(format!("array {name}: expected {expected} bytes for {ty}, found {found}")));
     }

@@ -1,4 +1,15 @@
 //! Whether the tensors of a trace can be results of this model: asked of all of them before anything is computed.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use super::known::expect_place;
 use std::collections::HashSet;
@@ -26,10 +37,10 @@ impl<'a> Fit<'a> {
     /// Looks at the tensors of a step of so many tokens.
     pub fn step(&mut self, step: usize, graph: &Graph, tokens: usize) {
         for node in graph.nodes() {
-            self.layers = self.layers.max(node.layer.map_or(0, |layer| layer + 1));
+            self.layers = self.layers.max(node.layer.map_or(0, |layer| layer.saturating_add(1)));
             self.names.insert(node.name.clone());
             let Some(tensor) = self.trace.find(step, &node.name) else { continue };
-            self.seen += 1;
+            self.seen = self.seen.saturating_add(1);
             self.problems.extend(expect_place(tensor, graph, node, tokens, self.whole).err());
         }
     }

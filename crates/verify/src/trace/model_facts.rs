@@ -2,6 +2,17 @@
 //!
 //! A few tensors with other contents are what a trace is good for: it names the node where that shows. Other names or shapes, or other
 //! contents in most tensors, are another model, of which every node would differ.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use crate::model_hash::{TensorFacts, model_hash};
 use std::collections::HashMap;
@@ -57,11 +68,11 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     if let Some(first) = other_shapes.first() {
         let more = match other_shapes.len() {
             1 => String::new(),
-            count => format!(", and {} more tensors differ", count - 1),
+            count => format!(", and {} more tensors differ", count.saturating_sub(1)),
         };
         return Some(format!("{first}{more}"));
     }
-    let first = other_contents.first().filter(|_| other_contents.len() * 2 > ours.len())?;
+    let first = other_contents.first().filter(|_| other_contents.len() > ours.len() / 2)?;
     let (count, all) = (other_contents.len(), ours.len());
     let shown = |facts| model_hash(facts).chars().take(DIGITS_SHOWN).collect::<String>();
     let (there, here) = (shown(theirs), shown(ours));

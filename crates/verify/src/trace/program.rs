@@ -6,6 +6,17 @@
 //!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache; with flash
 //!               attention, values mixed in f16
 //! ```
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

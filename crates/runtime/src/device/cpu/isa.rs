@@ -1,6 +1,8 @@
 //! Instruction sets for which kernels are written, and the proof that this machine has one.
 
 use std::fmt;
+#[cfg(test)]
+use trueup_guard::Side;
 
 /// An instruction set for which kernels are written. All of them give the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,17 +61,39 @@ impl fmt::Display for Isa {
 
 /// An instruction set that this machine was found to have. Kernels take nothing else, which is what makes calling them sound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Instructions(Isa);
+pub(super) struct Instructions {
+    isa: Isa,
+    /// Where kernels get copies of their arguments between guard pages.
+    #[cfg(test)]
+    guards: Option<Side>,
+}
 
 impl Instructions {
     /// The set, if this machine has it.
     pub fn of(isa: Isa) -> Option<Instructions> {
-        isa.is_available().then_some(Instructions(isa))
+        let instructions = Instructions {
+            isa,
+            #[cfg(test)]
+            guards: None,
+        };
+        isa.is_available().then_some(instructions)
     }
 
     /// Which set.
     pub fn isa(self) -> Isa {
-        self.0
+        self.isa
+    }
+
+    /// The same set, whose kernels get copies of their arguments with this side at a guard page.
+    #[cfg(test)]
+    pub fn with_guards(self, guards: Option<Side>) -> Instructions {
+        Instructions { guards, ..self }
+    }
+
+    /// Which side of the arguments lies at a guard page.
+    #[cfg(test)]
+    pub fn guards(self) -> Option<Side> {
+        self.guards
     }
 }
 

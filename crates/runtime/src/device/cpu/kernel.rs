@@ -12,7 +12,8 @@
 //!
 //! `recompiled` is the rule itself, compiled once more for the instruction set: Rust neither reorders nor contracts floating-point
 //! operations, so that it gives the same bits. `SAMPLES` runs the kernel on many inputs and gives the bits of all results; the test
-//! holds every variant that this machine can run against the scalar one.
+//! holds every variant that this machine can run against the scalar one, and does so once more in a process of its own with all arguments
+//! between guard pages, which kill a kernel that touches a byte outside of them (`guarded.rs`).
 //!
 //! The order of every sum is fixed by its rule (see [`lanes`]). How many rows and tokens a variant works on at a time is its own business
 //! and changes nothing.
@@ -26,6 +27,8 @@ mod exponential;
 mod exponentials;
 mod gated;
 pub mod gather;
+#[cfg(test)]
+mod guarded;
 mod lanes;
 mod mix;
 mod multiply_add;
@@ -91,6 +94,13 @@ macro_rules! kernel {
         $(#[$doc])*
         pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
             $($($recompiled)*)?
+            #[cfg(test)]
+            if let Some(side) = instructions.guards() {
+                $(let mut $argument = $crate::device::cpu::kernel::guarded::Laid::new($argument, side);)*
+                $name(instructions.with_guards(None), $($argument.view()),*);
+                $($argument.give_back();)*
+                return;
+            }
             match instructions.isa() {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
@@ -103,7 +113,7 @@ macro_rules! kernel {
         #[cfg(test)]
         #[test]
         fn $test() {
-            $crate::device::cpu::kernel::samples::expect_agreement(stringify!($name), $samples);
+            $crate::device::cpu::kernel::samples::expect_agreement(concat!(module_path!(), "::", stringify!($test)), $samples);
         }
     };
 }
@@ -112,18 +122,30 @@ use kernel;
 #[cfg(test)]
 mod samples {
     use crate::device::cpu::isa::{Instructions, Isa};
+    use trueup_guard::{Side, expect_in_child, is_child};
 
-    /// Holds each variant that this machine can run against the scalar one; says which it cannot.
-    pub fn expect_agreement(kernel: &str, samples: fn(Instructions) -> Vec<f32>) {
-        let run = |isa| Instructions::of(isa).map(samples);
-        let expected = run(Isa::Scalar).expect("the scalar set is always there");
-        assert!(expected.len() >= 64, "too few samples of {kernel} to mean anything");
+    /// Holds each variant that this machine can run against the scalar one; says which it cannot. `test` is the path of the test that
+    /// calls, which is run again in a child, where the variants' arguments lie between guard pages.
+    pub fn expect_agreement(test: &str, samples: fn(Instructions) -> Vec<f32>) {
+        let scalar = Instructions::of(Isa::Scalar).expect("the scalar set is always there");
+        let expected = samples(scalar);
+        assert!(expected.len() >= 64, "too few samples of {test} to mean anything");
+        let placements: &[Option<Side>] = if is_child() { &[Some(Side::Start), Some(Side::End)] } else { &[None] };
         for isa in Isa::ALL {
-            match run(*isa) {
-                Some(found) => expect_same_bits(kernel, *isa, &expected, &found),
+            let Some(instructions) = Instructions::of(*isa) else {
                 #[allow(clippy::print_stderr, reason = "a skipped variant is said")]
-                None => eprintln!("skipped: the {isa} variant of {kernel}, which this machine cannot run"),
+                {
+                    eprintln!("skipped: the {isa} variant of {test}, which this machine cannot run");
+                }
+                continue;
+            };
+            for guards in placements {
+                let found = samples(instructions.with_guards(*guards));
+                expect_same_bits(test, *isa, &expected, &found);
             }
+        }
+        if !is_child() {
+            expect_in_child(test);
         }
     }
 

@@ -5,6 +5,7 @@ mod attention;
 mod decoded;
 mod formulas;
 mod fused;
+mod guarded;
 mod invariance;
 mod memory;
 mod moving;

@@ -22,7 +22,7 @@ impl<'a, E> Rows<'a, E> {
 
     /// Rows at a distance. Panics where `cells` does not hold `count` of them.
     pub fn strided(cells: &'a [E], count: usize, len: usize, stride: usize) -> Rows<'a, E> {
-        let cells_min = if count == 0 { 0 } else { (count - 1) * stride + len };
+        let cells_min = cells_of(count, len, stride);
         assert!(cells.len() >= cells_min, "{count} rows of {len} at a distance of {stride} in {} cells", cells.len());
         Rows { cells, count, len, stride }
     }
@@ -44,4 +44,21 @@ impl<'a, E> Rows<'a, E> {
     pub fn row(&self, index: usize) -> &'a [E] {
         &self.cells[index * self.stride..][..self.len]
     }
+
+    /// The cells from the first of the first row to the last of the last.
+    #[cfg(test)]
+    pub fn held(&self) -> &'a [E] {
+        &self.cells[..cells_of(self.count, self.len, self.stride)]
+    }
+
+    /// Rows of the same form over other cells.
+    #[cfg(test)]
+    pub fn over<'b>(&self, cells: &'b [E]) -> Rows<'b, E> {
+        Rows::strided(cells, self.count, self.len, self.stride)
+    }
+}
+
+/// From the first cell of the first row to the last of the last.
+fn cells_of(count: usize, len: usize, stride: usize) -> usize {
+    if count == 0 { 0 } else { (count - 1) * stride + len }
 }

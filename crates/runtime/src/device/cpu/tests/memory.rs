@@ -120,4 +120,6 @@ fn options_that_cannot_be_are_refused() {
     let cpu = default_cpu();
     assert_eq!(cpu.threads(), 2);
     assert!(cpu.about().description.contains(cpu.isa().name()));
+    let alone = super::cpu(1, cpu.isa()).about().description;
+    assert!(alone.ends_with(", 1 thread") && cpu.about().description.ends_with(" threads"), "{alone}");
 }

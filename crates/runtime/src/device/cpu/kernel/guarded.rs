@@ -1,0 +1,183 @@
+//! Arguments of a kernel, copied between guard pages and back: what a test gives a kernel in place of its own slices.
+//!
+//! Slices of rows end with the last cell of the last row: what lies behind it is no part of what a kernel may look at.
+
+use super::rows::Rows;
+use trueup_graph::op::{Gated, Unary};
+use trueup_guard::{Guarded, Side};
+
+/// One argument: the caller's, and its copy.
+pub struct Laid<A: Argument> {
+    argument: A,
+    copy: A::Copy,
+}
+
+impl<A: Argument> Laid<A> {
+    pub fn new(argument: A, side: Side) -> Laid<A> {
+        let copy = argument.copy(side);
+        Laid { argument, copy }
+    }
+
+    /// What the kernel gets.
+    pub fn view(&mut self) -> A::View<'_> {
+        self.argument.view(&mut self.copy)
+    }
+
+    /// What the kernel wrote goes to the caller.
+    pub fn give_back(self) {
+        self.argument.give_back(self.copy);
+    }
+}
+
+/// A type among the kernels' arguments.
+pub trait Argument: Sized {
+    /// Keeps what the argument refers to.
+    type Copy;
+    /// The argument again, of the copy.
+    type View<'c>;
+
+    /// Copies what the argument refers to.
+    fn copy(&self, side: Side) -> Self::Copy;
+
+    /// The argument of the copy.
+    fn view<'c>(&self, copy: &'c mut Self::Copy) -> Self::View<'c>;
+
+    /// Writes back what may have been written.
+    fn give_back(self, _copy: Self::Copy) {}
+}
+
+impl<T: Copy + 'static> Argument for &[T] {
+    type Copy = Guarded<T>;
+    type View<'c> = &'c [T];
+
+    fn copy(&self, side: Side) -> Guarded<T> {
+        Guarded::of(self, side)
+    }
+
+    fn view<'c>(&self, copy: &'c mut Guarded<T>) -> &'c [T] {
+        copy.as_slice()
+    }
+}
+
+impl<T: Copy + 'static> Argument for &mut [T] {
+    type Copy = Guarded<T>;
+    type View<'c> = &'c mut [T];
+
+    fn copy(&self, side: Side) -> Guarded<T> {
+        Guarded::of(self, side)
+    }
+
+    fn view<'c>(&self, copy: &'c mut Guarded<T>) -> &'c mut [T] {
+        copy.as_mut_slice()
+    }
+
+    fn give_back(self, copy: Guarded<T>) {
+        self.copy_from_slice(copy.as_slice());
+    }
+}
+
+impl<T: Copy + 'static, const N: usize> Argument for &mut [T; N] {
+    type Copy = Guarded<T>;
+    type View<'c> = &'c mut [T; N];
+
+    fn copy(&self, side: Side) -> Guarded<T> {
+        Guarded::of(&self[..], side)
+    }
+
+    fn view<'c>(&self, copy: &'c mut Guarded<T>) -> &'c mut [T; N] {
+        copy.as_mut_slice().try_into().expect("as many as were copied")
+    }
+
+    fn give_back(self, copy: Guarded<T>) {
+        self.copy_from_slice(copy.as_slice());
+    }
+}
+
+impl<E: Copy + 'static> Argument for Rows<'_, E> {
+    type Copy = Guarded<E>;
+    type View<'c> = Rows<'c, E>;
+
+    fn copy(&self, side: Side) -> Guarded<E> {
+        Guarded::of(self.held(), side)
+    }
+
+    fn view<'c>(&self, copy: &'c mut Guarded<E>) -> Rows<'c, E> {
+        self.over(copy.as_slice())
+    }
+}
+
+/// Types that refer to nothing.
+macro_rules! plain {
+    ($($Type:ty),+) => {$(
+        impl Argument for $Type {
+            type Copy = ();
+            type View<'c> = $Type;
+
+            fn copy(&self, _: Side) {}
+
+            fn view(&self, (): &mut ()) -> $Type {
+                *self
+            }
+        }
+    )+};
+}
+
+plain!(f32, usize, Gated, Unary);
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel;
+    use super::super::samples::expect_agreement;
+    use super::*;
+    use crate::device::cpu::isa::{Instructions, Isa};
+    use trueup_guard::{is_child, run_in_child};
+
+    #[test]
+    fn rows_keep_their_distance_and_end_at_the_guard() {
+        let cells: Vec<f32> = (0..40).map(|cell| cell as f32).collect();
+        let rows = Rows::strided(&cells, 3, 5, 9);
+        let mut laid = Laid::new(rows, Side::End);
+        assert_eq!(laid.copy.as_slice().len(), 2 * 9 + 5, "nothing behind the last row");
+        let view = laid.view();
+        assert_eq!((view.count(), view.len(), view.row(2)), (3, 5, rows.row(2)));
+    }
+
+    fn copied(x: &[f32], y: &mut [f32]) {
+        y.copy_from_slice(x);
+    }
+
+    /// Copies, and looks at one element more.
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code, reason = "memory outside of a slice is touched on purpose")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn one_too_far(x: &[f32], y: &mut [f32]) {
+        copied(x, y);
+        // SAFETY: none: what lies behind the slice is read on purpose, in a child that a guard page kills.
+        unsafe { x.as_ptr().wrapping_add(x.len()).read_volatile() };
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unnameable_test_items, dead_code, reason = "a test that must fail is called by this one")]
+    fn a_variant_that_looks_one_element_too_far_is_found() {
+        kernel! {
+            fn careless(x: &[f32], y: &mut [f32]) {
+                avx2 => one_too_far,
+                scalar => copied,
+            }
+            careless_variants_agree on samples
+        }
+        fn samples(instructions: Instructions) -> Vec<f32> {
+            let (x, mut y) = ([1.0; 101], vec![0.0; 77]);
+            careless(instructions, &x[..77], &mut y);
+            y
+        }
+        let test = concat!(module_path!(), "::a_variant_that_looks_one_element_too_far_is_found");
+        if is_child() {
+            return expect_agreement(test, samples);
+        }
+        let death = run_in_child(test);
+        let expected = Isa::Avx2.is_available();
+        assert_eq!(death.as_ref().is_err_and(|death| death.contains("(SIG")), expected, "{death:?}");
+    }
+}
