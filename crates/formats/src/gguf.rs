@@ -38,6 +38,7 @@ mod metadata;
 mod plan;
 mod reader;
 mod split_name;
+mod survey;
 mod value;
 mod writer;
 
@@ -45,6 +46,7 @@ pub use map::MappedGguf;
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile};
 pub use reader::Gguf;
+pub use survey::{GgufPart, GgufSurvey};
 pub use value::{Array, Value, ValueType};
 pub use writer::GgufWriter;
 

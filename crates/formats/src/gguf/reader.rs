@@ -38,15 +38,7 @@ impl Gguf {
         let source = SourceFile::open(path)?;
         let header = Header::read(&source)?;
         let others = split_files(path, &header.metadata)?;
-        let mut model = Gguf {
-            path: path.to_owned(),
-            format: format!("GGUF v{}", header.version),
-            metadata: header.metadata.clone(),
-            tensors: Vec::new(),
-            places: Vec::new(),
-            sources: Vec::new(),
-            no_files: TokenizerFiles::default(),
-        };
+        let mut model = Gguf::empty(path, header.version, header.metadata.clone());
         model.add(source, header);
         for (number, path) in (1..).zip(&others) {
             let source = SourceFile::open(path)
@@ -58,8 +50,26 @@ impl Gguf {
         if !others.is_empty() {
             model.check_split()?;
         }
-        FILE_KEYS.iter().for_each(|key| drop(model.metadata.remove(key)));
-        Ok(model)
+        Ok(model.without_file_keys())
+    }
+
+    /// A model without tensors yet.
+    pub(super) fn empty(path: &Path, version: u32, metadata: Metadata) -> Gguf {
+        Gguf {
+            path: path.to_owned(),
+            format: format!("GGUF v{version}"),
+            metadata,
+            tensors: Vec::new(),
+            places: Vec::new(),
+            sources: Vec::new(),
+            no_files: TokenizerFiles::default(),
+        }
+    }
+
+    /// The same without the keys that describe the files.
+    pub(super) fn without_file_keys(mut self) -> Gguf {
+        FILE_KEYS.iter().for_each(|key| drop(self.metadata.remove(key)));
+        self
     }
 
     /// All keys but those that describe the file itself: alignment and splitting.
@@ -83,7 +93,7 @@ impl Gguf {
         place
     }
 
-    fn add(&mut self, source: SourceFile, header: Header) {
+    pub(super) fn add(&mut self, source: SourceFile, header: Header) {
         let number = self.sources.len();
         self.places.extend(header.ranges.into_iter().map(|range| Place { source: number, range }));
         self.tensors.extend(header.tensors);
