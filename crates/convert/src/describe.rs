@@ -83,7 +83,7 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
 }
 
 /// What the description says about tokens; numbers that are no ids say nothing.
-fn model_tokens(config: &Map<String, Value>, vocabulary: usize) -> ModelTokens {
+pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize) -> ModelTokens {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| config.get(key).and_then(id);
     let ends = match config.get("eos_token_id") {
