@@ -76,7 +76,8 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         let rule = if known { &ARCHITECTURE_UNKNOWN } else { &ARCHITECTURE_MISSING };
         findings.add(rule, Place::file(&patient.path).key(key), sentence(error));
     }
-    if let Some(Err(error)) = &patient.hyper {
+    // Without tensors no number of layers holds.
+    if let Some(Err(error)) = patient.hyper.as_ref().filter(|_| !checkpoint.tensors().is_empty()) {
         findings.add(&HYPER_INVALID, Place::file(&patient.path), error.problem.clone());
     }
     if checkpoint.tensors().is_empty() {
