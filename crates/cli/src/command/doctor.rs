@@ -64,11 +64,12 @@ fn page(diagnosis: &Diagnosis) -> String {
     lines.join("\n")
 }
 
-/// Where it is: file, tensor, key, element; those that apply.
+/// Where it is: file, tensor, key or words, element; those that apply.
 fn place(finding: &Finding) -> String {
     let place = &finding.place;
     let named = |what: &str, name: &Option<String>| name.as_ref().map(|name| format!("{what} {name}"));
     let element = place.element.as_ref().map(|element| format!("element {element:?}"));
-    let parts = [place.file.clone(), named("tensor", &place.tensor), named("key", &place.key), element];
+    let parts =
+        [place.file.clone(), named("tensor", &place.tensor), named("key", &place.key), place.at.clone(), element];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

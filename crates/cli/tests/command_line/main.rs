@@ -6,6 +6,7 @@
 //! ```
 
 mod comparing;
+mod doctor;
 mod faces;
 mod gating;
 mod generating;

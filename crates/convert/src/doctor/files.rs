@@ -128,9 +128,15 @@ pub(super) fn place_of(error: &Error) -> Place {
         Some(text) => match (text.strip_prefix("tensor "), text.strip_prefix("key ")) {
             (Some(tensor), _) => Place { tensor: Some(without_byte(tensor)), ..place },
             (None, Some(key)) => Place { key: Some(without_byte(key)), ..place },
-            (None, None) => Place { key: Some(text), ..place },
+            (None, None) if is_key(&text) => Place { key: Some(text), ..place },
+            (None, None) => Place { at: Some(text), ..place },
         },
     }
+}
+
+/// Whether a place is a key alone: words with dots between them, and perhaps the number of an item.
+fn is_key(text: &str) -> bool {
+    text.contains('.') && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._[]".contains(&byte))
 }
 
 /// The name alone where the place in the file follows.

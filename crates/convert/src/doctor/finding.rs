@@ -64,6 +64,8 @@ pub struct Place {
     pub tensor: Option<String>,
     /// The key of a file's metadata or JSON.
     pub key: Option<String>,
+    /// Another place in the file, in words.
+    pub at: Option<String>,
     /// An index for each dimension, innermost first.
     pub element: Option<Vec<u64>>,
 }

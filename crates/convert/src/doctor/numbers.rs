@@ -59,11 +59,13 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         odd(&CONTEXT, Field::Context, range, hyper.context().to_string());
     }
     if let Some(problem) = scaling_problem(hyper) {
-        findings.add(&ROPE_SCALING, Place::file(&patient.path).key("rope scaling"), problem);
+        let key = key_of_part(patient, architecture, ("rope.scaling.factor", "rope_scaling"));
+        findings.add(&ROPE_SCALING, Place::file(&patient.path).key(&key), problem);
     }
     if let Some(window) = hyper.window().filter(|window| window.size() >= hyper.context()) {
         let found = format!("a window of {} tokens in a context of {}", window.size(), hyper.context());
-        findings.add(&WINDOW, Place::file(&patient.path).key("sliding window"), found);
+        let key = key_of_part(patient, architecture, ("attention.sliding_window", "sliding_window"));
+        findings.add(&WINDOW, Place::file(&patient.path).key(&key), found);
     }
 }
 
@@ -74,6 +76,11 @@ fn key_of(patient: &Patient, architecture: &Architecture, field: Field) -> Strin
     }
     let rule = architecture.fields.iter().find(|rule| rule.field == field);
     rule.map_or_else(|| field.gguf_key().to_owned(), |rule| rule.theirs.to_owned())
+}
+
+/// The key of a part of the description: behind the architecture's name in GGUF, or that of config.json.
+fn key_of_part(patient: &Patient, architecture: &Architecture, (ours, theirs): (&str, &str)) -> String {
+    if patient.metadata().is_some() { format!("{}.{ours}", architecture.gguf_name) } else { theirs.to_owned() }
 }
 
 fn scaling_problem(hyper: &Hyper) -> Option<String> {

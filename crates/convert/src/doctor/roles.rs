@@ -75,7 +75,8 @@ fn look_at_keys(patient: &Patient, findings: &mut Findings) {
 }
 
 fn look_at_end(patient: &Patient, vocabulary: &Vocabulary, findings: &mut Findings) {
-    let place = Place::file(&patient.path).key("eos token");
+    let key = if patient.metadata().is_some() { "tokenizer.ggml.eos_token_id" } else { "eos_token" };
+    let place = Place::file(&patient.path).key(key);
     let Some(eos) = vocabulary.special().eos else {
         if vocabulary.special().end_of_generation.is_empty() {
             findings.add(&EOS_MISSING, place, "no token ends generation");

@@ -26,9 +26,10 @@ pub(super) const RULES: &[&Rule] = &[
     &NOT_READ,
 ];
 
-/// How far above the median magnitude of its matrix a value may be. Published weights of the largest kind stay below 2^11.
+/// How far above the median magnitude of its matrix a value may be: 2^16. The largest of the trained model among the fixtures is 10 times
+/// the median, of any random one 7 times; the highest bit of an exponent makes a weight 2^128 times as large.
 const FAR_OUT: f32 = 65_536.0;
-/// How far the medians of the layers of one kind of matrix may be apart. Those of trained models stay below 2^5.
+/// How far a layer's median may be from that of all layers of the kind: 2^8. In the trained model among the fixtures it is 1.4.
 const OUT_OF_SCALE: f32 = 256.0;
 /// Layers below which a median of layers says nothing.
 const LAYERS_MIN: usize = 4;
