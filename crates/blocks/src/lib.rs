@@ -38,6 +38,7 @@ mod nibbles;
 #[cfg(test)]
 mod samples;
 mod scale;
+mod scale_places;
 mod split_scale;
 
 mod bf16;

@@ -7,6 +7,7 @@ mod convert;
 mod demo;
 mod devices;
 mod diff;
+mod doctor;
 mod input;
 mod inspect;
 mod man;

@@ -83,7 +83,7 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
 }
 
 /// What the description says about tokens.
-fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
+pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
     Ok(ModelTokens {
         vocab_size: Some(vocabulary),
         bos_token_id: token_ids(config, "bos_token_id", path)?.first().copied(),

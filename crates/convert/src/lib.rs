@@ -6,7 +6,7 @@
 //!     └────────────── check: order rows back, compare ◀────────────────────────────────────────────────────── Gguf ┘
 //! ```
 //!
-//! [`diff()`] compares two models of any formats in the same chunks.
+//! [`diff()`] compares two models of any formats in the same chunks; [`doctor::diagnose`] looks at the health of one.
 //!
 //! Tensors are streamed in chunks of bounded size, written at their places; the bytes do not depend on the number of threads.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod check;
 mod chunk;
 mod describe;
 mod diff;
+pub mod doctor;
 mod mapping;
 mod overrides;
 mod permute;

@@ -139,7 +139,7 @@ fn account_for(architecture: &Architecture, hyper: &Hyper, unused: &[&TensorInfo
 }
 
 /// Whether a name fits one of the patterns of tensors that hold nothing of their own.
-fn is_ignorable(architecture: &Architecture, name: &str) -> bool {
+pub(crate) fn is_ignorable(architecture: &Architecture, name: &str) -> bool {
     architecture.ignorable.iter().any(|pattern| match pattern.split_once("{l}") {
         None => *pattern == name,
         Some((before, after)) => {

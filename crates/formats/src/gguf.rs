@@ -40,6 +40,7 @@ mod plan;
 mod reader;
 mod resume;
 mod split_name;
+mod survey;
 mod value;
 mod writer;
 
@@ -48,6 +49,7 @@ pub use map::MappedGguf;
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile};
 pub use reader::Gguf;
+pub use survey::{GgufPart, GgufSurvey};
 pub use value::{Array, Value, ValueType};
 pub use writer::GgufWriter;
 

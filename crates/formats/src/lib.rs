@@ -29,6 +29,7 @@ mod atomic_file;
 mod checkpoint;
 mod counted;
 mod error;
+mod fault;
 pub mod gguf;
 mod hexadecimal;
 pub mod json;
@@ -39,6 +40,7 @@ mod safetensors_dir;
 mod safetensors_writer;
 mod source_file;
 mod split_scale;
+mod survey;
 mod tensor_range;
 mod trace;
 
@@ -46,15 +48,17 @@ pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 pub use counted::counted;
 pub use error::{Error, Result, listed, quote};
+pub use fault::{Fault, FaultKind, FaultList};
 pub use gguf::{Gguf, MappedGguf};
 pub use hexadecimal::hexadecimal;
 pub use llama2c::Llama2c;
 pub use open::{OpenOptions, open};
-pub use safetensors_dir::{SafetensorsDir, SafetensorsFile};
+pub use safetensors_dir::{FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsFile};
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
 pub use source_file::{FileStamp, SourceFile};
 pub use split_scale::{
     LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SplitScalePart, join_split_scale, split_scale_parts, split_scale_tensors,
 };
+pub use survey::{Facts, Survey, survey};
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
 pub use trace::{Shown, Trace, TraceTensor, TraceValues, TraceWriter};

@@ -12,12 +12,15 @@
 
 mod file;
 mod index;
+mod survey;
 mod tokenizer;
 
 pub use file::SafetensorsFile;
+pub use survey::{FolderSurvey, IndexFacts};
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::error::{Error, Result};
+use crate::fault::refuse;
 use crate::json;
 use crate::source_file::SourceFile;
 use crate::tensor_range::check_unique;
@@ -70,22 +73,26 @@ impl SafetensorsDir {
             (None, None) => vec![open_single(folder)?],
         };
         others.extend(index);
-        let tokenizer = tokenizer::read(folder, &mut others)?;
-        let mut model = SafetensorsDir {
-            path: path.to_owned(),
-            config: config_map,
-            tokenizer,
-            tensors: Vec::new(),
-            places: Vec::new(),
-            files,
-            others,
-        };
-        for (number, file) in model.files.iter().enumerate() {
-            model.places.extend((0..file.tensors().len()).map(|tensor| (number, tensor)));
-            model.tensors.extend(file.tensors().iter().cloned());
-        }
+        let tokenizer = tokenizer::read(folder, &mut others, &mut refuse)?;
+        let model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
         check_unique(path, model.tensors.iter().map(|tensor| tensor.name.as_str()))?;
         Ok(model)
+    }
+
+    /// All tensors of the files, in their order.
+    fn new(
+        path: &Path,
+        config: serde_json::Map<String, serde_json::Value>,
+        tokenizer: TokenizerFiles,
+        files: Vec<SafetensorsFile>,
+        others: Vec<SourceFile>,
+    ) -> SafetensorsDir {
+        let (mut tensors, mut places) = (Vec::new(), Vec::new());
+        for (number, file) in files.iter().enumerate() {
+            places.extend((0..file.tensors().len()).map(|tensor| (number, tensor)));
+            tensors.extend(file.tensors().iter().cloned());
+        }
+        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, places, others }
     }
 
     /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c

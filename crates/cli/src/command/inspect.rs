@@ -1,5 +1,6 @@
 //! `trueup inspect`: what is in a model file of any format.
 
+use super::doctor;
 use crate::failure::{Code, Result};
 use crate::output;
 use crate::table::{Column, Side, table};
@@ -12,8 +13,12 @@ use trueup::manifest::{self, TensorHash};
 
 /// What `trueup inspect` takes.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trueup inspect model.gguf\n  trueup inspect hf-model/ --json\n  \
-    trueup inspect model.gguf --hash > model.sha256\n  trueup inspect copy.gguf --check model.sha256")]
+#[command(
+    after_help = "With --doctor, exit code 0 means that no error and no warning was found (there may be notes), 1 that one was, and 2 that \
+    nothing of a model could be read.\n\nExamples:\n  trueup inspect model.gguf\n  trueup inspect hf-model/ --json\n  \
+    trueup inspect model.gguf --hash > model.sha256\n  trueup inspect copy.gguf --check model.sha256\n  \
+    trueup inspect model.gguf --doctor"
+)]
 pub struct Arguments {
     /// The model: a GGUF file, a Hugging Face directory, a llama2.c file; or a safetensors file of arrays
     file: PathBuf,
@@ -23,7 +28,10 @@ pub struct Arguments {
     /// Compare the tensors' SHA-256 with a list; exit code 1 when they differ
     #[arg(long, value_name = "MANIFEST", conflicts_with = "hash")]
     check: Option<PathBuf>,
-    /// Threads that hash; one per core by default
+    /// Look at the model's health: is it whole, does it agree with itself, are its numbers numbers; exit code 1 when it is not
+    #[arg(long, conflicts_with_all = ["hash", "check"])]
+    doctor: bool,
+    /// Threads that hash or look at values; one per core by default
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -33,6 +41,9 @@ pub struct Arguments {
 
 /// Inspects.
 pub fn run(arguments: Arguments) -> Result {
+    if arguments.doctor {
+        return doctor::run(&arguments.file, arguments.threads, arguments.json);
+    }
     let checkpoint = trueup::open_arrays(&arguments.file)?;
     if let Some(list) = &arguments.check {
         let hashes = manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?;

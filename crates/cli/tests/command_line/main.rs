@@ -7,6 +7,7 @@
 
 mod comparing;
 mod context;
+mod doctor;
 mod faces;
 mod gating;
 mod generating;

@@ -15,6 +15,7 @@
 #![allow(clippy::print_stdout, reason = "a runner of its own reports by printing")]
 
 mod case;
+mod doctor;
 mod folder;
 mod gguf;
 mod gguf_model;

@@ -5,6 +5,7 @@
 //! ```
 
 use crate::case::{Call, Case};
+use crate::doctor;
 use rayon::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,8 @@ pub fn complaints(family: &str, cases: &[Case]) -> Vec<String> {
     let found = cases.par_iter().flat_map_iter(|case| {
         let refused = case.refused_by.iter().map(|call| (*call, true));
         let calls = refused.chain(case.accepted_by.iter().map(|call| (*call, false)));
-        calls.filter_map(|(call, refuses)| complaint(family, case, call, refuses)).collect::<Vec<_>>()
+        let complaints = calls.filter_map(|(call, refuses)| complaint(family, case, call, refuses));
+        complaints.chain(doctor::complaint(family, case)).collect::<Vec<_>>()
     });
     found.collect()
 }
@@ -90,7 +92,7 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
 }
 
 /// Runs the binary under limits of memory and time.
-fn limited(arguments: &[String], call: Call) -> Output {
+pub fn limited(arguments: &[String], call: Call) -> Output {
     let script = format!("ulimit -v {MEMORY_KIB} -t {PROCESSOR_SECONDS} -c 0; exec \"$0\" \"$@\"");
     let mut command = assert_cmd::Command::new("bash");
     let input = if call == Call::Chat { "hello\n" } else { "" };
@@ -125,7 +127,7 @@ fn check_refusal(output: &Output, named: &str) -> Result<(), String> {
 }
 
 /// Control characters and those that change the direction of text.
-fn moves_terminal(c: char) -> bool {
+pub fn moves_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -171,6 +173,6 @@ fn check_names(out: &Path, call: Call) -> Result<(), String> {
 }
 
 /// Output for people: cut, escaped.
-fn shown(bytes: &[u8]) -> String {
+pub fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().take(900).collect::<String>().escape_debug().to_string()
 }

@@ -4,6 +4,7 @@ use super::value::{Value, read_string};
 use super::{ALIGNMENT, KEY_ALIGNMENT, MAGIC, Metadata, VERSION};
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
+use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use crate::tensor_range::{DIMENSIONS_MAX, check_disjoint, tensor_bytes, tensor_range};
@@ -40,22 +41,45 @@ pub(super) struct Header {
     pub tensors: Vec<TensorInfo>,
     /// Where each tensor's bytes stand in the file.
     pub ranges: Vec<Range<u64>>,
+    /// What tensors start at multiples of.
+    pub alignment: u64,
 }
 
 impl Header {
     /// Reads and validates; nothing of the header is checked again later.
     pub fn read(source: &SourceFile) -> Result<Header> {
+        Header::read_with(source, &mut refuse)
+    }
+
+    /// Reads what can be read: what has a fault that `on_fault` lets pass is left out.
+    pub fn read_with(source: &SourceFile, on_fault: OnFault<'_>) -> Result<Header> {
         let mut reader = Reader::new(source, HEADER_BYTES_MAX);
         let version = read_version(&mut reader, source)?;
         let tensor_count = reader.u64(&"number of tensors")?;
         let key_count = reader.u64(&"number of keys")?;
-        let metadata = read_metadata(&mut reader, key_count)?;
-        let alignment = alignment(&metadata, source)?;
-        let entries = read_entries(&mut reader, tensor_count)?;
+        let mut metadata = Metadata::default();
+        if let Err(error) = read_metadata(&mut reader, key_count, &mut metadata) {
+            on_fault(Fault::new(FaultKind::HeaderBroken, error))?;
+            let (tensors, ranges) = (Vec::new(), Vec::new());
+            return Ok(Header { version, metadata, tensors, ranges, alignment: ALIGNMENT });
+        }
+        let alignment = match alignment(&metadata, source) {
+            Ok(alignment) => alignment,
+            Err(error) => {
+                on_fault(Fault::new(FaultKind::AlignmentInvalid, error))?;
+                ALIGNMENT
+            }
+        };
+        let entries = match read_entries(&mut reader, tensor_count, on_fault) {
+            Ok(entries) => entries,
+            Err(error) => {
+                on_fault(Fault::new(FaultKind::HeaderBroken, error))?;
+                Vec::new()
+            }
+        };
         let data_start = reader.position().checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-        let ranges = ranges(source, &entries, data_start, alignment)?;
-        let tensors = entries.into_iter().map(|entry| entry.info).collect();
-        Ok(Header { version, metadata, tensors, ranges })
+        let (tensors, ranges) = place(source, entries, data_start, alignment, on_fault)?;
+        Ok(Header { version, metadata, tensors, ranges, alignment })
     }
 }
 
@@ -80,8 +104,8 @@ fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
         .help("convert the model again with a current program"))
 }
 
-fn read_metadata(reader: &mut Reader<'_>, count: u64) -> Result<Metadata> {
-    let mut metadata = Metadata::default();
+/// Adds all keys that can be read.
+fn read_metadata(reader: &mut Reader<'_>, count: u64, metadata: &mut Metadata) -> Result<()> {
     for index in 0..reader.count(count, KEY_VALUE_BYTES_MIN, &"number of keys")? {
         let key = read_name(reader, KEY_BYTES_MAX, &format_args!("key number {index}"))?;
         let value = Value::read(reader, &Named("key", &key))?;
@@ -92,7 +116,7 @@ fn read_metadata(reader: &mut Reader<'_>, count: u64) -> Result<Metadata> {
         }
         metadata.insert(key, value);
     }
-    Ok(metadata)
+    Ok(())
 }
 
 /// What a message says of a key or a tensor; nothing is made of it while all is well.
@@ -132,22 +156,34 @@ struct Entry {
     offset: u64,
 }
 
-fn read_entries(reader: &mut Reader<'_>, count: u64) -> Result<Vec<Entry>> {
+fn read_entries(reader: &mut Reader<'_>, count: u64, on_fault: OnFault<'_>) -> Result<Vec<Entry>> {
     let count = reader.count(count, TENSOR_BYTES_MIN, &"number of tensors")?;
     let mut entries = Vec::with_capacity(count);
     for index in 0..count {
-        entries.push(read_entry(reader, index)?);
+        match read_entry(reader, index)? {
+            Ok(entry) => entries.push(entry),
+            Err(fault) => on_fault(fault)?,
+        }
     }
-    let mut names = HashSet::with_capacity(count);
-    match entries.iter().find(|entry| !names.insert(entry.info.name.as_str())) {
-        Some(twice) => Err(reader
-            .error(&Named("tensor", &twice.info.name), "the name is there twice")
-            .help("the file is damaged; convert the model again")),
-        None => Ok(entries),
+    let mut names = HashSet::with_capacity(entries.len());
+    let is_new: Vec<bool> = entries.iter().map(|entry| names.insert(entry.info.name.as_str())).collect();
+    if is_new.iter().all(|is_new| *is_new) {
+        return Ok(entries);
     }
+    let mut kept = Vec::with_capacity(entries.len());
+    for (entry, is_new) in entries.into_iter().zip(is_new) {
+        if is_new {
+            kept.push(entry);
+            continue;
+        }
+        let error = reader.error(&Named("tensor", &entry.info.name), "the name is there twice");
+        on_fault(Fault::new(FaultKind::NameTwice, error.help("the file is damaged; convert the model again")))?;
+    }
+    Ok(kept)
 }
 
-fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<Entry> {
+/// An entry, or the fault of one that is whole but describes no tensor. An error ends the list: where the next entry begins is not known.
+fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<std::result::Result<Entry, Fault>> {
     let name = read_name(reader, NAME_BYTES_MAX, &format_args!("name of tensor number {index}"))?;
     let place = &Named("tensor", &name);
     let dimensions = reader.u32(place)?;
@@ -161,38 +197,76 @@ fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<Entry> {
     }
     let dtype = read_dtype(reader, place)?;
     let offset = reader.u64(place)?;
+    let fault = |kind, error| Ok(Err(Fault::new(kind, error)));
+    let dtype = match dtype {
+        Ok(dtype) => dtype,
+        Err(error) => return fault(FaultKind::TypeUnknown, error),
+    };
     if shape.contains(&0) {
-        return Err(reader.error(place, format!("expected no dimension of 0, found shape {shape:?}")));
+        let error = reader.error(place, format!("expected no dimension of 0, found shape {shape:?}"));
+        return fault(FaultKind::ShapeInvalid, error);
     }
-    let bytes = tensor_bytes(&shape, dtype).map_err(|problem| reader.error(place, problem))?;
-    Ok(Entry { info: TensorInfo { name, shape, dtype, bytes }, offset })
+    match tensor_bytes(&shape, dtype) {
+        Ok(bytes) => Ok(Ok(Entry { info: TensorInfo { name, shape, dtype, bytes }, offset })),
+        Err(problem) => fault(kind_of_shape(&shape, dtype), reader.error(place, problem)),
+    }
 }
 
-fn read_dtype(reader: &mut Reader<'_>, place: &Named) -> Result<DType> {
+/// Why there is no tensor of this shape.
+pub(crate) fn kind_of_shape(shape: &[u64], dtype: DType) -> FaultKind {
+    let block_len = u64::try_from(dtype.block_len()).unwrap_or(u64::MAX);
+    match shape.first() {
+        Some(row) if !row.is_multiple_of(block_len) => FaultKind::RowsNotBlocks,
+        Some(_) | None => FaultKind::ShapeInvalid,
+    }
+}
+
+/// The type of a number; the inner error is about a number that stands for none.
+fn read_dtype(reader: &mut Reader<'_>, place: &Named) -> Result<Result<DType>> {
     let id = reader.u32(place)?;
-    DType::from_gguf_id(id).ok_or_else(|| {
+    Ok(DType::from_gguf_id(id).ok_or_else(|| {
         let (problem, help) = if RETIRED_TYPES.contains(&id) {
             (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
         } else {
             (format!("tensor type {id} is unknown"), "the file is damaged or newer than this program")
         };
         reader.error(place, problem).help(help)
-    })
+    }))
 }
 
-fn ranges(source: &SourceFile, entries: &[Entry], data_start: u64, alignment: u64) -> Result<Vec<Range<u64>>> {
+/// The tensors with their places in the file; those that have none are left out.
+fn place(
+    source: &SourceFile,
+    entries: Vec<Entry>,
+    data_start: u64,
+    alignment: u64,
+    on_fault: OnFault<'_>,
+) -> Result<(Vec<TensorInfo>, Vec<Range<u64>>)> {
     let range = |entry: &Entry| {
         let Some(offset) = data_start.checked_add(entry.offset) else {
             return Err(format!("expected an offset inside the file, found {}", entry.offset));
         };
         tensor_range(&entry.info.shape, entry.info.dtype, offset, alignment, source.bytes())
     };
+    let mut tensors = Vec::with_capacity(entries.len());
     let mut ranges = Vec::with_capacity(entries.len());
     for entry in entries {
-        let place = || Named("tensor", &entry.info.name).to_string();
-        ranges.push(range(entry).map_err(|problem| Error::new(source.path(), problem).at(place()))?);
+        match range(&entry) {
+            Ok(range) => {
+                ranges.push(range);
+                tensors.push(entry.info);
+            }
+            Err(problem) => {
+                let aligned = entry.offset.is_multiple_of(alignment);
+                let kind = if aligned { FaultKind::OutsideFile } else { FaultKind::Misaligned };
+                let place = Named("tensor", &entry.info.name).to_string();
+                on_fault(Fault::new(kind, Error::new(source.path(), problem).at(place)))?;
+            }
+        }
     }
-    let named = entries.iter().map(|entry| entry.info.name.as_str());
-    check_disjoint(source.path(), named.zip(ranges.iter().cloned()))?;
-    Ok(ranges)
+    let named = tensors.iter().map(|tensor| tensor.name.as_str());
+    if let Err(error) = check_disjoint(source.path(), named.zip(ranges.iter().cloned())) {
+        on_fault(Fault::new(FaultKind::Overlap, error))?;
+    }
+    Ok((tensors, ranges))
 }

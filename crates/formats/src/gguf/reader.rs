@@ -39,15 +39,7 @@ impl Gguf {
         let mut header = Header::read(&source)?;
         let metadata = std::mem::take(&mut header.metadata);
         let others = split_files(path, &metadata)?;
-        let mut model = Gguf {
-            path: path.to_owned(),
-            format: format!("GGUF v{}", header.version),
-            metadata,
-            tensors: Vec::new(),
-            places: Vec::new(),
-            sources: Vec::new(),
-            no_files: TokenizerFiles::default(),
-        };
+        let mut model = Gguf::empty(path, header.version, metadata);
         model.add(source, header);
         for (number, path) in (1..).zip(&others) {
             let source = SourceFile::open(path)
@@ -59,8 +51,26 @@ impl Gguf {
         if !others.is_empty() {
             model.check_split()?;
         }
-        FILE_KEYS.iter().for_each(|key| drop(model.metadata.remove(key)));
-        Ok(model)
+        Ok(model.without_file_keys())
+    }
+
+    /// A model without tensors yet.
+    pub(super) fn empty(path: &Path, version: u32, metadata: Metadata) -> Gguf {
+        Gguf {
+            path: path.to_owned(),
+            format: format!("GGUF v{version}"),
+            metadata,
+            tensors: Vec::new(),
+            places: Vec::new(),
+            sources: Vec::new(),
+            no_files: TokenizerFiles::default(),
+        }
+    }
+
+    /// The same without the keys that describe the files.
+    pub(super) fn without_file_keys(mut self) -> Gguf {
+        FILE_KEYS.iter().for_each(|key| drop(self.metadata.remove(key)));
+        self
     }
 
     /// All keys but those that describe the file itself: alignment and splitting.
@@ -84,7 +94,7 @@ impl Gguf {
         place
     }
 
-    fn add(&mut self, source: SourceFile, header: Header) {
+    pub(super) fn add(&mut self, source: SourceFile, header: Header) {
         let number = self.sources.len();
         self.places.extend(header.ranges.into_iter().map(|range| Place { source: number, range }));
         self.tensors.extend(header.tensors);

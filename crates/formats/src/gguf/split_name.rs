@@ -33,6 +33,11 @@ impl SplitName {
         SplitName { prefix: prefix.unwrap_or_else(|| path.to_owned()), number, count }
     }
 
+    /// Whether both names begin alike.
+    pub fn is_of_same_model(&self, other: &SplitName) -> bool {
+        self.prefix == other.prefix
+    }
+
     /// File number `number`, from 0.
     pub fn path(&self, number: u64) -> PathBuf {
         let mut name = self.prefix.file_name().unwrap_or_default().to_owned();

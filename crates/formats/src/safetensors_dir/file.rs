@@ -8,6 +8,7 @@
 
 use crate::checkpoint::{TensorInfo, range_to_read};
 use crate::error::{Error, Result, listed, quote};
+use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::json::{self, UniqueEntries};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
@@ -68,12 +69,26 @@ struct RawHeader {
 impl SafetensorsFile {
     /// Opens a file and validates its header: afterwards every tensor's bytes are known to be there.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
+        SafetensorsFile::open_with(path.as_ref(), &mut refuse)
+    }
+
+    /// Opens a file as far as it can be read: what has a fault that `on_fault` lets pass is left out.
+    pub(super) fn open_with(path: &Path, on_fault: OnFault<'_>) -> Result<SafetensorsFile> {
         let source = SourceFile::open(path)?;
         let (header, data_start) = read_header(&source)?;
-        let mut described = describe(&source, header.tensors, data_start)?;
-        check_disjoint(source.path(), described.iter().map(|(info, range)| (info.name.as_str(), range.clone())))?;
+        let all = header.tensors.len();
+        let mut described = describe(&source, header.tensors, data_start, on_fault)?;
+        let named = described.iter().map(|(info, range)| (info.name.as_str(), range.clone()));
+        if let Err(error) = check_disjoint(source.path(), named) {
+            on_fault(Fault::new(FaultKind::Overlap, error))?;
+        }
         described.sort_by_key(|(_, range)| (range.start, range.end));
-        check_no_gap(&source, &described, data_start)?;
+        // Bytes of tensors that were left out belong to nobody here.
+        if described.len() == all
+            && let Err(error) = check_no_gap(&source, &described, data_start)
+        {
+            on_fault(Fault::new(FaultKind::BytesUnowned, error))?;
+        }
         let (tensors, ranges) = described.into_iter().unzip();
         Ok(SafetensorsFile { source, metadata: header.metadata, tensors, ranges })
     }
@@ -124,11 +139,12 @@ fn read_header(source: &SourceFile) -> Result<(RawHeader, u64)> {
     Ok((header, reader.position()))
 }
 
-/// Names, shapes and places; everything that is wrong with single tensors at once.
+/// Names, shapes and places; all tensors of types that are not read at once.
 fn describe(
     source: &SourceFile,
     raw: Vec<(String, RawTensor)>,
     data_start: u64,
+    on_fault: OnFault<'_>,
 ) -> Result<Vec<(TensorInfo, Range<u64>)>> {
     let mut described = Vec::with_capacity(raw.len());
     let mut unread = Vec::new();
@@ -137,17 +153,23 @@ fn describe(
             unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
             continue;
         };
-        let place = format!("tensor {}", quote(&name));
-        let range = range(&tensor, *dtype, data_start, source.bytes());
-        let range = range.map_err(|problem| Error::new(source.path(), problem).at(place))?;
+        let range = match range(&tensor, *dtype, data_start, source.bytes()) {
+            Ok(range) => range,
+            Err(problem) => {
+                let error = Error::new(source.path(), problem).at(format!("tensor {}", quote(&name)));
+                on_fault(Fault::new(FaultKind::OutsideFile, error))?;
+                continue;
+            }
+        };
         let bytes = range.end.saturating_sub(range.start);
         described.push((TensorInfo { name, shape: inner_first(&tensor.shape), dtype: *dtype, bytes }, range));
     }
-    if unread.is_empty() {
-        return Ok(described);
+    if !unread.is_empty() {
+        let problem = format!("tensors of types that are not read: {}", listed(&unread, ", "));
+        let help = "convert the checkpoint to float32, float16 or bfloat16";
+        on_fault(Fault::new(FaultKind::TypeUnknown, Error::new(source.path(), problem).help(help)))?;
     }
-    Err(Error::new(source.path(), format!("tensors of types that are not read: {}", listed(&unread, ", ")))
-        .help("convert the checkpoint to float32, float16 or bfloat16"))
+    Ok(described)
 }
 
 /// Innermost size first; a scalar is one element.

@@ -14,12 +14,17 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct WeightMap {
     path: PathBuf,
     files: Vec<(String, String)>,
+    /// What the index claims all tensors take, in bytes.
+    pub total_bytes: Option<u64>,
 }
 
 /// The part of the file that counts.
 #[derive(serde::Deserialize)]
 struct RawIndex {
     weight_map: UniqueEntries<String>,
+    /// Of any form: nothing depends on it.
+    #[serde(default)]
+    metadata: serde_json::Value,
 }
 
 impl WeightMap {
@@ -38,7 +43,8 @@ impl WeightMap {
         if files.is_empty() {
             return Err(Error::new(source.path(), "expected tensors, found none").at("weight_map"));
         }
-        Ok(WeightMap { path: source.path().to_owned(), files })
+        let total_bytes = raw.metadata.get("total_size").and_then(serde_json::Value::as_u64);
+        Ok(WeightMap { path: source.path().to_owned(), files, total_bytes })
     }
 
     /// The files, each once, in order.
@@ -48,29 +54,38 @@ impl WeightMap {
 
     /// Opens all files and compares them with the index, tensor by tensor.
     pub fn open_files(&self, folder: &Path) -> Result<Vec<SafetensorsFile>> {
-        let mut missing: HashMap<&str, &str> =
-            self.files.iter().map(|(name, file)| (name.as_str(), file.as_str())).collect();
         let mut files = Vec::new();
-        let mut faults = Vec::new();
         for name in self.file_names() {
             let file =
                 SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
+            files.push((name.to_owned(), file));
+        }
+        self.check_files(&files)?;
+        Ok(files.into_iter().map(|(_, file)| file).collect())
+    }
+
+    /// Compares open files with the index, tensor by tensor; tensors of files that are not among them are no fault.
+    pub fn check_files(&self, files: &[(String, SafetensorsFile)]) -> Result<()> {
+        let open: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let named = self.files.iter().map(|(name, file)| (name.as_str(), file.as_str()));
+        let mut missing: HashMap<&str, &str> = named.filter(|(_, file)| open.contains(file)).collect();
+        let mut faults = Vec::new();
+        for (name, file) in files {
             for tensor in file.tensors() {
                 match missing.remove(tensor.name.as_str()) {
-                    Some(expected) if expected == name => (),
+                    Some(expected) if expected == name.as_str() => (),
                     Some(expected) => faults.push(format!("{} is in {name}, not in {expected}", quote(&tensor.name))),
                     None => {
                         faults.push(format!("{} of {name} is not in the index or in two files", quote(&tensor.name)))
                     }
                 }
             }
-            files.push(file);
         }
         let mut missing: Vec<_> = missing.into_iter().collect();
         missing.sort_unstable();
         faults.extend(missing.iter().map(|(name, file)| format!("{} is not in {file}", quote(name))));
         if faults.is_empty() {
-            return Ok(files);
+            return Ok(());
         }
         Err(Error::new(&self.path, format!("the index and the files disagree: {}", listed(&faults, ", ")))
             .at("weight_map")

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{TokenizerFiles, VOCABULARY_BYTES_MAX};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, FaultKind, OnFault};
 use crate::json;
 use crate::source_file::SourceFile;
 use std::io::ErrorKind;
@@ -10,16 +11,16 @@ use std::path::Path;
 /// The largest chat template that is read, in bytes.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads what is there; the opened files are added to `sources`.
-pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>) -> Result<TokenizerFiles> {
+/// Reads what is there; the opened files are added to `sources`. A file with a fault that `on_fault` lets pass is left out.
+pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFault<'_>) -> Result<TokenizerFiles> {
     Ok(TokenizerFiles {
-        tokenizer_json: read_file(folder, "tokenizer.json", sources, bytes)?,
-        tokenizer_model: read_file(folder, "tokenizer.model", sources, bytes)?,
-        tokenizer_config: read_file(folder, "tokenizer_config.json", sources, json::read_object)?,
-        special_tokens_map: read_file(folder, "special_tokens_map.json", sources, json::read_object)?,
-        added_tokens: read_file(folder, "added_tokens.json", sources, json::read_object)?,
-        generation_config: read_file(folder, "generation_config.json", sources, json::read_object)?,
-        chat_template: read_file(folder, "chat_template.jinja", sources, text)?,
+        tokenizer_json: read_file(folder, "tokenizer.json", sources, on_fault, bytes)?,
+        tokenizer_model: read_file(folder, "tokenizer.model", sources, on_fault, bytes)?,
+        tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
+        special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
+        added_tokens: read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?,
+        generation_config: read_file(folder, "generation_config.json", sources, on_fault, json::read_object)?,
+        chat_template: read_file(folder, "chat_template.jinja", sources, on_fault, text)?,
         llama2c: None,
     })
 }
@@ -36,12 +37,19 @@ fn read_file<T>(
     folder: &Path,
     name: &str,
     sources: &mut Vec<SourceFile>,
+    on_fault: OnFault<'_>,
     read: fn(&SourceFile) -> Result<T>,
 ) -> Result<Option<T>> {
-    let Some(source) = open_if_there(&folder.join(name))? else { return Ok(None) };
-    let contents = read(&source)?;
-    sources.push(source);
-    Ok(Some(contents))
+    let opened = open_if_there(&folder.join(name));
+    let contents = opened.and_then(|source| source.map(|source| Ok((read(&source)?, source))).transpose());
+    match contents {
+        Ok(None) => Ok(None),
+        Ok(Some((contents, source))) => {
+            sources.push(source);
+            Ok(Some(contents))
+        }
+        Err(error) => on_fault(Fault::new(FaultKind::FileUnreadable, error)).map(|()| None),
+    }
 }
 
 fn bytes(source: &SourceFile) -> Result<Vec<u8>> {

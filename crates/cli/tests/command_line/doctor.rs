@@ -1,0 +1,58 @@
+//! `inspect --doctor`: exit codes, the page for people and the document for programs.
+
+use crate::trueup::{Scratch, argument, stories, tiny, trueup};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn a_healthy_model_exits_with_0_and_may_have_notes() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&stories(), "stories.gguf");
+    let told = trueup(&["inspect", &model, "--doctor"]).exits(0);
+    let sum = "healthy: 0 errors, 0 warnings, 2 notes; 56 tensors and 2480640 bytes looked at\n";
+    assert!(told.stdout.ends_with(sum) && told.stderr.is_empty(), "{told:?}");
+    let answer = trueup(&["inspect", &argument(&tiny("qwen2")), "--doctor", "--json", "-t", "1"]).exits(0).json();
+    assert_eq!(
+        (&answer["version"], &answer["result"], &answer["format"]),
+        (&json!(1), &json!("healthy"), &json!("safetensors"))
+    );
+    assert_eq!(answer["counts"], json!({"errors": 0, "warnings": 0, "notes": 0}));
+    assert_eq!(answer["looked_at"], json!({"tensors": 26, "bytes": 175_232}));
+    assert_eq!(answer["findings"], json!([]));
+}
+
+#[test]
+fn a_damaged_model_exits_with_1_and_says_where_why_and_what_to_do() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("qwen2"), "cut.gguf");
+    let bytes = fs::read(&model).expect("a model");
+    fs::write(&model, &bytes[..bytes.len() - 100]).expect("a file");
+    let told = trueup(&["inspect", &model, "--doctor"]).exits(1);
+    for words in [
+        "error refused: ",
+        "error tensor-outside-file: ",
+        "tensor output_norm.weight",
+        "\n  why: ",
+        "\n  do: ",
+        "\ndamaged: 3 errors, ",
+    ] {
+        assert!(told.stdout.contains(words), "no {words:?} in {told:?}");
+    }
+    let answer = trueup(&["inspect", &model, "--doctor", "--json"]).exits(1).json();
+    assert_eq!(answer["result"], "error");
+    let finding =
+        answer["findings"].as_array().expect("a list").iter().find(|finding| finding["name"] == "tensor-missing");
+    let finding = finding.expect("the tensor is missed");
+    assert_eq!((&finding["severity"], &finding["tensor"]), (&json!("error"), &json!("output_norm.weight")));
+    assert_eq!((&finding["file"], &finding["element"], &finding["more"]), (&json!(model), &json!(null), &json!(0)));
+}
+
+#[test]
+fn what_is_no_model_exits_with_2() {
+    let scratch = Scratch::new();
+    let file = scratch.path("notes.txt");
+    fs::write(&file, "this is no model at all").expect("a file");
+    trueup(&["inspect", &file, "--doctor"]).refuses(&["notes.txt"]);
+    trueup(&["inspect", &scratch.path("nothing"), "--doctor", "--json"]).refuses(&["nothing"]);
+    trueup(&["inspect", &file, "--doctor", "--hash"]).exits(2);
+}

@@ -1,0 +1,83 @@
+//! A look at the health of a model of any format: is it whole, does it agree with itself, are its numbers numbers.
+//!
+//! ```text
+//! path ─┬─ open ── refused? a finding ──┐
+//!       └─ survey ── all that can be read ┴─ Patient ─ each family of FAMILIES looks ─▶ findings, the worst first
+//! ```
+//!
+//! Each family is a file with its rules and one function that looks for them; this file is the list. docs/DOCTOR.md shows an example of each.
+
+mod files;
+mod finding;
+mod numbers;
+mod parts;
+mod patient;
+mod roles;
+mod scan;
+mod settings;
+mod structure;
+mod template;
+mod ties;
+mod tokens;
+mod weights;
+
+pub use finding::{Diagnosis, Finding, Place, Rule, Severity};
+
+use finding::Findings;
+use patient::Patient;
+use scan::Summary;
+use std::path::Path;
+use trueup_formats::Result;
+use trueup_quantize::Progress;
+
+/// Rules of one subject, and who looks for them.
+struct Family {
+    rules: &'static [&'static Rule],
+    look: fn(&Patient, &mut Findings),
+}
+
+/// All families but those that need the values of tensors, in the order of their findings.
+const FAMILIES: [Family; 8] = [
+    Family { rules: files::RULES, look: files::look },
+    Family { rules: parts::RULES, look: parts::look },
+    Family { rules: structure::RULES, look: structure::look },
+    Family { rules: numbers::RULES, look: numbers::look },
+    Family { rules: tokens::RULES, look: tokens::look },
+    Family { rules: roles::RULES, look: roles::look },
+    Family { rules: settings::RULES, look: settings::look },
+    Family { rules: template::RULES, look: template::look },
+];
+
+/// Families that look at what was seen of the values.
+const OF_VALUES: [(&[&Rule], fn(&Patient, &[Summary], &mut Findings) -> Result<()>); 2] =
+    [(weights::RULES, weights::look), (ties::RULES, ties::look)];
+
+/// Every rule, in the order of findings.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    let families = FAMILIES.iter().map(|family| family.rules);
+    families.chain(OF_VALUES.iter().map(|(rules, _)| *rules)).flatten().copied()
+}
+
+/// Looks at a model. Every tensor is read once, in pieces, on `threads` threads (`None` is one per core).
+///
+/// # Errors
+/// Nothing of a model can be read there, I/O, and files that change meanwhile. Damage that lets a part be read is a finding.
+pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) -> Result<Diagnosis> {
+    let patient = Patient::admit(path)?;
+    let mut findings = Findings::default();
+    FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
+    let checkpoint = patient.checkpoint();
+    let seen = scan::scan(checkpoint, threads, progress)?;
+    for (_, look) in &OF_VALUES {
+        look(&patient, &seen, &mut findings)?;
+    }
+    checkpoint.unchanged()?;
+    let read = seen.iter().filter(|summary| summary.is_read);
+    Ok(Diagnosis {
+        path: path.to_owned(),
+        format: checkpoint.format().to_owned(),
+        findings: findings.into_list(),
+        tensors: read.clone().count(),
+        bytes: read.map(|summary| summary.bytes).fold(0, u64::saturating_add),
+    })
+}

@@ -1,0 +1,150 @@
+//! Files and the places of tensors in them: what opening refuses, and what else is wrong behind that.
+
+use super::finding::{Findings, Place, Rule};
+use super::patient::Patient;
+use trueup_formats::{Error, Facts, FaultKind};
+
+/// Where a sound copy comes from.
+const AGAIN: &str = "get the file from where it came from again, and compare its size and its hash";
+
+pub(super) const RULES: &[&Rule] = &[
+    &REFUSED,
+    &FILE_MISSING,
+    &FILE_UNREADABLE,
+    &HEADER_BROKEN,
+    &ALIGNMENT_INVALID,
+    &TENSOR_TWICE,
+    &TYPE_UNKNOWN,
+    &SHAPE_INVALID,
+    &ROWS_NOT_BLOCKS,
+    &MISALIGNED,
+    &OUTSIDE_FILE,
+    &OVERLAP,
+    &BYTES_UNOWNED,
+    &BYTES_BEHIND,
+    &INDEX_DISAGREES,
+    &LAYOUT_BROKEN,
+];
+
+static REFUSED: Rule = Rule::error(
+    "refused",
+    "no command of this program uses a model that does not open; other findings are about what could be read of it",
+    "see what the sentence asks for, and the other findings",
+);
+static FILE_MISSING: Rule =
+    Rule::error("file-missing", "the model is not whole without it", "get all files of the model into one folder");
+static FILE_UNREADABLE: Rule = Rule::error("file-unreadable", "what it holds is not part of the model then", AGAIN);
+static HEADER_BROKEN: Rule =
+    Rule::error("header-broken", "what stands behind this place in the header cannot be found", AGAIN);
+static ALIGNMENT_INVALID: Rule = Rule::error(
+    "alignment-invalid",
+    "where tensors start follows from it; they were looked at as if it were 32",
+    "convert the model again",
+);
+static TENSOR_TWICE: Rule =
+    Rule::error("tensor-twice", "which of them is meant is not said", "convert the model again");
+static TYPE_UNKNOWN: Rule = Rule::error(
+    "type-unknown",
+    "the bytes of the tensor mean nothing to this program",
+    "use a newer version of this program, or convert the model to a type that is read",
+);
+static SHAPE_INVALID: Rule = Rule::error("shape-invalid", "there is no such tensor", AGAIN);
+static ROWS_NOT_BLOCKS: Rule = Rule::error(
+    "rows-not-blocks",
+    "a block would belong to two rows, which no program computes with",
+    "quantize the model again: such a tensor keeps f16",
+);
+static MISALIGNED: Rule =
+    Rule::error("tensor-misaligned", "programs that map the file read other bytes or fail", "convert the model again");
+static OUTSIDE_FILE: Rule =
+    Rule::error("tensor-outside-file", "the file is cut short or was not copied to its end", AGAIN);
+static OVERLAP: Rule =
+    Rule::error("tensors-overlap", "at least one of them has the values of another", "convert the model again");
+static BYTES_UNOWNED: Rule = Rule::error(
+    "bytes-unowned",
+    "the format allows no gaps: the file is longer or shorter than its header says",
+    AGAIN,
+);
+static BYTES_BEHIND: Rule = Rule::note(
+    "bytes-behind-tensors",
+    "they belong to no tensor and take space",
+    "nothing, or write the file again, for example with `trueup quantize`",
+);
+static INDEX_DISAGREES: Rule = Rule::error(
+    "index-disagrees",
+    "the files are not those that the index was written for",
+    "get the index and all files of one and the same version of the model",
+);
+static LAYOUT_BROKEN: Rule =
+    Rule::error("split-scale-broken", "a tensor needs its values and its scales", "quantize the model again");
+
+pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    if let Some(error) = &patient.refusal {
+        findings.add(&REFUSED, place_of(error), sentence(error));
+    }
+    for fault in patient.faults.kept() {
+        findings.add(rule_of(fault.kind), place_of(&fault.error), sentence(&fault.error));
+    }
+    if patient.faults.left_out() > 0 {
+        let found = format!("{} further faults in the header are not listed", patient.faults.left_out());
+        findings.add_many(&HEADER_BROKEN, Place::file(&patient.path), found, patient.faults.left_out());
+    }
+    if let Some(error) = &patient.layout {
+        findings.add(&LAYOUT_BROKEN, place_of(error), sentence(error));
+    }
+    if let Facts::Gguf { parts, .. } = &patient.facts {
+        let sound = patient.faults.kept().is_empty();
+        for part in parts.iter().filter(|part| sound && part.tensors > 0 && part.bytes_behind > 0) {
+            let found = format!("{} bytes stand behind the last tensor and its padding", part.bytes_behind);
+            findings.add(&BYTES_BEHIND, Place::file(&part.path), found);
+        }
+    }
+}
+
+fn rule_of(kind: FaultKind) -> &'static Rule {
+    match kind {
+        FaultKind::FileMissing => &FILE_MISSING,
+        FaultKind::FileUnreadable => &FILE_UNREADABLE,
+        FaultKind::HeaderBroken => &HEADER_BROKEN,
+        FaultKind::AlignmentInvalid => &ALIGNMENT_INVALID,
+        FaultKind::NameTwice => &TENSOR_TWICE,
+        FaultKind::TypeUnknown => &TYPE_UNKNOWN,
+        FaultKind::ShapeInvalid => &SHAPE_INVALID,
+        FaultKind::RowsNotBlocks => &ROWS_NOT_BLOCKS,
+        FaultKind::Misaligned => &MISALIGNED,
+        FaultKind::OutsideFile => &OUTSIDE_FILE,
+        FaultKind::Overlap => &OVERLAP,
+        FaultKind::BytesUnowned => &BYTES_UNOWNED,
+        FaultKind::IndexDisagrees => &INDEX_DISAGREES,
+    }
+}
+
+/// An error's file and place; tensors and keys are told apart by the word before them.
+pub(super) fn place_of(error: &Error) -> Place {
+    let place = Place::file(&error.path);
+    let within = (!error.place.is_empty()).then(|| error.place.clone());
+    match within {
+        None => place,
+        Some(text) => match (text.strip_prefix("tensor "), text.strip_prefix("key ")) {
+            (Some(tensor), _) => Place { tensor: Some(without_byte(tensor)), ..place },
+            (None, Some(key)) => Place { key: Some(without_byte(key)), ..place },
+            (None, None) if is_key(&text) => Place { key: Some(text), ..place },
+            (None, None) => Place { at: Some(text), ..place },
+        },
+    }
+}
+
+/// Whether a place is a key alone: words with dots between them, and perhaps the number of an item.
+fn is_key(text: &str) -> bool {
+    text.contains('.') && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._[]".contains(&byte))
+}
+
+/// The name alone where the place in the file follows.
+fn without_byte(text: &str) -> String {
+    text.rsplit_once(" at byte ").map_or(text, |(name, _)| name).to_owned()
+}
+
+/// An error's problem with what it asks for.
+pub(super) fn sentence(error: &Error) -> String {
+    if error.help.is_empty() { error.problem.clone() } else { format!("{}; {}", error.problem, error.help) }
+}

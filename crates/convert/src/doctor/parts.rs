@@ -1,0 +1,162 @@
+//! Files of one model against each other: parts of a split GGUF model, shards of a folder and their index.
+
+use super::finding::{Findings, Place, Rule};
+use super::patient::Patient;
+use std::path::PathBuf;
+use trueup_formats::gguf::GgufPart;
+use trueup_formats::{Checkpoint, Facts, FaultList, IndexFacts, counted, quote};
+
+pub(super) const RULES: &[&Rule] = &[
+    &PART_MISSING,
+    &PART_NUMBER,
+    &PART_COUNT,
+    &PART_TENSORS,
+    &PART_ALIGNMENT,
+    &PARTS_DIFFER,
+    &TENSOR_IN_TWO_FILES,
+    &STRANGER,
+    &INDEX_SIZE,
+];
+
+/// What helps where files of different runs are mixed.
+const ONE_RUN: &str = "get all files of the model again, from one place and one version";
+
+static PART_MISSING: Rule =
+    Rule::error("part-missing", "its tensors are missing in the model", "get the file, into the folder of the others");
+static PART_NUMBER: Rule = Rule::error(
+    "part-number-wrong",
+    "the file was renamed, or belongs to another set",
+    "give it the name it was made with, or get the set again",
+);
+static PART_COUNT: Rule = Rule::error("part-count-differs", "the files are of different splits of a model", ONE_RUN);
+static PART_TENSORS: Rule =
+    Rule::error("part-tensors-wrong", "tensors are missing or too many: the files are of different runs", ONE_RUN);
+static PART_ALIGNMENT: Rule =
+    Rule::warning("part-alignment-differs", "files of one run have one alignment: one may be of another run", ONE_RUN);
+static PARTS_DIFFER: Rule = Rule::warning(
+    "parts-differ",
+    "files of one run say the same: one may be of another run or of another model",
+    ONE_RUN,
+);
+static TENSOR_IN_TWO_FILES: Rule =
+    Rule::error("tensor-in-two-files", "which of them is meant is not said: the files are of different runs", ONE_RUN);
+static STRANGER: Rule = Rule::warning(
+    "file-of-another-set",
+    "nothing reads it with this model; it may be left from an older version, or the others may",
+    "remove it if it belongs to another version, else get the files that belong to it",
+);
+static INDEX_SIZE: Rule = Rule::note(
+    "index-size-differs",
+    "programs do not depend on it, but files that were changed after the index was written often show here",
+    "nothing, if the model was changed on purpose",
+);
+
+pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    match &patient.facts {
+        Facts::Single => {}
+        Facts::Gguf { parts, missing, strangers, twice } => {
+            look_at_missing(parts, missing, findings);
+            if parts.len() + missing.len() > 1 || parts.iter().any(|part| part.count.is_some_and(|count| count > 1)) {
+                look_at_claims(parts, missing, &patient.faults, twice, findings);
+            }
+            look_at_agreement(parts, findings);
+            for (tensor, file) in twice {
+                findings.add(&TENSOR_IN_TWO_FILES, Place::file(file).tensor(tensor), "an earlier file has it too");
+            }
+            look_at_strangers(strangers, findings);
+        }
+        Facts::Folder { index, strangers } => {
+            look_at_strangers(strangers, findings);
+            if let Some(index) = index.as_ref().filter(|_| patient.faults.kept().is_empty()) {
+                look_at_index(index, patient.checkpoint(), findings);
+            }
+        }
+    }
+}
+
+fn look_at_missing(parts: &[GgufPart], missing: &[PathBuf], findings: &mut Findings) {
+    for file in missing {
+        let there = counted(parts.len(), "file");
+        findings.add(&PART_MISSING, Place::file(file), format!("the file is not there, beside {there} of the set"));
+    }
+}
+
+/// What parts say of their numbers, and how many there are.
+fn look_at_claims(
+    parts: &[GgufPart],
+    missing: &[PathBuf],
+    faults: &FaultList,
+    twice: &[(String, PathBuf)],
+    findings: &mut Findings,
+) {
+    let files = (parts.len() + missing.len()) as u64;
+    for part in parts {
+        let place = || Place::file(&part.path);
+        if part.number != Some(part.named_number) {
+            let expected = format!("expected {} by its name, found {}", part.named_number, said(part.number));
+            findings.add(&PART_NUMBER, place().key("split.no"), expected);
+        }
+        // A file that cannot be read was counted by its name.
+        let unread = faults.kept().iter().any(|fault| fault.kind == trueup_formats::FaultKind::FileUnreadable);
+        if part.count != Some(files) && !(unread && part.count > Some(files)) {
+            let expected = format!("expected {files} by the names, found {}", said(part.count));
+            findings.add(&PART_COUNT, place().key("split.count"), expected);
+        }
+    }
+    let found: u64 = parts.iter().map(|part| part.tensors as u64).sum::<u64>() - twice.len() as u64;
+    let whole = missing.is_empty() && faults.kept().is_empty();
+    let first = parts.first().and_then(|part| part.all_tensors);
+    for part in parts {
+        let place = Place::file(&part.path).key("split.tensors.count");
+        if part.all_tensors != first {
+            let problem = format!("expected {} as in the first file, found {}", said(first), said(part.all_tensors));
+            findings.add(&PART_TENSORS, place, problem);
+        } else if whole && first.is_some_and(|first| first != found) && part.named_number == 0 {
+            findings.add(&PART_TENSORS, place, format!("expected {} in all files, found {found}", said(first)));
+        }
+    }
+}
+
+fn said(number: Option<u64>) -> String {
+    number.map_or_else(|| "no such key".to_owned(), |number| number.to_string())
+}
+
+/// Versions, alignments, and keys that a later part has as well as the first.
+fn look_at_agreement(parts: &[GgufPart], findings: &mut Findings) {
+    let Some((first, others)) = parts.split_first() else { return };
+    for part in others {
+        let place = || Place::file(&part.path);
+        if part.alignment != first.alignment {
+            let problem = format!("expected {} as in {first}, found {}", first.alignment, part.alignment);
+            findings.add(&PART_ALIGNMENT, place().key("general.alignment"), problem);
+        }
+        if part.version != first.version {
+            let problem = format!("expected version {} of GGUF as in {first}, found {}", first.version, part.version);
+            findings.add(&PARTS_DIFFER, place(), problem);
+        }
+        let own = part.metadata.iter().filter(|(key, _)| !key.starts_with("split.") && *key != "general.alignment");
+        for (key, value) in own {
+            let Some(expected) = first.metadata.value(key).filter(|expected| *expected != value) else { continue };
+            let (expected, found) = (quote(&expected.to_string()), quote(&value.to_string()));
+            findings.add(&PARTS_DIFFER, place().key(key), format!("expected {expected} as in {first}, found {found}"));
+        }
+    }
+}
+
+fn look_at_strangers(strangers: &[PathBuf], findings: &mut Findings) {
+    for file in strangers {
+        findings.add(
+            &STRANGER,
+            Place::file(file),
+            "its name is that of a part, but the model that was named has no such part",
+        );
+    }
+}
+
+fn look_at_index(index: &IndexFacts, checkpoint: &dyn Checkpoint, findings: &mut Findings) {
+    let found = checkpoint.tensors().iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+    if let Some(total) = index.total_bytes.filter(|total| *total != found) {
+        let place = Place::file(&index.path).key("metadata.total_size");
+        findings.add(&INDEX_SIZE, place, format!("expected {found} bytes, which the tensors have, found {total}"));
+    }
+}

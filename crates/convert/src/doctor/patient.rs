@@ -1,0 +1,172 @@
+//! The model that is looked at: opened where it can be, else as far as it can be read; and what follows from its description.
+
+use crate::describe::model_tokens;
+use std::path::{Path, PathBuf};
+use trueup_blocks::DType;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{
+    Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, join_split_scale,
+    split_scale_parts, survey,
+};
+use trueup_models::{Architecture, Hyper};
+use trueup_tokenizer::{Tokenizer, Vocabulary};
+
+/// A JSON object.
+pub(super) type Object = serde_json::Map<String, serde_json::Value>;
+
+/// A model with what is known about it.
+pub(super) struct Patient {
+    pub path: PathBuf,
+    /// Why it does not open, where it does not.
+    pub refusal: Option<Error>,
+    /// Why values and scales are not joined, where a file of the split-scale layout is broken.
+    pub layout: Option<Error>,
+    pub faults: FaultList,
+    pub facts: Facts,
+    /// The tables of its architecture; `Err` when it names none that is known.
+    pub architecture: Result<&'static Architecture>,
+    /// Its numbers; `None` without an architecture.
+    pub hyper: Option<Result<Hyper>>,
+    /// `None` when it has no tokenizer.
+    pub vocabulary: Option<Result<Vocabulary>>,
+    /// Made of a vocabulary that could be read.
+    pub tokenizer: Option<Result<Tokenizer>>,
+    checkpoint: Box<dyn Checkpoint>,
+    file_of: std::collections::HashMap<String, PathBuf>,
+}
+
+/// The key without which a GGUF file has no tokenizer.
+pub(super) const TOKENIZER_MODEL: &str = "tokenizer.ggml.model";
+/// The texts of tokens in a GGUF file.
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
+
+impl Patient {
+    /// Reads what can be read.
+    ///
+    /// # Errors
+    /// It is no model: nothing can be read.
+    pub fn admit(path: &Path) -> Result<Patient> {
+        let opened = trueup_formats::open(path, &OpenOptions::default());
+        let (checkpoint, refusal, found) = match (opened, survey(path)) {
+            (Err(error), Err(_)) => return Err(error),
+            (Ok(checkpoint), found) => (checkpoint, None, found.ok().map(without_checkpoint)),
+            (Err(error), Ok(survey)) => {
+                let Survey { checkpoint, faults, file_of, facts } = survey;
+                (checkpoint, Some(error), Some((faults, file_of, facts)))
+            }
+        };
+        let (faults, file_of, facts) =
+            found.unwrap_or_else(|| (FaultList::default(), Default::default(), Facts::Single));
+        let layout = split_scale_parts(checkpoint.as_ref()).err();
+        let checkpoint = if layout.is_none() { join_split_scale(checkpoint)? } else { checkpoint };
+        let source = checkpoint.as_ref();
+        let architecture = match source.description() {
+            Description::Gguf(metadata) => Architecture::of_metadata(metadata, path),
+            Description::Json(config) => Architecture::of_config(config, path),
+        };
+        let hyper = architecture.as_ref().ok().map(|architecture| hyper_of(source, architecture, path));
+        let vocabulary = vocabulary_of(source, hyper.as_ref(), path);
+        let read = vocabulary.as_ref().and_then(|vocabulary| vocabulary.as_ref().ok());
+        let tokenizer = read.map(|vocabulary| Tokenizer::new(vocabulary.clone()));
+        let path = path.to_owned();
+        Ok(Patient {
+            path,
+            refusal,
+            layout,
+            faults,
+            facts,
+            architecture,
+            hyper,
+            vocabulary,
+            tokenizer,
+            checkpoint,
+            file_of,
+        })
+    }
+
+    pub fn checkpoint(&self) -> &dyn Checkpoint {
+        self.checkpoint.as_ref()
+    }
+
+    /// The keys of a GGUF file.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        match self.checkpoint.description() {
+            Description::Gguf(metadata) => Some(metadata),
+            Description::Json(_) => None,
+        }
+    }
+
+    /// `config.json` of a folder; the descriptions that readers of other formats make are not meant.
+    pub fn config(&self) -> Option<&Object> {
+        match (self.checkpoint.description(), &self.facts) {
+            (Description::Json(config), Facts::Folder { .. }) => Some(config),
+            (Description::Json(_) | Description::Gguf(_), _) => None,
+        }
+    }
+
+    /// Its numbers, where they hold.
+    pub fn valid_hyper(&self) -> Option<(&'static Architecture, &Hyper)> {
+        let architecture = self.architecture.as_ref().ok()?;
+        Some((architecture, self.hyper.as_ref()?.as_ref().ok()?))
+    }
+
+    /// The vocabulary, where it could be read.
+    pub fn valid_vocabulary(&self) -> Option<&Vocabulary> {
+        self.vocabulary.as_ref()?.as_ref().ok()
+    }
+
+    /// The file that holds a tensor.
+    pub fn file_of(&self, tensor: &str) -> &Path {
+        self.file_of.get(tensor).unwrap_or(&self.path)
+    }
+
+    /// The tensor of this name.
+    pub fn tensor(&self, name: &str) -> Option<(usize, &TensorInfo)> {
+        self.checkpoint.tensors().iter().enumerate().find(|(_, tensor)| tensor.name == name)
+    }
+
+    /// The file's own name of a tensor that an architecture has once.
+    pub fn name_of(&self, role: trueup_models::Role) -> Option<String> {
+        match self.metadata() {
+            Some(_) => Some(role.name(0)),
+            None => self.architecture.as_ref().ok()?.tensor(role)?.theirs.map(str::to_owned),
+        }
+    }
+}
+
+/// What of a survey is kept where the model opens.
+fn without_checkpoint(survey: Survey) -> (FaultList, std::collections::HashMap<String, PathBuf>, Facts) {
+    (survey.faults, survey.file_of, survey.facts)
+}
+
+fn hyper_of(source: &dyn Checkpoint, architecture: &'static Architecture, path: &Path) -> Result<Hyper> {
+    match source.description() {
+        Description::Gguf(metadata) => Hyper::from_metadata(architecture, metadata, source.tensors(), path),
+        Description::Json(config) => Hyper::from_config(architecture, config, source.tensors().len(), path),
+    }
+}
+
+fn vocabulary_of(source: &dyn Checkpoint, hyper: Option<&Result<Hyper>>, path: &Path) -> Option<Result<Vocabulary>> {
+    match source.description() {
+        Description::Gguf(metadata) => {
+            let is_there = metadata.contains(TOKENIZER_MODEL) || metadata.contains(TOKENS);
+            is_there.then(|| Vocabulary::from_metadata(metadata, path))
+        }
+        Description::Json(config) => {
+            let files = source.tokenizer();
+            let is_there = files.tokenizer_json.is_some() || files.tokenizer_model.is_some() || files.llama2c.is_some();
+            let known = hyper.and_then(|hyper| hyper.as_ref().ok()).map(Hyper::vocabulary);
+            let said = || config.get("vocab_size")?.as_u64().and_then(|size| usize::try_from(size).ok());
+            is_there.then(|| {
+                let mut tokens = model_tokens(config, 0, path)?;
+                tokens.vocab_size = known.or_else(said);
+                Vocabulary::from_files(files, &tokens, path)
+            })
+        }
+    }
+}
+
+/// Whether the values of a type can be looked at.
+pub(super) fn is_readable(dtype: DType) -> bool {
+    dtype.is_float() || dtype.scale_places().is_some()
+}

@@ -1,0 +1,150 @@
+//! The description against the architecture's tables, and both against the tensors that are there.
+
+use super::files::sentence;
+use super::finding::{Findings, Place, Rule};
+use super::patient::Patient;
+use crate::mapping::is_ignorable;
+use std::collections::HashMap;
+use trueup_formats::{Description, TensorInfo, quote};
+use trueup_models::{Architecture, Condition, ExpectedTensor, Hyper, expected_tensors};
+
+pub(super) const RULES: &[&Rule] = &[
+    &ARCHITECTURE_MISSING,
+    &ARCHITECTURE_UNKNOWN,
+    &HYPER_INVALID,
+    &NO_TENSORS,
+    &TENSOR_MISSING,
+    &TENSOR_UNKNOWN,
+    &TENSOR_SHAPE,
+    &TENSOR_TYPE,
+];
+
+static ARCHITECTURE_MISSING: Rule = Rule::error(
+    "architecture-missing",
+    "no program can tell what to compute with the tensors",
+    "get the file that belongs to the model, or convert it again",
+);
+static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
+    "architecture-not-known",
+    "this program has no tables of it: which tensors there must be, their shapes and the numbers were not looked at",
+    "look at the model with a program that runs it",
+);
+static HYPER_INVALID: Rule = Rule::error(
+    "hyper-parameters-invalid",
+    "the graph of the model follows from these numbers",
+    "correct the keys, or convert the model again from a checkpoint whose config.json is its own",
+);
+static NO_TENSORS: Rule = Rule::warning(
+    "no-tensors",
+    "the file is a vocabulary or a description alone: nothing can be computed with it",
+    "get the file with the weights, if a model was expected",
+);
+static TENSOR_MISSING: Rule = Rule::error(
+    "tensor-missing",
+    "the model cannot be computed without it",
+    "get all files of the model, or convert it again",
+);
+static TENSOR_UNKNOWN: Rule = Rule::error(
+    "tensor-unknown",
+    "the model is another variant than its description says, or the tensor was misnamed and is missed elsewhere",
+    "see which tensors are missing; use a program that knows the variant",
+);
+static TENSOR_SHAPE: Rule = Rule::error(
+    "tensor-shape-wrong",
+    "the description and the tensor cannot both be right",
+    "use the description and the weights of one and the same model",
+);
+static TENSOR_TYPE: Rule = Rule::error(
+    "tensor-type-wrong",
+    "nothing computes with a tensor of this kind in such a type",
+    "convert the model again",
+);
+
+pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    let checkpoint = patient.checkpoint();
+    if let Err(error) = &patient.architecture {
+        let (key, known) = match checkpoint.description() {
+            Description::Gguf(metadata) => ("general.architecture", metadata.string("general.architecture").is_ok()),
+            Description::Json(config) => {
+                let classes = config.get("architectures").and_then(serde_json::Value::as_array);
+                (
+                    "architectures",
+                    classes.is_some_and(|list| list.len() == 1 && list.iter().all(|class| class.is_string())),
+                )
+            }
+        };
+        let rule = if known { &ARCHITECTURE_UNKNOWN } else { &ARCHITECTURE_MISSING };
+        findings.add(rule, Place::file(&patient.path).key(key), sentence(error));
+    }
+    // Without tensors no number of layers holds.
+    if let Some(Err(error)) = patient.hyper.as_ref().filter(|_| !checkpoint.tensors().is_empty()) {
+        findings.add(&HYPER_INVALID, Place::file(&patient.path), error.problem.clone());
+    }
+    if checkpoint.tensors().is_empty() {
+        if patient.faults.kept().is_empty() {
+            findings.add(&NO_TENSORS, Place::file(&patient.path), "there are keys, but no tensors");
+        }
+        return;
+    }
+    if let Some((architecture, hyper)) = patient.valid_hyper() {
+        look_at_tensors(patient, architecture, hyper, findings);
+    }
+}
+
+fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper: &Hyper, findings: &mut Findings) {
+    let is_gguf = patient.metadata().is_some();
+    let all = patient.checkpoint().tensors();
+    let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+    for expected in expected_tensors(architecture, hyper) {
+        let name = if is_gguf { Some(expected.name.as_str()) } else { expected.theirs.as_deref() };
+        let Some(name) = name else { continue };
+        match left.remove(name) {
+            None => findings.add(
+                &TENSOR_MISSING,
+                Place::file(&patient.path).tensor(name),
+                "the architecture has it, the model does not",
+            ),
+            Some(found) => {
+                let place = || Place::file(patient.file_of(name)).tensor(name);
+                if let Some(problem) = shape_problem(&expected, found, is_gguf) {
+                    findings.add(&TENSOR_SHAPE, place(), problem);
+                }
+                if let Some(problem) = type_problem(&expected, found, is_gguf) {
+                    findings.add(&TENSOR_TYPE, place(), problem);
+                }
+            }
+        }
+    }
+    let head = architecture.tensors.iter().find(|rule| rule.when == Condition::Untied).and_then(|rule| rule.theirs);
+    for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
+        let spare = !is_gguf
+            && (is_ignorable(architecture, &tensor.name) || hyper.is_tied() && head == Some(tensor.name.as_str()));
+        if !spare {
+            let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
+            findings.add(
+                &TENSOR_UNKNOWN,
+                place,
+                format!("{} has no tensor of this name", quote(architecture.gguf_name)),
+            );
+        }
+    }
+}
+
+/// What is wrong with a shape; outer sizes of 1 say nothing in GGUF.
+fn shape_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
+    let mut shape = found.shape.clone();
+    while is_gguf && shape.len() > expected.shape.len() && shape.last() == Some(&1) {
+        shape.pop();
+    }
+    (shape != expected.shape)
+        .then(|| format!("expected shape {:?} (innermost first), found {:?}", expected.shape, found.shape))
+}
+
+/// What is wrong with a type: numbers are needed, in one dimension plain ones, and in checkpoints plain ones everywhere.
+fn type_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
+    let dtype = found.dtype;
+    let is_vector = expected.shape.len() == 1;
+    let fits = dtype.is_float() || is_gguf && dtype.is_quantized() && !is_vector;
+    let wanted = if is_vector || !is_gguf { "plain floating point" } else { "floating point or blocks" };
+    (!fits).then(|| format!("expected {wanted}, found {dtype}"))
+}

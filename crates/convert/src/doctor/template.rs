@@ -1,0 +1,212 @@
+//! The chat template against the vocabulary: does it work, does it keep what was said, does it write tokens that the vocabulary knows.
+
+use super::files::sentence;
+use super::finding::{Findings, Place, Rule};
+use super::patient::Patient;
+use std::collections::BTreeSet;
+use trueup_formats::quote;
+use trueup_tokenizer::{ChatTemplate, Message, TokenKind, Tokenizer, Vocabulary};
+
+pub(super) const RULES: &[&Rule] =
+    &[&REFUSED, &FAILS, &DROPS_TURN, &WITHOUT_SYSTEM, &TOKEN_UNKNOWN, &ROLE_MISSING, &END_OF_TURN, &BOS_TOO];
+
+static REFUSED: Rule = Rule::error(
+    "template-refused",
+    "no conversation can be had with the model through it",
+    "take the template of the original model, or correct it",
+);
+static FAILS: Rule = Rule::error(
+    "template-fails",
+    "not even a plain conversation of a user and an assistant becomes text",
+    "take the template of the original model, or correct it",
+);
+static DROPS_TURN: Rule = Rule::warning(
+    "template-drops-turn",
+    "the model never sees what was said",
+    "take the template of the original model",
+);
+static WITHOUT_SYSTEM: Rule = Rule::note(
+    "template-without-system",
+    "the model was made without such messages, or the template forgot them",
+    "put instructions into the first message of the user",
+);
+static TOKEN_UNKNOWN: Rule = Rule::warning(
+    "template-token-unknown",
+    "the marker becomes several pieces of text, which the model was not trained with: template and vocabulary are of different models",
+    "take the template that belongs to the vocabulary, or add the token to it",
+);
+static ROLE_MISSING: Rule = Rule::warning(
+    "template-role-missing",
+    "the template writes nothing there, where the model was trained with a token",
+    "set the token's id, or take the template of the original model",
+);
+static END_OF_TURN: Rule = Rule::warning(
+    "end-of-turn-missing",
+    "the model ends its answers with what the template writes there, and generation goes on behind it",
+    "set tokenizer.ggml.eot_token_id, or eos_token_id in generation_config.json, to the token that ends a turn",
+);
+static BOS_TOO: Rule = Rule::note(
+    "template-writes-bos",
+    "a program that adds special tokens to the text of a template begins it with two of them",
+    "nothing: encode the text of a template without adding special tokens, as `trueup chat` does",
+);
+
+const SYSTEM: &str = "Answer in one word.";
+const USER: &str = "Which animal says meow?";
+const ASSISTANT: &str = "Cats.";
+
+/// Stands for a token that the vocabulary has not; a private character, so that no template writes it.
+const ABSENT: &str = "\u{f8ff}";
+
+pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    let Some((source, key)) = source(patient) else { return };
+    let place = || Place::file(&patient.path).key(key);
+    let role = |id: Option<u32>| Some(patient.valid_vocabulary()?.token(id?)?.text.clone());
+    let special = patient.valid_vocabulary().map(Vocabulary::special);
+    let (bos, eos) = (role(special.and_then(|special| special.bos)), role(special.and_then(|special| special.eos)));
+    let (bos_text, eos_text) = (bos.as_deref().unwrap_or_default(), eos.as_deref().unwrap_or_default());
+    let template = match ChatTemplate::new(&source, bos_text, eos_text, &patient.path) {
+        Ok(template) => template,
+        Err(error) => return findings.add(&REFUSED, place(), sentence(&error)),
+    };
+    let Some(text) = conversation(&template, &place, findings) else { return };
+    let Some(Ok(tokenizer)) = &patient.tokenizer else { return };
+    look_at_markers(&source, tokenizer, &place, findings);
+    look_at_roles(patient, &source, (bos.as_deref(), eos.as_deref()), &place, findings);
+    look_at_end(&text, tokenizer, &place, findings);
+    if tokenizer.vocabulary().adds_bos() && bos.is_some_and(|bos| text.starts_with(&bos)) {
+        findings.add(&BOS_TOO, place(), "texts get a bos token, and the template writes one too");
+    }
+}
+
+/// The template and where it stands.
+fn source(patient: &Patient) -> Option<(String, &'static str)> {
+    const KEY: &str = "tokenizer.chat_template";
+    if let Some(metadata) = patient.metadata() {
+        return Some((metadata.string(KEY).ok()?.to_owned(), KEY));
+    }
+    let files = patient.checkpoint().tokenizer();
+    let key = if files.chat_template.is_some() { "chat_template.jinja" } else { "chat_template" };
+    if let Some(vocabulary) = patient.valid_vocabulary() {
+        return Some((vocabulary.chat_template()?.to_owned(), key));
+    }
+    let inside = || Some(files.tokenizer_config.as_ref()?.get("chat_template")?.as_str()?.to_owned());
+    Some((files.chat_template.clone().or_else(inside)?, key))
+}
+
+fn turns(parts: &[(&str, &str)]) -> Vec<Message> {
+    parts.iter().map(|(role, content)| Message { role: (*role).to_owned(), content: (*content).to_owned() }).collect()
+}
+
+/// The text of a plain conversation; what is wrong with it is found on the way.
+fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &mut Findings) -> Option<String> {
+    let whole = turns(&[("system", SYSTEM), ("user", USER), ("assistant", ASSISTANT)]);
+    let text = match template.render(&whole, false) {
+        Ok(text) => {
+            if !text.contains(SYSTEM) {
+                findings.add(&WITHOUT_SYSTEM, place(), "a message of the role system is left out");
+            }
+            text
+        }
+        Err(refused) => match template.render(&whole[1..], false) {
+            Ok(text) => {
+                findings.add(
+                    &WITHOUT_SYSTEM,
+                    place(),
+                    format!("a message of the role system is refused: {}", refused.problem),
+                );
+                text
+            }
+            Err(error) => {
+                findings.add(&FAILS, place(), error.problem);
+                return None;
+            }
+        },
+    };
+    for (role, content) in [("user", USER), ("assistant", ASSISTANT)] {
+        if !text.contains(content) {
+            findings.add(&DROPS_TURN, place(), format!("the message of the role {role} is not in the text"));
+        }
+    }
+    // The answer is asked for by the text up to it.
+    if let Err(error) = template.render(&whole[1..2], true) {
+        findings.add(&FAILS, place(), format!("with add_generation_prompt: {}", error.problem));
+    }
+    Some(text)
+}
+
+/// Markers `<|...|>` in the source that are no single token.
+fn look_at_markers(source: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Place, findings: &mut Findings) {
+    for marker in markers(source) {
+        let is_token = tokenizer.encode(marker, false).is_ok_and(|ids| ids.len() == 1);
+        if !is_token {
+            let problem = format!("\"{}\" is not one token of the vocabulary", quote(marker));
+            findings.add(&TOKEN_UNKNOWN, place(), problem);
+        }
+    }
+}
+
+/// Literal markers of special tokens, each once: letters, digits and `_ - .` between `<|` and `|>`.
+fn markers(source: &str) -> BTreeSet<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
+    let starts = source.match_indices("<|").map(|(at, _)| at);
+    let marker = |at: usize| {
+        let inside = &source[at + 2..];
+        let end = inside.find("|>").filter(|end| *end > 0 && inside[..*end].chars().all(is_part))?;
+        Some(&source[at..at + 2 + end + 2])
+    };
+    starts.filter_map(marker).collect()
+}
+
+/// Roles that the template writes and the vocabulary has not. A template that asks whether they are there knows that.
+fn look_at_roles(
+    patient: &Patient,
+    source: &str,
+    (bos, eos): (Option<&str>, Option<&str>),
+    place: &dyn Fn() -> Place,
+    findings: &mut Findings,
+) {
+    let own = turns(&[("user", USER), ("assistant", ASSISTANT)]);
+    let texts = [(ABSENT, eos.unwrap_or_default()), (bos.unwrap_or_default(), ABSENT)];
+    for ((name, role), (bos, eos)) in [("bos_token", bos), ("eos_token", eos)].into_iter().zip(texts) {
+        let asks = [format!("if {name}"), format!("{name} is"), format!("{name}|default"), format!("{name} or")];
+        if role.is_some() || asks.iter().any(|words| source.contains(words)) {
+            continue;
+        }
+        let rendered =
+            ChatTemplate::new(source, bos, eos, &patient.path).and_then(|template| template.render(&own, false));
+        if rendered.is_ok_and(|text| text.contains(ABSENT)) {
+            findings.add(&ROLE_MISSING, place(), format!("the template writes {name}, and the vocabulary has none"));
+        }
+    }
+}
+
+/// What stands behind an answer must hold a token that ends generation.
+fn look_at_end(text: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Place, findings: &mut Findings) {
+    let Some((_, behind)) = text.rsplit_once(ASSISTANT) else { return };
+    let Ok(ids) = tokenizer.encode(behind, false) else { return };
+    if ids.iter().any(|id| tokenizer.is_end_of_generation(*id)) {
+        return;
+    }
+    let is_control =
+        |id: &&u32| tokenizer.vocabulary().token(**id).is_some_and(|token| token.kind == TokenKind::Control);
+    let found = match ids.iter().find(is_control) {
+        Some(id) => format!(
+            "token {id}, \"{}\", which does not end generation",
+            quote(tokenizer.piece(*id).unwrap_or_default())
+        ),
+        None => format!("\"{}\", which is no token that ends generation", quote(behind)),
+    };
+    findings.add(&END_OF_TURN, place(), format!("the template writes behind an answer {found}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::markers;
+
+    #[test]
+    fn markers_are_literal_names_between_bars() {
+        let source = "{{ '<|im_start|>' + role }}<|a.b-c:1|> <| no |> <||> <|im_start|> {% if x <|y %}";
+        assert_eq!(markers(source).into_iter().collect::<Vec<_>>(), ["<|a.b-c:1|>", "<|im_start|>"]);
+    }
+}

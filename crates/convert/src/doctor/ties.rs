@@ -1,0 +1,100 @@
+//! Tensors that another one has already: a head that is the embedding again, a matrix that is that of another layer.
+
+use super::finding::{Findings, Place, Rule};
+use super::patient::Patient;
+use super::scan::Summary;
+use std::collections::HashMap;
+use trueup_formats::{Result, TensorInfo, quote};
+use trueup_models::Role;
+
+pub(super) const RULES: &[&Rule] = &[&HEAD_REPEATED, &HEAD_IGNORED, &TENSOR_REPEATED];
+
+static HEAD_REPEATED: Rule = Rule::note(
+    "head-repeats-embedding",
+    "programs use the embedding where there is no head of its own: the bytes could be saved",
+    "set tie_word_embeddings in config.json and convert again, or leave it",
+);
+static HEAD_IGNORED: Rule = Rule::warning(
+    "head-ignored",
+    "config.json ties the head to the embedding, but there is a head with other values: programs that believe the one or the other \
+     compute different logits",
+    "find out which of them the model was trained with: set tie_word_embeddings to false, or remove the tensor",
+);
+static TENSOR_REPEATED: Rule = Rule::warning(
+    "tensor-repeated",
+    "trained layers differ: one of them may have been written over the other; models that were made deeper by copies of layers and \
+     never trained after that look so too",
+    "compare both with the original model (`trueup diff`)",
+);
+
+/// How much of two tensors is in memory at a time; a multiple of every block's bytes is taken.
+const PIECE_BYTES: u64 = 1 << 20;
+
+pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings) -> Result<()> {
+    look_at_head(patient, findings)?;
+    let tensors = patient.checkpoint().tensors();
+    let mut first: HashMap<(u64, &[u64], trueup_blocks::DType), usize> = HashMap::new();
+    let heads = [Role::TokenEmbedding, Role::Output].map(|role| patient.name_of(role));
+    for (number, (tensor, summary)) in tensors.iter().zip(seen).enumerate() {
+        let is_head = heads.iter().flatten().any(|name| *name == tensor.name);
+        if tensor.shape.len() < 2 || !summary.is_read || summary.is_zero || is_head {
+            continue;
+        }
+        let key = (summary.checksum, tensor.shape.as_slice(), tensor.dtype);
+        let Some(other) = first.get(&key).copied() else {
+            first.insert(key, number);
+            continue;
+        };
+        if are_equal(patient, other, number)? {
+            let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
+            let found = format!("it has, bit for bit, the values of {}", quote(&tensors[other].name));
+            findings.add(&TENSOR_REPEATED, place, found);
+        }
+    }
+    Ok(())
+}
+
+fn look_at_head(patient: &Patient, findings: &mut Findings) -> Result<()> {
+    let tensor = |role| patient.tensor(&patient.name_of(role)?);
+    let (Some((embedding_number, embedding)), Some((head_number, head))) =
+        (tensor(Role::TokenEmbedding), tensor(Role::Output))
+    else {
+        return Ok(());
+    };
+    let alike = (&embedding.shape, embedding.dtype) == (&head.shape, head.dtype);
+    let equal = alike && are_equal(patient, embedding_number, head_number)?;
+    let is_tied = patient.config().is_some() && patient.valid_hyper().is_some_and(|(_, hyper)| hyper.is_tied());
+    let place = Place::file(patient.file_of(&head.name)).tensor(&head.name);
+    let named = quote(&embedding.name);
+    if equal {
+        let found = format!("it has, bit for bit, the values of {named}: {} bytes could be saved", head.bytes);
+        findings.add(&HEAD_REPEATED, place, found);
+    } else if is_tied {
+        findings.add(
+            &HEAD_IGNORED,
+            place,
+            format!("tie_word_embeddings is true, and it has other values than {named}"),
+        );
+    }
+    Ok(())
+}
+
+/// Whether two tensors of one shape and type have the same bytes.
+fn are_equal(patient: &Patient, a: usize, b: usize) -> Result<bool> {
+    let checkpoint = patient.checkpoint();
+    let info: &TensorInfo = &checkpoint.tensors()[a];
+    let block = info.dtype.block_bytes() as u64;
+    let step = PIECE_BYTES / block * block;
+    let mut offset = 0;
+    while offset < info.bytes {
+        let size = step.min(info.bytes - offset) as usize;
+        let (mut left, mut right) = (vec![0; size], vec![0; size]);
+        checkpoint.read(a, offset, &mut left)?;
+        checkpoint.read(b, offset, &mut right)?;
+        if left != right {
+            return Ok(false);
+        }
+        offset += size as u64;
+    }
+    Ok(true)
+}

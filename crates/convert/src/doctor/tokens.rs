@@ -1,0 +1,159 @@
+//! The vocabulary: lists of one length, texts that are there once, merges of tokens that exist, as many tokens as rows of the embedding.
+
+use super::files::{place_of, sentence};
+use super::finding::{Findings, Place, Rule};
+use super::patient::{Patient, TOKENIZER_MODEL, TOKENS};
+use std::collections::HashMap;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{counted, quote};
+use trueup_models::Role;
+use trueup_tokenizer::{TokenKind, pre_tokenizer_names};
+
+pub(super) const RULES: &[&Rule] = &[
+    &TOKENIZER_MISSING,
+    &TOKENIZER_UNKNOWN,
+    &TOKENIZER_REFUSED,
+    &TOKEN_LISTS,
+    &VOCABULARY_SIZE,
+    &TOKEN_TYPE,
+    &SCORE,
+    &TOKEN_REPEATED,
+    &MERGE,
+];
+
+static TOKENIZER_MISSING: Rule = Rule::note(
+    "tokenizer-missing",
+    "text cannot become tokens, only ids can be given",
+    "put the tokenizer of the model beside it",
+);
+static TOKENIZER_UNKNOWN: Rule = Rule::note(
+    "tokenizer-not-known",
+    "this program does not read its kind: it was not looked at as a whole",
+    "look at the model with a program that runs it",
+);
+static TOKENIZER_REFUSED: Rule = Rule::error(
+    "tokenizer-refused",
+    "text cannot become tokens",
+    "use the files of one and the same tokenizer, those of the original model",
+);
+static TOKEN_LISTS: Rule = Rule::error(
+    "token-lists-differ",
+    "scores and types belong to tokens by their place: behind the shorter list they are missing, and before it they may be shifted",
+    "convert the model again",
+);
+static VOCABULARY_SIZE: Rule = Rule::error(
+    "vocabulary-size",
+    "an id without a row, or a row without an id, means that the tokenizer belongs to another model",
+    "use the tokenizer that belongs to this model, or pad the vocabulary at conversion",
+);
+static TOKEN_TYPE: Rule =
+    Rule::error("token-type-unknown", "whether it is text or steers the model is not known", "convert the model again");
+static SCORE: Rule = Rule::error(
+    "score-not-finite",
+    "the order in which pieces of words are merged follows from scores",
+    "convert the model again",
+);
+static TOKEN_REPEATED: Rule = Rule::warning(
+    "token-repeated",
+    "only one of them is ever made of text; the model may have been trained with another",
+    "compare the vocabulary with that of the original model",
+);
+static MERGE: Rule = Rule::error(
+    "merge-unknown",
+    "the pair is never merged: text becomes other tokens than in training",
+    "use merges and vocabulary of one and the same tokenizer",
+);
+
+pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    if let Some(metadata) = patient.metadata() {
+        look_at_lists(patient, metadata, findings);
+        look_at_merges(patient, metadata, findings);
+    }
+    look_at_repeated(patient, findings);
+    let vocabulary = match (&patient.vocabulary, &patient.tokenizer) {
+        (None, _) => {
+            let found = "there are no keys or files of a tokenizer";
+            return findings.add(&TOKENIZER_MISSING, Place::file(&patient.path), found);
+        }
+        (Some(Err(error)), _) | (Some(Ok(_)), Some(Err(error))) => error,
+        (Some(Ok(_)), Some(Ok(_)) | None) => return,
+    };
+    let rule = if patient.metadata().is_some_and(is_unknown) { &TOKENIZER_UNKNOWN } else { &TOKENIZER_REFUSED };
+    findings.add(rule, place_of(vocabulary), sentence(vocabulary));
+}
+
+/// Whether a file has a kind of tokenizer, or a way to cut text, that this program does not read: no fault of the file.
+fn is_unknown(metadata: &Metadata) -> bool {
+    let Ok(model) = metadata.string(TOKENIZER_MODEL) else { return false };
+    let pre = metadata.string("tokenizer.ggml.pre");
+    !["llama", "gpt2"].contains(&model)
+        || model == "gpt2" && pre.is_ok_and(|name| pre_tokenizer_names::by_name(name).is_none())
+}
+
+fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings) {
+    let Ok(tokens) = metadata.strings(TOKENS) else { return };
+    let place = |key: &str| Place::file(&patient.path).key(key);
+    for key in ["tokenizer.ggml.scores", "tokenizer.ggml.token_type"] {
+        if let Some(list) = metadata.array(key).ok().filter(|list| list.len() != tokens.len()) {
+            let (expected, found) = (counted(tokens.len(), "token"), list.len());
+            findings.add(&TOKEN_LISTS, place(key), format!("expected one entry for each of {expected}, found {found}"));
+        }
+    }
+    let embedding = Role::TokenEmbedding.name(0);
+    let rows = patient.tensor(&embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
+    if let Some(rows) = rows.filter(|rows| *rows != tokens.len() as u64) {
+        let problem = format!("expected {rows} tokens, as {embedding} has rows, found {}", tokens.len());
+        findings.add(&VOCABULARY_SIZE, place(TOKENS), problem);
+    }
+    let bad_type = |number: &i32| TokenKind::from_number(*number).is_none();
+    if let Ok(types) = metadata.i32s("tokenizer.ggml.token_type")
+        && let Some((at, number)) = types.iter().enumerate().find(|(_, number)| bad_type(number))
+    {
+        let more = types.iter().filter(|number| bad_type(number)).count() as u64 - 1;
+        let problem = format!("token {at} has type {number}, expected 1 to 6");
+        findings.add_many(&TOKEN_TYPE, place("tokenizer.ggml.token_type").element(vec![at as u64]), problem, more);
+    }
+    if let Ok(scores) = metadata.f32s("tokenizer.ggml.scores")
+        && let Some((at, score)) = scores.iter().enumerate().find(|(_, score)| !score.is_finite())
+    {
+        let more = scores.iter().filter(|score| !score.is_finite()).count() as u64 - 1;
+        let problem = format!("token {at} has the score {score}");
+        findings.add_many(&SCORE, place("tokenizer.ggml.scores").element(vec![at as u64]), problem, more);
+    }
+}
+
+/// Texts that several tokens have, but for those that stand for nothing.
+fn look_at_repeated(patient: &Patient, findings: &mut Findings) {
+    let Some(vocabulary) = patient.valid_vocabulary() else { return };
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let key = if patient.metadata().is_some() { TOKENS } else { "vocabulary" };
+    for (id, token) in vocabulary.tokens().iter().enumerate().filter(|(_, token)| token.kind != TokenKind::Unused) {
+        if let Some(first) = seen.insert(&token.text, id) {
+            let problem = format!("token {id} is \"{}\", as token {first} is", quote(&token.text));
+            findings.add(&TOKEN_REPEATED, Place::file(&patient.path).key(key).element(vec![id as u64]), problem);
+        }
+    }
+}
+
+/// Lines of merges that are no two tokens, or whose tokens or result are not in the vocabulary.
+fn look_at_merges(patient: &Patient, metadata: &Metadata, findings: &mut Findings) {
+    const MERGES: &str = "tokenizer.ggml.merges";
+    let (Ok(tokens), Ok(merges)) = (metadata.strings(TOKENS), metadata.strings(MERGES)) else { return };
+    let known: HashMap<&str, ()> = tokens.iter().map(|token| (token.as_str(), ())).collect();
+    for (at, line) in merges.iter().enumerate() {
+        // A token may itself begin with a space in files of other programs.
+        let space = line.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
+        let problem = match space.map(|at| (&line[..at], &line[at + 1..])) {
+            None => Some("is no pair of tokens".to_owned()),
+            Some((left, right)) => {
+                let whole = format!("{left}{right}");
+                let unknown = [left, right, &whole].into_iter().find(|text| !known.contains_key(text));
+                unknown.map(|text| format!("needs the token \"{}\", which is not in the vocabulary", quote(text)))
+            }
+        };
+        if let Some(problem) = problem {
+            let place = Place::file(&patient.path).key(MERGES).element(vec![at as u64]);
+            findings.add(&MERGE, place, format!("merge {at}, \"{}\", {problem}", quote(line)));
+        }
+    }
+}

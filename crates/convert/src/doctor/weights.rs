@@ -1,0 +1,267 @@
+//! What the values of a tensor say: numbers that are none, zeros where none should be, magnitudes that do not fit.
+//!
+//! Magnitudes are compared with medians, which a few wrong values do not move: within a tensor, and between the layers of a model.
+//! The thresholds are far from what healthy models have; docs/DOCTOR.md has the measurements.
+
+use super::finding::{Findings, Place, Rule};
+use super::patient::{Patient, is_readable};
+use super::scan::Summary;
+use std::collections::BTreeMap;
+use trueup_blocks::DType;
+use trueup_formats::{Result, TensorInfo, counted};
+use trueup_models::Role;
+use trueup_tokenizer::TokenKind;
+
+pub(super) const RULES: &[&Rule] = &[
+    &NOT_FINITE,
+    &ROPE_FACTOR,
+    &ZERO_TENSOR,
+    &ZERO_BIAS,
+    &ZERO_ROWS,
+    &ZERO_TOKENS,
+    &SUBNORMAL_VALUES,
+    &SUBNORMAL_SCALES,
+    &VALUE_FAR_OUT,
+    &LAYER_OUT_OF_SCALE,
+    &NOT_READ,
+];
+
+/// How far above the median magnitude of its matrix a value may be: 2^16. The largest of the trained model among the fixtures is 10 times
+/// the median, of any random one 7 times; the highest bit of an exponent makes a weight 2^128 times as large.
+const FAR_OUT: f32 = 65_536.0;
+/// How far a layer's median may be from that of all layers of the kind: 2^8. In the trained model among the fixtures it is 1.4.
+const OUT_OF_SCALE: f32 = 256.0;
+/// Layers below which a median of layers says nothing.
+const LAYERS_MIN: usize = 4;
+/// The share of rows of zeros that a matrix may have, in percent.
+const ZERO_ROWS_PERCENT: u64 = 5;
+/// The share of tokens of text whose rows may be zeros, in percent.
+const ZERO_TOKENS_PERCENT: u64 = 1;
+/// Samples below which a share of them says nothing.
+const SAMPLES_MIN: u64 = 8;
+
+/// What helps where weights are wrong.
+const AGAIN: &str = "compare it with the original model (`trueup diff`), and get or convert it again";
+
+static NOT_FINITE: Rule =
+    Rule::error("not-finite", "every result that it touches is NaN: the model says nothing of sense", AGAIN);
+static ROPE_FACTOR: Rule =
+    Rule::error("rope-factor-invalid", "frequencies of positions are divided by it", "convert the model again");
+static ZERO_TENSOR: Rule =
+    Rule::warning("zero-tensor", "it adds nothing to the model: it was lost on the way, or never trained", AGAIN);
+static ZERO_BIAS: Rule =
+    Rule::note("zero-bias", "it adds nothing; some makers keep biases that were never trained", "nothing");
+static ZERO_ROWS: Rule =
+    Rule::warning("zero-rows", "outputs that are always zero: a part of the tensor was lost, or it was pruned", AGAIN);
+static ZERO_TOKENS: Rule = Rule::warning(
+    "zero-token-rows",
+    "tokens of text without an embedding: the model cannot tell them apart",
+    "compare the tensor and the vocabulary with those of the original model",
+);
+static SUBNORMAL_VALUES: Rule = Rule::warning(
+    "subnormal-values",
+    "such numbers have lost bits of precision, and some devices take them for zero",
+    "keep the tensor in f32 or bf16 with a rule",
+);
+static SUBNORMAL_SCALES: Rule = Rule::warning(
+    "subnormal-scales",
+    "scales with few bits make weights of all its blocks wrong, and some devices take them for zero",
+    "quantize the model again, and keep the tensor in f32 or bf16 with a rule",
+);
+static VALUE_FAR_OUT: Rule = Rule::warning(
+    "value-far-out",
+    "no trained model is known to have such a weight: a flipped bit of an exponent looks like this",
+    AGAIN,
+);
+static LAYER_OUT_OF_SCALE: Rule = Rule::warning(
+    "layer-out-of-scale",
+    "layers of one model are of like magnitude: a scale was lost or applied twice, or the tensor is of another model",
+    AGAIN,
+);
+static NOT_READ: Rule = Rule::note(
+    "values-not-read",
+    "damage in them is not seen",
+    "look at the model before it was quantized to these types",
+);
+
+/// How the values of one tensor lie.
+struct Tensor<'a> {
+    info: &'a TensorInfo,
+    seen: &'a Summary,
+}
+
+impl Tensor<'_> {
+    fn is_matrix(&self) -> bool {
+        self.info.shape.len() > 1
+    }
+
+    /// A place inside, as an index for each dimension.
+    fn element(&self, place: u64) -> Vec<u64> {
+        let mut rest = place;
+        let index = |size: &u64| {
+            let index = rest % size.max(&1);
+            rest /= size.max(&1);
+            index
+        };
+        self.info.shape.iter().map(index).collect()
+    }
+
+    /// What a value of it is, for people.
+    fn unit(&self) -> &'static str {
+        if self.info.dtype.is_quantized() { "scale" } else { "value" }
+    }
+}
+
+pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings) -> Result<()> {
+    let all = patient.checkpoint().tensors();
+    let tensors: Vec<Tensor> = all.iter().zip(seen).map(|(info, seen)| Tensor { info, seen }).collect();
+    for tensor in tensors.iter().filter(|tensor| tensor.seen.is_read) {
+        let place = Place::file(patient.file_of(&tensor.info.name)).tensor(&tensor.info.name);
+        look_at_finite(tensor, &place, findings);
+        look_at_zeros(patient, tensor, &place, findings);
+        look_at_magnitudes(tensor, &place, findings);
+    }
+    look_at_layers(patient, &tensors, findings);
+    look_at_factors(patient, findings)?;
+    look_at_unread(patient, all, findings);
+    Ok(())
+}
+
+fn look_at_finite(tensor: &Tensor, place: &Place, findings: &mut Findings) {
+    let Some(first) = tensor.seen.first_not_finite else { return };
+    let count = tensor.seen.not_finite;
+    let what = match tensor.info.dtype.is_quantized() {
+        true => format!("the scales of {} are NaN or infinite", counted(count, "block")),
+        false => format!(
+            "{} NaN or infinite, the first at this place",
+            if count == 1 { "1 value is".to_owned() } else { format!("{count} values are") }
+        ),
+    };
+    findings.add(&NOT_FINITE, place.clone().element(tensor.element(first)), what);
+}
+
+fn look_at_zeros(patient: &Patient, tensor: &Tensor, place: &Place, findings: &mut Findings) {
+    let name = &tensor.info.name;
+    if tensor.seen.is_zero {
+        let rule = if name.ends_with(".bias") { &ZERO_BIAS } else { &ZERO_TENSOR };
+        let found = format!("all {} are zero", counted(tensor.info.elements(), "value"));
+        return findings.add(rule, place.clone(), found);
+    }
+    let zero = &tensor.seen.zero_rows;
+    let Some(first) = zero.first() else { return };
+    let rows = tensor.info.elements() / tensor.info.shape.first().copied().unwrap_or(1).max(1);
+    let is_of_tokens =
+        [Role::TokenEmbedding, Role::Output].iter().any(|role| patient.name_of(*role).as_ref() == Some(name));
+    let (rule, count, percent) = match patient.valid_vocabulary().filter(|_| is_of_tokens) {
+        None if is_of_tokens => return,
+        None => (&ZERO_ROWS, zero.len() as u64, ZERO_ROWS_PERCENT),
+        Some(vocabulary) => {
+            let kind = |row: &&u64| vocabulary.tokens().get(**row as usize).map(|token| token.kind);
+            let of_text = zero.iter().filter(|row| matches!(kind(row), Some(TokenKind::Normal | TokenKind::Byte)));
+            (&ZERO_TOKENS, of_text.count() as u64, ZERO_TOKENS_PERCENT)
+        }
+    };
+    if count.saturating_mul(100) > rows.saturating_mul(percent) {
+        let found = format!("{count} of {} hold only zeros, the first is row {first}", counted(rows, "row"));
+        findings.add(rule, place.clone().element(vec![0, *first]), found);
+    }
+}
+
+fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
+    let (samples, unit) = (tensor.seen.samples(), tensor.unit());
+    if samples >= SAMPLES_MIN && 2 * tensor.seen.subnormal > samples {
+        let quantized = tensor.info.dtype.is_quantized();
+        let rule = if quantized { &SUBNORMAL_SCALES } else { &SUBNORMAL_VALUES };
+        let stored = if quantized { DType::F16 } else { tensor.info.dtype };
+        let share = 100 * tensor.seen.subnormal / samples;
+        findings.add(
+            rule,
+            place.clone(),
+            format!("{share} % of the {unit}s that are not zero are subnormal in {stored}"),
+        );
+    }
+    let Some(median) = tensor.seen.median().filter(|_| tensor.is_matrix()) else { return };
+    if tensor.seen.largest / median > FAR_OUT {
+        let largest = tensor.seen.largest;
+        let found = format!("a {unit} of magnitude {largest:e} among {unit}s whose median is about {median:e}");
+        findings.add(&VALUE_FAR_OUT, place.clone().element(tensor.element(tensor.seen.largest_at)), found);
+    }
+}
+
+/// The pattern of a name in which each layer has a tensor: its first number between dots stands for the layer.
+fn pattern(name: &str) -> Option<String> {
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let layer = name.split('.').find(is_number)?;
+    Some(name.replacen(&format!(".{layer}."), ".{l}.", 1))
+}
+
+/// The medians of matrices of one kind and type against the median of these.
+fn look_at_layers(patient: &Patient, tensors: &[Tensor], findings: &mut Findings) {
+    let mut kinds: BTreeMap<(String, DType), Vec<(&Tensor, f32)>> = BTreeMap::new();
+    for tensor in tensors.iter().filter(|tensor| tensor.is_matrix()) {
+        if let (Some(pattern), Some(median)) = (pattern(&tensor.info.name), tensor.seen.median()) {
+            kinds.entry((pattern, tensor.info.dtype)).or_default().push((tensor, median));
+        }
+    }
+    for layers in kinds.values().filter(|layers| layers.len() >= LAYERS_MIN) {
+        let mut medians: Vec<f32> = layers.iter().map(|(_, median)| *median).collect();
+        medians.sort_by(f32::total_cmp);
+        let usual = medians[medians.len() / 2];
+        for (tensor, median) in layers.iter().filter(|(_, median)| (median / usual).max(usual / median) > OUT_OF_SCALE)
+        {
+            let name = &tensor.info.name;
+            let place = Place::file(patient.file_of(name)).tensor(name);
+            let found = format!(
+                "its median magnitude is about {median:e}, that of {} of this kind about {usual:e}",
+                counted(layers.len(), "layer")
+            );
+            findings.add(&LAYER_OUT_OF_SCALE, place, found);
+        }
+    }
+}
+
+/// Factors of the rotation: small enough to be read as a whole.
+fn look_at_factors(patient: &Patient, findings: &mut Findings) -> Result<()> {
+    const FACTORS_MAX: u64 = 1 << 16;
+    let name = Role::RopeFactors.name(0);
+    let Some((number, info)) = patient.tensor(&name).filter(|(_, info)| info.dtype == DType::F32) else {
+        return Ok(());
+    };
+    if info.elements() > FACTORS_MAX {
+        return Ok(());
+    }
+    let mut bytes = vec![0; info.bytes as usize];
+    patient.checkpoint().read(number, 0, &mut bytes)?;
+    let values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let bad: Vec<(usize, f32)> = values.enumerate().filter(|(_, factor)| factor.is_nan() || *factor <= 0.0).collect();
+    if let Some((place, factor)) = bad.first() {
+        let found = format!("expected a factor above 0, found {factor}");
+        let place = Place::file(patient.file_of(&name)).tensor(&name).element(vec![*place as u64]);
+        findings.add_many(&ROPE_FACTOR, place, found, bad.len() as u64 - 1);
+    }
+    Ok(())
+}
+
+fn look_at_unread(patient: &Patient, all: &[TensorInfo], findings: &mut Findings) {
+    let unread: Vec<&TensorInfo> = all.iter().filter(|tensor| !is_readable(tensor.dtype)).collect();
+    if let Some(first) = unread.first() {
+        let place = Place::file(patient.file_of(&first.name)).tensor(&first.name);
+        let found = format!("its values are of type {}, which this look does not read", first.dtype);
+        findings.add_many(&NOT_READ, place, found, unread.len() as u64 - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pattern;
+
+    #[test]
+    fn a_pattern_stands_for_all_layers() {
+        assert_eq!(pattern("blk.10.attn_q.weight").as_deref(), Some("blk.{l}.attn_q.weight"));
+        assert_eq!(
+            pattern("model.layers.3.mlp.up_proj.weight").as_deref(),
+            Some("model.layers.{l}.mlp.up_proj.weight")
+        );
+        assert_eq!(pattern("output.weight"), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Damaged folders of Hugging Face's layout.
+
+use crate::damage::Scratch;
+use crate::root;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A copy of a fixture.
+fn copy(scratch: &Scratch, fixture: &str) -> PathBuf {
+    let folder = scratch.folder().join("model");
+    fs::create_dir(&folder).expect("a folder");
+    for entry in fs::read_dir(root().join("fixtures/models").join(fixture)).expect("a fixture") {
+        let entry = entry.expect("an entry");
+        if !entry.file_name().to_string_lossy().starts_with("golden") {
+            fs::copy(entry.path(), folder.join(entry.file_name())).expect("files can be copied");
+        }
+    }
+    folder
+}
+
+/// A copy with a key of one of its JSON files set.
+fn with_key(scratch: &Scratch, fixture: &str, file: &str, key: &str, value: Value) -> PathBuf {
+    let folder = copy(scratch, fixture);
+    set(&folder.join(file), key, value);
+    folder
+}
+
+fn set(path: &Path, key: &str, value: Value) {
+    let mut object: Map<String, Value> = serde_json::from_slice(&fs::read(path).expect("a file")).expect("an object");
+    object.insert(key.to_owned(), value);
+    write(path, serde_json::to_vec(&object).expect("JSON"));
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    fs::write(path, bytes).expect("a file can be written");
+}
+
+/// A safetensors file as header and data.
+fn tensors(path: &Path) -> (Map<String, Value>, Vec<u8>) {
+    let bytes = fs::read(path).expect("a file");
+    let (length, rest) = bytes.split_first_chunk().expect("a length");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    (serde_json::from_slice(header).expect("an object"), data.to_vec())
+}
+
+fn write_tensors(path: &Path, header: &Map<String, Value>, data: &[u8]) {
+    let header = serde_json::to_vec(header).expect("JSON");
+    write(path, [&(header.len() as u64).to_le_bytes(), &header[..], data].concat());
+}
+
+/// A copy with its tensors changed.
+fn with_tensors(
+    scratch: &Scratch,
+    fixture: &str,
+    change: impl FnOnce(&mut Map<String, Value>, &mut Vec<u8>),
+) -> PathBuf {
+    let folder = copy(scratch, fixture);
+    let path = folder.join("model.safetensors");
+    let (mut header, mut data) = tensors(&path);
+    change(&mut header, &mut data);
+    write_tensors(&path, &header, &data);
+    folder
+}
+
+/// A copy in two files with an index.
+fn sharded(scratch: &Scratch) -> (PathBuf, Map<String, Value>) {
+    let folder = copy(scratch, "qwen2");
+    let path = folder.join("model.safetensors");
+    let (header, data) = tensors(&path);
+    let mut shards = [(Map::new(), Vec::new()), (Map::new(), Vec::new())];
+    let mut places = Map::new();
+    for (number, (name, tensor)) in header.iter().filter(|(name, _)| *name != "__metadata__").enumerate() {
+        let (shard, bytes) = &mut shards[number % 2];
+        let [start, end] = [0, 1].map(|side| tensor["data_offsets"][side].as_u64().expect("an offset") as usize);
+        let mut moved = tensor.clone();
+        moved["data_offsets"] = json!([bytes.len(), bytes.len() + end - start]);
+        bytes.extend(&data[start..end]);
+        shard.insert(name.clone(), moved);
+        places.insert(name.clone(), json!(format!("model-0000{}-of-00002.safetensors", number % 2 + 1)));
+    }
+    for (number, (header, data)) in shards.iter().enumerate() {
+        write_tensors(&folder.join(format!("model-0000{}-of-00002.safetensors", number + 1)), header, data);
+    }
+    fs::remove_file(path).expect("it was there");
+    write_index(&folder, data.len(), &places);
+    (folder, places)
+}
+
+fn write_index(folder: &Path, bytes: usize, places: &Map<String, Value>) {
+    let index = json!({"metadata": {"total_size": bytes}, "weight_map": places});
+    write(&folder.join("model.safetensors.index.json"), index.to_string());
+}
+
+pub fn no_config(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    fs::remove_file(folder.join("config.json")).expect("it was there");
+    folder
+}
+
+pub fn shard_missing(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    fs::remove_file(folder.join("model-00002-of-00002.safetensors")).expect("it was there");
+    folder
+}
+
+pub fn tokenizer_config_broken(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    write(&folder.join("tokenizer_config.json"), "{");
+    folder
+}
+
+pub fn unread_type(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |header, _| header["model.norm.weight"]["dtype"] = json!("F8_E4M3"))
+}
+
+pub fn cut_short(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |_, data| data.truncate(data.len() - 10))
+}
+
+pub fn bytes_behind(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |_, data| data.extend([0; 8]))
+}
+
+pub fn index_exchanged(scratch: &Scratch) -> PathBuf {
+    let (folder, mut places) = sharded(scratch);
+    places["model.norm.weight"] = match places["model.norm.weight"].as_str() {
+        Some("model-00001-of-00002.safetensors") => json!("model-00002-of-00002.safetensors"),
+        _ => json!("model-00001-of-00002.safetensors"),
+    };
+    write_index(&folder, 0, &places);
+    folder
+}
+
+pub fn index_size(scratch: &Scratch) -> PathBuf {
+    let (folder, places) = sharded(scratch);
+    write_index(&folder, 12, &places);
+    folder
+}
+
+pub fn shard_of_other_set(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    let shard = folder.join("model-00001-of-00002.safetensors");
+    fs::copy(shard, folder.join("model-00007-of-00009.safetensors")).expect("a file can be copied");
+    folder
+}
+
+pub fn no_architecture(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "qwen2", "config.json", "architectures", json!([]))
+}
+
+pub fn tensor_renamed(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |header, _| {
+        let tensor = header.remove("model.layers.1.mlp.up_proj.weight").expect("a tensor");
+        header.insert("model.layers.1.mlp.upward.weight".to_owned(), tensor);
+    })
+}
+
+pub fn rope_base(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama2", "config.json", "rope_theta", json!(2.0))
+}
+
+pub fn yarn_context(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama-yarn", "config.json", "max_position_embeddings", json!(4096))
+}
+
+pub fn window(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "mistral", "config.json", "sliding_window", json!(512))
+}
+
+pub fn no_tokenizer(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    fs::remove_file(folder.join("tokenizer.json")).expect("it was there");
+    folder
+}
+
+pub fn vocabulary_smaller(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "qwen2", "config.json", "vocab_size", json!(391))
+}
+
+pub fn padding_outside(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "qwen2", "generation_config.json", "pad_token_id", json!(7000))
+}
+
+pub fn end_unknown(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama2", "tokenizer_config.json", "eos_token", json!("<nope>"))
+}
+
+pub fn ends_differ(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "qwen2", "generation_config.json", "eos_token_id", json!([390]))
+}
+
+pub fn begins_differ(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama2", "generation_config.json", "bos_token_id", json!(3))
+}
+
+pub fn dtype(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama2", "config.json", "torch_dtype", json!("float32"))
+}
+
+pub fn head_ignored(scratch: &Scratch) -> PathBuf {
+    with_key(scratch, "llama3", "config.json", "tie_word_embeddings", json!(true))
+}
+
+pub fn not_finite(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |header, data| {
+        let start = header["model.norm.weight"]["data_offsets"][0].as_u64().expect("an offset") as usize;
+        data[start + 2..start + 4].copy_from_slice(&0x7fc0_u16.to_le_bytes());
+    })
+}

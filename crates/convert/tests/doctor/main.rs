@@ -1,0 +1,152 @@
+//! Every finding of the doctor on a model that was damaged for it, healthy models without any, and the page that lists them.
+//!
+//! ```text
+//! fixture ─ one damage ─▶ model ─ diagnose ─▶ the finding, its place ─▶ its row in docs/DOCTOR.md
+//! ```
+
+mod damage;
+mod folders;
+mod gguf_files;
+// The parts of a GGUF file that the hostile corpus tells lies in.
+#[allow(dead_code, reason = "the corpus uses the rest")]
+#[path = "../../../cli/tests/hostile/gguf_parts.rs"]
+mod gguf_parts;
+
+use damage::{CASES, Scratch};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use trueup_convert::doctor::{Diagnosis, Finding, Severity, diagnose, rules};
+use trueup_quantize::NoProgress;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn look(path: &Path) -> Diagnosis {
+    diagnose(path, None, &NoProgress).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A finding on one line, with no more of paths than the names of files.
+fn line(finding: &Finding, folder: &Path) -> String {
+    let place = &finding.place;
+    let named = |what: &str, name: &Option<String>| name.as_ref().map(|name| format!("{what}`{name}`"));
+    let element = place.element.as_ref().map(|element| format!("element {element:?}"));
+    let parts =
+        [named("", &place.file), named("tensor ", &place.tensor), named("key ", &place.key), place.at.clone(), element];
+    let text = format!("{}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "), finding.found);
+    let folder = folder.to_str().expect("paths of tests are UTF-8");
+    text.replace(&format!("{folder}/"), "").replace(folder, "model").replace('|', "\\|")
+}
+
+#[test]
+fn every_rule_has_a_case_and_no_name_is_there_twice() {
+    let names: Vec<&str> = rules().map(|rule| rule.name).collect();
+    let unique: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), unique.len());
+    assert_eq!(CASES.iter().map(|case| case.rule).collect::<BTreeSet<_>>(), unique);
+    let is_kebab = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    assert!(names.iter().all(|name| is_kebab(name)));
+}
+
+#[test]
+fn every_damage_is_found_where_it_is_and_the_page_shows_it() {
+    let page = fs::read_to_string(root().join("docs/DOCTOR.md")).unwrap_or_default();
+    let mut complaints = Vec::new();
+    let mut rows = Vec::new();
+    for rule in rules() {
+        for (number, case) in CASES.iter().filter(|case| case.rule == rule.name).enumerate() {
+            let scratch = Scratch::new();
+            let diagnosis = look(&(case.make)(&scratch));
+            let Some(finding) = diagnosis.findings.iter().find(|finding| finding.name == case.rule) else {
+                complaints.push(format!("{}: not found in {:#?}", case.rule, diagnosis.findings));
+                continue;
+            };
+            let shown = line(finding, scratch.folder());
+            for word in case.words.iter().filter(|word| !shown.contains(**word)) {
+                complaints.push(format!("{}: no {word:?} in {shown}", case.rule));
+            }
+            if finding.severity != rule.severity || finding.why != rule.why || finding.remedy != rule.remedy {
+                complaints.push(format!("{}: the finding is not its rule's", case.rule));
+            }
+            if number == 0 {
+                let severity = rule.severity.name();
+                rows.push(format!("| `{}` | {severity} | {shown} | {} | {} |", rule.name, rule.why, rule.remedy));
+            }
+        }
+    }
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
+    complaints.extend(missing.iter().map(|row| format!("docs/DOCTOR.md lacks the row\n{row}")));
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_page_lists_no_rule_that_is_not_there() {
+    let page = fs::read_to_string(root().join("docs/DOCTOR.md")).expect("docs/DOCTOR.md");
+    let names: BTreeSet<&str> = rules().map(|rule| rule.name).collect();
+    let listed = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    for (name, _) in listed {
+        assert!(names.contains(name), "{name} is listed and is no rule");
+    }
+}
+
+#[test]
+fn healthy_models_have_notes_at_most() {
+    let scratch = Scratch::new();
+    let models = fs::read_dir(root().join("fixtures/models")).expect("fixtures");
+    let mut folders: Vec<PathBuf> = models.map(|entry| entry.expect("an entry").path()).collect();
+    folders.push(root().join("fixtures/stories-1M"));
+    assert!(folders.len() >= 9);
+    for folder in folders {
+        let name = folder.file_name().expect("a name").to_str().expect("UTF-8").to_owned();
+        let whole = scratch.convert(&folder, &format!("{name}.gguf"), None, None);
+        let split = scratch.convert(&folder, &format!("{name}-split.gguf"), None, Some(100_000));
+        let small =
+            scratch.convert(&folder, &format!("{name}-q8_0.gguf"), trueup_blocks::DType::from_name("q8_0"), None);
+        for path in [folder, whole, split, small] {
+            let diagnosis = look(&path);
+            let bad: Vec<&Finding> =
+                diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Note).collect();
+            assert!(bad.is_empty(), "{}: {bad:#?}", path.display());
+            assert!(diagnosis.tensors >= 20 && diagnosis.bytes > 80_000, "{diagnosis:?}");
+        }
+    }
+}
+
+#[test]
+fn findings_do_not_depend_on_the_number_of_threads() {
+    let scratch = Scratch::new();
+    let path = gguf_files::not_finite(&scratch);
+    let one = diagnose(&path, Some(1), &NoProgress).expect("it is read");
+    assert_eq!(diagnose(&path, Some(3), &NoProgress).expect("it is read"), one);
+}
+
+#[test]
+fn a_split_model_without_a_part_has_its_other_parts_looked_at() {
+    let scratch = Scratch::new();
+    let path = gguf_files::missing_part_and_nan(&scratch);
+    let names: BTreeSet<&str> = look(&path).findings.iter().map(|finding| finding.name).collect();
+    for name in ["refused", "part-missing", "tensor-missing", "not-finite"] {
+        assert!(names.contains(name), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn what_is_met_often_is_listed_a_few_times_and_counted() {
+    let scratch = Scratch::new();
+    let diagnosis = look(&gguf_files::nan_everywhere(&scratch));
+    let found: Vec<&Finding> = diagnosis.findings.iter().filter(|finding| finding.name == "not-finite").collect();
+    assert_eq!((found.len(), found[9].more), (10, 16), "26 tensors");
+    assert_eq!(diagnosis.count(Severity::Error), 26);
+    assert_eq!(diagnosis.worst(), Some(Severity::Error));
+}
+
+#[test]
+fn what_is_no_model_is_refused() {
+    let scratch = Scratch::new();
+    let path = scratch.folder().join("notes.txt");
+    fs::write(&path, "hello, this is no model at all").expect("a file");
+    assert!(diagnose(&path, None, &NoProgress).is_err());
+    assert!(diagnose(scratch.folder(), None, &NoProgress).is_err());
+    assert!(diagnose(&scratch.folder().join("nothing"), None, &NoProgress).is_err());
+}

@@ -1,0 +1,170 @@
+//! A model folder as far as it can be read: every file that is there, with what the index says of it.
+
+use super::file::SafetensorsFile;
+use super::index::WeightMap;
+use super::{CONFIG, INDEX, NO_CONFIG, SINGLE, SafetensorsDir, tokenizer};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, FaultKind, FaultList};
+use crate::json;
+use crate::source_file::SourceFile;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Files with tensors that are read of a folder without an index.
+const FILES_MAX: usize = 4096;
+
+/// What an index claims.
+#[derive(Clone, Debug)]
+pub struct IndexFacts {
+    /// The index.
+    pub path: PathBuf,
+    /// Bytes of all tensors together, where it says that.
+    pub total_bytes: Option<u64>,
+}
+
+/// A model folder as far as it can be read.
+#[derive(Debug)]
+pub struct FolderSurvey {
+    /// Description, tokenizer and the tensors of all files that could be read.
+    pub model: SafetensorsDir,
+    /// The index, where there is one that can be read.
+    pub index: Option<IndexFacts>,
+    /// Files with tensors that lie beside those of the model and belong to none of its parts.
+    pub strangers: Vec<PathBuf>,
+    /// What is wrong with single files and their tensors.
+    pub faults: FaultList,
+}
+
+impl SafetensorsDir {
+    /// Reads what can be read of a folder, or of the folder of a file.
+    ///
+    /// # Errors
+    /// There is neither a description nor a file with tensors that can be read.
+    pub fn survey(path: impl AsRef<Path>) -> Result<FolderSurvey> {
+        let path = path.as_ref();
+        let beside = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (folder, name) = match path.is_dir() {
+            true => (path, None),
+            false => (beside, path.file_name().and_then(|name| name.to_str())),
+        };
+        let mut faults = FaultList::default();
+        let mut others = Vec::new();
+        let config = read_config(folder, &mut others, &mut faults);
+        let index = read_index(folder, &mut others, &mut faults);
+        let by_index = index.as_ref().filter(|map| name.is_none_or(|name| map.file_names().any(|named| named == name)));
+        let listed = file_names(folder);
+        let wanted: Vec<String> = match (by_index, name) {
+            (Some(map), _) => map.file_names().map(str::to_owned).collect(),
+            (None, Some(name)) => vec![name.to_owned()],
+            (None, None) if listed.iter().any(|name| name == SINGLE) => vec![SINGLE.to_owned()],
+            (None, None) => listed.iter().filter(|name| is_part(name)).cloned().collect(),
+        };
+        let files = open_files(folder, &wanted, &mut faults);
+        if let Some(Err(error)) = by_index.map(|map| map.check_files(&files)) {
+            faults.add(Fault::new(FaultKind::IndexDisagrees, error));
+        }
+        if config.is_none() && files.is_empty() {
+            return Err(Error::new(path, "neither config.json nor a safetensors file can be read"));
+        }
+        let let_pass = |fault| {
+            faults.add(fault);
+            Ok(())
+        };
+        let tokenizer = tokenizer::read(folder, &mut others, &mut { let_pass })?;
+        let strangers = listed.iter().filter(|name| by_index.is_some() && is_part(name) && !wanted.contains(name));
+        let strangers = strangers.map(|name| folder.join(name)).collect();
+        let index = by_index.map(|map| IndexFacts { path: folder.join(INDEX), total_bytes: map.total_bytes });
+        let files = files.into_iter().map(|(_, file)| file).collect();
+        let model = SafetensorsDir::new(path, config.unwrap_or_default(), tokenizer, files, others);
+        Ok(FolderSurvey { model, index, strangers, faults })
+    }
+}
+
+impl FolderSurvey {
+    /// The file that holds each tensor of [`FolderSurvey::model`].
+    pub fn file_of(&self) -> HashMap<&str, &Path> {
+        let pairs = self.model.tensors().iter().zip(&self.model.places);
+        let file = |number: usize| self.model.files.get(number).map(|file| file.source().path());
+        pairs.filter_map(|(tensor, (number, _))| Some((tensor.name.as_str(), file(*number)?))).collect()
+    }
+}
+
+fn read_config(
+    folder: &Path,
+    others: &mut Vec<SourceFile>,
+    faults: &mut FaultList,
+) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let path = folder.join(CONFIG);
+    let is_there = path.symlink_metadata().is_ok();
+    let read = SourceFile::open(&path).and_then(|source| Ok((json::read_object(&source)?, source)));
+    match read {
+        Ok((config, source)) => {
+            others.push(source);
+            Some(config)
+        }
+        Err(error) => {
+            let kind = if is_there { FaultKind::FileUnreadable } else { FaultKind::FileMissing };
+            faults.add(Fault::new(kind, error.help(NO_CONFIG)));
+            None
+        }
+    }
+}
+
+fn read_index(folder: &Path, others: &mut Vec<SourceFile>, faults: &mut FaultList) -> Option<WeightMap> {
+    let opened = tokenizer::open_if_there(&folder.join(INDEX));
+    let read = opened.and_then(|source| source.map(|source| Ok((WeightMap::read(&source)?, source))).transpose());
+    match read {
+        Ok(read) => read.map(|(map, source)| {
+            others.push(source);
+            map
+        }),
+        Err(error) => {
+            faults.add(Fault::new(FaultKind::FileUnreadable, error));
+            None
+        }
+    }
+}
+
+fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(String, SafetensorsFile)> {
+    let mut files = Vec::new();
+    for name in wanted {
+        let path = folder.join(name);
+        if path.symlink_metadata().is_err() {
+            let error = Error::new(&path, "the file is not there").help("get all files of the model");
+            faults.add(Fault::new(FaultKind::FileMissing, error));
+            continue;
+        }
+        let opened = SafetensorsFile::open_with(&path, &mut |fault| {
+            faults.add(fault);
+            Ok(())
+        });
+        match opened {
+            Ok(file) => files.push((name.clone(), file)),
+            Err(error) => faults.add(Fault::new(FaultKind::FileUnreadable, error)),
+        }
+    }
+    files
+}
+
+/// Plain names in the folder that end like files with tensors, sorted; so many at most.
+fn file_names(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".safetensors")).take(FILES_MAX).collect();
+    names.sort();
+    names
+}
+
+/// Whether a name is that of a part: `model-00001-of-00003.safetensors`.
+fn is_part(name: &str) -> bool {
+    let Some((number, count)) = name
+        .strip_prefix("model-")
+        .and_then(|rest| rest.strip_suffix(".safetensors"))
+        .and_then(|rest| rest.split_once("-of-"))
+    else {
+        return false;
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number(number) && is_number(count)
+}

@@ -1,0 +1,82 @@
+//! A model of any format as far as it can be read, where opening would stop at the first fault.
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::fault::FaultList;
+use crate::gguf::{self, Gguf, GgufPart};
+use crate::open::{OpenOptions, open};
+use crate::safetensors_dir::{IndexFacts, SafetensorsDir};
+use crate::source_file::SourceFile;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// A model as far as it can be read.
+pub struct Survey {
+    /// Its description, its tokenizer, and those of its tensors whose bytes are there.
+    pub checkpoint: Box<dyn Checkpoint>,
+    /// What is wrong with its files.
+    pub faults: FaultList,
+    /// The file that holds each tensor; empty where there is only one.
+    pub file_of: HashMap<String, PathBuf>,
+    /// What only formats of several files have.
+    pub facts: Facts,
+}
+
+/// What the files of one model say of each other.
+#[derive(Debug)]
+pub enum Facts {
+    /// One file that stands for itself.
+    Single,
+    /// Files of a GGUF model.
+    Gguf {
+        /// Those that were read, in order.
+        parts: Vec<GgufPart>,
+        /// Those that are not there.
+        missing: Vec<PathBuf>,
+        /// Those of another set that lie beside them.
+        strangers: Vec<PathBuf>,
+        /// Tensors that a second file has too.
+        twice: Vec<(String, PathBuf)>,
+    },
+    /// Files of a folder.
+    Folder {
+        /// The index.
+        index: Option<IndexFacts>,
+        /// Files with tensors that the index does not name.
+        strangers: Vec<PathBuf>,
+    },
+}
+
+/// Reads what can be read of a model file or folder, told apart as [`open`] does.
+///
+/// # Errors
+/// Nothing of a model can be read there.
+pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
+    let path = path.as_ref();
+    if path.is_dir() || path.extension().is_some_and(|extension| extension == "safetensors") {
+        return survey_folder(path);
+    }
+    let source = SourceFile::open(path)?;
+    let mut magic = gguf::MAGIC.map(|_| 0);
+    let is_gguf = source.read_at(0, &mut magic).is_ok() && magic == gguf::MAGIC;
+    if !is_gguf {
+        let (checkpoint, faults) = (open(path, &OpenOptions::default())?, FaultList::default());
+        return Ok(Survey { checkpoint, faults, file_of: HashMap::new(), facts: Facts::Single });
+    }
+    let survey = Gguf::survey(path)?;
+    let file_of = if survey.parts.len() > 1 { owned(survey.file_of()) } else { HashMap::new() };
+    let facts =
+        Facts::Gguf { parts: survey.parts, missing: survey.missing, strangers: survey.strangers, twice: survey.twice };
+    Ok(Survey { checkpoint: Box::new(survey.model), faults: survey.faults, file_of, facts })
+}
+
+fn survey_folder(path: &Path) -> Result<Survey> {
+    let survey = SafetensorsDir::survey(path)?;
+    let file_of = if survey.model.file_count() > 1 { owned(survey.file_of()) } else { HashMap::new() };
+    let facts = Facts::Folder { index: survey.index, strangers: survey.strangers };
+    Ok(Survey { checkpoint: Box::new(survey.model), faults: survey.faults, file_of, facts })
+}
+
+fn owned(files: HashMap<&str, &Path>) -> HashMap<String, PathBuf> {
+    files.into_iter().map(|(name, path)| (name.to_owned(), path.to_owned())).collect()
+}
