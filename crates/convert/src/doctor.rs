@@ -67,7 +67,7 @@ pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) ->
     let mut findings = Findings::default();
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
-    let seen = scan::scan(checkpoint, threads, progress)?;
+    let seen = scan::scan(checkpoint, &patient.names_of_token_rows(), threads, progress)?;
     for (_, look) in &OF_VALUES {
         look(&patient, &seen, &mut findings)?;
     }
