@@ -36,6 +36,12 @@ struct Family {
     look: fn(&Patient, &mut Findings),
 }
 
+/// Rules of one subject that need what was seen of the values of tensors, and who looks for them.
+struct FamilyOfValues {
+    rules: &'static [&'static Rule],
+    look: fn(&Patient, &[Summary], &mut Findings) -> Result<()>,
+}
+
 /// All families but those that need the values of tensors, in the order of their findings.
 const FAMILIES: [Family; 8] = [
     Family { rules: files::RULES, look: files::look },
@@ -49,13 +55,15 @@ const FAMILIES: [Family; 8] = [
 ];
 
 /// Families that look at what was seen of the values.
-const OF_VALUES: [(&[&Rule], fn(&Patient, &[Summary], &mut Findings) -> Result<()>); 2] =
-    [(weights::RULES, weights::look), (ties::RULES, ties::look)];
+const OF_VALUES: [FamilyOfValues; 2] = [
+    FamilyOfValues { rules: weights::RULES, look: weights::look },
+    FamilyOfValues { rules: ties::RULES, look: ties::look },
+];
 
 /// Every rule, in the order of findings.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let families = FAMILIES.iter().map(|family| family.rules);
-    families.chain(OF_VALUES.iter().map(|(rules, _)| *rules)).flatten().copied()
+    families.chain(OF_VALUES.iter().map(|family| family.rules)).flatten().copied()
 }
 
 /// Looks at a model. Every tensor is read once, in pieces, on `threads` threads (`None` is one per core).
@@ -67,9 +75,9 @@ pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) ->
     let mut findings = Findings::default();
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
-    let seen = scan::scan(checkpoint, threads, progress)?;
-    for (_, look) in &OF_VALUES {
-        look(&patient, &seen, &mut findings)?;
+    let seen = scan::scan(checkpoint, &patient.names_of_token_rows(), threads, progress)?;
+    for family in &OF_VALUES {
+        (family.look)(&patient, &seen, &mut findings)?;
     }
     checkpoint.unchanged()?;
     let read = seen.iter().filter(|summary| summary.is_read);

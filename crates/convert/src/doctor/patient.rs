@@ -8,7 +8,7 @@ use trueup_formats::{
     Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, join_split_scale,
     split_scale_parts, survey,
 };
-use trueup_models::{Architecture, Hyper};
+use trueup_models::{Architecture, Hyper, Role};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
 /// A JSON object.
@@ -125,8 +125,13 @@ impl Patient {
         self.checkpoint.tensors().iter().enumerate().find(|(_, tensor)| tensor.name == name)
     }
 
+    /// The tensors whose rows belong to tokens: embedding and head.
+    pub fn names_of_token_rows(&self) -> Vec<String> {
+        [Role::TokenEmbedding, Role::Output].into_iter().filter_map(|role| self.name_of(role)).collect()
+    }
+
     /// The file's own name of a tensor that an architecture has once.
-    pub fn name_of(&self, role: trueup_models::Role) -> Option<String> {
+    pub fn name_of(&self, role: Role) -> Option<String> {
         match self.metadata() {
             Some(_) => Some(role.name(0)),
             None => self.architecture.as_ref().ok()?.tensor(role)?.theirs.map(str::to_owned),

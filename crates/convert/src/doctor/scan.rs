@@ -16,6 +16,9 @@ use trueup_quantize::{CHUNK_ELEMENTS, Progress, bytes_of, chunk_ranges, walk};
 /// Of so many values one goes into the histogram; prime, so that no period of a tensor's rows hides values.
 const SAMPLE_STEP: usize = 61;
 
+/// Rows beyond this one are counted only: no vocabulary is as large.
+const LISTED_ROWS_MAX: u64 = 1 << 21;
+
 /// What was seen of one tensor.
 pub(super) struct Summary {
     /// Whether its values were looked at.
@@ -31,19 +34,45 @@ pub(super) struct Summary {
     pub largest_at: u64,
     /// Whether every value is zero.
     pub is_zero: bool,
-    /// Rows of zeros, rising; empty where a row is longer than a chunk.
-    pub zero_rows: Vec<u64>,
-    /// Samples by the exponent of their magnitude as f32; zeros and what is not finite left out.
-    histogram: Histogram,
+    /// How many rows hold only zeros; 0 where a row is longer than a chunk.
+    pub zero_rows: u64,
+    /// The first of them.
+    pub first_zero_row: Option<u64>,
+    /// All of them, rising, where they were asked for.
+    pub listed_zero_rows: Vec<u64>,
+    /// Samples: zeros and what is not finite left out.
+    pub samples: u64,
+    /// The power of two at or below the median magnitude of the samples; `None` without samples.
+    pub median: Option<f32>,
     /// Samples that are subnormal in the type they are stored in.
     pub subnormal: u64,
     /// A number that equal bytes have in common.
     pub checksum: u64,
 }
 
-/// Counts by exponent.
+/// Samples by the exponent of their magnitude as f32.
 #[derive(Clone)]
 struct Histogram([u32; 256]);
+
+impl Histogram {
+    const EMPTY: Histogram = Histogram([0; 256]);
+
+    fn samples(&self) -> u64 {
+        self.0.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    fn median(&self) -> Option<f32> {
+        let half = self.samples().div_ceil(2);
+        let mut below = 0;
+        for (exponent, count) in self.0.iter().enumerate() {
+            below += u64::from(*count);
+            if below >= half && half > 0 {
+                return Some(f32::from_bits((exponent as u32).max(1) << 23));
+            }
+        }
+        None
+    }
+}
 
 impl Summary {
     fn new(bytes: u64, is_read: bool) -> Summary {
@@ -55,29 +84,14 @@ impl Summary {
             largest: 0.0,
             largest_at: 0,
             is_zero: is_read,
-            zero_rows: Vec::new(),
-            histogram: Histogram([0; 256]),
+            zero_rows: 0,
+            first_zero_row: None,
+            listed_zero_rows: Vec::new(),
+            samples: 0,
+            median: None,
             subnormal: 0,
             checksum: 0,
         }
-    }
-
-    /// How many samples there are.
-    pub fn samples(&self) -> u64 {
-        self.histogram.0.iter().map(|count| u64::from(*count)).sum()
-    }
-
-    /// The power of two at or below the median magnitude of the samples; `None` without samples.
-    pub fn median(&self) -> Option<f32> {
-        let half = self.samples().div_ceil(2);
-        let mut below = 0;
-        for (exponent, count) in self.histogram.0.iter().enumerate() {
-            below += u64::from(*count);
-            if below >= half && half > 0 {
-                return Some(f32::from_bits((exponent as u32).max(1) << 23));
-            }
-        }
-        None
     }
 
     fn merge(&mut self, seen: Seen) {
@@ -87,8 +101,9 @@ impl Summary {
             (self.largest, self.largest_at) = (seen.largest, seen.largest_at);
         }
         self.is_zero &= seen.is_zero;
-        self.zero_rows.extend(seen.zero_rows);
-        self.histogram.0.iter_mut().zip(&seen.histogram.0).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        self.zero_rows += seen.zero_rows;
+        self.first_zero_row = self.first_zero_row.or(seen.first_zero_row);
+        self.listed_zero_rows.extend(seen.listed_zero_rows);
         self.subnormal += seen.subnormal;
         self.checksum = mixed(self.checksum, seen.checksum);
     }
@@ -98,6 +113,8 @@ impl Summary {
 struct Chunk {
     tensor: usize,
     elements: std::ops::Range<u64>,
+    /// Whether each row of zeros is listed, not only counted.
+    lists_rows: bool,
 }
 
 /// What was seen of one chunk.
@@ -108,15 +125,18 @@ struct Seen {
     largest: f32,
     largest_at: u64,
     is_zero: bool,
-    zero_rows: Vec<u64>,
+    zero_rows: u64,
+    first_zero_row: Option<u64>,
+    listed_zero_rows: Vec<u64>,
     histogram: Box<Histogram>,
     subnormal: u64,
     checksum: u64,
 }
 
-/// Looks at every tensor whose type can be read.
+/// Looks at every tensor whose type can be read. Rows of zeros are listed for the tensors of these names.
 pub(super) fn scan(
     checkpoint: &dyn Checkpoint,
+    listed: &[String],
     threads: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<Summary>> {
@@ -128,14 +148,26 @@ pub(super) fn scan(
     let numbered = tensors.iter().enumerate().filter(|(_, tensor)| is_readable(tensor.dtype));
     let chunks = numbered.flat_map(|(number, tensor)| {
         let ranges = chunk_ranges(tensor.elements(), tensor.shape.first().copied().unwrap_or(1));
-        ranges.map(move |elements| Chunk { tensor: number, elements })
+        let lists_rows = listed.contains(&tensor.name);
+        ranges.map(move |elements| Chunk { tensor: number, elements, lists_rows })
     });
     let look = |chunk: &Chunk| {
         let seen = look(checkpoint, chunk)?;
         progress.advance(seen.bytes);
         Ok(seen)
     };
-    walk(chunks, threads, checkpoint.path(), look, |chunk, found| seen[chunk.tensor].merge(found))?;
+    // Chunks come in the order of tensors: one histogram is enough.
+    let (mut current, mut histogram) = (usize::MAX, Histogram::EMPTY);
+    let merge = |chunk: &Chunk, found: Seen| {
+        if chunk.tensor != current {
+            (current, histogram) = (chunk.tensor, Histogram::EMPTY);
+        }
+        histogram.0.iter_mut().zip(&found.histogram.0).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        let summary = &mut seen[chunk.tensor];
+        (summary.samples, summary.median) = (histogram.samples(), histogram.median());
+        summary.merge(found);
+    };
+    walk(chunks, threads, checkpoint.path(), look, merge)?;
     Ok(seen)
 }
 
@@ -154,12 +186,15 @@ fn look(checkpoint: &dyn Checkpoint, chunk: &Chunk) -> Result<Seen> {
         largest: 0.0,
         largest_at: 0,
         is_zero: true,
-        zero_rows: Vec::new(),
-        histogram: Box::new(Histogram([0; 256])),
+        zero_rows: 0,
+        first_zero_row: None,
+        listed_zero_rows: Vec::new(),
+        histogram: Box::new(Histogram::EMPTY),
         subnormal: 0,
         checksum: checksum(&bytes),
     };
-    let place = Rows { start: chunk.elements.start, row: if is_matrix { row } else { u64::MAX } };
+    let row = if is_matrix { row } else { u64::MAX };
+    let place = Rows { start: chunk.elements.start, row, are_listed: chunk.lists_rows };
     match dtype {
         DType::F32 => {
             seen.look_at(&magnitudes(&bytes, |bytes: [u8; 4]| u32::from_le_bytes(bytes) as i32 & i32::MAX), &F32, place)
@@ -185,6 +220,7 @@ fn look(checkpoint: &dyn Checkpoint, chunk: &Chunk) -> Result<Seen> {
 struct Rows {
     start: u64,
     row: u64,
+    are_listed: bool,
 }
 
 /// How magnitude bits of a type are read.
@@ -223,9 +259,7 @@ impl Seen {
             let start = place.start + (number * row) as u64;
             let largest: i32 = values.iter().copied().fold(T::default(), T::max).into();
             if largest == 0 {
-                if place.row != u64::MAX {
-                    self.zero_rows.push(start / place.row);
-                }
+                self.count_zero_row(start, place);
                 continue;
             }
             self.is_zero = false;
@@ -261,12 +295,25 @@ impl Seen {
             }
             if (number as u64 + 1).is_multiple_of(of_row) {
                 if zeros >= of_row {
-                    self.zero_rows.push(start / place.row);
+                    self.count_zero_row(start, place);
                 }
                 zeros = 0;
             }
             // Scales are few: all of them go into the histogram.
             self.sample(largest, &F16);
+        }
+    }
+
+    /// Counts the row that holds the element `start`; vectors have none.
+    fn count_zero_row(&mut self, start: u64, place: Rows) {
+        if place.row == u64::MAX {
+            return;
+        }
+        let row = start / place.row;
+        self.zero_rows += 1;
+        self.first_zero_row.get_or_insert(row);
+        if place.are_listed && row < LISTED_ROWS_MAX {
+            self.listed_zero_rows.push(row);
         }
     }
 

@@ -34,9 +34,9 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
     look_at_head(patient, findings)?;
     let tensors = patient.checkpoint().tensors();
     let mut first: HashMap<(u64, &[u64], trueup_blocks::DType), usize> = HashMap::new();
-    let heads = [Role::TokenEmbedding, Role::Output].map(|role| patient.name_of(role));
+    let heads = patient.names_of_token_rows();
     for (number, (tensor, summary)) in tensors.iter().zip(seen).enumerate() {
-        let is_head = heads.iter().flatten().any(|name| *name == tensor.name);
+        let is_head = heads.contains(&tensor.name);
         if tensor.shape.len() < 2 || !summary.is_read || summary.is_zero || is_head {
             continue;
         }

@@ -13,6 +13,7 @@ pub(super) const RULES: &[&Rule] = &[
     &TOKENIZER_MISSING,
     &TOKENIZER_UNKNOWN,
     &TOKENIZER_REFUSED,
+    &TOKENIZER_FAILS,
     &TOKEN_LISTS,
     &VOCABULARY_SIZE,
     &TOKEN_TYPE,
@@ -35,6 +36,11 @@ static TOKENIZER_REFUSED: Rule = Rule::error(
     "tokenizer-refused",
     "text cannot become tokens",
     "use the files of one and the same tokenizer, those of the original model",
+);
+static TOKENIZER_FAILS: Rule = Rule::error(
+    "tokenizer-fails",
+    "a plain text cannot become tokens: its rules are damaged, or made to take for ever",
+    "use the files of the tokenizer of the original model",
 );
 static TOKEN_LISTS: Rule = Rule::error(
     "token-lists-differ",
@@ -64,6 +70,9 @@ static MERGE: Rule = Rule::error(
     "use merges and vocabulary of one and the same tokenizer",
 );
 
+/// Words, numbers, white space, other scripts, and a run of one letter, on which bad patterns take long.
+const TEXT: &str = "The cat said \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\" 12345 times.\n\n\tx = 1; 你好, déjà vu";
+
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(metadata) = patient.metadata() {
         look_at_lists(patient, metadata, findings);
@@ -76,7 +85,13 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
             return findings.add(&TOKENIZER_MISSING, Place::file(&patient.path), found);
         }
         (Some(Err(error)), _) | (Some(Ok(_)), Some(Err(error))) => error,
-        (Some(Ok(_)), Some(Ok(_)) | None) => return,
+        (Some(Ok(_)), Some(Ok(tokenizer))) => {
+            if let Err(error) = tokenizer.encode(TEXT, true) {
+                findings.add(&TOKENIZER_FAILS, place_of(&error), sentence(&error));
+            }
+            return;
+        }
+        (Some(Ok(_)), None) => return,
     };
     let rule = if patient.metadata().is_some_and(is_unknown) { &TOKENIZER_UNKNOWN } else { &TOKENIZER_REFUSED };
     findings.add(rule, place_of(vocabulary), sentence(vocabulary));

@@ -147,28 +147,27 @@ fn look_at_zeros(patient: &Patient, tensor: &Tensor, place: &Place, findings: &m
         let found = format!("all {} are zero", counted(tensor.info.elements(), "value"));
         return findings.add(rule, place.clone(), found);
     }
-    let zero = &tensor.seen.zero_rows;
-    let Some(first) = zero.first() else { return };
+    let Some(first) = tensor.seen.first_zero_row else { return };
     let rows = tensor.info.elements() / tensor.info.shape.first().copied().unwrap_or(1).max(1);
-    let is_of_tokens =
-        [Role::TokenEmbedding, Role::Output].iter().any(|role| patient.name_of(*role).as_ref() == Some(name));
+    let is_of_tokens = patient.names_of_token_rows().contains(name);
     let (rule, count, percent) = match patient.valid_vocabulary().filter(|_| is_of_tokens) {
         None if is_of_tokens => return,
-        None => (&ZERO_ROWS, zero.len() as u64, ZERO_ROWS_PERCENT),
+        None => (&ZERO_ROWS, tensor.seen.zero_rows, ZERO_ROWS_PERCENT),
         Some(vocabulary) => {
             let kind = |row: &&u64| vocabulary.tokens().get(**row as usize).map(|token| token.kind);
-            let of_text = zero.iter().filter(|row| matches!(kind(row), Some(TokenKind::Normal | TokenKind::Byte)));
+            let zero = tensor.seen.listed_zero_rows.iter();
+            let of_text = zero.filter(|row| matches!(kind(row), Some(TokenKind::Normal | TokenKind::Byte)));
             (&ZERO_TOKENS, of_text.count() as u64, ZERO_TOKENS_PERCENT)
         }
     };
     if count.saturating_mul(100) > rows.saturating_mul(percent) {
         let found = format!("{count} of {} hold only zeros, the first is row {first}", counted(rows, "row"));
-        findings.add(rule, place.clone().element(vec![0, *first]), found);
+        findings.add(rule, place.clone().element(vec![0, first]), found);
     }
 }
 
 fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
-    let (samples, unit) = (tensor.seen.samples(), tensor.unit());
+    let (samples, unit) = (tensor.seen.samples, tensor.unit());
     if samples >= SAMPLES_MIN && 2 * tensor.seen.subnormal > samples {
         let quantized = tensor.info.dtype.is_quantized();
         let rule = if quantized { &SUBNORMAL_SCALES } else { &SUBNORMAL_VALUES };
@@ -180,7 +179,7 @@ fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
             format!("{share} % of the {unit}s that are not zero are subnormal in {stored}"),
         );
     }
-    let Some(median) = tensor.seen.median().filter(|_| tensor.is_matrix()) else { return };
+    let Some(median) = tensor.seen.median.filter(|_| tensor.is_matrix()) else { return };
     if tensor.seen.largest / median > FAR_OUT {
         let largest = tensor.seen.largest;
         let found = format!("a {unit} of magnitude {largest:e} among {unit}s whose median is about {median:e}");
@@ -199,7 +198,7 @@ fn pattern(name: &str) -> Option<String> {
 fn look_at_layers(patient: &Patient, tensors: &[Tensor], findings: &mut Findings) {
     let mut kinds: BTreeMap<(String, DType), Vec<(&Tensor, f32)>> = BTreeMap::new();
     for tensor in tensors.iter().filter(|tensor| tensor.is_matrix()) {
-        if let (Some(pattern), Some(median)) = (pattern(&tensor.info.name), tensor.seen.median()) {
+        if let (Some(pattern), Some(median)) = (pattern(&tensor.info.name), tensor.seen.median) {
             kinds.entry((pattern, tensor.info.dtype)).or_default().push((tensor, median));
         }
     }

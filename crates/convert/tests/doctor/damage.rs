@@ -112,6 +112,7 @@ pub const CASES: &[Case] = &[
     case("tokenizer-not-known", &["tokenizer.ggml.model", "bert"], gguf_files::unknown_tokenizer),
     case("tokenizer-refused", &["tokenizer.ggml.merges"], gguf_files::no_merges),
     case("tokenizer-refused", &["model.vocab", "391 ids"], folders::vocabulary_smaller),
+    case("tokenizer-fails", &["tokenizer", "64 times"], folders::doubling_normalizers),
     case("token-lists-differ", &["tokenizer.ggml.token_type", "400 tokens", "found 1"], gguf_files::one_type),
     case("vocabulary-size", &["tokenizer.ggml.tokens", "399", "400"], gguf_files::row_less),
     case("token-type-unknown", &["tokenizer.ggml.token_type", "99", "element [0]"], gguf_files::types_of_99),

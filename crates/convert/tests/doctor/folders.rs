@@ -178,6 +178,12 @@ pub fn vocabulary_smaller(scratch: &Scratch) -> PathBuf {
     with_key(scratch, "qwen2", "config.json", "vocab_size", json!(391))
 }
 
+pub fn doubling_normalizers(scratch: &Scratch) -> PathBuf {
+    let doubling = json!({"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaaaaaaaaaaaaaa"});
+    let all = json!({"type": "Sequence", "normalizers": vec![doubling; 12]});
+    with_key(scratch, "qwen2", "tokenizer.json", "normalizer", all)
+}
+
 pub fn padding_outside(scratch: &Scratch) -> PathBuf {
     with_key(scratch, "qwen2", "generation_config.json", "pad_token_id", json!(7000))
 }
