@@ -105,7 +105,7 @@ impl Journal {
         Ok(Journal { file, check, end, failed: false })
     }
 
-    /// Claims the disk space of so many records, so that a full disk is known before the work is done.
+    /// Claims the disk space of so many more records, so that a full disk is known before the work is done.
     pub fn preallocate(&self, records: usize) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
         use rustix::io::Errno;

@@ -87,7 +87,8 @@ impl Resumption {
             discard_data(plan, old.map_or(0, |old| old.files));
             Journal::start(file, &job).map_err(fault)?
         };
-        journal.preallocate(plan.tensors.len()).map_err(fault)?;
+        let missing = found.iter().filter(|record| record.is_none()).count();
+        journal.preallocate(missing).map_err(fault)?;
         let note = other.map(|other| {
             format!("what an earlier run kept of this output {other}: it is removed and everything is done anew")
         });
