@@ -26,8 +26,8 @@ pub fn convert(source: &Path, target: &Path, dtype: Option<DType>, tokenizer: Op
 pub fn quantize(source: &Path, target: &Path, dtype: DType, layout: Layout) {
     let source = formats::open(source, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let source = formats::join_split_scale(source).unwrap_or_else(|error| panic!("{error}"));
-    let options =
-        quantize::Options { recipe: Recipe::new(Some(dtype)), layout, threads: None, dry_run: false, resume: false };
+    let recipe = Recipe::new(Some(dtype));
+    let options = quantize::Options { recipe, layout, threads: None, dry_run: false, resume: false };
     quantize::quantize(source.as_ref(), target, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -23,7 +23,7 @@ const COMMANDS: [&str; 16] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 6] = ["--layers", "--decoder-ids", "--imatrix", "--resume", "--slim-vocab", "--device-memory"];
+const LATER: [&str; 5] = ["--layers", "--decoder-ids", "--imatrix", "--slim-vocab", "--device-memory"];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -92,6 +92,11 @@ pub(crate) fn claim(path: PathBuf) -> Result<Claim> {
     })
 }
 
+/// What a failed write to a kept file means.
+pub(crate) fn fault(path: &Path, error: std::io::Error) -> Error {
+    write_error(path, &folder_of(path), error, 0)
+}
+
 /// A kept file, locked; `None` when it is not there or someone has it locked.
 pub(crate) fn lock_existing(path: &Path) -> Option<File> {
     // Nearly always there is none, and nothing is opened then.

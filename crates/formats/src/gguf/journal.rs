@@ -97,12 +97,15 @@ impl Journal {
         let (bytes, check) = job.encode(std::process::id());
         let end = len(&bytes).saturating_add(record_bytes(records));
         file.write_all_at(&bytes, 0)?;
-        file.set_len(end)?;
+        // Where nothing is to be cut, the space that was claimed behind the end stays.
+        if file.metadata()?.len() > end {
+            file.set_len(end)?;
+        }
         file.sync_data()?;
         Ok(Journal { file, check, end, failed: false })
     }
 
-    /// Claims the disk space of so many records, so that a full disk is known before the work is done.
+    /// Claims the disk space of so many more records, so that a full disk is known before the work is done.
     pub fn preallocate(&self, records: usize) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
         use rustix::io::Errno;
@@ -312,6 +315,20 @@ mod tests {
         assert!(journal.has_records());
         journal.append(&[record(1)], || io::Result::Ok(())).unwrap();
         assert_eq!(read_records(&file, &job()), [5, 0, 39, 1].map(record));
+    }
+
+    /// Else a disk that became full meanwhile would end a run that has all the space it needs.
+    #[test]
+    fn space_that_was_claimed_is_still_there_for_the_next_run() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile().unwrap();
+        let mut journal = Journal::start(file.try_clone().unwrap(), &job()).unwrap();
+        journal.preallocate(10_000).unwrap();
+        journal.append(&[record(1)], || io::Result::Ok(())).unwrap();
+        let blocks = file.metadata().unwrap().blocks();
+        drop(Journal::go_on(file.try_clone().unwrap(), &job(), 1).unwrap());
+        assert_eq!(file.metadata().unwrap().blocks(), blocks);
+        assert_eq!(read_records(&file, &job()), [record(1)]);
     }
 
     /// After a failed sync the disk may lack bytes of any tensor, and a second sync would not say so again.

@@ -62,7 +62,7 @@ impl Resumption {
             Claim::Mine(kept) => kept,
             Claim::Taken(file) => return Err(taken(&plan.path, &file)),
         };
-        let fault = |error: std::io::Error| Error::new(&plan.path, format!("its journal cannot be written: {error}"));
+        let fault = |error: std::io::Error| kept::fault(&kept.path, error);
         let is_empty = kept.file.metadata().map_err(fault)?.len() == 0;
         let old = journal::read_job(&kept.file);
         let other = match &old {
@@ -73,20 +73,22 @@ impl Resumption {
         };
         let continued = old.as_ref() == Some(&job) && other.is_none();
         let mut found = vec![None; plan.tensors.len()];
+        let file = kept.file.try_clone().map_err(fault)?;
         let journal = if continued {
-            let records = journal::read_records(&kept.file, &job);
+            let records = journal::read_records(&file, &job);
             let count = records.len();
             for record in records {
                 let place = usize::try_from(record.tensor).ok().and_then(|number| found.get_mut(number));
                 // Of two records the later one: the first turned out to be wrong.
                 place.into_iter().for_each(|place| *place = Some(record.clone()));
             }
-            Journal::go_on(kept.file, &job, count).map_err(fault)?
+            Journal::go_on(file, &job, count).map_err(fault)?
         } else {
             discard_data(plan, old.map_or(0, |old| old.files));
-            Journal::start(kept.file, &job).map_err(fault)?
+            Journal::start(file, &job).map_err(fault)?
         };
-        journal.preallocate(plan.tensors.len()).map_err(fault)?;
+        let missing = found.iter().filter(|record| record.is_none()).count();
+        journal.preallocate(missing).map_err(fault)?;
         let note = other.map(|other| {
             format!("what an earlier run kept of this output {other}: it is removed and everything is done anew")
         });
@@ -138,8 +140,7 @@ impl Resumption {
         };
         journal.append(&records, sync_files).map_err(|fault| match fault {
             Fault::Data(error) => error,
-            Fault::Journal(error) => Error::new(&self.path, format!("cannot be written: {error}"))
-                .help("make room or check the disk; what was recorded before is kept for the next --resume"),
+            Fault::Journal(error) => kept::fault(&self.path, error),
         })?;
         let mut pending = lock(&self.pending);
         pending.synced = Instant::now();
