@@ -14,7 +14,7 @@ const SIGNALS: [(Signal, &str); 4] =
     [(Signal::KILL, "SIGKILL"), (Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")];
 
 /// Calls of each job at which a signal comes, in one round.
-const POINTS_PER_ROUND: usize = 3;
+const POINTS_PER_ROUND: usize = 1;
 
 /// Time in which a signal that ends a run does so.
 const GRACE: Duration = Duration::from_millis(200);

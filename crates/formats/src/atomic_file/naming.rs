@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What is left when a set cannot be named to its end.
@@ -71,20 +72,24 @@ fn incomplete(path: &Path, folder: &Path, error: &io::Error) -> Error {
     Error::new(path, explain(folder, error, 0).0).help(INCOMPLETE)
 }
 
-/// The folders of an output, opened before any name changes: a process that may not open more files fails before that.
-struct Folders(Vec<(PathBuf, File)>);
+/// The folders of an output, each once however its path is spelled, opened before any name changes: a process that may not open
+/// more files fails before that.
+struct Folders(Vec<((u64, u64), File)>);
 
 impl Folders {
     fn open(files: &[AtomicFile]) -> Result<Folders> {
-        let mut folders: Vec<(PathBuf, File)> = Vec::new();
+        let mut folders: Vec<((u64, u64), File)> = Vec::new();
         for file in files {
-            if !folders.iter().any(|(path, _)| *path == file.folder) {
-                let folder = File::open(&file.folder).map_err(|error| file.fault(error, 0))?;
-                folders.push((file.folder.clone(), folder));
+            let opened = File::open(&file.folder).and_then(|folder| Ok((folder.metadata()?, folder)));
+            let (facts, folder) = opened.map_err(|error| file.fault(error, 0))?;
+            // A second lock of one folder would wait for the first for ever.
+            let key = (facts.dev(), facts.ino());
+            if folders.iter().all(|(known, _)| *known != key) {
+                folders.push((key, folder));
             }
         }
         // Whoever locks several does so in the same order.
-        folders.sort_by(|(a, _), (b, _)| a.cmp(b));
+        folders.sort_by_key(|(key, _)| *key);
         Ok(Folders(folders))
     }
 
