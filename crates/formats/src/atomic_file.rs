@@ -155,13 +155,6 @@ fn len(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// Makes changed names in a folder last.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    // Some file systems cannot sync a folder; the change is made all the same.
-    synced.or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
-}
-
 /// An output may replace a regular file that is none of the inputs, and nothing else.
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     if path.as_os_str().as_bytes().ends_with(b"/") {

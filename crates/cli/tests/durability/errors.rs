@@ -144,14 +144,13 @@ pub fn run(bench: &Bench) -> Vec<Tally> {
     let one = |fault: &Fault| {
         let mut tally = Tally::new(fault.row());
         for (number, job) in bench.jobs.iter().enumerate() {
-            for round in 0..bench.rounds {
-                for (errno, words) in fault.errors {
-                    let mut random = Random::new(bench.seed + round as u64, &format!("{} {}", fault.row(), job.name));
-                    let had_old = fault.place == Place::Removal || (round + number) % 2 == 0;
-                    let scene = Scene::new(job, had_old);
-                    if let Some((what, held)) = strike(bench, fault, *errno, words, &scene, &mut random) {
-                        tally.add(&what, held);
-                    }
+            for round in 0..bench.rounds.max(fault.errors.len()) {
+                let (errno, words) = fault.errors[round % fault.errors.len()];
+                let mut random = Random::new(bench.seed + round as u64, &format!("{} {}", fault.row(), job.name));
+                let had_old = fault.place == Place::Removal || (round + number) % 2 == 0;
+                let scene = Scene::new(job, had_old);
+                if let Some((what, held)) = strike(bench, fault, errno, words, &scene, &mut random) {
+                    tally.add(&what, held);
                 }
             }
         }

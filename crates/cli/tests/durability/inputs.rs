@@ -87,19 +87,18 @@ pub fn run(bench: &Bench) -> Vec<Tally> {
     let one = |(change, name): (Change, &str)| {
         let mut tally = Tally::new(name);
         for job in &bench.jobs {
-            for round in 0..bench.rounds {
-                for moment in MOMENTS {
-                    let mut random = Random::new(bench.seed + round as u64, &format!("{name} {} {moment:?}", job.name));
-                    let scene = Scene::with_own_input(job, random.below(2) == 0);
-                    let mut files = vec![scene.weights()];
-                    if scene.input().is_dir() {
-                        files.extend(["config.json", "tokenizer.json"].map(|file| scene.input().join(file)));
-                    }
-                    let file = random.pick(&files).clone();
-                    let end = attack(bench, &scene, moment, || change.make(&file, &mut random).expect("it is ours"));
-                    let what = format!("{}, {} at {moment:?}: {end:?}: {}", job.name, file.display(), scene.said());
-                    tally.add(&what, judge(&scene, moment, &file, end));
+            for round in 0..bench.rounds.max(MOMENTS.len()) {
+                let moment = MOMENTS[round % MOMENTS.len()];
+                let mut random = Random::new(bench.seed + round as u64, &format!("{name} {} {moment:?}", job.name));
+                let scene = Scene::with_own_input(job, random.below(2) == 0);
+                let mut files = vec![scene.weights()];
+                if scene.input().is_dir() {
+                    files.extend(["config.json", "tokenizer.json"].map(|file| scene.input().join(file)));
                 }
+                let file = random.pick(&files).clone();
+                let end = attack(bench, &scene, moment, || change.make(&file, &mut random).expect("it is ours"));
+                let what = format!("{}, {} at {moment:?}: {end:?}: {}", job.name, file.display(), scene.said());
+                tally.add(&what, judge(&scene, moment, &file, end));
             }
         }
         tally

@@ -147,10 +147,8 @@ fn main() -> ExitCode {
     if wanted.is_empty() {
         return ExitCode::SUCCESS;
     }
-    if !request.mounts {
-        if let Some(code) = run_where_mounts_are_allowed() {
-            return code;
-        }
+    if let Some(code) = (!request.mounts).then(run_where_mounts_are_allowed).flatten() {
+        return code;
     }
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/stories-1M");

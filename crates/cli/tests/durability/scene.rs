@@ -195,9 +195,8 @@ impl<'a> Scene<'a> {
         }
         self.check_message(end)?;
         let may_leave = end == End::Killed(Signal::KILL.as_raw());
-        match self.strays().iter().find(|name| !may_leave || !self.is_partial(name)) {
-            Some(name) => return Err(format!("{name} is left behind")),
-            None => (),
+        if let Some(name) = self.strays().iter().find(|name| !may_leave || !self.is_partial(name)) {
+            return Err(format!("{name} is left behind"));
         }
         match fs::read_dir(self.temporary()).expect("it was made").next() {
             Some(_) => Err("a temporary file is left behind".to_owned()),

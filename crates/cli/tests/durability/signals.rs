@@ -3,18 +3,18 @@
 use crate::Bench;
 use crate::interposer::{Answer, Interposed, WRITING, calls};
 use crate::random::Random;
-use crate::scene::{End, Held, Scene, send};
+use crate::scene::{End, Held, PATIENCE, Scene, send};
 use crate::tally::Tally;
 use rustix::process::Signal;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The signals that end a run, and their names.
 const SIGNALS: [(Signal, &str); 4] =
     [(Signal::KILL, "SIGKILL"), (Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")];
 
 /// Calls of each job at which a signal comes, in one round.
-const POINTS_PER_ROUND: usize = 3;
+const POINTS_PER_ROUND: usize = 1;
 
 /// Time in which a signal that ends a run does so.
 const GRACE: Duration = Duration::from_millis(200);
@@ -108,8 +108,9 @@ pub fn ignored(bench: &Bench) -> Vec<Tally> {
         for (job, round) in bench.jobs.iter().flat_map(|job| (0..bench.rounds).map(move |round| (job, round))) {
             let scene = Scene::new(job, round % 2 == 0);
             let running = scene.start_under(&format!("trap '' {}; : >../ready; exec \"$0\" \"$@\"", &name[3..]));
-            while !scene.folder().join("ready").exists() {
-                thread::yield_now();
+            let start = Instant::now();
+            while !scene.folder().join("ready").exists() && start.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(1));
             }
             for _ in 0..4 {
                 thread::sleep(job.time / 4);

@@ -8,12 +8,13 @@
 //! A set without its first file does not open, so one that is killed in between is no mixture of old and new. Two writers of one
 //! set take turns here, and a signal that ends the program waits until all names are given.
 
-use super::{AtomicFile, explain, live, sync_folder, write_error};
+use super::{AtomicFile, explain, live, write_error};
 use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// What is left when a set cannot be named to its end.
 const INCOMPLETE: &str = "the files of this output are incomplete and do not open; mend the cause and run again";
@@ -23,15 +24,18 @@ const UNCONFIRMED: &str = "the new file has its name, but a power cut may take i
 
 /// Gives all files their names; the first of the list leads to the others. All are complete and on the disk.
 pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
+    let folders = Folders::open(&files)?;
     let mut files = files.into_iter();
     let Some(first) = files.next() else { return Ok(()) };
     let others: Vec<AtomicFile> = files.collect();
     let is_set = !others.is_empty();
-    let _turn = if is_set { lock(&first.folder) } else { None };
+    if is_set {
+        folders.lock();
+    }
     let _naming = live::name().map_err(|error| first.fault(error, 0))?;
     if is_set {
-        first.remove_old()?;
-        name_others(others)?;
+        remove_old(&first, &folders)?;
+        name_others(others, &folders)?;
     }
     let AtomicFile { path, folder, partial, .. } = first;
     let named = partial.persist(&path).map_err(|error| error.error);
@@ -40,40 +44,67 @@ pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
             if is_set { incomplete(&path, &folder, &error) } else { write_error(&path, &folder, error, 0) }
         },
     )?;
-    sync_folder(&folder).map_err(|error| Error::new(&path, explain(&folder, &error, 0).0).help(UNCONFIRMED))
+    let synced = folders.sync();
+    synced.map_err(|error| Error::new(&path, explain(&folder, &error, 0).0).help(UNCONFIRMED))
+}
+
+/// Removes what has the first file's name, if anything, and makes sure of that on the disk.
+fn remove_old(first: &AtomicFile, folders: &Folders) -> Result<()> {
+    match std::fs::remove_file(&first.path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(first.fault(error, 0)),
+        Ok(()) => folders.sync().map_err(|error| incomplete(&first.path, &first.folder, &error)),
+    }
 }
 
 /// Gives all but the first file of a set their names, and makes these last.
-fn name_others(others: Vec<AtomicFile>) -> Result<()> {
-    let mut folders = Vec::new();
+fn name_others(others: Vec<AtomicFile>, folders: &Folders) -> Result<()> {
+    let mut last = (PathBuf::new(), PathBuf::new());
     for file in others.into_iter().rev() {
         let AtomicFile { path, folder, partial, .. } = file;
         partial.persist(&path).map_err(|error| incomplete(&path, &folder, &error.error))?;
-        if !folders.iter().any(|(known, _)| *known == folder) {
-            folders.push((folder, path));
-        }
+        last = (path, folder);
     }
-    folders.iter().try_for_each(|(folder, path)| sync_folder(folder).map_err(|error| incomplete(path, folder, &error)))
+    folders.sync().map_err(|error| incomplete(&last.0, &last.1, &error))
 }
 
 fn incomplete(path: &Path, folder: &Path, error: &io::Error) -> Error {
     Error::new(path, explain(folder, error, 0).0).help(INCOMPLETE)
 }
 
-impl AtomicFile {
-    /// Removes what has the file's name, if anything, and makes sure of that on the disk.
-    fn remove_old(&self) -> Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(self.fault(error, 0)),
-            Ok(()) => sync_folder(&self.folder).map_err(|error| incomplete(&self.path, &self.folder, &error)),
+/// The folders of an output, each once however its path is spelled, opened before any name changes: a process that may not open
+/// more files fails before that.
+struct Folders(Vec<((u64, u64), File)>);
+
+impl Folders {
+    fn open(files: &[AtomicFile]) -> Result<Folders> {
+        let mut folders: Vec<((u64, u64), File)> = Vec::new();
+        for file in files {
+            let opened = File::open(&file.folder).and_then(|folder| Ok((folder.metadata()?, folder)));
+            let (facts, folder) = opened.map_err(|error| file.fault(error, 0))?;
+            // A second lock of one folder would wait for the first for ever.
+            let key = (facts.dev(), facts.ino());
+            if folders.iter().all(|(known, _)| *known != key) {
+                folders.push((key, folder));
+            }
+        }
+        // Whoever locks several does so in the same order.
+        folders.sort_by_key(|(key, _)| *key);
+        Ok(Folders(folders))
+    }
+
+    /// Waits for other writers of sets. Where folders cannot be locked, writers of one set may mix.
+    fn lock(&self) {
+        for (_, folder) in &self.0 {
+            let _ = rustix::io::retry_on_intr(|| rustix::fs::flock(folder, FlockOperation::LockExclusive));
         }
     }
-}
 
-/// Waits for other writers of sets in this folder. Where folders cannot be locked, writers of one set may mix.
-fn lock(folder: &Path) -> Option<File> {
-    let folder = File::open(folder).ok()?;
-    rustix::io::retry_on_intr(|| rustix::fs::flock(&folder, FlockOperation::LockExclusive)).ok()?;
-    Some(folder)
+    /// Makes changed names last.
+    fn sync(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|(_, folder)| {
+            // Some file systems cannot sync a folder; the change is made all the same.
+            folder.sync_all().or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
+        })
+    }
 }
