@@ -57,8 +57,10 @@ fn sizes_from_files_are_computed_with_overflow_checks() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the root manifest is there");
     let manifest: toml::Table = manifest.parse().expect("manifests are TOML");
     let packages = manifest["profile"]["release"]["package"].as_table().expect("single packages have settings");
-    let checks = |name: &&&str| packages.get(**name).is_some_and(|settings| settings["overflow-checks"].as_bool() == Some(true));
-    let faults: Vec<String> = CHECKED.iter().filter(|name| !checks(name)).map(|name| format!("{name} has none")).collect();
+    let checks =
+        |name: &&&str| packages.get(**name).is_some_and(|settings| settings["overflow-checks"].as_bool() == Some(true));
+    let faults: Vec<String> =
+        CHECKED.iter().filter(|name| !checks(name)).map(|name| format!("{name} has none")).collect();
     report("overflow checks in release", &faults);
 }
 
