@@ -1,0 +1,147 @@
+//! The loop of one target: kept inputs, seeds, then changes of whatever gave a new answer.
+
+use crate::attempt::{Attempts, Cost, kind_of};
+use crate::{Request, kept, shrink};
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Instant;
+use trueup_tests::fuzz::node::Node;
+use trueup_tests::fuzz::random::Random;
+use trueup_tests::fuzz::{Answer, Target, changed, target};
+
+/// Kinds of failure after which a target stops.
+const FAILURES_MAX: usize = 6;
+
+/// Inputs that changes begin from; more push the oldest but the seeds out.
+const CORPUS_MAX: usize = 2000;
+
+/// What is known so far.
+struct Loop {
+    attempts: Attempts,
+    random: Random,
+    /// Inputs taken apart.
+    corpus: Vec<Node>,
+    seeds: usize,
+    answers: HashSet<String>,
+    failures: HashSet<String>,
+    inputs: u64,
+    accepted: u64,
+    worst: Cost,
+}
+
+/// Runs a target; whether nothing failed.
+pub fn run(name: &str, folder: &Path, request: &Request) -> bool {
+    let Some(target) = target(name) else {
+        println!("no target is called {name}");
+        return false;
+    };
+    let random = Random::named(request.seed, name);
+    let mut looped = Loop::new(Attempts::new(target, folder), random);
+    if let Some(path) = &request.input {
+        let input = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (answer, cost) = looped.attempts.run(&input);
+        println!("{name}: {answer:?}, {:.3} s, {} bytes", cost.seconds, cost.bytes);
+        return answer.is_ok();
+    }
+    let kept = kept::inputs(target);
+    for (file, input) in &kept {
+        if let Some(problem) = looped.try_input(input) {
+            println!("{name}: the kept input {file} fails again: {problem}");
+        }
+    }
+    looped.plant((target.seeds)());
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < request.seconds && looped.failures.len() < FAILURES_MAX {
+        looped.step();
+    }
+    looped.report(target, start.elapsed().as_secs_f64(), kept.len());
+    looped.failures.is_empty()
+}
+
+impl Loop {
+    fn new(attempts: Attempts, random: Random) -> Loop {
+        let (corpus, answers, failures) = (Vec::new(), HashSet::new(), HashSet::new());
+        Loop { attempts, random, corpus, seeds: 0, answers, failures, inputs: 0, accepted: 0, worst: Cost::default() }
+    }
+
+    /// Begins with good inputs. A grammar that does not give back what it took apart would change more than it means to, and a target
+    /// that accepts none of its seeds would look into nothing.
+    fn plant(&mut self, seeds: Vec<Vec<u8>>) {
+        let target = self.attempts.target;
+        let before = self.accepted;
+        for seed in &seeds {
+            let node = (target.grammar)(seed);
+            self.try_input(&node.bytes());
+            self.try_input(seed);
+            self.corpus.push(node);
+        }
+        if self.accepted == before && self.failures.is_empty() {
+            self.fail("no seed is accepted", &seeds.concat());
+        }
+        self.seeds = self.corpus.len();
+    }
+
+    fn step(&mut self) {
+        let place = self.random.below(self.corpus.len());
+        let input = changed(self.attempts.target, &self.corpus[place], &self.corpus, &mut self.random);
+        let known = self.answers.len();
+        self.try_input(&input);
+        if self.answers.len() > known {
+            let node = (self.attempts.target.grammar)(&input);
+            if self.corpus.len() < CORPUS_MAX {
+                self.corpus.push(node);
+            } else {
+                let place = self.seeds + self.random.below(CORPUS_MAX - self.seeds);
+                self.corpus[place] = node;
+            }
+        }
+    }
+
+    /// Tries an input; says what failed.
+    fn try_input(&mut self, input: &[u8]) -> Option<String> {
+        let (said, cost) = self.attempts.run(input);
+        self.inputs += 1;
+        self.worst.seconds = self.worst.seconds.max(cost.seconds);
+        self.worst.bytes = self.worst.bytes.max(cost.bytes);
+        match said {
+            Ok(Answer::Accepted(what)) => {
+                self.accepted += 1;
+                self.answers.insert(what.to_owned());
+                None
+            }
+            Ok(Answer::Refused(problem)) => {
+                self.answers.insert(kind_of(&problem));
+                None
+            }
+            Err(problem) => {
+                self.fail(&problem, input);
+                Some(problem)
+            }
+        }
+    }
+
+    /// Says a failure once, with an input that is cut as small as it still fails so.
+    fn fail(&mut self, problem: &str, input: &[u8]) {
+        let kind = kind_of(problem);
+        if !self.failures.insert(kind.clone()) {
+            return;
+        }
+        let fails = |input: &[u8]| self.attempts.run(input).0.is_err_and(|problem| kind_of(&problem) == kind);
+        let small = shrink::shrink(self.attempts.target, input, fails);
+        let target = self.attempts.target;
+        println!("{}: {problem}\n  {}", target.name, kept::keep(target, &small));
+    }
+
+    fn report(&self, target: &Target, seconds: f64, kept: usize) {
+        let share = 100.0 * self.accepted as f64 / self.inputs.max(1) as f64;
+        println!(
+            "{}: {} inputs in {seconds:.0} s, {share:.0} % accepted, {} answers, {kept} kept, at most {:.2} s and {:.1} MB, {} failures",
+            target.name,
+            self.inputs,
+            self.answers.len(),
+            self.worst.seconds,
+            self.worst.bytes as f64 / 1e6,
+            self.failures.len()
+        );
+    }
+}
