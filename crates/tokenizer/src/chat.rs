@@ -226,6 +226,14 @@ mod tests {
                 " iH|c|2|assistant",
             ),
             (
+                "{{ messages[2:][::-1]|length }}|{{ ''[::-1] }}|{{ 'abc'[2:0:-1] }}|{{ (1, 2)[:0][::-1]|list }}",
+                "0||cb|[]",
+            ),
+            (
+                "{% for m in messages[::-1] %}{{ m['role'][::2] }},{% endfor %}{{ [1, 2, 3][3 - 1::0 - 2][1] }}",
+                "assat,ue,1",
+            ),
+            (
                 "{% for m in messages %}\n  {%- if m.role == 'assistant' %}{% generation %}\n{{ m.content }}{%- endgeneration -%} !{% endif %}{% endfor %}",
                 "Yes!",
             ),

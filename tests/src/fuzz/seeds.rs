@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use trueup::blocks::DType;
 use trueup::convert;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
 use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, SafetensorsArray, TraceWriter, write_safetensors};
@@ -228,6 +229,18 @@ pub fn device() -> Arc<dyn Device> {
     open_device("cpu", &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The model that the fixtures' texts of llama.cpp were printed of, in f32.
+pub fn printed_model() -> &'static Arc<ModelFile> {
+    static MODEL: OnceLock<(Arc<ModelFile>, tempfile::TempDir)> = OnceLock::new();
+    let made = MODEL.get_or_init(|| {
+        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let target = scratch.path().join("llama2.gguf");
+        crate::convert(&root().join("fixtures/models/llama2"), &target, Some(DType::F32), None);
+        (Arc::new(ModelFile::open(&target).unwrap_or_else(|error| panic!("{error}"))), scratch)
+    });
+    &made.0
+}
+
 /// What is made once: a tiny model that stays open, a report on it, files of failing nodes, a trace.
 pub struct Verified {
     /// The model.
@@ -238,6 +251,8 @@ pub struct Verified {
     pub repros: Vec<Vec<u8>>,
     /// A trace of the device without it.
     pub trace: Vec<u8>,
+    /// Where the model's file is, which must stay as long as the model.
+    _scratch: tempfile::TempDir,
 }
 
 /// Made when it is first asked for.
@@ -265,7 +280,7 @@ pub fn verified() -> &'static Verified {
         }
         let trace = trace(&model, &scratch.path().join("trace.safetensors"));
         let report = report.expect("a fault has a place in the model");
-        Verified { report, repros: files_below(&repros), trace, model }
+        Verified { report, repros: files_below(&repros), trace, model, _scratch: scratch }
     })
 }
 

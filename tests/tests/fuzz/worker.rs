@@ -76,7 +76,9 @@ impl Loop {
             self.corpus.push(node);
         }
         if self.accepted == before && self.failures.is_empty() {
-            self.fail("no seed is accepted", &seeds.concat());
+            let first = seeds.first().map_or(&[][..], Vec::as_slice);
+            let problem = format!("no seed is accepted; of the first it says {:?}", self.attempts.run(first).0);
+            self.fail(&problem, first);
         }
         self.seeds = self.corpus.len();
     }

@@ -2,7 +2,7 @@
 
 use super::super::grammar::split_frames;
 use super::super::node::{Cursor, Node, Unit, Width};
-use super::super::seeds::{device, fixture_file, verified};
+use super::super::seeds::{device, fixture_file, printed_model, verified};
 use super::super::{Answer, law, refused};
 use std::fs;
 use std::path::Path;
@@ -239,7 +239,7 @@ fn check(input: &[u8], path: &Path) -> Result<Answer, String> {
             Err(problem) => return refused(&problem),
         }
     }
-    let model = &verified().model;
+    let model = if trace.is_printed() { printed_model() } else { &verified().model };
     let tokens = match TraceTokens::new(&trace, None, model) {
         Ok(tokens) => tokens,
         Err(problem) => return refused(&problem),
