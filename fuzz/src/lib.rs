@@ -24,7 +24,9 @@ impl Fuzzed {
     /// The target of that name.
     pub fn new(name: &str) -> Fuzzed {
         let target = target(name).unwrap_or_else(|| panic!("no target is called {name}"));
-        Fuzzed { target, donors: OnceCell::new(), scratch: tempfile::tempdir().expect("a scratch folder") }
+        // In memory where it can be: outputs are synced, which a disk takes long for.
+        let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Fuzzed { target, donors: OnceCell::new(), scratch: scratch.expect("a scratch folder") }
     }
 
     /// Gives an input to the target; a law that is broken is a panic, which libFuzzer takes for a crash.

@@ -4,6 +4,7 @@
 //! cargo test -p trueup-tests --test fuzz                              kept inputs, then a few seconds
 //! cargo test -p trueup-tests --test fuzz -- gguf --seconds 60 --seed 7     one target, longer, other inputs
 //! cargo test -p trueup-tests --test fuzz -- gguf --input FILE         one input again
+//! cargo test -p trueup-tests --test fuzz -- --seeds FOLDER            good and kept inputs, a folder each, for libFuzzer
 //! ```
 //!
 //! A panic, an allocation beyond what the input allows, more than a second of computing, or a law that is broken is a failure: its input is
@@ -35,6 +36,8 @@ struct Request {
     names: Vec<String>,
     /// One input instead of many.
     input: Option<PathBuf>,
+    /// Where good inputs are written instead.
+    seeds: Option<PathBuf>,
     /// The target of this process, and the folder that it shares with the one that started it.
     worker: Option<(String, PathBuf)>,
 }
@@ -42,13 +45,15 @@ struct Request {
 impl Request {
     /// Words that other runners know are passed over.
     fn read(mut words: impl Iterator<Item = String>) -> Request {
-        let mut request = Request { seed: 1, seconds: SECONDS, names: Vec::new(), input: None, worker: None };
+        let mut request =
+            Request { seed: 1, seconds: SECONDS, names: Vec::new(), input: None, seeds: None, worker: None };
         while let Some(word) = words.next() {
             let mut next = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
             match word.as_str() {
                 "--seed" => request.seed = next().parse().expect("--seed NUMBER"),
                 "--seconds" => request.seconds = next().parse().expect("--seconds NUMBER"),
                 "--input" => request.input = Some(PathBuf::from(next())),
+                "--seeds" => request.seeds = Some(PathBuf::from(next())),
                 "--worker" => request.worker = Some((next(), PathBuf::from(next()))),
                 "--test-threads" | "--skip" | "--format" | "--color" => drop(next()),
                 option if option.starts_with('-') => (),

@@ -19,6 +19,10 @@ pub fn run(request: &Request) -> bool {
         request.names.is_empty() || names
     };
     let targets: Vec<&Target> = TARGETS.iter().filter(wanted).collect();
+    if let Some(folder) = &request.seeds {
+        targets.iter().for_each(|target| write_seeds(target, &folder.join(target.name)));
+        return true;
+    }
     let share = request.seconds / targets.len().max(1) as f64;
     println!("seed {}, {share:.1} s for each of {} targets", request.seed, targets.len());
     let failed: Vec<&str> =
@@ -31,7 +35,7 @@ pub fn run(request: &Request) -> bool {
 
 /// One target in a process of its own.
 fn start(target: &Target, seconds: f64, request: &Request) -> bool {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = scratch().expect("a scratch folder");
     let script = format!("ulimit -v {MEMORY_KIB} -c 0; exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program has a name");
     let mut command = Command::new("bash");
@@ -48,10 +52,24 @@ fn start(target: &Target, seconds: f64, request: &Request) -> bool {
     status.success()
 }
 
+/// A scratch folder in memory where there is one: outputs are synced, which a disk takes long for.
+fn scratch() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
+
 /// The input of a process that is gone.
 fn show_current(target: &Target, folder: &Path) {
     match fs::read(folder.join(CURRENT)) {
         Ok(input) => println!("  {}", kept::keep(target, &input)),
         Err(_) => println!("  none was begun"),
+    }
+}
+
+/// Good and kept inputs of a target as files.
+fn write_seeds(target: &Target, folder: &Path) {
+    fs::create_dir_all(folder).expect("a folder can be made");
+    let seeds = (target.seeds)().into_iter().enumerate().map(|(number, seed)| (format!("seed-{number}"), seed));
+    for (name, input) in seeds.chain(kept::inputs(target)) {
+        fs::write(folder.join(name), input).expect("a file can be written");
     }
 }

@@ -12,16 +12,18 @@ use trueup_tests::fuzz::{Answer, Target, changed, target};
 /// Kinds of failure after which a target stops.
 const FAILURES_MAX: usize = 6;
 
-/// Inputs that changes begin from; more push the oldest but the seeds out.
-const CORPUS_MAX: usize = 2000;
+/// Inputs of a kind that changes begin from; more take the places of others.
+const CORPUS_MAX: usize = 1000;
 
 /// What is known so far.
 struct Loop {
     attempts: Attempts,
     random: Random,
-    /// Inputs taken apart.
-    corpus: Vec<Node>,
+    /// Seeds taken apart, and changed inputs that were accepted behind them.
+    good: Vec<Node>,
     seeds: usize,
+    /// Inputs that gave a new refusal.
+    refused: Vec<Node>,
     answers: HashSet<String>,
     failures: HashSet<String>,
     inputs: u64,
@@ -60,8 +62,18 @@ pub fn run(name: &str, folder: &Path, request: &Request) -> bool {
 
 impl Loop {
     fn new(attempts: Attempts, random: Random) -> Loop {
-        let (corpus, answers, failures) = (Vec::new(), HashSet::new(), HashSet::new());
-        Loop { attempts, random, corpus, seeds: 0, answers, failures, inputs: 0, accepted: 0, worst: Cost::default() }
+        Loop {
+            attempts,
+            random,
+            good: Vec::new(),
+            seeds: 0,
+            refused: Vec::new(),
+            answers: HashSet::new(),
+            failures: HashSet::new(),
+            inputs: 0,
+            accepted: 0,
+            worst: Cost::default(),
+        }
     }
 
     /// Begins with good inputs. A grammar that does not give back what it took apart would change more than it means to, and a target
@@ -73,29 +85,38 @@ impl Loop {
             let node = (target.grammar)(seed);
             self.try_input(&node.bytes());
             self.try_input(seed);
-            self.corpus.push(node);
+            self.good.push(node);
         }
         if self.accepted == before && self.failures.is_empty() {
             let first = seeds.first().map_or(&[][..], Vec::as_slice);
             let problem = format!("no seed is accepted; of the first it says {:?}", self.attempts.run(first).0);
             self.fail(&problem, first);
         }
-        self.seeds = self.corpus.len();
+        self.seeds = self.good.len();
     }
 
+    /// One changed input. It is made of a seed half of the time; what is refused already is seldom refused for something else.
     fn step(&mut self) {
-        let place = self.random.below(self.corpus.len());
-        let input = changed(self.attempts.target, &self.corpus[place], &self.corpus, &mut self.random);
-        let known = self.answers.len();
+        let corpus = match self.random.below(8) {
+            0 if !self.refused.is_empty() => &self.refused,
+            1..=3 => &self.good,
+            _ => &self.good[..self.seeds],
+        };
+        let place = self.random.below(corpus.len());
+        let input = changed(self.attempts.target, &corpus[place], &self.good, &mut self.random);
+        let (known, accepted) = (self.answers.len(), self.accepted);
         self.try_input(&input);
-        if self.answers.len() > known {
-            let node = (self.attempts.target.grammar)(&input);
-            if self.corpus.len() < CORPUS_MAX {
-                self.corpus.push(node);
-            } else {
-                let place = self.seeds + self.random.below(CORPUS_MAX - self.seeds);
-                self.corpus[place] = node;
-            }
+        let (corpus, first) = match (self.accepted > accepted, self.answers.len() > known) {
+            (true, _) => (&mut self.good, self.seeds),
+            (false, true) => (&mut self.refused, 0),
+            (false, false) => return,
+        };
+        let node = (self.attempts.target.grammar)(&input);
+        if corpus.len() < CORPUS_MAX {
+            corpus.push(node);
+        } else {
+            let place = first + self.random.below(CORPUS_MAX - first);
+            corpus[place] = node;
         }
     }
 

@@ -20,6 +20,7 @@ const TOP: &[&str] = &[
     "crates/",
     "docs/",
     "fixtures/",
+    "fuzz/",
     "rustfmt.toml",
     "scripts/",
     "tests/",

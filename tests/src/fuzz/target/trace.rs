@@ -182,16 +182,14 @@ fn arrays_of(trace: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     };
     let mut arrays = Vec::new();
     for (number, tensor) in file.tensors().iter().enumerate() {
-        let descr = match tensor.dtype {
-            trueup::blocks::DType::F32 => "<f4",
-            trueup::blocks::DType::I32 => "<i4",
-            trueup::blocks::DType::F16 => "<f2",
-            _ => continue,
-        };
+        // Archives of NumPy hold no other type of values.
+        if tensor.dtype != trueup::blocks::DType::F32 {
+            continue;
+        }
         let mut data = vec![0; tensor.bytes as usize];
         file.read(number, 0, &mut data).unwrap_or_else(|error| panic!("{error}"));
         let shape: Vec<String> = tensor.shape.iter().rev().map(u64::to_string).collect();
-        arrays.push((format!("{}.npy", tensor.name).into_bytes(), npy(descr, &shape.join(", "), &data)));
+        arrays.push((format!("{}.npy", tensor.name).into_bytes(), npy("<f4", &shape.join(", "), &data)));
     }
     for key in ["ids", "tokens"] {
         let text = file.metadata().iter().find(|(name, _)| name == key).map_or("", |(_, text)| text);
