@@ -8,11 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use trueup::blocks::DType;
-use trueup::convert;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
-use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, SafetensorsArray, TraceWriter, write_safetensors};
-use trueup::models::{Architecture, Hyper, expected_tensors};
-use trueup::quantize::NoProgress;
+use trueup::formats::{Checkpoint, Gguf, SafetensorsArray, TraceWriter, write_safetensors};
+use trueup::models::{Architecture, ExpectedTensor, Hyper, expected_tensors};
+use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup::verify::{Follow, Reference, Report, VerifyOptions, planted, record, verify};
@@ -102,22 +101,31 @@ fn weights(count: u64, salt: usize) -> Vec<f32> {
     (0..count).map(|place| ((place as usize * 7 + salt * 13) % 29) as f32 / 29.0 - 0.5).collect()
 }
 
+/// The arrays of a checkpoint that such a config describes, under the names of its class.
+fn arrays(config: &Map<String, Value>) -> Vec<SafetensorsArray<'static>> {
+    let path = Path::new("config.json");
+    let architecture = Architecture::of_config(config, path).unwrap_or_else(|error| panic!("{error}"));
+    let hyper = Hyper::from_config(architecture, config, 99, path).unwrap_or_else(|error| panic!("{error}"));
+    let expected = expected_tensors(architecture, &hyper).into_iter().enumerate();
+    let array = |(salt, tensor): (usize, ExpectedTensor)| {
+        let values = weights(tensor.shape.iter().product(), salt);
+        Some(SafetensorsArray::f32(tensor.theirs?, &tensor.shape, &values))
+    };
+    expected.filter_map(array).collect()
+}
+
+/// A safetensors file.
+fn safetensors(arrays: &[SafetensorsArray<'_>]) -> Vec<u8> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let target = scratch.path().join("model.safetensors");
+    write_safetensors(&target, arrays, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+    fs::read(&target).expect("it was just written")
+}
+
 /// A tiny checkpoint of the architecture of a fixture.
 pub fn tiny_folder(name: &str) -> Folder {
     let config = tiny_config(name);
-    let path = Path::new("config.json");
-    let architecture = Architecture::of_config(&config, path).unwrap_or_else(|error| panic!("{error}"));
-    let hyper = Hyper::from_config(architecture, &config, 99, path).unwrap_or_else(|error| panic!("{error}"));
-    let expected = expected_tensors(architecture, &hyper);
-    let named =
-        expected.iter().enumerate().filter_map(|(salt, tensor)| Some((salt, tensor.theirs.as_ref()?, &tensor.shape)));
-    let arrays: Vec<SafetensorsArray<'static>> = named
-        .map(|(salt, name, shape)| SafetensorsArray::f32(name, shape, &weights(shape.iter().product(), salt)))
-        .collect();
-    let scratch = tempfile::tempdir().expect("a scratch folder");
-    let target = scratch.path().join("model.safetensors");
-    write_safetensors(&target, &arrays, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
-    let weights = fs::read(&target).expect("it was just written");
+    let weights = safetensors(&arrays(&config));
     Folder { config: Value::Object(config).to_string().into_bytes(), tokenizer: tiny_tokenizer(), weights }
 }
 
@@ -127,17 +135,59 @@ pub fn tiny_frames(name: &str) -> Vec<u8> {
     join_frames(&[config, tokenizer, Vec::new(), weights, Vec::new()])
 }
 
+/// A folder with an index and two files of weights, as one input.
+pub fn tiny_frames_split(name: &str) -> Vec<u8> {
+    let config = tiny_config(name);
+    let arrays = arrays(&config);
+    let (first, second) = arrays.split_at(arrays.len() / 2);
+    let files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let place = |(number, array): (usize, &SafetensorsArray<'_>)| {
+        (array.name.clone(), json!(files[usize::from(number >= arrays.len() / 2)]))
+    };
+    let places: Map<String, Value> = arrays.iter().enumerate().map(place).collect();
+    let index = json!({"metadata": {"total_size": 1}, "weight_map": places}).to_string().into_bytes();
+    let config = Value::Object(config).to_string().into_bytes();
+    join_frames(&[config, tiny_tokenizer(), index, safetensors(first), safetensors(second)])
+}
+
 /// A tiny model as GGUF, with an f32 for each weight.
 pub fn tiny_gguf(name: &str) -> Vec<u8> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
     let Folder { config, tokenizer, weights } = tiny_folder(name);
-    for (name, bytes) in [("config.json", config), ("tokenizer.json", tokenizer), ("model.safetensors", weights)] {
+    converted(&[("config.json", config), ("tokenizer.json", tokenizer), ("model.safetensors", weights)])
+}
+
+/// A tiny model with a vocabulary of sentencepiece.
+fn sentencepiece_gguf() -> Vec<u8> {
+    let mut config = tiny_config("llama-linear");
+    config.insert("vocab_size".to_owned(), json!(384));
+    let weights = safetensors(&arrays(&config));
+    let config = Value::Object(config).to_string().into_bytes();
+    let tokenizer = fixture_file("models/llama-linear/tokenizer.model");
+    converted(&[("config.json", config), ("tokenizer.model", tokenizer), ("model.safetensors", weights)])
+}
+
+/// GGUF files of every architecture, of both kinds of vocabularies, of blocks, and of blocks as two tensors.
+pub fn ggufs() -> Vec<Vec<u8>> {
+    let mut files = MODELS.map(tiny_gguf).to_vec();
+    files.push(sentencepiece_gguf());
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (whole, target) = (scratch.path().join("whole.gguf"), scratch.path().join("blocks.gguf"));
+    fs::write(&whole, &files[0]).expect("a file can be written");
+    for (dtype, layout) in [(DType::Q8_0, Layout::Split), (DType::Q4_0, Layout::Block)] {
+        crate::quantize(&whole, &target, dtype, layout);
+        files.push(fs::read(&target).expect("it was just written"));
+    }
+    files
+}
+
+/// What the converter makes of a folder.
+fn converted(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for (name, bytes) in files {
         fs::write(scratch.path().join(name), bytes).expect("a file can be written");
     }
-    let source = formats::open(scratch.path(), &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let target = scratch.path().join("tiny.gguf");
-    let options = convert::Options { threads: Some(1), ..convert::Options::default() };
-    convert::convert(source.as_ref(), &target, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+    crate::convert(scratch.path(), &target, None, None);
     fs::read(target).expect("it was just written")
 }
 

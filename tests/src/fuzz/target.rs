@@ -358,13 +358,7 @@ const TEXT_WORDS: &[&str] = &[
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
-    Target {
-        name: "gguf",
-        seeds: || seeds::MODELS.map(seeds::tiny_gguf).to_vec(),
-        grammar: gguf_grammar,
-        words: MODEL_WORDS,
-        run: gguf::whole,
-    },
+    Target { name: "gguf", seeds: seeds::ggufs, grammar: gguf_grammar, words: MODEL_WORDS, run: gguf::whole },
     Target {
         name: "gguf_split",
         seeds: || vec![seeds::tiny_split()],
@@ -381,7 +375,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "safetensors_folder",
-        seeds: || seeds::MODELS.map(seeds::tiny_frames).to_vec(),
+        seeds: || [seeds::MODELS.map(seeds::tiny_frames).to_vec(), vec![seeds::tiny_frames_split("qwen3")]].concat(),
         grammar: |bytes| grammar::frames(bytes, &[json, json, json, safetensors, safetensors]),
         words: MODEL_WORDS,
         run: checkpoint::folder,
