@@ -14,6 +14,8 @@ cargo build --locked --release -p trueup-cli
 cargo test --locked -p trueup-cli --test hostile -- --seed 2
 cargo test --locked -p trueup-cli --test hostile -- --seed 3
 cargo test --locked -p trueup-cli --test durability -- --seed 2 --rounds 20
+# Another seed every day.
+cargo test --locked -p trueup-tests --test fuzz -- --seconds 600 --seed "$(date +%Y%m%d)"
 for seed in 1 2 3; do
     target/release/trueup ops test --dev cpu --seed "$seed" | tail -n 1
     target/release/trueup ops test --dev ref --seed "$seed" | tail -n 1

@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the fixtures, their goldens, and copies of them in other storage.
 
 mod fixture;
+pub mod fuzz;
 mod llama2c;
 mod storage;
 mod way;

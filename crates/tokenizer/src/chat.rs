@@ -23,6 +23,8 @@ const FUEL: u64 = 500_000;
 const DEPTH_MAX: usize = 128;
 /// Widest indentation of JSON, in spaces.
 const INDENT_MAX: usize = 16;
+/// Longest line of a template as it is compiled, in characters: the engine's messages count columns no further, and fail beyond.
+const LINE_CHARS_MAX: usize = 65_534;
 /// Longest template, in bytes.
 const SOURCE_BYTES_MAX: usize = 256 * 1024;
 
@@ -67,6 +69,9 @@ impl ChatTemplate {
             return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are read", source.len())));
         }
         let guarded = chat_guard::guard(source).map_err(fail)?;
+        if guarded.split('\n').any(|line| line.len() > LINE_CHARS_MAX && line.chars().count() > LINE_CHARS_MAX) {
+            return Err(fail(format!("it has a line of more than {LINE_CHARS_MAX} characters")));
+        }
         let budget = Budget::default();
         let mut environment = environment(&budget).map_err(|problem| fail(one_sentence(&problem)))?;
         environment.add_template_owned(NAME, guarded).map_err(|problem| fail(one_sentence(&problem)))?;
@@ -224,6 +229,14 @@ mod tests {
             (
                 "{{ messages[0].content[1:][::-1] }}|{{ 'abc'[-1] }}|{{ [[1, 2], 3][0][1] }}|{{ messages[1]['role'] }}",
                 " iH|c|2|assistant",
+            ),
+            (
+                "{{ messages[2:][::-1]|length }}|{{ ''[::-1] }}|{{ 'abc'[2:0:-1] }}|{{ (1, 2)[:0][::-1]|list }}",
+                "0||cb|[]",
+            ),
+            (
+                "{% for m in messages[::-1] %}{{ m['role'][::2] }},{% endfor %}{{ [1, 2, 3][3 - 1::0 - 2][1] }}",
+                "assat,ue,1",
             ),
             (
                 "{% for m in messages %}\n  {%- if m.role == 'assistant' %}{% generation %}\n{{ m.content }}{%- endgeneration -%} !{% endif %}{% endfor %}",

@@ -8,6 +8,7 @@
 //! The engine counts steps only, so every filter, test and function that makes or walks through a value is put in place again
 //! with a count around it. Filters without a use in a conversation are removed.
 
+use crate::chat_slice;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter, filters, functions, tests};
 use minijinja_contrib::pycompat::unknown_method_callback;
@@ -261,6 +262,13 @@ fn install_own(environment: &mut Environment<'static>, budget: &Budget) {
     environment.add_filter("__read", move |value: Value| own.read_whole(&value).map(|()| value));
     let own = budget.clone();
     environment.add_filter("__place", move |value: Value| own.read_handle(&value).and_then(|()| flat(value)));
+    let own = budget.clone();
+    environment.add_filter(
+        "__stepped",
+        move |value: Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>| {
+            chat_slice::stepped(&own, &value, start, stop, step)
+        },
+    );
     let own = budget.clone();
     environment.add_filter("__times", move |value: Value, count: usize| counted_times(&own, value, count));
     environment.add_filter("__number", only_number);

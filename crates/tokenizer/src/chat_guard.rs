@@ -4,6 +4,7 @@
 //! {{ a ~ b + [c, d] }}       {{ a|__counted ~ b|__counted + [c|__counted, d|__counted] }}
 //! {{ a == b, x in y }}       {{ a|__read == b|__counted, x in y|__read }}
 //! {{ a[1:] }}                {{ (a|__place)[1:] }}
+//! {{ a[::-1] }}              {{ ((a|__place)|__stepped(none,none,-1)) }}
 //! {{ 'ab' * 3 + n * m }}     {{ 'ab'|__times(3) * 3|__counted + n|__number * m|__number }}
 //! {% generation %}           {% with %}
 //! ```
@@ -146,11 +147,14 @@ struct Level {
     /// The filter that the current operand gets when it ends.
     after: Option<String>,
     product: Product,
+    /// Where it begins in the rewritten template, and where its colons stand.
+    begin: usize,
+    colons: Vec<usize>,
 }
 
 impl Level {
     fn new(open: Open, start: usize) -> Level {
-        Level { open, start, after: None, product: Product::None }
+        Level { open, start, after: None, product: Product::None, begin: start, colons: Vec::new() }
     }
 }
 
@@ -334,10 +338,7 @@ impl<'s, 'm> Rewriter<'s, 'm> {
     fn operator(&mut self, c: char, guarded: &mut String) -> Result<(), String> {
         match c {
             '(' | '[' | '{' => return self.open(c, guarded),
-            ')' | ']' | '}' => {
-                self.close(c, guarded);
-                return Ok(());
-            }
+            ')' | ']' | '}' => return self.close(c, guarded),
             '.' | '|' => {
                 self.copy(1, guarded);
                 (self.operand, self.last, self.factor) = (false, Some(c), None);
@@ -364,6 +365,7 @@ impl<'s, 'm> Rewriter<'s, 'm> {
                 }
                 bytes = if compares { 2 } else { 1 };
             }
+            ':' if self.level.open == Open::Index => self.level.colons.push(guarded.len()),
             '=' if self.outer.is_empty() => self.assigned = true,
             '=' if self.names == Some(Names::Macro) => self.declares = false,
             '*' if twice && self.operand => bytes = 2,
@@ -385,11 +387,7 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         }
         let after = self.rest.get(1..).unwrap_or_default();
         if index && !after.starts_with(['\'', '"']) && !self.declares {
-            *self.moved = self.moved.saturating_add(guarded.len().saturating_sub(self.level.start));
-            if *self.moved > MOVED_BYTES_MAX {
-                return Err("it puts too many indices into one tag".to_owned());
-            }
-            guarded.insert(self.level.start, '(');
+            self.parenthesis(guarded)?;
             guarded.push_str("|__place)");
         }
         self.copy(1, guarded);
@@ -399,17 +397,36 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         Ok(())
     }
 
-    fn close(&mut self, c: char, guarded: &mut String) {
+    /// Puts a parenthesis in front of the current operand.
+    fn parenthesis(&mut self, guarded: &mut String) -> Result<(), String> {
+        *self.moved = self.moved.saturating_add(guarded.len().saturating_sub(self.level.start));
+        if *self.moved > MOVED_BYTES_MAX {
+            return Err("it puts too many indices into one tag".to_owned());
+        }
+        guarded.insert(self.level.start, '(');
+        Ok(())
+    }
+
+    fn close(&mut self, c: char, guarded: &mut String) -> Result<(), String> {
         self.finish_operand(guarded);
         if self.level.open == Open::Copies {
             self.count(guarded);
         }
+        let slice = slice_of(&self.level, guarded);
         self.copy(c.len_utf8(), guarded);
+        let inner = self.level.begin;
         if let Some(outer) = self.outer.pop() {
             self.level = outer;
         }
+        if let Some(slice) = slice.filter(|_| !self.declares) {
+            // The bracket goes too.
+            guarded.truncate(inner.saturating_sub(1));
+            self.parenthesis(guarded)?;
+            guarded.push_str(&slice);
+        }
         self.declares &= self.names != Some(Names::Call) || !self.outer.is_empty();
         (self.operand, self.last, self.factor) = (true, None, None);
+        Ok(())
     }
 
     /// `*` copies text as often as its factor says: one side is a small literal number, or both are numbers.
@@ -434,6 +451,19 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         (self.level.after, self.level.product) = (after, product);
         Ok(())
     }
+}
+
+/// What stands for an index with two colons, if it is one: a filter with start, end and step.
+fn slice_of(level: &Level, guarded: &str) -> Option<String> {
+    let [first, second] = level.colons.as_slice() else { return None };
+    let part = |from: usize, to: usize| {
+        let part = guarded.get(from..to).unwrap_or_default().trim();
+        if part.is_empty() { "none".to_owned() } else { format!("({part})") }
+    };
+    let start = part(level.begin, *first);
+    let stop = part(first.saturating_add(1), *second);
+    let step = part(second.saturating_add(1), guarded.len());
+    Some(format!("|__stepped({start},{stop},{step}))"))
 }
 
 /// The small number that `text` begins with, when it is a whole operand.

@@ -90,9 +90,11 @@ const ROLES: [Role; 8] = [
 ];
 
 impl Vocabulary {
-    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently.
+    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently. Fails on merges that the
+    /// format cannot say.
     pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
         let mut notes = Vec::new();
+        check_merges(self.parts(), self.path())?;
         write_common(self.parts(), self.is_byte_level(), metadata, &mut notes);
         let plain = read_plain(metadata, self.path(), &mut Vec::new())?;
         write_differences(self.parts(), &plain, metadata, &mut notes)?;
@@ -106,6 +108,22 @@ impl Vocabulary {
         let mut parts = read_plain(metadata, path, &mut notes)?;
         read_own(&mut parts, metadata, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
+    }
+}
+
+/// A merge is a line there, cut at its first space behind the first character: the left token can hold none.
+fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
+    let Algorithm::Merges { merges, .. } = &parts.algorithm else { return Ok(()) };
+    let left = |merge: &Merge| parts.tokens.get(usize::try_from(merge.left).ok()?).map(|token| token.text.as_str());
+    match merges.iter().filter_map(left).find(|text| text.chars().skip(1).any(|c| c == ' ')) {
+        None => Ok(()),
+        Some(text) => {
+            let problem = format!(
+                "a merge begins with \"{}\", and GGUF cannot say a space within a token of a merge",
+                quote(text)
+            );
+            Err(Error::new(path, problem).at(MERGES).help("use a tokenizer that writes spaces as another character"))
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod byte_alphabet;
 mod chat;
 mod chat_budget;
 mod chat_guard;
+mod chat_slice;
 mod chat_source;
 mod decoder;
 mod gguf_keys;

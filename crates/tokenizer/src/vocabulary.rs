@@ -343,6 +343,9 @@ pub(crate) fn resolve_merges<'m>(
     let mut text = String::new();
     let mut merges = Vec::new();
     for (place, (left, right)) in pairs.enumerate() {
+        if left.is_empty() || right.is_empty() {
+            return Err((place, "expected two tokens, found an empty one, which leads back to the other".to_owned()));
+        }
         text.clear();
         text.push_str(left);
         text.push_str(right);

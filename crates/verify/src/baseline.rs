@@ -152,8 +152,8 @@ pub struct NumberChange {
 impl Baseline {
     /// Reads the JSON of an earlier report. A fault is one sentence.
     pub fn parse(text: &[u8]) -> Result<Baseline, String> {
-        let baseline: Baseline =
-            serde_json::from_slice(text).map_err(|error| format!("no report of trueup verify: {error}"))?;
+        let baseline: Baseline = serde_json::from_slice(text)
+            .map_err(|error| format!("no report of trueup verify: {}", quote(&error.to_string())))?;
         if baseline.version != VERSION {
             let version = baseline.version;
             return Err(format!("a report of version {version}, expected {VERSION}; write it anew with --json"));

@@ -23,6 +23,7 @@ const TOP: &[&str] = &[
     "deny.toml",
     "docs/",
     "fixtures/",
+    "fuzz/",
     "rustfmt.toml",
     "scripts/",
     "tests/",

@@ -174,7 +174,8 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
     let text = text.ok_or_else(|| {
         bad(format!("expected {KEY} in the header, found none; take a file that `trueup verify --repro-dir` wrote"))
     })?;
-    let about: About = serde_json::from_str(text).map_err(|problem| bad(format!("{KEY} cannot be read: {problem}")))?;
+    let about: About = serde_json::from_str(text)
+        .map_err(|problem| bad(format!("{KEY} cannot be read: {}", quote(&problem.to_string()))))?;
     check(&about).map_err(bad)?;
     let mut inputs = Vec::with_capacity(about.inputs.len());
     for (number, input) in about.inputs.iter().enumerate() {

@@ -1,0 +1,4 @@
+//! `baseline` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("baseline");

@@ -1,0 +1,4 @@
+//! `gate` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("gate");

@@ -1,0 +1,4 @@
+//! `gguf` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("gguf");

@@ -1,0 +1,4 @@
+//! `hyper` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("hyper");

@@ -1,0 +1,4 @@
+//! `repro` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("repro");

@@ -1,0 +1,4 @@
+//! `safetensors` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("safetensors");

@@ -1,0 +1,4 @@
+//! `template` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("template");

@@ -1,0 +1,4 @@
+//! `text` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("text");

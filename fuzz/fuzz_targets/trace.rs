@@ -1,0 +1,4 @@
+//! `trace` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("trace");

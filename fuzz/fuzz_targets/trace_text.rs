@@ -1,0 +1,4 @@
+//! `trace_text` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("trace_text");

@@ -1,0 +1,91 @@
+//! Descriptions of models: numbers that a graph is built of.
+
+use super::super::seeds::{MODELS, tiny_config};
+use super::super::{Answer, later, law, refused};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use trueup::blocks::DType;
+use trueup::formats::TensorInfo;
+use trueup::formats::gguf::Metadata;
+use trueup::models::{Architecture, Batch, Hyper, Model, expected_tensors};
+
+/// Tensors that the checkpoint has besides those that are asked for: a bound of the layers.
+const TENSORS: usize = 300;
+
+/// Positions of the cache that a graph is built for.
+const CONTEXT_MAX: usize = 64;
+
+/// Configs of all architectures, and rotations that the fixtures have none of.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut configs: Vec<Map<String, Value>> = MODELS.map(tiny_config).to_vec();
+    let mut scaled = tiny_config("llama3");
+    scaled.insert("rope_scaling".to_owned(), json!({"rope_type": "linear", "factor": 2.0}));
+    configs.push(scaled.clone());
+    scaled.insert(
+        "rope_scaling".to_owned(),
+        json!({"rope_type": "longrope", "short_factor": [1.0, 1.0, 1.0, 1.0], "long_factor": [1.0, 1.0, 1.0, 1.0], "original_max_position_embeddings": 64}),
+    );
+    configs.push(scaled);
+    let mut window = tiny_config("mistral");
+    window.insert("sliding_window".to_owned(), json!(4));
+    configs.push(window);
+    configs.into_iter().map(|config| Value::Object(config).to_string().into_bytes()).collect()
+}
+
+/// A `config.json`.
+pub fn run(input: &[u8], folder: &Path) -> Result<Answer, String> {
+    let path = folder.join("config.json");
+    let config = match trueup::formats::json::object(&path, input) {
+        Ok(config) => config,
+        Err(problem) => return refused(&problem),
+    };
+    let architecture = match Architecture::of_config(&config, &path) {
+        Ok(architecture) => architecture,
+        Err(problem) => return refused(&problem),
+    };
+    let hyper = match Hyper::from_config(architecture, &config, TENSORS, &path) {
+        Ok(hyper) => hyper,
+        Err(problem) => return refused(&problem),
+    };
+    graph_of(architecture, &hyper, &path)
+}
+
+/// Builds the graph of a model that has all tensors its numbers ask for. The numbers come back from the keys that are written of them.
+pub fn graph_of(architecture: &'static Architecture, hyper: &Hyper, path: &Path) -> Result<Answer, String> {
+    law(hyper.layers() <= TENSORS, "more layers than tensors")?;
+    let expected = expected_tensors(architecture, hyper);
+    let info = |name: &str, shape: &[u64]| TensorInfo::new(name, shape, DType::F32);
+    let tensors: Result<Vec<TensorInfo>, _> = expected.iter().map(|tensor| info(&tensor.name, &tensor.shape)).collect();
+    let tensors = match tensors {
+        Ok(tensors) => tensors,
+        Err(problem) => return refused(&problem),
+    };
+    let mut metadata = Metadata::default();
+    hyper.write_metadata(architecture, &mut metadata);
+    let read = match Hyper::from_metadata(architecture, &metadata, &tensors, path) {
+        Ok(read) => read,
+        Err(problem) => return refused(&problem),
+    };
+    let sizes = |hyper: &Hyper| {
+        let heads = (hyper.heads(), hyper.kv_heads(), hyper.head_size());
+        (
+            hyper.layers(),
+            hyper.width(),
+            hyper.ffn(),
+            hyper.vocabulary(),
+            hyper.context(),
+            heads,
+            hyper.epsilon().to_bits(),
+        )
+    };
+    law(sizes(&read) == sizes(hyper), "numbers change when they are written and read")?;
+    law(read.window() == hyper.window(), "the window changes when it is written and read")?;
+    let model = later(Model::from_gguf(&metadata, &tensors, path), "a model with all its tensors is refused")?;
+    let context = hyper.context().min(CONTEXT_MAX);
+    let (activation, kv) = (DType::F32, DType::F16);
+    let batch = Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, activation, kv };
+    match model.graph(&batch) {
+        Ok(_) => Ok(Answer::Accepted("graph")),
+        Err(problem) => Err(format!("the graph of an accepted model cannot be built: {problem}")),
+    }
+}
