@@ -62,6 +62,18 @@ fn a_set_that_is_interrupted_has_no_first_file() {
     assert!(paths.iter().all(|path| std::fs::read(path).unwrap() == b"new"));
 }
 
+/// A file that is there is known by its own folder, one that is not by the folder it was asked for in: both are one folder.
+#[test]
+fn a_folder_under_two_names_is_locked_once() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("real")).unwrap();
+    std::os::unix::fs::symlink("real", folder.path().join("link")).unwrap();
+    write(&folder.path().join("real"), "2", b"old");
+    let files = ["1", "2"].map(|name| AtomicFile::create(folder.path().join("link").join(name), &[]).unwrap());
+    AtomicFile::commit_all(files.into()).unwrap();
+    assert_eq!(names(&folder.path().join("real")), ["1", "2"]);
+}
+
 #[test]
 fn two_writers_of_one_name_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();
