@@ -154,7 +154,7 @@ impl AtomicFile {
 
     /// Makes the name of the partial file last.
     pub(crate) fn sync_name(&self) -> Result<()> {
-        super::sync_folder(&self.folder).map_err(|error| self.fault(error, 0))
+        super::naming::sync_folder(&self.folder).map_err(|error| self.fault(error, 0))
     }
 
     /// Removes the partial file when it is dropped, though it was to be kept.

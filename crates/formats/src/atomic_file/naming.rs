@@ -102,9 +102,16 @@ impl Folders {
 
     /// Makes changed names last.
     fn sync(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(|(_, folder)| {
-            // Some file systems cannot sync a folder; the change is made all the same.
-            folder.sync_all().or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
-        })
+        self.0.iter().try_for_each(|(_, folder)| sync_open(folder))
     }
+}
+
+/// Makes a changed name in a folder last.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    sync_open(&File::open(folder)?)
+}
+
+fn sync_open(folder: &File) -> io::Result<()> {
+    // Some file systems cannot sync a folder; the change is made all the same.
+    folder.sync_all().or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
 }

@@ -100,7 +100,7 @@ fn use_model(path: &Path, folder: &Path, file: &Gguf) -> Result<Answer, String> 
     let bytes = later(fs::metadata(path), "the file is gone")?.len();
     let recipe = Recipe::new(Some(TYPES[bytes as usize % TYPES.len()]));
     let layout = if bytes.is_multiple_of(3) { Layout::Split } else { Layout::Block };
-    let options = quantize::Options { recipe, layout, threads: Some(1), dry_run: false };
+    let options = quantize::Options { recipe, layout, threads: Some(1), dry_run: false, resume: false };
     let target = folder.join("quantized.gguf");
     match quantize::quantize(joined.as_ref(), &target, &options, &NoProgress) {
         Ok(_) => later(Gguf::open(&target), "a quantized file is refused").map(drop)?,
