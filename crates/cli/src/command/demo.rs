@@ -92,7 +92,7 @@ fn say(line: &str) -> Result<()> {
 }
 
 fn unpack(folder: &Path) -> Result<()> {
-    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", shown(&folder)));
+    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", shown(folder)));
     fs::create_dir_all(folder).map_err(fail)?;
     for (name, bytes) in CHECKPOINT {
         let mut file = AtomicFile::create(folder.join(name), &[])?;
@@ -106,16 +106,11 @@ fn convert_and_check(checkpoint: &Path, model: &Path, threads: Option<usize>) ->
     let source = formats::open(checkpoint, &OpenOptions::default())?;
     let options = convert::Options { threads, ..convert::Options::default() };
     let report = convert(source.as_ref(), model, &options, &Bar::new("convert"))?;
-    say(&format!(
-        "2. Converted to GGUF: {} ({} tensors, {} bytes)",
-        shown(&model),
-        report.tensors.len(),
-        report.bytes
-    ))?;
+    say(&format!("2. Converted to GGUF: {} ({} tensors, {} bytes)", shown(model), report.tensors.len(), report.bytes))?;
     let checks = check(source.as_ref(), &Gguf::open(model)?, threads)?;
     let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
     if exact < checks.len() {
-        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", shown(&model), checks.len())));
+        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", shown(model), checks.len())));
     }
     say(&format!("   Read back and every transform undone: all {exact} tensors are exactly the checkpoint's"))
 }
@@ -128,7 +123,7 @@ fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>
     let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
     say(&format!(
         "   {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
-        shown(&target),
+        shown(target),
         report.bits_per_weight()
     ))
 }
