@@ -257,7 +257,7 @@ fn a_file_that_changes_is_noticed() {
         "touched",
         model.unchanged().map_err(|error| error.at("x")),
         "model.gguf",
-        &["modification is newer"],
+        &["modification is another"],
     );
     faults.report();
 }

@@ -29,11 +29,13 @@ pub fn safetensors(bytes: &[u8]) -> Node {
     }
 }
 
+/// What makes a tree of a file.
+pub type Grammar = fn(&[u8]) -> Node;
+
 /// Several files in one input, each behind its length, each with a grammar; what is left belongs to the last.
-pub fn frames(bytes: &[u8], grammars: &[fn(&[u8]) -> Node]) -> Node {
+pub fn frames(bytes: &[u8], grammars: &[Grammar]) -> Node {
     let files = split_frames(bytes, grammars.len());
-    let parse =
-        |(file, grammar): (Vec<u8>, &fn(&[u8]) -> Node)| Node::counted(FRAME, Unit::Bytes, vec![grammar(&file)]);
+    let parse = |(file, grammar): (Vec<u8>, &Grammar)| Node::counted(FRAME, Unit::Bytes, vec![grammar(&file)]);
     Node::Group(files.into_iter().zip(grammars).map(parse).collect())
 }
 

@@ -214,7 +214,7 @@ fn change_number(bytes: &mut [u8], random: &mut Random) {
         1 => value.wrapping_sub(1 + random.below(4) as u64),
         2 => value ^ 1 << random.below(8 * width.max(1)),
         3 => u64::from(*random.pick(&FLOATS)),
-        4 => random.next() % 40,
+        4 => random.number() % 40,
         _ => *random.pick(&SIZES),
     };
     bytes[..width].copy_from_slice(&changed.to_le_bytes()[..width]);
@@ -230,7 +230,7 @@ fn change_word(word: &mut Vec<u8>, sources: &Sources<'_>, random: &mut Random) {
             }
         }
         2 => word.push(b'0' + random.below(10) as u8),
-        3 => *word = (random.next() % 500).to_string().into_bytes(),
+        3 => *word = (random.number() % 500).to_string().into_bytes(),
         _ => *word = random.pick(&WORDS).as_bytes().to_vec(),
     }
 }
@@ -274,14 +274,14 @@ fn change_list(items: &mut Vec<Node>, sources: &Sources<'_>, random: &mut Random
 
 fn change_bytes(bytes: &mut Vec<u8>, random: &mut Random) {
     if bytes.is_empty() {
-        bytes.extend(random.next().to_le_bytes());
+        bytes.extend(random.number().to_le_bytes());
         return;
     }
     let place = random.below(bytes.len());
     let end = (place + 1 + random.below(64)).min(bytes.len());
     match random.below(7) {
         0 => bytes[place] ^= 1 << random.below(8),
-        1 => bytes[place] = random.next() as u8,
+        1 => bytes[place] = random.number() as u8,
         2 => bytes.truncate(place),
         3 => drop(bytes.drain(place..end)),
         4 => drop(bytes.splice(place..place, bytes[place..end].to_vec())),

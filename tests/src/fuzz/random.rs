@@ -16,7 +16,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +26,7 @@ impl Random {
 
     /// A number below `end`; 0 where `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % (end as u64).max(1)) as usize
+        (self.number() % (end as u64).max(1)) as usize
     }
 
     /// True once in `times`.
