@@ -102,8 +102,12 @@ impl TraceTokens {
         }
         if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= hyper.vocabulary())) {
             let last = hyper.vocabulary().saturating_sub(1);
+            let (origin, help) = match said.is_some_and(|said| said.contains(id)) {
+                true => ("of the trace", "is it of this model?"),
+                false => ("of --ids", "give ids of this model"),
+            };
             return Err(Error::Request(format!(
-                "{path}: token {id} of the trace is not in the model's vocabulary, whose ids end at {last}; is it of this model?"
+                "{path}: token {id} {origin} is not in the model's vocabulary, whose ids end at {last}; {help}"
             )));
         }
         let steps = trace.tokens(ids.len())?;
