@@ -122,11 +122,17 @@ fn tokens_that_do_not_fit_are_refused() {
         Trace::open(&path).and_then(|trace| trace.tokens(trace.ids().map_or(0, <[u32]>::len)))
     };
     assert_eq!(written(&["0/a", "1/a", "2/a"], "5, 6 7 8", None).unwrap(), [2, 1, 1]);
+    // A file that ends early may announce more steps than it holds, but not fewer.
+    assert_eq!(written(&["0/a"], "5 6 7 8", Some("2 1 1")).unwrap(), [2, 1, 1]);
     for (names, ids, tokens, told) in [
         (&["0/a"][..], "1 x", None, "found x"),
         (&["0/a"], "99999999999", None, "too large"),
         (&["0/a"], "1 2", Some("3"), "cannot be the tokens"),
         (&["0/a"], "1 2", Some("18446744073709551615 3"), "cannot be the tokens"),
+        (&["0/a"], "1 2", Some("2 0"), "cannot be the tokens"),
+        (&["0/a", "1/a"], "1 2", Some("2"), "2 token ids cannot be the tokens of 2 steps with 2 tokens"),
+        (&["0/a"], "1 2", Some("1 1 1 1 1 1 1 1"), "with 1, 1, 1, 1, 1, 1, 1, 1 tokens"),
+        (&["0/a"], "1 2", Some("1 1 1 1 1 1 1 1 1"), "with 1, 1, 1, 1, 1, 1, 1, 1, ... tokens"),
         (&["0/a", "1/a"], "1", None, "cannot be the tokens"),
         (&["4000000000/a"], "1", None, "steps"),
         (&["a", "0/a"], "1", None, "twice"),

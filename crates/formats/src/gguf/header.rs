@@ -7,7 +7,7 @@ use crate::error::{Error, Result, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
-use crate::tensor_range::{DIMENSIONS_MAX, check_disjoint, tensor_bytes, tensor_range};
+use crate::tensor_range::{DIMENSIONS_MAX, byte_range, check_disjoint, tensor_bytes};
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 use std::ops::Range;
@@ -246,7 +246,7 @@ fn place(
         let Some(offset) = data_start.checked_add(entry.offset) else {
             return Err(format!("expected an offset inside the file, found {}", entry.offset));
         };
-        tensor_range(&entry.info.shape, entry.info.dtype, offset, alignment, source.bytes())
+        byte_range(entry.info.bytes, offset, alignment, source.bytes())
     };
     let mut tensors = Vec::with_capacity(entries.len());
     let mut ranges = Vec::with_capacity(entries.len());
