@@ -43,7 +43,7 @@ fn death(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {
         Some(11) => "touches memory outside of its slices (SIGSEGV)".to_owned(),
-        Some(7 | 10) => "touches memory outside of its slices (SIGBUS)".to_owned(),
+        Some(7) => "touches memory outside of its slices (SIGBUS)".to_owned(),
         Some(signal) => format!("dies of signal {signal}"),
         None => "fails".to_owned(),
     }

@@ -2,7 +2,7 @@
 
 use regex::Regex;
 use trueup_blocks::DType;
-use trueup_formats::TensorInfo;
+use trueup_formats::{TensorInfo, listed, quote};
 
 /// The policy: a type for matrices, what is treated apart, and rules by name.
 ///
@@ -122,9 +122,9 @@ impl Recipe {
         let choices: Vec<Choice> = tensors.iter().map(|tensor| self.choose_one(tensor)).collect();
         if self.strict {
             let kept = tensors.iter().zip(&choices).filter(|(_, choice)| !choice.note.is_empty());
-            faults.extend(kept.map(|(tensor, choice)| format!("{}: {}", tensor.name, choice.note)));
+            faults.extend(kept.map(|(tensor, choice)| format!("{}: {}", quote(&tensor.name), choice.note)));
         }
-        if faults.is_empty() { Ok(choices) } else { Err(RuleError(faults.join("; "))) }
+        if faults.is_empty() { Ok(choices) } else { Err(RuleError(listed(&faults, "; "))) }
     }
 
     fn choose_one(&self, tensor: &TensorInfo) -> Choice {

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
-use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
+use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, listed, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
 /// How blocks are laid out in the file.
@@ -129,11 +129,11 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
     let unreadable =
         targets.iter().filter(|target| !target.transcoder().is_copy() && target.source.dtype.codec().is_none());
     let names: Vec<String> =
-        unreadable.map(|target| format!("{} ({})", target.source.name, target.source.dtype)).collect();
+        unreadable.map(|target| format!("{} ({})", quote(&target.source.name), target.source.dtype)).collect();
     if names.is_empty() {
         return Ok(());
     }
-    let problem = format!("these tensors have types that cannot be decoded here: {}", names.join(", "));
+    let problem = format!("these tensors have types that cannot be decoded here: {}", listed(&names, ", "));
     Err(Error::new(source.path(), problem).help("start from the f16, bf16 or f32 file of the model"))
 }
 

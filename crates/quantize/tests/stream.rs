@@ -165,3 +165,27 @@ fn a_dry_run_writes_nothing() {
     assert_eq!(report.tensors[1].rmse, None);
     assert!(!target.exists());
 }
+
+#[test]
+fn names_in_refusals_are_escaped_and_few() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (folder.path().join("many.gguf"), folder.path().join("out.gguf"));
+    // A type without a codec, and rows that are no whole blocks.
+    for (dtype, columns, strict) in [(DType::Iq2Xxs, 256, false), (DType::F32, 33, true)] {
+        let infos: Vec<TensorInfo> = (0..3000)
+            .map(|number| TensorInfo::new(format!("a{number}\u{1b}[31m\u{202e}"), &[columns, 2], dtype).unwrap())
+            .collect();
+        let mut metadata = Metadata::default();
+        metadata.insert("general.architecture", "llama");
+        let writer = GgufWriter::create(GgufPlan::new(&source, &metadata, &infos, None).unwrap(), &[]).unwrap();
+        for (number, info) in infos.iter().enumerate() {
+            writer.write(number, 0, &vec![0; info.bytes as usize]).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut options = options(Some(DType::Q8_0), Layout::Block, 1);
+        options.recipe = options.recipe.strict(strict);
+        let error = quantize(open(&source).as_ref(), &target, &options, &NoProgress).unwrap_err().to_string();
+        assert!(error.contains("a0\\u{1b}[31m\\u{202e}") && error.contains("and 2"), "{error}");
+        assert!(!error.contains(['\u{1b}', '\u{202e}']) && error.chars().count() < 900, "{error}");
+    }
+}

@@ -74,16 +74,20 @@ impl WeightMap {
             for tensor in file.tensors() {
                 match missing.remove(tensor.name.as_str()) {
                     Some(expected) if expected == name.as_str() => (),
-                    Some(expected) => faults.push(format!("{} is in {name}, not in {expected}", quote(&tensor.name))),
+                    Some(expected) => {
+                        let (tensor, name, expected) = (quote(&tensor.name), quote(name), quote(expected));
+                        faults.push(format!("{tensor} is in {name}, not in {expected}"));
+                    }
                     None => {
-                        faults.push(format!("{} of {name} is not in the index or in two files", quote(&tensor.name)))
+                        let (tensor, name) = (quote(&tensor.name), quote(name));
+                        faults.push(format!("{tensor} of {name} is not in the index or in two files"));
                     }
                 }
             }
         }
         let mut missing: Vec<_> = missing.into_iter().collect();
         missing.sort_unstable();
-        faults.extend(missing.iter().map(|(name, file)| format!("{} is not in {file}", quote(name))));
+        faults.extend(missing.iter().map(|(name, file)| format!("{} is not in {}", quote(name), quote(file))));
         if faults.is_empty() {
             return Ok(());
         }
@@ -95,5 +99,8 @@ impl WeightMap {
 
 /// A name that cannot lead out of its folder.
 fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0', ':'])
+    !name.is_empty()
+        && !name.starts_with('.')
+        && !name.contains(['/', '\\', ':'])
+        && !name.contains(|c: char| c.is_control())
 }
