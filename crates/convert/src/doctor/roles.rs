@@ -29,7 +29,7 @@ static EOS_NOT_CONTROL: Rule = Rule::warning(
     "it can be made of a user's text, and programs show it as text",
     "compare the id with the original model, or mark the token as a control token",
 );
-static EOS_DIFFERS: Rule = Rule::warning(
+static EOS_DIFFERS: Rule = Rule::note(
     "eos-differs",
     "programs that read one file stop where those that read another go on",
     "make generation_config.json name all ids after which generation ends",

@@ -44,7 +44,7 @@ pub(super) struct Summary {
     pub samples: u64,
     /// The power of two at or below the median magnitude of the samples; `None` without samples.
     pub median: Option<f32>,
-    /// Samples that are subnormal in the type they are stored in.
+    /// Samples that are subnormal in the type they are stored in; scales that have five bits and fewer.
     pub subnormal: u64,
     /// A number that equal bytes have in common.
     pub checksum: u64,
@@ -227,7 +227,7 @@ struct Rows {
 struct Bits {
     /// The bits of infinity; NaN is above it.
     infinity: i32,
-    /// The smallest bits of a normal number.
+    /// The smallest bits of a number that has the precision it should have.
     normal: i32,
     widen: fn(i32) -> f32,
 }
@@ -235,6 +235,9 @@ struct Bits {
 const F32: Bits = Bits { infinity: 0x7f80_0000, normal: 0x0080_0000, widen: |bits| f32::from_bits(bits as u32) };
 const BF16: Bits = Bits { infinity: 0x7f80, normal: 0x0080, widen: |bits| f32::from_bits((bits as u32) << 16) };
 const F16: Bits = Bits { infinity: 0x7c00, normal: 0x0400, widen: widen_f16 };
+
+/// A scale: its blocks are only wrong where five bits and fewer are left, below 2^-19.
+const SCALE: Bits = Bits { normal: 0x0020, ..F16 };
 
 /// A magnitude of f16, bits 0 to 0x7c00, as f32.
 fn widen_f16(bits: i32) -> f32 {
@@ -300,7 +303,7 @@ impl Seen {
                 zeros = 0;
             }
             // Scales are few: all of them go into the histogram.
-            self.sample(largest, &F16);
+            self.sample(largest, &SCALE);
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) const RULES: &[&Rule] = &[
     &NOT_READ,
 ];
 
-/// How far above the median magnitude of its matrix a value may be: 2^16. The largest of the trained model among the fixtures is 10 times
+/// How far above the median magnitude of its matrix a value may be, and how large one of a vector: 2^16. The largest of the trained model among the fixtures is 10 times
 /// the median, of any random one 7 times; the highest bit of an exponent makes a weight 2^128 times as large.
 const FAR_OUT: f32 = 65_536.0;
 /// How far a layer's median may be from that of all layers of the kind: 2^8. In the trained model among the fixtures it is 1.4.
@@ -171,17 +171,19 @@ fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
     if samples >= SAMPLES_MIN && 2 * tensor.seen.subnormal > samples {
         let quantized = tensor.info.dtype.is_quantized();
         let rule = if quantized { &SUBNORMAL_SCALES } else { &SUBNORMAL_VALUES };
-        let stored = if quantized { DType::F16 } else { tensor.info.dtype };
         let share = 100 * tensor.seen.subnormal / samples;
-        findings.add(
-            rule,
-            place.clone(),
-            format!("{share} % of the {unit}s that are not zero are subnormal in {stored}"),
-        );
+        let found = match quantized {
+            true => {
+                format!("{share} % of the scales that are not zero are below 2^-19, with five bits and fewer of f16")
+            }
+            false => format!("{share} % of the values that are not zero are subnormal in {}", tensor.info.dtype),
+        };
+        findings.add(rule, place.clone(), found);
     }
-    let Some(median) = tensor.seen.median.filter(|_| tensor.is_matrix()) else { return };
-    if tensor.seen.largest / median > FAR_OUT {
-        let largest = tensor.seen.largest;
+    let (Some(median), largest) = (tensor.seen.median, tensor.seen.largest) else { return };
+    // A norm or a bias multiplies or moves every token, whatever its other values are.
+    let usual = if tensor.is_matrix() { median } else { 1.0 };
+    if largest / usual > FAR_OUT {
         let found = format!("a {unit} of magnitude {largest:e} among {unit}s whose median is about {median:e}");
         findings.add(&VALUE_FAR_OUT, place.clone().element(tensor.element(tensor.seen.largest_at)), found);
     }

@@ -165,6 +165,7 @@ pub const CASES: &[Case] = &[
     case("subnormal-values", &["blk.0.ffn_up.weight", "bf16"], gguf_files::subnormal_values),
     case("subnormal-scales", &["blk.0.attn_q.weight", "100 %"], gguf_files::subnormal_scales),
     case("value-far-out", &["blk.0.ffn_up.weight", "element [5, 7]"], gguf_files::far_out),
+    case("value-far-out", &["output_norm.weight", "element [9]"], gguf_files::norm_far_out),
     case("layer-out-of-scale", &["blk.3.ffn_up.weight", "6 layers"], gguf_files::out_of_scale),
     case("values-not-read", &["blk.0.ffn_up.weight", "i8"], gguf_files::not_read),
     case("head-repeats-embedding", &["output.weight", "bytes could be saved"], gguf_files::head_repeated),

@@ -357,6 +357,10 @@ pub fn far_out(scratch: &Scratch) -> PathBuf {
     })
 }
 
+pub fn norm_far_out(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| data(g, "output_norm.weight")[9 * 4..10 * 4].copy_from_slice(&1e30_f32.to_le_bytes()))
+}
+
 pub fn out_of_scale(scratch: &Scratch) -> PathBuf {
     changed(scratch, "stories-1M", |g| {
         // Divided by 2^10: the exponent is in bits 7 to 14.
