@@ -118,6 +118,14 @@ impl Conversation<'_> {
     fn answer(&mut self, turn: String) -> Result<()> {
         self.messages.push(Message { role: "user".to_owned(), content: turn });
         let ids = self.remembered()?;
+        let (count, context) = (ids.len(), self.session.context());
+        if count > context {
+            let shifts = self.options.context_shift.is_some();
+            let remedy = if shifts { "write less" } else { "use --context-shift, which forgets the oldest turns" };
+            return Err(Failure::new(format!(
+                "the conversation has {count} tokens, more than the context of {context}; {remedy}, or make the context larger with -c"
+            )));
+        }
         let mut screen = Screen::answer(self.tokenizer);
         let generated = generate(&mut self.session, &[ids], &self.options, &mut |_, id| screen.push(id));
         let generated = match generated {

@@ -85,11 +85,14 @@ fn what_leaves_no_room_is_refused() {
     let model = model(&scratch);
     run(&model, &["-p", "Once", "--keep", "3"]).refuses(&["--context-shift"]);
     run(&model, &["-p", "Once", "--keep", "-2", "--context-shift"]).refuses(&["-1 for all"]);
-    for keep in ["46", "47", "5000", "9223372036854775807"] {
-        let refused = run(&model, &["-p", "Once", "--keep", keep, "--context-shift"]);
-        refused.refuses(&["no room in a context of 48", "keep at most 46"]);
+    // A bos and 46 tokens.
+    let ids = format!("1{}", " 439".repeat(46));
+    for keep in ["46", "5000", "9223372036854775807", "-1"] {
+        let refused = run(&model, &["--ids", &ids, "--keep", keep, "--context-shift"]);
+        refused.refuses(&["its first 47 tokens stay", "no room in a context of 48", "keep at most 45 beside the bos"]);
+        run(&model, &["-p", "Once", "--keep", keep, "--context-shift", "-n", "60"]).exits(0);
     }
-    run(&model, &["-p", "Once", "--keep", "45", "--context-shift", "-n", "60"]).exits(0);
+    run(&model, &["--ids", &ids, "--keep", "45", "--context-shift", "-n", "60"]).exits(0);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 use crate::error::{Error, Result};
 use crate::session::Session;
+use trueup_formats::counted;
 
 /// The least room behind the tokens that stay: one to drop, one to go on with.
 const ROOM_MIN: usize = 2;
@@ -28,17 +29,20 @@ impl ContextShift {
         let most = session.context().saturating_sub(ROOM_MIN);
         let bos = session.model().tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
         let before = usize::from(bos.is_some() && prompt.first().copied() == bos);
-        let asked = self.keep.map(|keep| keep.saturating_add(before));
-        let kept = asked.map_or(prompt.len(), |asked| asked.min(prompt.len()));
-        let refused = asked.filter(|asked| *asked > most).or(Some(kept).filter(|kept| *kept > most));
-        match refused {
-            None => Ok(kept),
-            Some(count) => Err(Error::Request(format!(
-                "prompt {number}: {count} tokens that stay when the context shifts leave no room in a context of {}; keep at most {most}, \
-                 bos included, or make the context larger",
-                session.context()
-            ))),
+        let kept = self.keep.map_or(prompt.len(), |keep| keep.saturating_add(before).min(prompt.len()));
+        if kept <= most {
+            return Ok(kept);
         }
+        let context = session.context();
+        let help = match most.checked_sub(before).filter(|keep| *keep > 0) {
+            Some(keep) if before == 0 => format!("keep at most {keep}, or make the context larger"),
+            Some(keep) => format!("keep at most {keep} beside the bos, or make the context larger"),
+            None => "make the context larger".to_owned(),
+        };
+        Err(Error::Request(format!(
+            "prompt {number}: its first {} stay when the context shifts, and leave no room in a context of {context}; {help}",
+            counted(kept, "token")
+        )))
     }
 }
 

@@ -131,10 +131,12 @@ fn what_stays_must_leave_room() {
         let prompt = prompts()[1][..len].to_vec();
         generate(&mut session, &[prompt], &options(keep, 40), &mut |_, _| ControlFlow::Continue(()))
     };
-    for (keep, len) in [(Some(ROOM - 1), 3), (Some(5000), 3), (Some(usize::MAX), 3), (None, ROOM - 1), (None, ROOM)] {
+    for (keep, len) in [(Some(ROOM - 1), ROOM), (Some(usize::MAX), ROOM - 1), (None, ROOM - 1), (None, ROOM)] {
         let error = ask(keep, len).unwrap_err().to_string();
-        assert!(error.contains("leave no room in a context of 24") && error.contains("at most 22"), "{error}");
+        assert!(error.contains("leave no room in a context of 24; keep at most 22, or"), "{error}");
     }
+    // A prompt that is shorter stays whole.
+    assert_eq!(ask(Some(usize::MAX), 3).unwrap()[0].ids, ask(None, 3).unwrap()[0].ids);
     assert_eq!(ask(None, ROOM - 2).unwrap()[0].ids.len(), 40);
     let long = ask(Some(2), ROOM + 1).unwrap_err().to_string();
     assert!(long.contains("25 tokens, more than the context of 24"), "{long}");
