@@ -102,7 +102,7 @@ fn a_conversation_forgets_what_no_longer_fits() {
     let turns: String = (0..8).map(|number| format!("Tell me a story about fox {number}\n")).collect();
     let call = ["chat", &model, "-n", "30", "-c", "100"];
     let full = trueup_with_input(&call, &turns).exits(2);
-    assert!(full.stderr.contains("more than the context of 100"), "{full:?}");
+    assert!(full.stderr.contains("more than the context of 100; use --context-shift"), "{full:?}");
     let told = trueup_with_input(&[&call[..], &["--context-shift"]].concat(), &turns).exits(0);
     assert_eq!(told.stdout.lines().count(), 8, "{told:?}");
     assert!(told.stderr.contains("the oldest 4 messages were forgotten"), "{told:?}");
