@@ -70,7 +70,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
         report.resumed = Some(stream.take_over(options.threads)?);
     }
     stream.run(options.threads).map_err(|error| writer.explain(error))?;
-    source.unchanged()?;
+    source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! create ── .NAME.RANDOM.partial beside NAME: exclusive, locked ── preallocate ── write ── commit:
-//!             sync ── inputs unchanged? ── rename over NAME ── sync the folder
+//!             sync ── inputs unchanged? ── still under its own name? ── rename over NAME ── sync the folder
 //! ```
 //!
 //! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process
@@ -26,10 +26,12 @@ pub(crate) mod kept;
 mod live;
 mod naming;
 mod stale;
+mod standing;
 
 use crate::error::{Error, Result, quote};
 use crate::source_file::{FileStamp, SourceFile, kind_name};
 use live::LivePartial;
+pub(crate) use naming::{Left, Uncommitted};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -120,14 +122,34 @@ impl AtomicFile {
     /// the new one gets its name last, so that a set which is interrupted in between does not open instead of being a
     /// mixture of old and new.
     pub fn commit_all(files: Vec<AtomicFile>) -> Result<()> {
+        AtomicFile::try_commit(files).map_err(|uncommitted| uncommitted.error)
+    }
+
+    /// As [`commit_all`](AtomicFile::commit_all), and says what is left where that fails.
+    pub(crate) fn try_commit(files: Vec<AtomicFile>) -> std::result::Result<(), Uncommitted> {
         for file in &files {
             file.file().sync_all().map_err(|error| file.fault(error, 0))?;
         }
-        for file in &files {
-            file.inputs.iter().try_for_each(FileStamp::unchanged)?;
-            check_target(&file.path, &file.inputs)?;
-        }
+        files.iter().try_for_each(AtomicFile::check)?;
         naming::give_names(files)
+    }
+
+    /// Fails when an input changed, or the name became one that may not be written.
+    fn check(&self) -> Result<()> {
+        self.inputs.iter().try_for_each(FileStamp::unchanged)?;
+        check_target(&self.path, &self.inputs)
+    }
+
+    /// Whether the partial file still has its name: a rename gives the output whatever has it.
+    pub(crate) fn is_named(&self) -> bool {
+        standing::has_name(self.file(), self.partial.path())
+    }
+
+    /// The partial file has not its name any more.
+    fn lost(&self) -> Error {
+        let name = quote(&self.partial.path().file_name().unwrap_or_default().to_string_lossy());
+        let problem = format!("its partial file {name} was removed or replaced by another process");
+        Error::new(&self.path, problem).help("end the other process and run again")
     }
 
     /// Removes the partial files of this process and lets it create no more: for the moment before a signal ends it.

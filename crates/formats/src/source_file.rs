@@ -67,12 +67,11 @@ impl SourceFile {
 
     /// What tells this state of the file from every other: inode, size, times of the last change to the contents and to anything.
     /// Not the device, whose number may be another after a restart.
-    pub(crate) fn identity(&self) -> Result<Vec<u8>> {
-        let facts = self.file.metadata().map_err(|error| open_error(self.path(), error))?;
+    pub(crate) fn identity(&self) -> Vec<u8> {
         let (inode, bytes) = (self.stamp.inode.to_le_bytes(), self.stamp.bytes.to_le_bytes());
-        let (seconds, nanoseconds) = self.stamp.modified;
-        let times = [seconds, nanoseconds, facts.ctime(), facts.ctime_nsec()].map(i64::to_le_bytes);
-        Ok([inode, bytes].concat().into_iter().chain(times.into_iter().flatten()).collect())
+        let (modified, changed) = (self.stamp.modified, self.stamp.changed);
+        let times = [modified.0, modified.1, changed.0, changed.1].map(i64::to_le_bytes);
+        [inode, bytes].concat().into_iter().chain(times.into_iter().flatten()).collect()
     }
 
     /// Fails when the file changed since it was opened.

@@ -36,6 +36,53 @@ fn the_old_file_stays_until_the_new_one_is_complete() {
     assert_eq!(names(folder.path()), ["out"]);
 }
 
+/// Whatever has the name of a partial file would get that of the output.
+#[test]
+fn a_partial_file_that_lost_its_name_is_not_committed() {
+    for replaced in [false, true] {
+        for set in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let outputs = if set { ["1", "2"].as_slice() } else { &["1"] };
+            let files: Vec<AtomicFile> = outputs
+                .iter()
+                .map(|name| AtomicFile::create(write(folder.path(), name, b"old"), &[]).unwrap())
+                .collect();
+            let partial = names(folder.path()).into_iter().find(|name| name.starts_with(".1.")).unwrap();
+            std::fs::remove_file(folder.path().join(&partial)).unwrap();
+            if replaced {
+                write(folder.path(), &partial, b"of someone else");
+            }
+            let error = AtomicFile::commit_all(files).unwrap_err().to_string();
+            assert!(error.contains("was removed or replaced by another process"), "{error}");
+            for name in outputs {
+                assert_eq!(std::fs::read(folder.path().join(name)).unwrap(), b"old", "{name}");
+            }
+        }
+    }
+}
+
+/// The wait for the folder may be long.
+#[test]
+fn what_changes_while_a_set_waits_for_its_turn_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = write(folder.path(), "input", b"weights");
+    let source = SourceFile::open(&input).unwrap();
+    let outputs = ["1", "2"].map(|name| write(folder.path(), name, b"old"));
+    let files = outputs.iter().map(|path| AtomicFile::create(path, &[&source]).unwrap()).collect();
+    let other = std::fs::File::open(folder.path()).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| AtomicFile::commit_all(files));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(!waits.is_finished());
+        std::fs::write(&input, b"other").unwrap();
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
+        let error = waits.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("input: the file changed while it was in use"), "{error}");
+    });
+    outputs.iter().for_each(|path| assert_eq!(std::fs::read(path).unwrap(), b"old"));
+}
+
 /// A rename that fails between two others stands for the process that is killed there.
 #[test]
 fn a_set_that_is_interrupted_has_no_first_file() {
@@ -49,10 +96,12 @@ fn a_set_that_is_interrupted_has_no_first_file() {
         });
         files.collect::<Vec<AtomicFile>>()
     };
-    let files = start();
+    let mut files = start();
     let partial = names(folder.path()).into_iter().find(|name| name.starts_with(".2.")).unwrap();
-    std::fs::remove_file(folder.path().join(partial)).unwrap();
-    AtomicFile::commit_all(files).unwrap_err();
+    // Named first of all, and so takes the partial file of the next but one away.
+    files.push(AtomicFile::create(folder.path().join(partial), &[]).unwrap());
+    let error = AtomicFile::commit_all(files).unwrap_err().to_string();
+    assert!(error.contains("was removed or replaced by another process") && error.contains("incomplete"), "{error}");
     assert_eq!(names(folder.path()), ["2", "3"], "the old first file would open the mixture");
     assert_eq!(std::fs::read(&paths[1]).unwrap(), b"old");
     assert_eq!(std::fs::read(&paths[2]).unwrap(), b"new");

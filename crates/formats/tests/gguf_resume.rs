@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use support::write;
 use trueup_blocks::DType;
@@ -320,4 +320,115 @@ fn errors_say_that_something_is_kept() {
     do_tensor(&writer, 2);
     let explained = writer.explain(error).to_string();
     assert!(explained.ends_with("make room; what is finished is kept for a run with --resume"), "{explained}");
+}
+
+/// A backup by hard links (`cp -al`) gives the files of a run that goes on a second name.
+#[test]
+fn a_live_run_with_two_names_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = resume(folder.path(), None);
+    (0..4).for_each(|tensor| do_tensor(&first, tensor));
+    fs::create_dir(folder.path().join("backup")).unwrap();
+    for name in [JOURNAL, DATA] {
+        fs::hard_link(folder.path().join(name), folder.path().join("backup").join(name)).unwrap();
+    }
+    let error = GgufWriter::resume(plan(folder.path(), "m", None), &[], "test").unwrap_err().to_string();
+    assert!(error.contains("another run with --resume"), "{error}");
+    // The lock of the output alone.
+    fs::remove_file(folder.path().join(JOURNAL)).unwrap();
+    let error = GgufWriter::resume(plan(folder.path(), "m", None), &[], "test").unwrap_err().to_string();
+    assert!(error.contains("another run with --resume"), "{error}");
+    (4..ELEMENTS.len()).for_each(|tensor| do_tensor(&first, tensor));
+    first.finish().unwrap();
+    assert_complete(folder.path(), None, "the first run");
+}
+
+/// Someone removes the files of a run that goes on, and starts another.
+#[test]
+fn a_run_whose_files_were_removed_does_not_name_those_of_the_next() {
+    for finished in [0, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = write(folder.path(), "m.gguf", b"old");
+        let first = resume(folder.path(), None);
+        (0..ELEMENTS.len()).for_each(|tensor| do_tensor(&first, tensor));
+        [JOURNAL, DATA].iter().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+        let second = resume(folder.path(), None);
+        (0..finished).for_each(|tensor| do_tensor(&second, tensor));
+        let fault = trueup_formats::Error::new("m.gguf", "no space left on the disk");
+        assert_eq!(first.explain(fault.clone()), fault, "nothing of the first run is kept");
+        let error = first.finish().unwrap_err().to_string();
+        assert!(error.contains("was removed or replaced by another process"), "{error}");
+        assert!(!error.contains("is kept"), "{error}");
+        assert_eq!(fs::read(&output).unwrap(), b"old");
+        drop(second);
+        let kept: Vec<usize> = (0..finished).collect();
+        assert_eq!(complete(resume(folder.path(), None)), kept, "what the second run kept");
+        assert_complete(folder.path(), None, "the second run");
+    }
+    // The first run ends with an error instead.
+    let folder = tempfile::tempdir().unwrap();
+    let first = resume(folder.path(), None);
+    [JOURNAL, DATA].iter().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+    let second = resume(folder.path(), None);
+    drop(first);
+    assert_eq!(names(folder.path()), [JOURNAL, DATA]);
+    drop(complete(second));
+    assert_complete(folder.path(), None, "beside a run that ends");
+}
+
+/// It may be someone's who is at work on it.
+#[test]
+fn a_file_that_cannot_be_opened_is_left_alone() {
+    for name in [JOURNAL, DATA] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = write(folder.path(), name, b"not to be opened");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        let resumed = GgufWriter::resume(plan(folder.path(), "m", None), &[], "test").map(complete);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(resumed, Ok(Vec::new()), "root may open everything");
+            continue;
+        }
+        let error = resumed.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("cannot be opened") && error.contains("remove it"), "{error}");
+        assert_eq!(names(folder.path()), [name]);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"not to be opened");
+    }
+}
+
+#[test]
+fn the_files_of_a_model_with_a_long_name_are_kept_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("{}.gguf", "n".repeat(215)));
+    let plan = || GgufPlan::new(&path, &Metadata::default(), &infos(), Some(2000)).unwrap();
+    let writer = GgufWriter::resume(plan(), &[], "test").unwrap();
+    let parts = names(folder.path()).len() - 1;
+    assert!(parts > 2, "{:?}", names(folder.path()));
+    (0..4).for_each(|tensor| do_tensor(&writer, tensor));
+    drop(writer);
+    assert_eq!(complete(GgufWriter::resume(plan(), &[], "test").unwrap()), [0, 1, 2, 3]);
+    assert_eq!(names(folder.path()).len(), parts);
+    assert!(names(folder.path()).iter().all(|name| name.ends_with(".gguf")));
+}
+
+/// SIGKILL, then the command again with another size of the parts, or with none.
+#[test]
+fn what_a_killed_run_left_goes_whatever_its_parts_were() {
+    let random = "aB3dE6gH.partial";
+    for stem in ["m".to_owned(), "n".repeat(190), "o".repeat(230)] {
+        let shown = |name: String| name.chars().take(200).collect::<String>();
+        for (name, split) in [("", None), ("", Some(2000)), ("-00001-of-00005", None), ("-00004-of-00005", Some(2000))]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let stray = format!(".{}.{random}", shown(format!("{stem}{name}.gguf")));
+            let others = [".a.gguf.", ".m2-00001-of-00005.gguf.", ".m-0001-of-00005.gguf.", ".m-00001-of-00005.ggu."];
+            let mut others = others.map(|name| format!("{name}{random}"));
+            others.iter().chain([&stray]).for_each(|name| drop(write(folder.path(), name, b"left")));
+            let path = folder.path().join(format!("{stem}.gguf"));
+            let plan = GgufPlan::new(path, &Metadata::default(), &infos(), split).unwrap();
+            drop(GgufWriter::create(plan, &[]).unwrap());
+            others.sort();
+            assert_eq!(names(folder.path()), others, "{stray} {split:?}");
+        }
+    }
 }

@@ -83,7 +83,7 @@ pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progr
         line.cosine = deviation.map(|deviation| deviation.cosine);
         line.max_error = deviation.map(|deviation| deviation.max_abs);
     }
-    source.unchanged()?;
+    source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
 }

@@ -169,3 +169,26 @@ fn a_run_that_needs_no_resuming_says_so() {
     fs::create_dir(scratch.path(".out.gguf.journal.partial")).expect("a folder");
     trueup(&["convert", &folder, &output, "--resume"]).refuses(&[".out.gguf.journal.partial", "remove it"]);
 }
+
+/// Another build may compute other bytes, though its version is the same.
+#[test]
+fn what_another_build_finished_is_not_taken_over() {
+    let scratch = Scratch::new();
+    let model = large(&scratch);
+    let output = scratch.path("out.gguf");
+    let call = ["quantize", &model, &output, "-b", "4", "-t", "1", "--resume"];
+    let program = scratch.path("trueup");
+    fs::copy(env!("CARGO_BIN_EXE_trueup"), &program).expect("a file");
+    let resume = || Command::new(&program).args(call).output().expect("the copy starts");
+    interrupt(&scratch, &call, "out.gguf", "KILL");
+    let told = String::from_utf8(resume().stderr).expect("text");
+    assert!(told.contains("note: resumed: ") && !told.contains("resumed: 0 of"), "a copy is the same program: {told}");
+    fs::remove_file(&output).expect("a file");
+    interrupt(&scratch, &call, "out.gguf", "KILL");
+    let mut bytes = fs::read(&program).expect("a file");
+    bytes.push(0);
+    fs::write(&program, bytes).expect("disk space");
+    let told = String::from_utf8(resume().stderr).expect("text");
+    assert!(told.contains("another version or build of the program"), "{told}");
+    assert!(told.contains("resumed: 0 of 64 tensors taken over"), "{told}");
+}

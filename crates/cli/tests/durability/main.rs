@@ -22,6 +22,7 @@ mod model;
 mod outputs;
 #[path = "../hostile/random.rs"]
 mod random;
+mod resumed;
 mod scene;
 mod signals;
 mod stock;
@@ -77,6 +78,7 @@ const CHECKS: &[Check] = &[
     Check { name: "ignored", needs: Need::Interposer, run: signals::ignored },
     Check { name: "errors", needs: Need::Interposer, run: errors::run },
     Check { name: "interruptions", needs: Need::Interposer, run: interruptions::run },
+    Check { name: "resumed", needs: Need::Interposer, run: resumed::run },
     Check { name: "order", needs: Need::Interposer, run: errors::order },
     Check { name: "disk", needs: Need::Mounts, run: disk::mounted },
     Check { name: "limits", needs: Need::Nothing, run: disk::limited },

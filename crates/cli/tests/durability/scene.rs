@@ -239,7 +239,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Files beside the output.
-    fn strays(&self) -> Vec<String> {
+    pub fn strays(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.outputs).expect("it was made");
         let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
         names.filter(|name| !self.job.names.contains(name)).collect()

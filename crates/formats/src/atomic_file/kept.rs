@@ -4,20 +4,23 @@
 //! .NAME.resume.partial     the output so far
 //! .NAME.journal.partial    what of it is finished
 //!
-//! claim:  open, no links followed ── ours? ── lock ── still under that name? ── taken
-//!             │ nothing there           │ no: a link, a pipe, another user's, two names
-//!             └ create, exclusive       └ its name is removed, and a new file is made
+//! claim:  open, no links followed ── regular? ── lock ── still under that name? ── ours? ── taken
+//!             │ nothing there           │ no: a link, a pipe                          │ no: another user's, two names
+//!             └ create, exclusive       └─────────── its name is removed, and a new file is made
 //! ```
 //!
 //! The names have no random part, so that the next run finds them; whoever holds the lock owns the file.
 
-use super::{AtomicFile, check_target, folder_of, partial_prefix, stale, write_error};
+use super::standing::{Standing, has_name, lock_regular, look, remove_own, try_lock};
+use super::{AtomicFile, NAME_BYTES_MAX, check_target, folder_of, partial_prefix, stale, write_error};
 use crate::error::{Error, Result};
 use crate::source_file::{FileStamp, SourceFile};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +31,9 @@ pub(crate) const DATA: &str = "resume.partial";
 
 /// The end of the name of a journal.
 pub(crate) const JOURNAL: &str = "journal.partial";
+
+/// Bytes of the hash in the name of a kept file whose output has a long name.
+const HASH_BYTES: usize = 8;
 
 /// Attempts to get a file that another process looks at or removes just now, and the wait after one that was in vain.
 const ATTEMPTS: usize = 16;
@@ -50,39 +56,50 @@ pub(crate) enum Claim {
     Taken(File),
 }
 
-/// The name of a kept file that belongs to the output `path`.
+/// The name of a kept file that belongs to the output `path`. Where it repeats a part of that name only, a hash tells it from
+/// those that begin alike, as the files of one model do.
 pub(crate) fn kept_path(path: &Path, ending: &str) -> Result<PathBuf> {
     let mut name = partial_prefix(path)?;
+    let whole = path.file_name().unwrap_or_default().as_bytes();
+    if whole.len() > NAME_BYTES_MAX {
+        let hash = Sha256::digest(whole);
+        name.push(hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>());
+        name.push(".");
+    }
     name.push(ending);
     Ok(path.with_file_name(name))
 }
 
-/// Opens or creates a kept file and locks it. Nothing but a file of this user with this one name is opened.
+/// Opens or creates a kept file and locks it. What anyone has locked is left to him, whatever it is.
 pub(crate) fn claim(path: PathBuf) -> Result<Claim> {
     let (mut replaced, mut taken) = (false, None);
     for _ in 0..ATTEMPTS {
-        let file = match open(&path)? {
-            Standing::Ours(file) => file,
+        let file = match look(&path, OFlags::RDWR).map_err(|error| not_opened(&path, &error))? {
+            Standing::Regular(file) => file,
             Standing::Nothing => match create(&path)? {
                 Some(file) => file,
                 None => continue,
             },
-            Standing::Foreign => {
+            Standing::Other => {
                 remove_name(&path)?;
                 replaced = true;
                 continue;
             }
         };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match try_lock(&file) {
             // The process that had it may have removed it, or given it its final name, in the meantime.
-            Ok(()) if has_name(&file, &path) => return Ok(Claim::Mine(KeptFile { file, path, replaced })),
-            Ok(()) => taken = None,
-            Err(Errno::WOULDBLOCK) => {
+            Ok(true) if !has_name(&file, &path) => taken = None,
+            Ok(true) if is_ours(&file) => return Ok(Claim::Mine(KeptFile { file, path, replaced })),
+            Ok(true) => {
+                remove_name(&path)?;
+                replaced = true;
+            }
+            Ok(false) => {
                 taken = Some(file);
                 std::thread::sleep(WAIT);
             }
-            Err(errno) => {
-                let problem = format!("cannot be locked, which --resume needs: {}", std::io::Error::from(errno));
+            Err(error) => {
+                let problem = format!("cannot be locked, which --resume needs: {error}");
                 return Err(Error::new(path, problem).help("run without --resume, or write to another disk"));
             }
         }
@@ -100,14 +117,33 @@ pub(crate) fn fault(path: &Path, error: std::io::Error) -> Error {
 /// A kept file, locked; `None` when it is not there or someone has it locked.
 pub(crate) fn lock_existing(path: &Path) -> Option<File> {
     // Nearly always there is none, and nothing is opened then.
-    std::fs::symlink_metadata(path).ok().and_then(|_| stale::lock(path)).map(File::from)
+    std::fs::symlink_metadata(path).ok().and_then(|_| lock_regular(path))
 }
 
 /// Removes a kept file unless someone has it locked.
 pub(crate) fn discard(path: &Path) {
-    if let Some(_locked) = lock_existing(path) {
-        let _ = std::fs::remove_file(path);
+    if let Some(locked) = lock_existing(path) {
+        remove(&locked, path);
     }
+}
+
+/// Removes a kept file that this process has locked, where it still has its name.
+pub(crate) fn remove(file: &File, path: &Path) {
+    remove_own(file, path);
+}
+
+/// Whether a kept file of this process still has its name.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    has_name(file, path)
+}
+
+/// Removes the partial files without a lock of all files that an output at `path` may have been split into, and of `path` itself.
+pub(crate) fn remove_stale(path: &Path, stem: &OsStr) {
+    let folder = folder_of(path);
+    if let Ok(prefix) = partial_prefix(path) {
+        stale::remove(&folder, &prefix);
+    }
+    stale::remove_split(&folder, stem);
 }
 
 impl AtomicFile {
@@ -157,43 +193,16 @@ impl AtomicFile {
         super::naming::sync_folder(&self.folder).map_err(|error| self.fault(error, 0))
     }
 
-    /// Removes the partial file when it is dropped, though it was to be kept.
+    /// Removes the partial file when it is dropped, though it was to be kept; not another one that has its name by then.
     pub(crate) fn forget(&mut self) {
-        self.partial.disable_cleanup(false);
+        self.partial.disable_cleanup(!self.is_named());
     }
 }
 
-/// What stands at the name of a kept file.
-enum Standing {
-    Ours(File),
-    Nothing,
-    Foreign,
-}
-
-fn open(path: &Path) -> Result<Standing> {
-    // Not blocked by a pipe, and no link followed: neither was made here.
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let file = match rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())) {
-        Ok(descriptor) => File::from(descriptor),
-        Err(Errno::NOENT) => return Ok(Standing::Nothing),
-        Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS | Errno::ISDIR | Errno::NODEV | Errno::PERM) => {
-            return Ok(Standing::Foreign);
-        }
-        Err(errno) => {
-            return Err(Error::new(path, format!("cannot be opened: {}", std::io::Error::from(errno))));
-        }
-    };
-    let facts = file.metadata().map_err(|error| Error::new(path, format!("cannot be opened: {error}")))?;
-    Ok(match facts.nlink() {
-        // Removed a moment ago.
-        0 => Standing::Nothing,
-        _ if is_ours(&facts) => Standing::Ours(file),
-        _ => Standing::Foreign,
-    })
-}
-
-fn is_ours(facts: &Metadata) -> bool {
-    facts.is_file() && facts.nlink() == 1 && facts.uid() == rustix::process::geteuid().as_raw()
+/// A file of this user, with one name.
+fn is_ours(file: &File) -> bool {
+    let is_ours = |facts: Metadata| facts.nlink() == 1 && facts.uid() == rustix::process::geteuid().as_raw();
+    file.metadata().is_ok_and(is_ours)
 }
 
 /// `None` when another process was faster.
@@ -205,6 +214,11 @@ fn create(path: &Path) -> Result<Option<File>> {
     }
 }
 
+fn not_opened(path: &Path, error: &std::io::Error) -> Error {
+    let problem = format!("stands where a partial file goes and cannot be opened: {error}");
+    Error::new(path, problem).help("remove it, unless another run writes it")
+}
+
 fn remove_name(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -212,13 +226,5 @@ fn remove_name(path: &Path) -> Result<()> {
             Err(Error::new(path, problem).help("remove it"))
         }
         Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-fn has_name(file: &File, path: &Path) -> bool {
-    let place = |facts: Metadata| (facts.dev(), facts.ino());
-    match (file.metadata(), std::fs::symlink_metadata(path)) {
-        (Ok(open), Ok(named)) => place(open) == place(named),
-        (Ok(_) | Err(_), _) => false,
     }
 }

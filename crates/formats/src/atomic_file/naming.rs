@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A set without its first file does not open, so one that is killed in between is no mixture of old and new. Two writers of one
-//! set take turns here, and a signal that ends the program waits until all names are given.
+//! set take turns here, what is named is looked at just before (inputs unchanged, each partial file still under its name), and a signal that ends the program waits until all names are given.
 
 use super::{AtomicFile, explain, live, write_error};
 use crate::error::{Error, Result};
@@ -22,20 +22,54 @@ const INCOMPLETE: &str = "the files of this output are incomplete and do not ope
 /// What is left when only the last sync fails.
 const UNCONFIRMED: &str = "the new file has its name, but a power cut may take it back";
 
+/// Why the files of an output are not all named and lasting.
+#[derive(Debug)]
+pub(crate) struct Uncommitted {
+    pub error: Error,
+    pub left: Left,
+}
+
+/// What is left of an output that was not committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// The first file is still a partial one.
+    Partial,
+    /// Another process took a partial file away, or put another in its place.
+    Lost,
+    /// All files have their names; only the last sync failed.
+    Named,
+}
+
+impl From<Error> for Uncommitted {
+    fn from(error: Error) -> Uncommitted {
+        Uncommitted { error, left: Left::Partial }
+    }
+}
+
 /// Gives all files their names; the first of the list leads to the others. All are complete and on the disk.
-pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
+pub(super) fn give_names(files: Vec<AtomicFile>) -> std::result::Result<(), Uncommitted> {
     let folders = Folders::open(&files)?;
+    let is_set = files.len() > 1;
+    if is_set {
+        folders.lock();
+        // That may have taken long.
+        files.iter().try_for_each(AtomicFile::check)?;
+    }
     let mut files = files.into_iter();
     let Some(first) = files.next() else { return Ok(()) };
     let others: Vec<AtomicFile> = files.collect();
-    let is_set = !others.is_empty();
-    if is_set {
-        folders.lock();
-    }
     let _naming = live::name().map_err(|error| first.fault(error, 0))?;
+    // All of them before the first name changes.
+    if let Some(lost) = std::iter::once(&first).chain(&others).find(|file| !file.is_named()) {
+        return Err(Uncommitted { error: lost.lost(), left: Left::Lost });
+    }
     if is_set {
         remove_old(&first, &folders)?;
         name_others(others, &folders)?;
+    }
+    if !first.is_named() {
+        let error = if is_set { first.lost().help(INCOMPLETE) } else { first.lost() };
+        return Err(Uncommitted { error, left: Left::Lost });
     }
     let AtomicFile { path, folder, partial, .. } = first;
     let named = partial.persist(&path).map_err(|error| error.error);
@@ -45,7 +79,10 @@ pub(super) fn give_names(files: Vec<AtomicFile>) -> Result<()> {
         },
     )?;
     let synced = folders.sync();
-    synced.map_err(|error| Error::new(&path, explain(&folder, &error, 0).0).help(UNCONFIRMED))
+    synced.map_err(|error| {
+        let error = Error::new(&path, explain(&folder, &error, 0).0).help(UNCONFIRMED);
+        Uncommitted { error, left: Left::Named }
+    })
 }
 
 /// Removes what has the first file's name, if anything, and makes sure of that on the disk.
@@ -58,14 +95,17 @@ fn remove_old(first: &AtomicFile, folders: &Folders) -> Result<()> {
 }
 
 /// Gives all but the first file of a set their names, and makes these last.
-fn name_others(others: Vec<AtomicFile>, folders: &Folders) -> Result<()> {
+fn name_others(others: Vec<AtomicFile>, folders: &Folders) -> std::result::Result<(), Uncommitted> {
     let mut last = (PathBuf::new(), PathBuf::new());
     for file in others.into_iter().rev() {
+        if !file.is_named() {
+            return Err(Uncommitted { error: file.lost().help(INCOMPLETE), left: Left::Lost });
+        }
         let AtomicFile { path, folder, partial, .. } = file;
         partial.persist(&path).map_err(|error| incomplete(&path, &folder, &error.error))?;
         last = (path, folder);
     }
-    folders.sync().map_err(|error| incomplete(&last.0, &last.1, &error))
+    folders.sync().map_err(|error| incomplete(&last.0, &last.1, &error).into())
 }
 
 fn incomplete(path: &Path, folder: &Path, error: &io::Error) -> Error {

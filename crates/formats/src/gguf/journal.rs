@@ -10,10 +10,12 @@
 //! locked; the check of a tensor covers the check of the job and the tensor. Reading ends at the first record that is cut or wrong.
 //! Records are appended only after the bytes that they speak of are on the disk.
 
+use crate::atomic_file::kept;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// The first bytes; the last one is the version of the form.
 const MAGIC: [u8; 8] = *b"TRUEUPJ1";
@@ -49,7 +51,7 @@ pub(super) struct Job {
     pub files: u32,
     /// Tensors of the output.
     pub tensors: u64,
-    /// Of the version and the command.
+    /// Of the version, the program and the command.
     pub maker: Hash,
     /// Of what the file system says about each input.
     pub inputs: Hash,
@@ -135,6 +137,16 @@ impl Journal {
         self.end = self.end.saturating_add(len(&bytes));
         self.failed = false;
         Ok(())
+    }
+
+    /// Whether this is what stands at `path`, and not what another process put there.
+    pub fn is_at(&self, path: &Path) -> bool {
+        kept::is_at(&self.file, path)
+    }
+
+    /// Removes it, if that is where it is.
+    pub fn remove(&self, path: &Path) {
+        kept::remove(&self.file, path);
     }
 
     /// Whether there are any records.

@@ -1,7 +1,7 @@
 //! How a model that was left unfinished is gone on with: by its journal and by its bytes, never because a file is there.
 //!
 //! ```text
-//! claim the journal ─ same version, command, inputs, plan? ─ yes ─▶ records: number, place, size, sha256
+//! claim the journal ─ same program, command, inputs, plan? ─ yes ─▶ records: number, place, size, sha256
 //!                          │ no, or damaged                                     │ read back by take_over
 //!                          └▶ a note; everything anew                           └▶ same sha256: taken over, else written again
 //!
@@ -19,9 +19,10 @@ use crate::atomic_file::kept::{self, Claim};
 use crate::error::{Error, Result};
 use crate::source_file::SourceFile;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The shortest time between two syncs, and how many times as long as a sync the time after it is.
@@ -57,7 +58,7 @@ impl Resumption {
     /// Locks the journal of a plan and reads it. `command` names what makes the model. Partial files of another job are then gone or
     /// empty.
     pub fn open(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<Resumption> {
-        let job = job(plan, inputs, command)?;
+        let job = job(plan, inputs, command);
         let kept = match kept::claim(kept::kept_path(&plan.path, kept::JOURNAL)?)? {
             Claim::Mine(kept) => kept,
             Claim::Taken(file) => return Err(taken(&plan.path, &file)),
@@ -128,7 +129,7 @@ impl Resumption {
     }
 
     fn sync(&self, journal: &mut Journal, files: &[AtomicFile]) -> Result<()> {
-        let (numbers, records): (Vec<usize>, Vec<Record>) =
+        let (numbers, records): (BTreeSet<usize>, Vec<Record>) =
             std::mem::take(&mut lock(&self.pending).records).into_iter().unzip();
         if records.is_empty() {
             return Ok(());
@@ -150,12 +151,13 @@ impl Resumption {
 
     /// Whether anything is there that a later run can take over.
     pub fn keeps(&self) -> bool {
-        lock(&self.journal).has_records()
+        let journal = lock(&self.journal);
+        journal.has_records() && journal.is_at(&self.path)
     }
 
     /// Removes the journal: of a complete model, or of one without a finished tensor.
     pub fn remove_journal(&self) {
-        let _ = std::fs::remove_file(&self.path);
+        lock(&self.journal).remove(&self.path);
     }
 }
 
@@ -186,8 +188,8 @@ pub(super) fn discard(plan: &GgufPlan) {
     let files = journal.as_ref().and_then(journal::read_job).map_or(0, |job| job.files);
     discard_data(plan, files);
     // Last: while it is there, the others can be found.
-    if journal.is_some() {
-        let _ = std::fs::remove_file(&path);
+    if let Some(journal) = &journal {
+        kept::remove(journal, &path);
     }
 }
 
@@ -208,14 +210,19 @@ fn discard_data(plan: &GgufPlan, files: u32) {
     }
 }
 
+/// Removes what killed runs without `--resume` left of the output of `plan`, however many files it had for them.
+pub(super) fn remove_stale(plan: &GgufPlan) {
+    kept::remove_stale(&plan.path, SplitName::new(&plan.path, 0, 0).stem());
+}
+
 /// The most files that a model can have.
 const FILES_MAX: u32 = 65_535;
 
 /// What makes the bytes of the files of a plan.
-fn job(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<Job> {
+fn job(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Job {
     let mut of_inputs = Sha256::new();
     for input in inputs {
-        of_inputs.update(input.identity()?);
+        of_inputs.update(input.identity());
     }
     let mut of_plan = Sha256::new();
     for file in &plan.files {
@@ -225,19 +232,35 @@ fn job(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<Job> {
         of_plan.update(file.bytes.to_le_bytes());
         of_plan.update(&file.header);
     }
-    Ok(Job {
+    Job {
         files: u32::try_from(plan.files.len()).unwrap_or(u32::MAX),
         tensors: u64::try_from(plan.tensors.len()).unwrap_or(u64::MAX),
-        maker: hash_of(&[env!("CARGO_PKG_VERSION").as_bytes(), b" ", command.as_bytes()]),
+        maker: hash_of(&[env!("CARGO_PKG_VERSION").as_bytes(), b" ", program(), command.as_bytes()]),
         inputs: of_inputs.finalize().into(),
         plan: of_plan.finalize().into(),
-    })
+    }
+}
+
+/// The program that runs, which another build with the same version would not be: sha256 of its file, nothing where that cannot be
+/// read.
+fn program() -> &'static [u8] {
+    static PROGRAM: OnceLock<Option<Hash>> = OnceLock::new();
+    let hash = || {
+        // Leads to the file even after a new build took its name.
+        let path = Path::new("/proc/self/exe");
+        let file = match SourceFile::open(path) {
+            Ok(file) => file,
+            Err(_) => SourceFile::open(std::env::current_exe().ok()?).ok()?,
+        };
+        hash_pieces(0, file.bytes(), |place, piece| file.read_at(place, piece)).ok()
+    };
+    PROGRAM.get_or_init(hash).as_ref().map_or(&[], Hash::as_slice)
 }
 
 /// In words, what an earlier job differs by.
 fn difference(old: &Job, new: &Job) -> Option<&'static str> {
     if old.maker != new.maker {
-        return Some("was made by another version or another command");
+        return Some("was made by another version or build of the program, or another command");
     }
     if old.inputs != new.inputs {
         return Some("was made from other input files, or these changed since");
@@ -253,13 +276,18 @@ fn taken(path: &Path, journal: &File) -> Error {
 
 /// sha256 of a range of an unfinished file.
 pub(super) fn hash_range(file: &AtomicFile, start: u64, bytes: u64) -> Result<Hash> {
+    hash_pieces(start, bytes, |place, piece| file.read_at(place, piece))
+}
+
+/// sha256 of so many bytes from `start` on, which `read` gets piece by piece.
+fn hash_pieces(start: u64, bytes: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Hash> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(bytes).unwrap_or(READ_BYTES))];
     let mut done = 0_u64;
     while done < bytes {
         let count = usize::try_from(bytes.saturating_sub(done)).map_or(buffer.len(), |rest| rest.min(buffer.len()));
         let Some(piece) = buffer.get_mut(..count) else { unreachable!("{count} bytes of the buffer") };
-        file.read_at(start.saturating_add(done), piece)?;
+        read(start.saturating_add(done), piece)?;
         hasher.update(&*piece);
         done = done.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     }

@@ -1,5 +1,6 @@
 //! Names of the files of a split model: `NAME-00001-of-00003.gguf`, counted from 1 in names and from 0 in the files.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The extension of all files.
@@ -31,6 +32,11 @@ impl SplitName {
         let name = path.file_name().unwrap_or_default();
         let prefix = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)).map(|name| path.with_file_name(name));
         SplitName { prefix: prefix.unwrap_or_else(|| path.to_owned()), number, count }
+    }
+
+    /// The name before `-00001-of-00003.gguf`, without the folder.
+    pub fn stem(&self) -> &OsStr {
+        self.prefix.file_name().unwrap_or_default()
     }
 
     /// Whether both names begin alike.

@@ -9,7 +9,7 @@ use super::ALIGNMENT;
 use super::journal::Measure;
 use super::plan::{GgufPlan, PlannedFile};
 use super::resume::{self, Resumption};
-use crate::atomic_file::AtomicFile;
+use crate::atomic_file::{AtomicFile, Left};
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
@@ -36,6 +36,7 @@ impl GgufWriter {
     /// in [`AtomicFile::create`]. What an earlier run kept by [`resume`](GgufWriter::resume) is removed.
     pub fn create(plan: GgufPlan, inputs: &[&SourceFile]) -> Result<GgufWriter> {
         resume::discard(&plan);
+        resume::remove_stale(&plan);
         let mut writer = GgufWriter::empty(&plan, None);
         for planned in &plan.files {
             let mut file = AtomicFile::create(&planned.path, inputs)?;
@@ -51,6 +52,7 @@ impl GgufWriter {
     /// writes the same output.
     pub fn resume(plan: GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<GgufWriter> {
         let resumption = Resumption::open(&plan, inputs, command)?;
+        resume::remove_stale(&plan);
         let mut writer = GgufWriter::empty(&plan, Some(resumption));
         for planned in &plan.files {
             let file = AtomicFile::create_kept(&planned.path, inputs)?;
@@ -154,7 +156,7 @@ impl GgufWriter {
         let kept = self.resumption.as_ref().is_some_and(|resumption| {
             // Anything that cannot be brought to the disk now is done again.
             let _ = resumption.sync_all(&self.files);
-            resumption.keeps()
+            resumption.keeps() && self.files.iter().all(AtomicFile::is_named)
         });
         if kept { with_kept(error) } else { error }
     }
@@ -181,17 +183,33 @@ impl GgufWriter {
             Ok(())
         })?;
         if let Some(resumption) = &self.resumption {
-            resumption.sync_all(&self.files)?;
+            resumption.sync_all(&self.files).map_err(|error| self.explain(error))?;
         }
-        let committed = AtomicFile::commit_all(std::mem::take(&mut self.files));
-        match self.resumption.take() {
-            None => committed?,
-            Some(resumption) => {
-                committed.map_err(with_kept)?;
+        self.commit()?;
+        Ok(paths)
+    }
+
+    /// Lets the files appear; the journal goes with the partial file that it speaks of.
+    fn commit(&mut self) -> Result<()> {
+        let committed = AtomicFile::try_commit(std::mem::take(&mut self.files));
+        let Some(resumption) = self.resumption.take() else {
+            return committed.map_err(|uncommitted| uncommitted.error);
+        };
+        match committed {
+            Err(uncommitted) if uncommitted.left == Left::Partial && resumption.keeps() => {
+                Err(with_kept(uncommitted.error))
+            }
+            // Of several files the others are there: what is recorded of them is taken over by the next run.
+            Err(uncommitted) if uncommitted.left == Left::Lost => Err(uncommitted.error),
+            Ok(()) => {
                 resumption.remove_journal();
+                Ok(())
+            }
+            Err(uncommitted) => {
+                resumption.remove_journal();
+                Err(uncommitted.error)
             }
         }
-        Ok(paths)
     }
 
     fn written<T>(&self, look: impl FnOnce(&mut Vec<Coverage>) -> T) -> T {
