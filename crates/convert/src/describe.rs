@@ -92,6 +92,9 @@ pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path:
     })
 }
 
+/// Ids that a role may have; published models have up to a handful.
+const IDS_MAX: usize = 1024;
+
 /// The ids under a key: a number, a list of numbers, or nothing, for which null and -1 stand too. Fails on anything else: text that ends where
 /// it should not is worth more than a key that is passed over.
 fn token_ids(config: &Map<String, Value>, key: &str, path: &Path) -> Result<Vec<u32>> {
@@ -100,6 +103,11 @@ fn token_ids(config: &Map<String, Value>, key: &str, path: &Path) -> Result<Vec<
         Some(Value::Array(list)) => list.as_slice(),
         Some(one) => std::slice::from_ref(one),
     };
+    if values.len() > IDS_MAX {
+        let problem = format!("expected at most {IDS_MAX} ids of tokens, found {}", values.len());
+        let help = "name the tokens that have this role only";
+        return Err(Error::new(path, problem).at(format!("{key} in config.json")).help(help));
+    }
     let values = values.iter().filter(|value| !value.is_null() && value.as_i64() != Some(-1));
     let id = |value: &Value| {
         value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {

@@ -25,7 +25,7 @@ pub use finding::{Diagnosis, Finding, Place, Rule, Severity};
 
 use finding::Findings;
 use patient::Patient;
-use scan::Summary;
+use scan::{Summary, Wanted};
 use std::path::Path;
 use trueup_formats::Result;
 use trueup_quantize::Progress;
@@ -75,7 +75,8 @@ pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) ->
     let mut findings = Findings::default();
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
-    let seen = scan::scan(checkpoint, &patient.names_of_token_rows(), threads, progress)?;
+    let wanted = Wanted { rows_of: &patient.names_of_token_rows(), values: patient.hole().is_none() };
+    let seen = scan::scan(checkpoint, wanted, threads, progress)?;
     for family in &OF_VALUES {
         (family.look)(&patient, &seen, &mut findings)?;
     }

@@ -55,7 +55,7 @@ pub use llama2c::Llama2c;
 pub use open::{OpenOptions, open};
 pub use safetensors_dir::{FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsFile};
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
-pub use source_file::{FileStamp, SourceFile};
+pub use source_file::{FileStamp, SourceFile, is_out_of_descriptors};
 pub use split_scale::{
     LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SplitScalePart, join_split_scale, split_scale_parts, split_scale_tensors,
 };

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -153,6 +154,11 @@ impl FileStamp {
         }
         Ok(())
     }
+}
+
+/// Whether a file was not opened because this process, or the machine, may open no more: that says nothing of the file.
+pub fn is_out_of_descriptors(error: &Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.problem == open_error(&error.path, (*errno).into()).problem)
 }
 
 fn open_error(path: &Path, error: std::io::Error) -> Error {

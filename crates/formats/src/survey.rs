@@ -1,14 +1,33 @@
 //! A model of any format as far as it can be read, where opening would stop at the first fault.
 
 use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use crate::error::{Error, Result, quote};
 use crate::fault::FaultList;
 use crate::gguf::{self, Gguf, GgufPart};
 use crate::open::{OpenOptions, open};
 use crate::safetensors_dir::{IndexFacts, SafetensorsDir};
 use crate::source_file::SourceFile;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Files of one model that are read; a set of more is not believed.
+pub(crate) const FILES_MAX: usize = 4096;
+
+/// Files of one model that were met, by device and inode. A link is small, and what is read through it may not be: each file is read once.
+#[derive(Default)]
+pub(crate) struct SeenFiles(HashMap<(u64, u64), PathBuf>);
+
+impl SeenFiles {
+    /// Fails where the same file was met under another name.
+    pub fn meet(&mut self, path: &Path) -> Result<()> {
+        // Opening says what is wrong with it.
+        let Ok(facts) = path.metadata() else { return Ok(()) };
+        let Some(earlier) = self.0.insert((facts.dev(), facts.ino()), path.to_owned()) else { return Ok(()) };
+        let name = earlier.file_name().unwrap_or_default().to_string_lossy();
+        Err(Error::new(path, format!("it is the same file as {}, under another name", quote(&name))))
+    }
+}
 
 /// A model as far as it can be read.
 pub struct Survey {
@@ -50,9 +69,16 @@ pub enum Facts {
 /// Reads what can be read of a model file or folder, told apart as [`open`] does.
 ///
 /// # Errors
-/// Nothing of a model can be read there.
+/// Nothing of a model can be read there, and that this process may open no more files.
 pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
-    let path = path.as_ref();
+    let survey = survey_any(path.as_ref())?;
+    match survey.faults.of_run() {
+        Some(error) => Err(error.clone()),
+        None => Ok(survey),
+    }
+}
+
+fn survey_any(path: &Path) -> Result<Survey> {
     if path.is_dir() || path.extension().is_some_and(|extension| extension == "safetensors") {
         return survey_folder(path);
     }

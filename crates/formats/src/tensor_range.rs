@@ -79,6 +79,29 @@ pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str
     Ok(())
 }
 
+/// Whether each of the ranges shares no byte with those that stand before it in the file and were let in. `refuse` is given the name and the
+/// problem of each that does, and ends the walk where it fails.
+pub(crate) fn without_overlap(
+    ranges: &[(&str, Range<u64>)],
+    refuse: &mut dyn FnMut(&str, String) -> Result<()>,
+) -> Result<Vec<bool>> {
+    let mut order: Vec<usize> = (0..ranges.len()).collect();
+    order.sort_by_key(|place| ranges.get(*place).map(|(_, range)| range.start));
+    let mut is_let_in = vec![true; ranges.len()];
+    let mut last: Option<&(&str, Range<u64>)> = None;
+    for place in order {
+        let Some(next) = ranges.get(place).filter(|(_, range)| !range.is_empty()) else { continue };
+        match last.filter(|before| before.1.end > next.1.start) {
+            None => last = Some(next),
+            Some(before) => {
+                refuse(next.0, format!("its bytes {:?} overlap {:?} of tensor {}", next.1, before.1, quote(before.0)))?;
+                is_let_in.get_mut(place).into_iter().for_each(|is_let_in| *is_let_in = false);
+            }
+        }
+    }
+    Ok(is_let_in)
+}
+
 /// Fails when a name is there twice.
 pub fn check_unique<'a>(path: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let mut seen = HashSet::new();

@@ -48,6 +48,40 @@ fn a_damaged_model_exits_with_1_and_says_where_why_and_what_to_do() {
 }
 
 #[test]
+fn few_descriptors_are_enough_and_want_of_them_is_no_damage() {
+    let scratch = Scratch::new();
+    let model = scratch.path("split.gguf");
+    trueup(&["convert", &argument(&tiny("qwen2")), &model, "--split-max-size", "20K", "--quiet"]).exits(0);
+    let names = scratch.names();
+    let first = names.iter().find(|name| name.contains("-00001-of-")).expect("the first file");
+    let (first, files) = (scratch.path(first), names.len());
+    assert!(files >= 6, "{files} files");
+    let look = |limit: usize| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let mut command = assert_cmd::Command::new("bash");
+        command.args([
+            "-c",
+            &script,
+            env!("CARGO_BIN_EXE_trueup"),
+            "inspect",
+            &first,
+            "--doctor",
+            "-t",
+            "1",
+            "--quiet",
+        ]);
+        command.output().expect("the binary starts")
+    };
+    // Standard streams, and what the runtime may open.
+    let enough = look(files + 8);
+    assert_eq!(enough.status.code(), Some(0), "{enough:?}");
+    let few = look(files);
+    let told = String::from_utf8_lossy(&few.stderr);
+    assert_eq!(few.status.code(), Some(2), "{few:?}");
+    assert!(few.stdout.is_empty() && told.contains("Too many open files") && told.contains("ulimit -n"), "{told}");
+}
+
+#[test]
 fn what_is_no_model_exits_with_2() {
     let scratch = Scratch::new();
     let file = scratch.path("notes.txt");

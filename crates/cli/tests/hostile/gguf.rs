@@ -1,7 +1,7 @@
 //! Lies in GGUF files: the container. Those about the model and its tokenizer are in `gguf_model.rs`.
 
 use crate::case::{Call, Case, Entry, Files};
-use crate::gguf_parts::{ARRAY, I32, Key, Parts, STRING, U32, U64, array, string};
+use crate::gguf_parts::{ARRAY, I32, Key, Parts, STRING, Tensor, U32, U64, array, string};
 use crate::random::Random;
 
 /// The name of the file.
@@ -228,9 +228,39 @@ fn things(good: &[u8]) -> Vec<Case> {
         accepted_by: ALL,
         ..case("a link into a cache", [link("blobs/0123abcd"), vec![blob]].concat(), &[])
     });
+    cases.push(case("20000 tensors over the same 8 MiB", alone(Entry::File(same_bytes(good))), READERS));
+    let hole = alone(Entry::Sparse(in_a_hole(good), 2 << 40));
+    cases.push(Case {
+        accepted_by: &[Call::Inspect, Call::Show],
+        ..case("a tensor in a hole of a terabyte", hole, &[])
+    });
     let hole = alone(Entry::Sparse(good.to_vec(), 8 << 30));
     cases.push(Case { accepted_by: &[Call::Inspect, Call::Show], ..case("a hole behind the data", hole, &[]) });
     cases
+}
+
+/// 20000 tensors that all have the same bytes: a look at each would read 160 GB.
+fn same_bytes(good: &[u8]) -> Vec<u8> {
+    let mut parts = Parts::read(good);
+    parts.data.resize(8 << 20, 1);
+    let tensor = |number: u32| Tensor {
+        name: format!("blk.{number}.attn_q.weight").into_bytes(),
+        dimension_count: None,
+        dimensions: vec![1 << 11, 1 << 10],
+        dtype: 0,
+        offset: 0,
+    };
+    parts.tensors = (0..20_000).map(tensor).collect();
+    parts.bytes()
+}
+
+/// One more tensor, of 1 TiB, behind the others.
+fn in_a_hole(good: &[u8]) -> Vec<u8> {
+    let mut parts = Parts::read(good);
+    let offset = parts.data.len().next_multiple_of(32) as u64;
+    let (name, dimensions) = (b"extra.weight".to_vec(), vec![1 << 20, 1 << 18]);
+    parts.tensors.push(Tensor { name, dimension_count: None, dimensions, dtype: 0, offset });
+    parts.bytes()
 }
 
 fn case(name: &str, files: Files, refused_by: &'static [Call]) -> Case {
@@ -242,7 +272,7 @@ fn any_key<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Key {
     &mut parts.keys[place]
 }
 
-fn any_tensor<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut crate::gguf_parts::Tensor {
+fn any_tensor<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Tensor {
     let place = random.below(parts.tensors.len());
     &mut parts.tensors[place]
 }

@@ -29,6 +29,11 @@ const HEADER: &[Lie] = &[
     ("header is empty", |f, _| f.header_text = Some(b"{}".to_vec())),
     ("header is no JSON", |f, _| f.header_text = Some(vec![b'{'; 500])),
     ("header is no UTF-8", |f, _| edit(f, "\"model.norm.weight\"", b"\"model.norm\xff\xfeweight\"")),
+    ("header has 10000 tensors over the same bytes", |f, _| {
+        let entries = f.header.as_object_mut().expect("an object");
+        let same = json!({"dtype": "BF16", "shape": [f.data.len() / 2], "data_offsets": [0, f.data.len()]});
+        entries.extend((0..10_000).map(|number| (format!("model.layers.{number}.same"), same.clone())));
+    }),
     ("header is a bomb of lists", |f, _| f.header_text = Some([b"{\"a\":".to_vec(), vec![b'['; 300_000]].concat())),
     ("header has a tensor twice", |f, _| {
         edit(f, "{\"", b"{\"model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[0],\"data_offsets\":[0,0]},\"")
@@ -151,6 +156,10 @@ const INDEX: &[Lie] = &[
 ];
 
 const CONFIG: &[Lie] = &[
+    ("end tokens by hundreds of thousands, in two files", |f, _| {
+        f.config["eos_token_id"] = (0..300_000).collect();
+        f.put("generation_config.json", json!({"eos_token_id": (0..300_000).rev().collect::<Vec<u32>>()}).to_string());
+    }),
     ("no config", |f, _| f.missing.push("config.json")),
     ("config empty", |f, _| f.put("config.json", "")),
     ("config a list", |f, _| f.put("config.json", "[]")),

@@ -217,6 +217,10 @@ pub fn cases(seed: u64, good: &[u8]) -> Vec<Case> {
     }
     for (name, template) in ACCEPTED {
         add(name, template, false);
+        if *name == "as ChatML" {
+            let half = format!("{}\n", "<|".repeat(1000)).repeat(100);
+            add("100000 halves of markers in a comment", &format!("{{# {half} #}}{template}"), false);
+        }
     }
     cases
 }

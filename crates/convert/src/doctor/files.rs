@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
-use trueup_formats::{Error, Facts, FaultKind};
+use trueup_formats::{Error, Facts, FaultKind, counted};
 
 /// Where a sound copy comes from.
 const AGAIN: &str = "get the file from where it came from again, and compare its size and its hash";
@@ -85,9 +85,9 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     for fault in patient.faults.kept() {
         findings.add(rule_of(fault.kind), place_of(&fault.error), sentence(&fault.error));
     }
-    if patient.faults.left_out() > 0 {
-        let found = format!("{} further faults in the header are not listed", patient.faults.left_out());
-        findings.add_many(&HEADER_BROKEN, Place::file(&patient.path), found, patient.faults.left_out());
+    for (kind, count) in patient.faults.left_out() {
+        let found = format!("{} of this kind are not listed", counted(count, "further fault"));
+        findings.add_many(rule_of(kind), Place::file(&patient.path), found, count - 1);
     }
     if let Some(error) = &patient.layout {
         findings.add(&LAYOUT_BROKEN, place_of(error), sentence(error));

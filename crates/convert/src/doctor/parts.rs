@@ -90,14 +90,14 @@ fn look_at_claims(
     findings: &mut Findings,
 ) {
     let files = (parts.len() + missing.len()) as u64;
+    // A file that cannot be read was counted by its name.
+    let unread = faults.kept().iter().any(|fault| fault.kind == trueup_formats::FaultKind::FileUnreadable);
     for part in parts {
         let place = || Place::file(&part.path);
         if part.number != Some(part.named_number) {
             let expected = format!("expected {} by its name, found {}", part.named_number, said(part.number));
             findings.add(&PART_NUMBER, place().key("split.no"), expected);
         }
-        // A file that cannot be read was counted by its name.
-        let unread = faults.kept().iter().any(|fault| fault.kind == trueup_formats::FaultKind::FileUnreadable);
         if part.count != Some(files) && !(unread && part.count > Some(files)) {
             let expected = format!("expected {files} by the names, found {}", said(part.count));
             findings.add(&PART_COUNT, place().key("split.count"), expected);

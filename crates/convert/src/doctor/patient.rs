@@ -1,12 +1,14 @@
 //! The model that is looked at: opened where it can be, else as far as it can be read; and what follows from its description.
 
 use crate::describe::model_tokens;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{
-    Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, join_split_scale,
-    split_scale_parts, survey,
+    Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, is_out_of_descriptors,
+    join_split_scale, split_scale_parts, survey,
 };
 use trueup_models::{Architecture, Hyper, Role};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
@@ -35,6 +37,12 @@ pub(super) struct Patient {
     file_of: std::collections::HashMap<String, PathBuf>,
 }
 
+/// Tensors of so many bytes are read whether they are there or not.
+const HOLE_BYTES_MIN: u64 = 1 << 30;
+
+/// At least this part of them, one sixteenth, must be there then. File systems that compress save less of weights.
+const HOLE_PARTS: u64 = 16;
+
 /// The key without which a GGUF file has no tokenizer.
 pub(super) const TOKENIZER_MODEL: &str = "tokenizer.ggml.model";
 /// The texts of tokens in a GGUF file.
@@ -46,17 +54,7 @@ impl Patient {
     /// # Errors
     /// It is no model: nothing can be read.
     pub fn admit(path: &Path) -> Result<Patient> {
-        let opened = trueup_formats::open(path, &OpenOptions::default());
-        let (checkpoint, refusal, found) = match (opened, survey(path)) {
-            (Err(error), Err(_)) => return Err(error),
-            (Ok(checkpoint), found) => (checkpoint, None, found.ok().map(without_checkpoint)),
-            (Err(error), Ok(survey)) => {
-                let Survey { checkpoint, faults, file_of, facts } = survey;
-                (checkpoint, Some(error), Some((faults, file_of, facts)))
-            }
-        };
-        let (faults, file_of, facts) =
-            found.unwrap_or_else(|| (FaultList::default(), Default::default(), Facts::Single));
+        let (refusal, Survey { checkpoint, faults, file_of, facts }) = read(path)?;
         let layout = split_scale_parts(checkpoint.as_ref()).err();
         let checkpoint = if layout.is_none() { join_split_scale(checkpoint)? } else { checkpoint };
         let source = checkpoint.as_ref();
@@ -125,6 +123,17 @@ impl Patient {
         self.checkpoint.tensors().iter().enumerate().find(|(_, tensor)| tensor.name == name)
     }
 
+    /// Bytes of the tensors, where the file system holds next to none of them: what was never written reads as zeros, and takes as long as what
+    /// was.
+    pub fn hole(&self) -> Option<u64> {
+        let bytes = self.checkpoint.tensors().iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        let facts: Vec<fs::Metadata> =
+            self.checkpoint.sources().iter().filter_map(|source| source.path().metadata().ok()).collect();
+        let held = facts.iter().fold(0, |sum: u64, facts| sum.saturating_add(facts.blocks().saturating_mul(512)));
+        // A file system that does not say how much it holds says 0.
+        (held > 0 && bytes > HOLE_BYTES_MIN && held < bytes / HOLE_PARTS).then_some(bytes)
+    }
+
     /// The tensors whose rows belong to tokens: embedding and head.
     pub fn names_of_token_rows(&self) -> Vec<String> {
         [Role::TokenEmbedding, Role::Output].into_iter().filter_map(|role| self.name_of(role)).collect()
@@ -139,9 +148,21 @@ impl Patient {
     }
 }
 
-/// What of a survey is kept where the model opens.
-fn without_checkpoint(survey: Survey) -> (FaultList, std::collections::HashMap<String, PathBuf>, Facts) {
-    (survey.faults, survey.file_of, survey.facts)
+/// Why a model does not open, and all that can be read of it. Its files are closed between the two: each is open once at a time.
+fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
+    let open = || trueup_formats::open(path, &OpenOptions::default());
+    let refusal = open().err();
+    match (refusal, survey(path)) {
+        (Some(error), _) | (_, Err(error)) if is_out_of_descriptors(&error) => {
+            Err(error.help("raise the limit of open files (`ulimit -n`)"))
+        }
+        (Some(error), Err(_)) => Err(error),
+        (refusal, Ok(survey)) => Ok((refusal, survey)),
+        (None, Err(_)) => {
+            let (faults, file_of) = (FaultList::default(), Default::default());
+            Ok((None, Survey { checkpoint: open()?, faults, file_of, facts: Facts::Single }))
+        }
+    }
 }
 
 fn hyper_of(source: &dyn Checkpoint, architecture: &'static Architecture, path: &Path) -> Result<Hyper> {

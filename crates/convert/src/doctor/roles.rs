@@ -3,6 +3,7 @@
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Object, Patient, TOKENS};
 use serde_json::Value;
+use std::collections::HashSet;
 use trueup_formats::quote;
 use trueup_tokenizer::{TokenKind, Vocabulary};
 
@@ -117,9 +118,16 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
     for (name, object) in [("config.json", config), ("generation_config.json", generation)] {
         for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
             // Some makers write -1, or an id beyond the vocabulary, for a token that a model has not.
-            for id in ids(object, key).into_iter().filter(|id| size.is_some_and(|size| *id >= size)) {
+            let said = ids(object, key);
+            let mut outside = said.iter().filter(|id| size.is_some_and(|size| **id >= size));
+            if let Some(id) = outside.next() {
                 let problem = format!("id {id} is outside the vocabulary of {} tokens", size.unwrap_or_default());
-                findings.add(&ROLE_OUTSIDE, Place::file(&folder.join(name)).key(key), problem);
+                findings.add_many(
+                    &ROLE_OUTSIDE,
+                    Place::file(&folder.join(name)).key(key),
+                    problem,
+                    outside.count() as u64,
+                );
             }
         }
     }
@@ -173,8 +181,9 @@ impl Said {
         if all.is_empty() {
             return None;
         }
-        let others = self.config.iter().chain(&self.tokenizer);
-        others.clone().any(|id| !all.contains(id)).then(|| self.shown())
+        let all: HashSet<u64> = all.iter().copied().collect();
+        let mut others = self.config.iter().chain(&self.tokenizer);
+        others.any(|id| !all.contains(id)).then(|| self.shown())
     }
 
     /// All that is said is one id.
@@ -186,7 +195,37 @@ impl Said {
 
     fn shown(&self) -> String {
         let tokenizer = self.tokenizer.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
-        let (config, generation) = (&self.config, &self.generation);
-        format!("config.json says {config:?}, generation_config.json {generation:?}, the tokenizer {tokenizer}")
+        let (config, generation) = (shown_ids(&self.config), shown_ids(&self.generation));
+        format!("config.json says {config}, generation_config.json {generation}, the tokenizer {tokenizer}")
+    }
+}
+
+/// Ids of one list that a finding repeats.
+const SHOWN_MAX: usize = 8;
+
+/// The first ids of a list, and how many more there are.
+fn shown_ids(ids: &[u64]) -> String {
+    match ids.split_at_checked(SHOWN_MAX) {
+        Some((first, rest)) if !rest.is_empty() => format!("{first:?} and {} more", rest.len()),
+        Some(_) | None => format!("{ids:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Said, shown_ids};
+
+    #[test]
+    fn long_lists_are_compared_at_once_and_cut() {
+        let count = 500_000;
+        let mut said =
+            Said { config: (0..count).collect(), generation: (0..count).rev().collect(), tokenizer: Some(7) };
+        assert_eq!(said.ends_problem(), None);
+        said.tokenizer = Some(count);
+        let problem = said.ends_problem().expect("the tokenizer's is not among them");
+        assert!(problem.contains("config.json says [0, 1, 2, 3, 4, 5, 6, 7] and 499992 more, generation"), "{problem}");
+        assert_eq!(said.begins_problem(), Some(problem));
+        assert_eq!((shown_ids(&[]).as_str(), shown_ids(&[5]).as_str()), ("[]", "[5]"));
+        assert_eq!(shown_ids(&[3; 8]), "[3, 3, 3, 3, 3, 3, 3, 3]");
     }
 }

@@ -133,22 +133,31 @@ struct Seen {
     checksum: u64,
 }
 
-/// Looks at every tensor whose type can be read. Rows of zeros are listed for the tensors of these names.
+/// What is to be looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// Names of the tensors whose rows of zeros are listed.
+    pub rows_of: &'a [String],
+    /// Whether values are read at all.
+    pub values: bool,
+}
+
+/// Looks at every tensor whose type can be read.
 pub(super) fn scan(
     checkpoint: &dyn Checkpoint,
-    listed: &[String],
+    wanted: Wanted,
     threads: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<Summary>> {
     let tensors = checkpoint.tensors();
-    let readable = |tensor: &&TensorInfo| is_readable(tensor.dtype);
-    progress.start(tensors.iter().filter(readable).map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
-    let mut seen: Vec<Summary> =
-        tensors.iter().map(|tensor| Summary::new(tensor.bytes, is_readable(tensor.dtype))).collect();
-    let numbered = tensors.iter().enumerate().filter(|(_, tensor)| is_readable(tensor.dtype));
+    let is_read = |tensor: &TensorInfo| wanted.values && is_readable(tensor.dtype);
+    progress
+        .start(tensors.iter().filter(|tensor| is_read(tensor)).map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+    let mut seen: Vec<Summary> = tensors.iter().map(|tensor| Summary::new(tensor.bytes, is_read(tensor))).collect();
+    let numbered = tensors.iter().enumerate().filter(|(_, tensor)| is_read(tensor));
     let chunks = numbered.flat_map(|(number, tensor)| {
         let ranges = chunk_ranges(tensor.elements(), tensor.shape.first().copied().unwrap_or(1));
-        let lists_rows = listed.contains(&tensor.name);
+        let lists_rows = wanted.rows_of.contains(&tensor.name);
         ranges.map(move |elements| Chunk { tensor: number, elements, lists_rows })
     });
     let look = |chunk: &Chunk| {

@@ -146,16 +146,27 @@ fn look_at_markers(source: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Plac
     }
 }
 
-/// Literal markers of special tokens, each once: letters, digits and `_ - .` between `<|` and `|>`.
+/// The longest marker that is looked at, in bytes, and how many different ones; published templates have up to thirty.
+const MARKER_BYTES_MAX: usize = 256;
+const MARKERS_MAX: usize = 1024;
+
+/// Literal markers of special tokens, each once: letters, digits and `_ - . :` between `<|` and `|>`; so many at most.
 fn markers(source: &str) -> BTreeSet<&str> {
     let is_part = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
     let starts = source.match_indices("<|").map(|(at, _)| at);
     let marker = |at: usize| {
         let inside = &source[at + 2..];
-        let end = inside.find("|>").filter(|end| *end > 0 && inside[..*end].chars().all(is_part))?;
-        Some(&source[at..at + 2 + end + 2])
+        let end = inside.find(|c| !is_part(c)).filter(|end| (1..=MARKER_BYTES_MAX).contains(end))?;
+        inside[end..].starts_with("|>").then(|| &source[at..at + 2 + end + 2])
     };
-    starts.filter_map(marker).collect()
+    let mut found = BTreeSet::new();
+    for marker in starts.filter_map(marker) {
+        if found.len() == MARKERS_MAX {
+            break;
+        }
+        found.insert(marker);
+    }
+    found
 }
 
 /// Roles that the template writes and the vocabulary has not. A template that asks whether they are there knows that.
@@ -210,5 +221,14 @@ mod tests {
     fn markers_are_literal_names_between_bars() {
         let source = "{{ '<|im_start|>' + role }}<|a.b-c:1|> <| no |> <||> <|im_start|> {% if x <|y %}";
         assert_eq!(markers(source).into_iter().collect::<Vec<_>>(), ["<|a.b-c:1|>", "<|im_start|>"]);
+    }
+
+    #[test]
+    fn markers_take_time_by_the_length_of_the_source() {
+        assert!(markers(&"<|".repeat(400_000)).is_empty());
+        assert!(markers(&format!("{}|>", "<|a".repeat(400_000))).len() == 1);
+        assert!(markers(&format!("<|{}|>", "a".repeat(400_000))).is_empty());
+        let many: String = (0..100_000).map(|number| format!("<|{number}|>")).collect();
+        assert_eq!(markers(&many).len(), super::MARKERS_MAX);
     }
 }

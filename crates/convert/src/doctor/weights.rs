@@ -24,6 +24,7 @@ pub(super) const RULES: &[&Rule] = &[
     &VALUE_FAR_OUT,
     &LAYER_OUT_OF_SCALE,
     &NOT_READ,
+    &HOLE,
 ];
 
 /// How far above the median magnitude of its matrix a value may be, and how large one of a vector: 2^16. The largest of the trained model among the fixtures is 10 times
@@ -84,6 +85,12 @@ static NOT_READ: Rule = Rule::note(
     "look at the model before it was quantized to these types",
 );
 
+static HOLE: Rule = Rule::warning(
+    "file-sparse",
+    "what was never written reads as zeros: a download that was not finished looks like this; the values were not looked at",
+    "get the file from where it came from again, and compare its size and its hash",
+);
+
 /// How the values of one tensor lie.
 struct Tensor<'a> {
     info: &'a TensorInfo,
@@ -124,6 +131,10 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
     look_at_layers(patient, &tensors, findings);
     look_at_factors(patient, findings)?;
     look_at_unread(patient, all, findings);
+    if let Some(bytes) = patient.hole() {
+        let found = format!("the disk holds less than a sixteenth of the {bytes} bytes of its tensors");
+        findings.add(&HOLE, Place::file(&patient.path), found);
+    }
     Ok(())
 }
 

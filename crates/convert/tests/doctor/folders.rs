@@ -149,6 +149,31 @@ pub fn no_architecture(scratch: &Scratch) -> PathBuf {
     with_key(scratch, "qwen2", "config.json", "architectures", json!([]))
 }
 
+pub fn shard_linked(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    let [first, second] = [1, 2].map(|number| folder.join(format!("model-0000{number}-of-00002.safetensors")));
+    fs::remove_file(&second).expect("it was there");
+    fs::hard_link(first, second).expect("a link");
+    folder
+}
+
+pub fn overlap(scratch: &Scratch) -> PathBuf {
+    with_tensors(scratch, "qwen2", |header, _| {
+        let bytes = |name: &str| header[name]["data_offsets"].clone();
+        let other = "model.layers.0.input_layernorm.weight";
+        let (start, end) = (bytes("model.norm.weight"), bytes(other));
+        let before = start[0].as_u64() < end[0].as_u64();
+        let first = if before { start } else { end };
+        header["model.norm.weight"]["data_offsets"] = first.clone();
+        header[other]["data_offsets"] = first;
+    })
+}
+
+/// A list of ends that is much too long, in one of two files.
+pub fn many_ends(scratch: &Scratch, file: &str) -> PathBuf {
+    with_key(scratch, "qwen2", file, "eos_token_id", (400..300_400).collect())
+}
+
 pub fn tensor_renamed(scratch: &Scratch) -> PathBuf {
     with_tensors(scratch, "qwen2", |header, _| {
         let tensor = header.remove("model.layers.1.mlp.up_proj.weight").expect("a tensor");

@@ -1,7 +1,7 @@
 //! Damaged GGUF files.
 
 use crate::damage::Scratch;
-use crate::gguf_parts::{ARRAY, F32, Parts, STRING, array, string};
+use crate::gguf_parts::{ARRAY, F32, Parts, STRING, Tensor, array, string};
 use crate::root;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -104,6 +104,39 @@ pub fn misaligned(scratch: &Scratch) -> PathBuf {
 
 pub fn overlap(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.tensors[2].offset = g.tensors[1].offset)
+}
+
+/// Many tensors over the bytes of the first, and as many behind the file's end.
+pub fn faults_of_two_kinds(scratch: &Scratch, count: u64) -> PathBuf {
+    qwen(scratch, |g| {
+        let (first, end) = (g.tensors[0].clone(), g.data.len() as u64 + 32);
+        for number in 0..2 * count {
+            let name = format!("blk.{number}.more.weight").into_bytes();
+            let offset = if number < count { first.offset } else { end.next_multiple_of(32) };
+            g.tensors.push(Tensor { name, offset, ..first.clone() });
+        }
+    })
+}
+
+/// One more tensor, of 8 GiB that were never written.
+pub fn sparse(scratch: &Scratch) -> PathBuf {
+    let path = qwen(scratch, |g| {
+        g.tensors.truncate(20);
+        let offset = g.data.len().next_multiple_of(32) as u64;
+        let name = b"extra.weight".to_vec();
+        g.tensors.push(Tensor { name, dimension_count: None, dimensions: vec![1 << 20, 1 << 11], dtype: 0, offset });
+    });
+    let file = fs::File::options().write(true).open(&path).expect("a model");
+    let bytes = file.metadata().expect("a model").len();
+    file.set_len(bytes + (8 << 30) + 64).expect("a hole takes no room");
+    path
+}
+
+pub fn part_linked(scratch: &Scratch) -> PathBuf {
+    let [first, second, _] = split(scratch);
+    fs::remove_file(&second).expect("it was there");
+    std::os::unix::fs::symlink(&first, second).expect("a link");
+    first
 }
 
 pub fn bytes_behind(scratch: &Scratch) -> PathBuf {

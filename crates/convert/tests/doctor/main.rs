@@ -142,6 +142,46 @@ fn what_is_met_often_is_listed_a_few_times_and_counted() {
 }
 
 #[test]
+fn no_byte_is_read_for_two_tensors_and_faults_are_counted_by_kind() {
+    let scratch = Scratch::new();
+    let healthy = look(&scratch.fixture("qwen2"));
+    let diagnosis = look(&gguf_files::faults_of_two_kinds(&scratch, 1500));
+    assert_eq!((diagnosis.tensors, diagnosis.bytes), (healthy.tensors, healthy.bytes));
+    let count = |name: &str| {
+        let of = diagnosis.findings.iter().filter(|finding| finding.name == name);
+        of.map(|finding| 1 + finding.more).sum::<u64>()
+    };
+    let counts = ["tensors-overlap", "tensor-outside-file", "header-broken"].map(count);
+    assert_eq!(counts, [1500, 1500, 0], "{:#?}", diagnosis.findings);
+}
+
+#[test]
+fn values_that_were_never_written_are_not_read() {
+    let scratch = Scratch::new();
+    let diagnosis = look(&gguf_files::sparse(&scratch));
+    assert_eq!((diagnosis.tensors, diagnosis.bytes), (0, 0));
+}
+
+#[test]
+fn long_lists_of_tokens_are_told_in_a_few_words() {
+    let told = |file: &str, name: &str| {
+        let diagnosis = look(&folders::many_ends(&Scratch::new(), file));
+        assert!(diagnosis.findings.iter().all(|finding| finding.found.len() < 600), "{:#?}", diagnosis.findings);
+        let finding = diagnosis.findings.into_iter().find(|finding| finding.name == name);
+        finding.map(|finding| (finding.found, finding.more)).expect("a finding")
+    };
+    let (refused, _) = told("config.json", "tokenizer-refused");
+    assert!(refused.contains("at most 1024 ids of tokens, found 300000"), "{refused}");
+    let (differ, _) = told("generation_config.json", "eos-differs");
+    assert!(
+        differ.contains("generation_config.json [400, 401, 402, 403, 404, 405, 406, 407] and 299992 more"),
+        "{differ}"
+    );
+    let (outside, more) = told("generation_config.json", "role-outside-vocabulary");
+    assert_eq!((outside.as_str(), more), ("id 400 is outside the vocabulary of 400 tokens", 299_999));
+}
+
+#[test]
 fn what_is_no_model_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.folder().join("notes.txt");

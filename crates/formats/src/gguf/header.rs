@@ -7,7 +7,7 @@ use crate::error::{Error, Result, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
-use crate::tensor_range::{DIMENSIONS_MAX, byte_range, check_disjoint, tensor_bytes};
+use crate::tensor_range::{DIMENSIONS_MAX, byte_range, check_disjoint, tensor_bytes, without_overlap};
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 use std::ops::Range;
@@ -265,8 +265,24 @@ fn place(
         }
     }
     let named = tensors.iter().map(|tensor| tensor.name.as_str());
-    if let Err(error) = check_disjoint(source.path(), named.zip(ranges.iter().cloned())) {
-        on_fault(Fault::new(FaultKind::Overlap, error))?;
+    if check_disjoint(source.path(), named.zip(ranges.iter().cloned())).is_ok() {
+        return Ok((tensors, ranges));
     }
-    Ok((tensors, ranges))
+    leave_out_overlaps(source, tensors, ranges, on_fault)
+}
+
+/// No byte is read for two tensors: a small file could make for ever of that. The first that has it keeps it.
+fn leave_out_overlaps(
+    source: &SourceFile,
+    tensors: Vec<TensorInfo>,
+    ranges: Vec<Range<u64>>,
+    on_fault: OnFault<'_>,
+) -> Result<(Vec<TensorInfo>, Vec<Range<u64>>)> {
+    let named: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).zip(ranges.iter().cloned()).collect();
+    let is_let_in = without_overlap(&named, &mut |name, problem| {
+        let place = Named("tensor", name).to_string();
+        on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place)))
+    })?;
+    let pairs = tensors.into_iter().zip(ranges).zip(is_let_in);
+    Ok(pairs.filter_map(|(pair, is_let_in)| is_let_in.then_some(pair)).unzip())
 }

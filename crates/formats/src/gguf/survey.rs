@@ -12,11 +12,9 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, quote};
 use crate::fault::{Fault, FaultKind, FaultList};
 use crate::source_file::SourceFile;
+use crate::survey::{FILES_MAX, SeenFiles};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-
-/// Files of a set that are read; a set of more is not believed.
-const FILES_MAX: u64 = 4096;
 
 /// What one file of a model says of itself.
 #[derive(Clone, Debug)]
@@ -67,9 +65,10 @@ impl Gguf {
     /// No file of it is GGUF at all.
     pub fn survey(path: impl AsRef<Path>) -> Result<GgufSurvey> {
         let path = path.as_ref();
-        let name = SplitName::parse(path).filter(|name| name.count <= FILES_MAX);
+        let name =
+            SplitName::parse(path).filter(|name| usize::try_from(name.count).is_ok_and(|count| count <= FILES_MAX));
         let mut faults = FaultList::default();
-        let (mut read, mut missing) = (Vec::new(), Vec::new());
+        let (mut read, mut missing, mut seen) = (Vec::new(), Vec::new(), SeenFiles::default());
         let files: Vec<(u64, PathBuf)> = match &name {
             None => vec![(0, path.to_owned())],
             Some(name) => (0..name.count).map(|number| (number, name.path(number))).collect(),
@@ -79,7 +78,7 @@ impl Gguf {
                 missing.push(file);
                 continue;
             }
-            let opened = SourceFile::open(&file).and_then(|source| {
+            let opened = seen.meet(&file).and_then(|()| SourceFile::open(&file)).and_then(|source| {
                 let header = Header::read_with(&source, &mut |fault| {
                     faults.add(fault);
                     Ok(())

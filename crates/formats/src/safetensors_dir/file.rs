@@ -12,7 +12,7 @@ use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::json::{self, UniqueEntries};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
-use crate::tensor_range::{check_disjoint, tensor_range};
+use crate::tensor_range::{tensor_range, without_overlap};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
@@ -78,10 +78,13 @@ impl SafetensorsFile {
         let (header, data_start) = read_header(&source)?;
         let all = header.tensors.len();
         let mut described = describe(&source, header.tensors, data_start, on_fault)?;
-        let named = described.iter().map(|(info, range)| (info.name.as_str(), range.clone()));
-        if let Err(error) = check_disjoint(source.path(), named) {
-            on_fault(Fault::new(FaultKind::Overlap, error))?;
-        }
+        let named: Vec<_> = described.iter().map(|(info, range)| (info.name.as_str(), range.clone())).collect();
+        let is_let_in = without_overlap(&named, &mut |name, problem| {
+            let place = format!("tensor {}", quote(name));
+            on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place)))
+        })?;
+        let pairs = described.into_iter().zip(is_let_in);
+        described = pairs.filter_map(|(pair, is_let_in)| is_let_in.then_some(pair)).collect();
         described.sort_by_key(|(_, range)| (range.start, range.end));
         // Bytes of tensors that were left out belong to nobody here.
         if described.len() == all

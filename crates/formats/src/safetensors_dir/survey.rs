@@ -8,11 +8,9 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, FaultList};
 use crate::json;
 use crate::source_file::SourceFile;
-use std::collections::HashMap;
+use crate::survey::{FILES_MAX, SeenFiles};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-
-/// Files with tensors that are read of a folder without an index.
-const FILES_MAX: usize = 4096;
 
 /// What an index claims.
 #[derive(Clone, Debug)]
@@ -72,6 +70,7 @@ impl SafetensorsDir {
             Ok(())
         };
         let tokenizer = tokenizer::read(folder, &mut others, &mut { let_pass })?;
+        let wanted: HashSet<&String> = wanted.iter().collect();
         let strangers = listed.iter().filter(|name| by_index.is_some() && is_part(name) && !wanted.contains(name));
         let strangers = strangers.map(|name| folder.join(name)).collect();
         let index = by_index.map(|map| IndexFacts { path: folder.join(INDEX), total_bytes: map.total_bytes });
@@ -127,7 +126,7 @@ fn read_index(folder: &Path, others: &mut Vec<SourceFile>, faults: &mut FaultLis
 }
 
 fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(String, SafetensorsFile)> {
-    let mut files = Vec::new();
+    let (mut files, mut seen) = (Vec::new(), SeenFiles::default());
     for name in wanted {
         let path = folder.join(name);
         if path.symlink_metadata().is_err() {
@@ -135,10 +134,11 @@ fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(
             faults.add(Fault::new(FaultKind::FileMissing, error));
             continue;
         }
-        let opened = SafetensorsFile::open_with(&path, &mut |fault| {
+        let mut note = |fault| {
             faults.add(fault);
             Ok(())
-        });
+        };
+        let opened = seen.meet(&path).and_then(|()| SafetensorsFile::open_with(&path, &mut note));
         match opened {
             Ok(file) => files.push((name.clone(), file)),
             Err(error) => faults.add(Fault::new(FaultKind::FileUnreadable, error)),
