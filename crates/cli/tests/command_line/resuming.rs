@@ -1,6 +1,6 @@
 //! `--resume`: runs that are killed, and those that go on with them.
 
-use crate::trueup::{Scratch, argument, stories, trueup};
+use crate::trueup::{Scratch, argument, binary, stories, trueup};
 use ::trueup::blocks::DType;
 use ::trueup::formats::TensorInfo;
 use ::trueup::formats::gguf::{GgufPlan, GgufWriter, Metadata};
@@ -45,7 +45,7 @@ struct Running(Child);
 
 impl Running {
     fn start(arguments: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trueup"));
+        let mut command = binary();
         let child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Running(child.expect("the binary starts"))
     }

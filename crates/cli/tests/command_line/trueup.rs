@@ -73,7 +73,10 @@ pub fn trueup_with_input(arguments: &[&str], input: &str) -> Outcome {
 
 /// The binary, to be started and spoken to while it runs.
 pub fn binary() -> std::process::Command {
-    std::process::Command::new(env!("CARGO_BIN_EXE_trueup"))
+    let mut command = std::process::Command::new("env");
+    // Tests that run in the background have SIGINT ignored, and a command keeps to that.
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_trueup")]);
+    command
 }
 
 /// A folder for one test, removed behind it.

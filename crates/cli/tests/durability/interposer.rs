@@ -7,7 +7,7 @@
 //!
 //! While a call waits, the command stands still at a known point: there it can be killed, or its input changed.
 
-use crate::scene::{End, PATIENCE, Scene};
+use crate::scene::{End, PATIENCE, Scene, heeding};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Interposer {
 
     /// Starts the scene's command; the named calls wait.
     pub fn start(&self, scene: &Scene, calls: &[&str]) -> Interposed {
-        let mut command = Command::new(&self.program);
+        let mut command = heeding(&self.program);
         command.arg(calls.join(",")).arg(&scene.stdout).arg(scene.stderr());
         command.arg(env!("CARGO_BIN_EXE_trueup")).args(scene.words());
         command.env("TMPDIR", scene.temporary()).current_dir(scene.outputs());

@@ -8,7 +8,7 @@
 
 use crate::stock::Job;
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl<'a> Scene<'a> {
 
     /// Starts the command by a script of the shell, which finds it in `"$0" "$@"`.
     pub fn start_under(&self, script: &str) -> Running {
-        let mut command = Command::new("bash");
+        let mut command = heeding("bash");
         command.args(["-c", script, env!("CARGO_BIN_EXE_trueup")]).args(self.words());
         command.env("TMPDIR", self.temporary()).current_dir(&self.outputs).stdin(Stdio::null());
         let open = |path: &Path| {
@@ -267,6 +267,13 @@ fn copy(source: &Path, target: &Path) {
         fs::create_dir_all(target.parent().expect("a folder above")).expect("a folder can be made");
         fs::copy(source, target).expect("a file can be copied");
     }
+}
+
+/// A command that heeds signals, whatever whoever started the tests wants to be ignored.
+pub fn heeding(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,TERM,HUP").arg(program);
+    command
 }
 
 /// A command that was started.
