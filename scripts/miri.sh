@@ -17,8 +17,11 @@ if [ "${found:-no}" = no ]; then
     echo "not run: Miri, which is not installed (rustup toolchain install nightly --component miri)"
     exit
 fi
-# Tests that start processes of their own (variants between guard pages) are skipped by name: Miri starts none.
+# Without that option Miri changes the last bits of powers of two, which tests compare with.
+export MIRIFLAGS="-Zmiri-deterministic-floats"
+# Skipped by name: tests that start processes of their own (variants between guard pages), since Miri starts none; the scalar rule of a vector
+# variant and the layout of every byte, tried on millions of values, and every damage of a journal, which take Miri too long.
 # shellcheck disable=SC2086
-cargo $toolchain miri test --locked -p trueup-blocks --lib -- --skip agree --skip careless
+cargo $toolchain miri test --locked -p trueup-blocks --lib -- --skip agree --skip careless --skip the_pull --skip every_byte
 # shellcheck disable=SC2086
-cargo $toolchain miri test --locked -p trueup-formats --lib
+cargo $toolchain miri test --locked -p trueup-formats --lib -- --skip journal
