@@ -14,6 +14,7 @@
 use super::standing::{Standing, has_name, lock_regular, look, remove_own, try_lock};
 use super::{AtomicFile, NAME_BYTES_MAX, check_target, folder_of, partial_prefix, stale, write_error};
 use crate::error::{Error, Result};
+use crate::hexadecimal::hexadecimal;
 use crate::source_file::{FileStamp, SourceFile};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
@@ -63,7 +64,7 @@ pub(crate) fn kept_path(path: &Path, ending: &str) -> Result<PathBuf> {
     let whole = path.file_name().unwrap_or_default().as_bytes();
     if whole.len() > NAME_BYTES_MAX {
         let hash = Sha256::digest(whole);
-        name.push(hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>());
+        name.push(hexadecimal(hash.get(..HASH_BYTES).unwrap_or(&hash)));
         name.push(".");
     }
     name.push(ending);
