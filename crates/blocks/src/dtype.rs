@@ -157,12 +157,14 @@ impl DType {
     }
 
     /// Bytes of a row of `len` elements; `None` when blocks do not divide it or the size overflows.
+    #[inline]
     pub fn row_bytes(self, len: u64) -> Option<u64> {
         let block_len = self.block_len() as u64;
-        if !len.is_multiple_of(block_len) {
+        let blocks = len / block_len;
+        if blocks * block_len != len {
             return None;
         }
-        (len / block_len).checked_mul(self.block_bytes() as u64)
+        blocks.checked_mul(self.block_bytes() as u64)
     }
 
     fn layout(self) -> &'static Layout {

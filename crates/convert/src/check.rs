@@ -8,7 +8,6 @@
 use crate::chunk::{Chunk, chunks};
 use crate::mapping::Mapping;
 use serde::Serialize;
-use std::collections::HashMap;
 use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
 use trueup_models::Faults;
@@ -78,15 +77,15 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
 
 /// The number in the file of each tensor of the mapping.
 fn places(mapping: &Mapping, written: &Gguf) -> Result<Vec<usize>> {
-    let mut numbers: HashMap<&str, usize> =
-        written.tensors().iter().enumerate().map(|(number, tensor)| (tensor.name.as_str(), number)).collect();
+    let mut left = vec![true; written.tensors().len()];
     let mut faults = Faults::default();
     let mut places = Vec::new();
     for tensor in mapping.tensors() {
         let expected = &tensor.expected;
-        match numbers.remove(expected.name.as_str()) {
+        match written.find(&expected.name) {
             None => faults.add(format!("tensor {} is missing", expected.name)),
             Some(number) => {
+                left[number] = false;
                 let found = &written.tensors()[number];
                 if found.shape != expected.shape || found.dtype.codec().is_none() {
                     let (wanted, shape, dtype) = (&expected.shape, &found.shape, found.dtype);
@@ -96,7 +95,9 @@ fn places(mapping: &Mapping, written: &Gguf) -> Result<Vec<usize>> {
             }
         }
     }
-    numbers.into_keys().for_each(|name| faults.add(format!("tensor {} has no source", trueup_formats::quote(name))));
+    for (tensor, _) in written.tensors().iter().zip(left).filter(|(_, left)| *left) {
+        faults.add(format!("tensor {} has no source", trueup_formats::quote(&tensor.name)));
+    }
     faults.check(written.path(), "tensors", "convert again")?;
     Ok(places)
 }

@@ -7,8 +7,10 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "a measurement for people")]
 
+use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::io::Read;
 use std::ops::Range;
@@ -102,6 +104,7 @@ struct Believed {
     entries: Vec<(String, Item)>,
     places: HashMap<String, usize>,
     tensors: Vec<TensorInfo>,
+    names: HashTable<u32>,
     ranges: Vec<Range<u64>>,
 }
 
@@ -120,8 +123,9 @@ impl Believed {
         File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).expect("the header can be read");
         let mut bytes = &bytes[8..];
         let (tensors, keys) = (long(&mut bytes), long(&mut bytes));
-        let mut believed =
-            Believed { entries: Vec::new(), places: HashMap::new(), tensors: Vec::new(), ranges: Vec::new() };
+        let names = HashTable::with_capacity(tensors as usize);
+        let (entries, places) = (Vec::new(), HashMap::new());
+        let mut believed = Believed { entries, places, tensors: Vec::new(), names, ranges: Vec::new() };
         for place in 0..keys as usize {
             let (key, item) = (string(&mut bytes), item(&mut bytes));
             believed.places.insert(key.clone(), place);
@@ -129,12 +133,16 @@ impl Believed {
         }
         believed.tensors.reserve(tensors as usize);
         believed.ranges.reserve(tensors as usize);
-        for _ in 0..tensors {
+        let hasher = DefaultHashBuilder::default();
+        for number in 0..tensors {
             let (name, dimensions) = (string(&mut bytes), short(&mut bytes));
             let shape: Vec<u64> = (0..dimensions).map(|_| long(&mut bytes)).collect();
             let dtype = DType::from_gguf_id(short(&mut bytes)).expect("a type");
             let offset = long(&mut bytes) + header_bytes as u64;
             let size = dtype.row_bytes(shape.iter().product()).expect("whole blocks");
+            believed
+                .names
+                .insert_unique(hasher.hash_one(name.as_str()), number as u32, |_| unreachable!("it has room"));
             believed.ranges.push(offset..offset + size);
             believed.tensors.push(TensorInfo { name, shape, dtype, bytes: size });
         }

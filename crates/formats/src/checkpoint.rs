@@ -28,6 +28,11 @@ pub trait Checkpoint: Send + Sync {
     /// All tensors, in the order of the file.
     fn tensors(&self) -> &[TensorInfo];
 
+    /// The number of the tensor of that name. Formats that can hold many tensors have an index of them.
+    fn find(&self, name: &str) -> Option<usize> {
+        self.tensors().iter().position(|tensor| tensor.name == name)
+    }
+
     /// Fills `out` with the bytes of tensor number `tensor` from byte `offset` on, as its `dtype` says. The range must
     /// lie inside the tensor and both ends on element boundaries; anything else panics, since the caller knows the
     /// size.

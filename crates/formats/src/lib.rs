@@ -34,6 +34,7 @@ pub mod gguf;
 mod hexadecimal;
 pub mod json;
 pub mod llama2c;
+mod name_index;
 mod open;
 mod reader;
 mod safetensors_dir;

@@ -76,9 +76,9 @@ impl<'a> Reader<'a> {
     /// The next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.fill(&mut bytes, what)?;
-        Ok(bytes)
+        const { assert!(N < BUFFER_BYTES) };
+        let bytes = self.take(N, what)?;
+        Ok(bytes.first_chunk().copied().unwrap_or([0; N]))
     }
 
     /// A little-endian u8.
@@ -116,6 +116,30 @@ impl<'a> Reader<'a> {
         text.map_err(|bytes| self.no_text(&bytes, what))
     }
 
+    /// The next text with its length before it, where all of it lies in the buffer already, as most of a header does.
+    #[inline]
+    pub fn buffered_text(&mut self) -> Option<String> {
+        let (size, behind) = self.buffered().split_first_chunk()?;
+        let size = usize::try_from(u64::from_le_bytes(*size)).ok()?;
+        let text = std::str::from_utf8(behind.get(..size)?).ok()?.to_owned();
+        self.buffer_next = self.buffer_next.saturating_add(size_of::<u64>()).saturating_add(size);
+        self.item = self.position.saturating_add(8);
+        self.position = self.item.saturating_add(u64::try_from(size).ok()?);
+        Some(text)
+    }
+
+    /// Shows the next `count` items of `size` bytes in pieces, none of which ends within an item.
+    pub fn pieces(&mut self, count: usize, size: usize, what: &dyn Display, show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            let ready = self.buffered().len().checked_div(size).unwrap_or(0);
+            let items = left.min(ready.max(1));
+            show(self.take(items.saturating_mul(size), what)?);
+            left = left.saturating_sub(items);
+        }
+        Ok(())
+    }
+
     #[cold]
     fn no_text(&self, bytes: &[u8], what: &dyn Display) -> Error {
         let shown = quote(&String::from_utf8_lossy(bytes));
@@ -139,7 +163,7 @@ impl<'a> Reader<'a> {
 
     /// The next `size` bytes, fewer than [`BUFFER_BYTES`], where they lie in the buffer.
     #[inline]
-    fn take(&mut self, size: usize, what: &dyn Display) -> Result<&[u8]> {
+    pub fn take(&mut self, size: usize, what: &dyn Display) -> Result<&[u8]> {
         let count = self.expect_left(size, what)?;
         if self.buffered().len() < size {
             self.refill()?;

@@ -22,8 +22,8 @@ use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::error::{Error, Result};
 use crate::fault::refuse;
 use crate::json;
+use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
-use crate::tensor_range::check_unique;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
@@ -38,6 +38,8 @@ pub struct SafetensorsDir {
     tokenizer: TokenizerFiles,
     files: Vec<SafetensorsFile>,
     tensors: Vec<TensorInfo>,
+    /// The first tensor of each name.
+    names: NameIndex,
     /// File and number in that file of each tensor.
     places: Vec<(usize, usize)>,
     /// Files that hold no tensors.
@@ -75,8 +77,10 @@ impl SafetensorsDir {
         others.extend(index);
         let tokenizer = tokenizer::read(folder, &mut others, &mut refuse)?;
         let model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
-        check_unique(path, model.tensors.iter().map(|tensor| tensor.name.as_str()))?;
-        Ok(model)
+        match model.names.len() == model.tensors.len() {
+            true => Ok(model),
+            false => NameIndex::of(path, &model.tensors).map(|_| model),
+        }
     }
 
     /// All tensors of the files, in their order.
@@ -92,7 +96,8 @@ impl SafetensorsDir {
             places.extend((0..file.tensors().len()).map(|tensor| (number, tensor)));
             tensors.extend(file.tensors().iter().cloned());
         }
-        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, places, others }
+        let (names, _) = NameIndex::of_first(&tensors);
+        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, others }
     }
 
     /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c
@@ -129,6 +134,10 @@ impl Checkpoint for SafetensorsDir {
 
     fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.names.find(&self.tensors, name)
     }
 
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -11,7 +11,6 @@
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
-use std::collections::HashMap;
 use std::path::Path;
 use trueup_blocks::{DType, SplitScale};
 
@@ -86,12 +85,11 @@ pub fn split_scale_parts(file: &dyn Checkpoint) -> Result<Vec<SplitScalePart>> {
         return Ok(file.tensors().iter().enumerate().map(plain).collect());
     }
     let tensors = file.tensors();
-    let places: HashMap<&str, usize> = tensors.iter().enumerate().map(|(place, t)| (t.name.as_str(), place)).collect();
-    let is_scale = |name: &str| name.strip_suffix(SCALE_SUFFIX).is_some_and(|values| places.contains_key(values));
+    let is_scale = |name: &str| name.strip_suffix(SCALE_SUFFIX).is_some_and(|values| file.find(values).is_some());
     let mut parts = Vec::new();
     for (place, tensor) in tensors.iter().enumerate().filter(|(_, tensor)| !is_scale(&tensor.name)) {
-        let scales = places.get(format!("{}{SCALE_SUFFIX}", tensor.name).as_str());
-        parts.push(match scales.and_then(|scales| Some((*scales, tensors.get(*scales)?))) {
+        let scales = file.find(&format!("{}{SCALE_SUFFIX}", tensor.name));
+        parts.push(match scales.and_then(|scales| Some((scales, tensors.get(scales)?))) {
             None => SplitScalePart { info: tensor.clone(), values: place, scales: None },
             Some((scales, scale)) => joined_part(file, (place, tensor), (scales, scale))?,
         });

@@ -29,7 +29,7 @@ pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokeni
 
 /// The vocabulary in a file of its own, for a GGUF model that has as many rows in its embedding.
 fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Result<Vocabulary> {
-    let embedding = checkpoint.tensors().iter().find(|tensor| tensor.name == EMBEDDING);
+    let embedding = checkpoint.find(EMBEDDING).and_then(|number| checkpoint.tensors().get(number));
     let size = embedding.and_then(|tensor| tensor.shape.get(1).copied());
     let Some(rows) = size.and_then(|size| usize::try_from(size).ok()) else {
         return Err(Error::new(

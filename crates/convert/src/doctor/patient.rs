@@ -120,7 +120,8 @@ impl Patient {
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<(usize, &TensorInfo)> {
-        self.checkpoint.tensors().iter().enumerate().find(|(_, tensor)| tensor.name == name)
+        let number = self.checkpoint.find(name)?;
+        Some((number, self.checkpoint.tensors().get(number)?))
     }
 
     /// Bytes of the tensors, where the file system holds next to none of them: what was never written reads as zeros, and takes as long as what

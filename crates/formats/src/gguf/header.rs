@@ -5,10 +5,10 @@ use super::{ALIGNMENT, KEY_ALIGNMENT, MAGIC, Metadata, VERSION};
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
+use crate::name_index::NameIndex;
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
-use crate::tensor_range::{DIMENSIONS_MAX, byte_range, check_disjoint, tensor_bytes, without_overlap};
-use std::collections::HashSet;
+use crate::tensor_range::{DIMENSIONS_MAX, byte_range, tensor_bytes, without_overlap};
 use std::fmt::{self, Display};
 use std::ops::Range;
 use trueup_blocks::DType;
@@ -35,11 +35,16 @@ const TENSOR_BYTES_MIN: u64 = 33;
 const RETIRED_TYPES: [u32; 8] = [4, 5, 31, 32, 33, 36, 37, 38];
 
 /// What stands before the data of one file.
+#[derive(Default)]
 pub(super) struct Header {
     pub version: u32,
     pub metadata: Metadata,
     pub tensors: Vec<TensorInfo>,
-    /// Where each tensor's bytes stand in the file.
+    /// Where each of them stands in that list.
+    pub names: NameIndex,
+    /// Where the data starts.
+    pub data_start: u64,
+    /// Where each tensor's bytes stand, from there on.
     pub ranges: Vec<Range<u64>>,
     /// What tensors start at multiples of.
     pub alignment: u64,
@@ -60,8 +65,7 @@ impl Header {
         let mut metadata = Metadata::default();
         if let Err(error) = read_metadata(&mut reader, key_count, &mut metadata) {
             on_fault(Fault::new(FaultKind::HeaderBroken, error))?;
-            let (tensors, ranges) = (Vec::new(), Vec::new());
-            return Ok(Header { version, metadata, tensors, ranges, alignment: ALIGNMENT });
+            return Ok(Header { version, metadata, alignment: ALIGNMENT, ..Header::default() });
         }
         let alignment = match alignment(&metadata, source) {
             Ok(alignment) => alignment,
@@ -70,16 +74,20 @@ impl Header {
                 ALIGNMENT
             }
         };
-        let entries = match read_entries(&mut reader, tensor_count, on_fault) {
+        let mut entries = match read_entries(&mut reader, tensor_count, on_fault) {
             Ok(entries) => entries,
             Err(error) => {
                 on_fault(Fault::new(FaultKind::HeaderBroken, error))?;
-                Vec::new()
+                Entries::default()
             }
         };
         let data_start = reader.position().checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
+        let (read, mut names) = (entries.tensors.len(), std::mem::take(&mut entries.names));
         let (tensors, ranges) = place(source, entries, data_start, alignment, on_fault)?;
-        Ok(Header { version, metadata, tensors, ranges, alignment })
+        if tensors.len() < read {
+            names = NameIndex::of(source.path(), &tensors)?;
+        }
+        Ok(Header { version, metadata, tensors, names, data_start, ranges, alignment })
     }
 }
 
@@ -129,6 +137,7 @@ impl Display for Named<'_> {
 }
 
 /// A text that must be there and short.
+#[inline]
 fn read_name(reader: &mut Reader<'_>, bytes_max: u64, what: &dyn Display) -> Result<String> {
     let name = read_string(reader, what)?;
     match u64::try_from(name.len()) {
@@ -150,40 +159,29 @@ fn alignment(metadata: &Metadata, source: &SourceFile) -> Result<u64> {
         .at(format!("key {KEY_ALIGNMENT}")))
 }
 
-/// A tensor as the header tells it, with the offset from the start of the data.
-struct Entry {
-    info: TensorInfo,
-    offset: u64,
+/// The tensors as the header tells them, not yet looked for in the file.
+#[derive(Default)]
+struct Entries {
+    tensors: Vec<TensorInfo>,
+    names: NameIndex,
+    /// Their bytes, from the start of the data on.
+    ranges: Vec<Range<u64>>,
 }
 
-fn read_entries(reader: &mut Reader<'_>, count: u64, on_fault: OnFault<'_>) -> Result<Vec<Entry>> {
+fn read_entries(reader: &mut Reader<'_>, count: u64, on_fault: OnFault<'_>) -> Result<Entries> {
     let count = reader.count(count, TENSOR_BYTES_MIN, &"number of tensors")?;
-    let mut entries = Vec::with_capacity(count);
+    let (tensors, ranges) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut entries = Entries { tensors, names: NameIndex::with_capacity(count), ranges };
     for index in 0..count {
-        match read_entry(reader, index)? {
-            Ok(entry) => entries.push(entry),
-            Err(fault) => on_fault(fault)?,
+        if let Err(fault) = read_entry(reader, index, &mut entries)? {
+            on_fault(fault)?;
         }
     }
-    let mut names = HashSet::with_capacity(entries.len());
-    let is_new: Vec<bool> = entries.iter().map(|entry| names.insert(entry.info.name.as_str())).collect();
-    if is_new.iter().all(|is_new| *is_new) {
-        return Ok(entries);
-    }
-    let mut kept = Vec::with_capacity(entries.len());
-    for (entry, is_new) in entries.into_iter().zip(is_new) {
-        if is_new {
-            kept.push(entry);
-            continue;
-        }
-        let error = reader.error(&Named("tensor", &entry.info.name), "the name is there twice");
-        on_fault(Fault::new(FaultKind::NameTwice, error.help("the file is damaged; convert the model again")))?;
-    }
-    Ok(kept)
+    Ok(entries)
 }
-
-/// An entry, or the fault of one that is whole but describes no tensor. An error ends the list: where the next entry begins is not known.
-fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<std::result::Result<Entry, Fault>> {
+/// Adds an entry, or gives the fault of one that is whole but describes no tensor. An error ends the list: where the next entry begins is not
+/// known.
+fn read_entry(reader: &mut Reader<'_>, index: usize, entries: &mut Entries) -> Result<std::result::Result<(), Fault>> {
     let name = read_name(reader, NAME_BYTES_MAX, &format_args!("name of tensor number {index}"))?;
     let place = &Named("tensor", &name);
     let dimensions = reader.u32(place)?;
@@ -191,25 +189,26 @@ fn read_entry(reader: &mut Reader<'_>, index: usize) -> Result<std::result::Resu
     let Some(dimension_count) = dimension_count else {
         return Err(reader.error(place, format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {dimensions}")));
     };
-    let mut shape = Vec::with_capacity(dimension_count);
-    for _ in 0..dimension_count {
-        shape.push(reader.u64(place)?);
-    }
-    let dtype = read_dtype(reader, place)?;
-    let offset = reader.u64(place)?;
+    let (shape, id, offset) = read_numbers(reader, dimension_count, place)?;
     let fault = |kind, error| Ok(Err(Fault::new(kind, error)));
-    let dtype = match dtype {
-        Ok(dtype) => dtype,
-        Err(error) => return fault(FaultKind::TypeUnknown, error),
+    let Some(dtype) = DType::from_gguf_id(id) else {
+        return fault(FaultKind::TypeUnknown, unknown_type(reader, id, place));
     };
     if shape.contains(&0) {
         let error = reader.error(place, format!("expected no dimension of 0, found shape {shape:?}"));
         return fault(FaultKind::ShapeInvalid, error);
     }
-    match tensor_bytes(&shape, dtype) {
-        Ok(bytes) => Ok(Ok(Entry { info: TensorInfo { name, shape, dtype, bytes }, offset })),
-        Err(problem) => fault(kind_of_shape(&shape, dtype), reader.error(place, problem)),
+    let info = match tensor_bytes(&shape, dtype) {
+        Ok(bytes) => TensorInfo { name, shape, dtype, bytes },
+        Err(problem) => return fault(kind_of_shape(&shape, dtype), reader.error(place, problem)),
+    };
+    if !entries.names.add(&entries.tensors, &info.name) {
+        let error = reader.error(&Named("tensor", &info.name), "the name is there twice");
+        return fault(FaultKind::NameTwice, error.help("the file is damaged; convert the model again"));
     }
+    entries.ranges.push(offset..offset.saturating_add(info.bytes));
+    entries.tensors.push(info);
+    Ok(Ok(()))
 }
 
 /// Why there is no tensor of this shape.
@@ -221,54 +220,83 @@ pub(crate) fn kind_of_shape(shape: &[u64], dtype: DType) -> FaultKind {
     }
 }
 
-/// The type of a number; the inner error is about a number that stands for none.
-fn read_dtype(reader: &mut Reader<'_>, place: &Named) -> Result<Result<DType>> {
-    let id = reader.u32(place)?;
-    Ok(DType::from_gguf_id(id).ok_or_else(|| {
-        let (problem, help) = if RETIRED_TYPES.contains(&id) {
-            (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
-        } else {
-            (format!("tensor type {id} is unknown"), "the file is damaged or newer than this program")
-        };
-        reader.error(place, problem).help(help)
-    }))
+/// Shape, number of the type, offset.
+#[inline]
+fn read_numbers(reader: &mut Reader<'_>, dimensions: usize, place: &Named) -> Result<(Vec<u64>, u32, u64)> {
+    const SIZE: usize = size_of::<u64>();
+    const BEHIND: usize = size_of::<u32>() + size_of::<u64>();
+    let bytes = reader.take(dimensions.saturating_mul(SIZE).saturating_add(BEHIND), place)?;
+    let behind = bytes.split_last_chunk();
+    let Some((shape, id, offset)) = behind.and_then(|(before, offset)| {
+        let (shape, id) = before.split_last_chunk()?;
+        Some((shape, id, offset))
+    }) else {
+        unreachable!("{} bytes for {dimensions} dimensions", bytes.len())
+    };
+    let shape = shape.as_chunks().0.iter().map(|size| u64::from_le_bytes(*size)).collect();
+    Ok((shape, u32::from_le_bytes(*id), u64::from_le_bytes(*offset)))
 }
 
-/// The tensors with their places in the file; those that have none are left out.
+#[cold]
+fn unknown_type(reader: &Reader<'_>, id: u32, place: &Named) -> Error {
+    let (problem, help) = if RETIRED_TYPES.contains(&id) {
+        (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
+    } else {
+        (format!("tensor type {id} is unknown"), "the file is damaged or newer than this program")
+    };
+    reader.error(place, problem).help(help)
+}
+
+/// The tensors with their places from the start of the data on; those that have none in the file are left out.
 fn place(
     source: &SourceFile,
-    entries: Vec<Entry>,
+    entries: Entries,
     data_start: u64,
     alignment: u64,
     on_fault: OnFault<'_>,
 ) -> Result<(Vec<TensorInfo>, Vec<Range<u64>>)> {
-    let range = |entry: &Entry| {
-        let Some(offset) = data_start.checked_add(entry.offset) else {
-            return Err(format!("expected an offset inside the file, found {}", entry.offset));
-        };
-        byte_range(entry.info.bytes, offset, alignment, source.bytes())
-    };
-    let mut tensors = Vec::with_capacity(entries.len());
-    let mut ranges = Vec::with_capacity(entries.len());
-    for entry in entries {
-        match range(&entry) {
-            Ok(range) => {
-                ranges.push(range);
-                tensors.push(entry.info);
-            }
-            Err(problem) => {
-                let aligned = entry.offset.is_multiple_of(alignment);
-                let kind = if aligned { FaultKind::OutsideFile } else { FaultKind::Misaligned };
-                let place = Named("tensor", &entry.info.name).to_string();
-                on_fault(Fault::new(kind, Error::new(source.path(), problem).at(place)))?;
-            }
-        }
-    }
-    let named = tensors.iter().map(|tensor| tensor.name.as_str());
-    if check_disjoint(source.path(), named.zip(ranges.iter().cloned())).is_ok() {
+    let Entries { mut tensors, mut ranges, .. } = entries;
+    if are_well(&ranges, alignment, source.bytes().saturating_sub(data_start)) {
         return Ok((tensors, ranges));
     }
-    leave_out_overlaps(source, tensors, ranges, on_fault)
+    let mut offsets = std::mem::take(&mut ranges).into_iter().map(|range| range.start);
+    let mut told = Ok(());
+    tensors.retain(|tensor| {
+        let offset = offsets.next().unwrap_or(u64::MAX);
+        let start = data_start.checked_add(offset);
+        let start = start.ok_or_else(|| format!("expected an offset inside the file, found {offset}"));
+        match start.and_then(|start| byte_range(tensor.bytes, start, alignment, source.bytes())) {
+            Ok(range) => {
+                ranges.push(range);
+                true
+            }
+            Err(problem) => {
+                let aligned = offset.is_multiple_of(alignment);
+                let kind = if aligned { FaultKind::OutsideFile } else { FaultKind::Misaligned };
+                let place = Named("tensor", &tensor.name).to_string();
+                let fault = Fault::new(kind, Error::new(source.path(), problem).at(place));
+                told = std::mem::replace(&mut told, Ok(())).and_then(|()| on_fault(fault));
+                false
+            }
+        }
+    });
+    told?;
+    let (tensors, mut ranges) = leave_out_overlaps(source, tensors, ranges, on_fault)?;
+    for range in &mut ranges {
+        *range = range.start.saturating_sub(data_start)..range.end.saturating_sub(data_start);
+    }
+    Ok((tensors, ranges))
+}
+
+/// Whether all ranges are aligned, one behind the other and within `room` bytes, as nearly every file has them.
+fn are_well(ranges: &[Range<u64>], alignment: u64, room: u64) -> bool {
+    let mut end = 0;
+    let is_well = |range: &Range<u64>| {
+        let is_well = range.start & alignment.saturating_sub(1) == 0 && range.start >= end;
+        end = range.end;
+        is_well
+    };
+    ranges.iter().all(is_well) && end <= room
 }
 
 /// No byte is read for two tensors: a small file could make for ever of that. The first that has it keeps it.

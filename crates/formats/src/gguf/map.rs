@@ -21,7 +21,7 @@ pub struct MappedGguf {
 impl Gguf {
     /// Maps all files of the model.
     pub fn map(self) -> Result<MappedGguf> {
-        let maps = self.sources_open().iter().map(map).collect::<Result<Vec<_>>>()?;
+        let maps = self.sources().into_iter().map(map).collect::<Result<Vec<_>>>()?;
         Ok(MappedGguf { model: self, maps })
     }
 }
@@ -34,14 +34,14 @@ impl MappedGguf {
 
     /// All bytes of tensor number `tensor`, as its type says. They start at a multiple of the file's alignment.
     pub fn tensor_bytes(&self, tensor: usize) -> &[u8] {
-        let Place { source, range } = self.model.place(tensor);
-        let bytes = self.maps.get(*source).and_then(|map| {
+        let Place { file, range, .. } = self.model.place(tensor);
+        let bytes = self.maps.get(file).and_then(|map| {
             let start = usize::try_from(range.start).ok()?;
             let end = usize::try_from(range.end).ok()?;
             map.get(start..end)
         });
         // Ranges are inside the file by the header's check, and the map has the file's size.
-        bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {source}"))
+        bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {file}"))
     }
 }
 

@@ -5,8 +5,8 @@ use super::split_name::SplitName;
 use super::{FILE_KEYS, KEY_SPLIT_COUNT, KEY_SPLIT_NUMBER, KEY_SPLIT_TENSORS, Metadata};
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles, range_to_read};
 use crate::error::{Error, Result};
+use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
-use crate::tensor_range::check_unique;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,30 @@ pub struct Gguf {
     format: String,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
-    places: Vec<Place>,
-    sources: Vec<SourceFile>,
+    names: NameIndex,
+    files: Vec<OpenFile>,
     no_files: TokenizerFiles,
+}
+
+/// One file of the model.
+#[derive(Debug)]
+struct OpenFile {
+    source: SourceFile,
+    /// Number of its first tensor.
+    first: usize,
+    /// Where its data starts.
+    data_start: u64,
+    /// Where its tensors stand in the data.
+    ranges: Vec<Range<u64>>,
 }
 
 /// Where a tensor's bytes stand.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Place<'a> {
     /// Number of the file.
-    pub source: usize,
+    pub file: usize,
+    /// The file.
+    pub source: &'a SourceFile,
     /// Bytes in that file.
     pub range: Range<u64>,
 }
@@ -61,8 +75,8 @@ impl Gguf {
             format: format!("GGUF v{version}"),
             metadata,
             tensors: Vec::new(),
-            places: Vec::new(),
-            sources: Vec::new(),
+            names: NameIndex::default(),
+            files: Vec::new(),
             no_files: TokenizerFiles::default(),
         }
     }
@@ -80,30 +94,40 @@ impl Gguf {
 
     /// How many files hold the model.
     pub fn file_count(&self) -> usize {
-        self.sources.len()
+        self.files.len()
     }
 
-    pub(super) fn sources_open(&self) -> &[SourceFile] {
-        &self.sources
+    pub(super) fn place(&self, tensor: usize) -> Place<'_> {
+        let behind = self.files.partition_point(|file| file.first <= tensor);
+        let place = behind.checked_sub(1).and_then(|number| {
+            let OpenFile { source, first, data_start, ranges } = self.files.get(number)?;
+            let range = ranges.get(tensor.checked_sub(*first)?)?;
+            let range = data_start.checked_add(range.start)?..data_start.checked_add(range.end)?;
+            Some(Place { file: number, source, range })
+        });
+        place.unwrap_or_else(|| unreachable!("tensor number {tensor} of {}", self.tensors.len()))
     }
 
-    pub(super) fn place(&self, tensor: usize) -> &Place {
-        let Some(place) = self.places.get(tensor) else {
-            unreachable!("tensor number {tensor} of {}", self.places.len());
-        };
-        place
-    }
-
+    /// Adds a file and its tensors. The names of those behind the first file are looked at by [`Gguf::index_names`].
     pub(super) fn add(&mut self, source: SourceFile, header: Header) {
-        let number = self.sources.len();
-        self.places.extend(header.ranges.into_iter().map(|range| Place { source: number, range }));
-        self.tensors.extend(header.tensors);
-        self.sources.push(source);
+        let Header { data_start, ranges, .. } = header;
+        self.files.push(OpenFile { source, first: self.tensors.len(), data_start, ranges });
+        if self.tensors.is_empty() {
+            (self.tensors, self.names) = (header.tensors, header.names);
+        } else {
+            self.tensors.extend(header.tensors);
+        }
     }
 
-    /// What only all files together can show: names that are there twice, and files that are too short of tensors.
-    fn check_split(&self) -> Result<()> {
-        check_unique(&self.path, self.tensors.iter().map(|tensor| tensor.name.as_str()))?;
+    /// Makes the tensors of all files known by their names. Fails when a name is there twice.
+    pub(super) fn index_names(&mut self) -> Result<()> {
+        self.names = NameIndex::of(&self.path, &self.tensors)?;
+        Ok(())
+    }
+
+    /// What only all files together can show: names that are there twice, and that they are short of tensors.
+    fn check_split(&mut self) -> Result<()> {
+        self.index_names()?;
         let expected = self.metadata.u64(KEY_SPLIT_TENSORS).map_err(|error| error.in_file(&self.path))?;
         if u64::try_from(self.tensors.len()) != Ok(expected) {
             let problem = format!("expected {expected} tensors in all files, found {}", self.tensors.len());
@@ -136,21 +160,21 @@ impl Checkpoint for Gguf {
         &self.tensors
     }
 
+    fn find(&self, name: &str) -> Option<usize> {
+        self.names.find(&self.tensors, name)
+    }
+
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
-        let Place { source, range } = self.place(tensor);
-        let start = range_to_read(range, offset, out.len());
-        match self.sources.get(*source) {
-            Some(source) => source.read_at(start, out),
-            None => unreachable!("file number {source} of {}", self.sources.len()),
-        }
+        let Place { source, range, .. } = self.place(tensor);
+        source.read_at(range_to_read(&range, offset, out.len()), out)
     }
 
     fn unchanged(&self) -> Result<()> {
-        self.sources.iter().try_for_each(SourceFile::unchanged)
+        self.files.iter().try_for_each(|file| file.source.unchanged())
     }
 
     fn sources(&self) -> Vec<&SourceFile> {
-        self.sources.iter().collect()
+        self.files.iter().map(|file| &file.source).collect()
     }
 }
 

@@ -97,12 +97,12 @@ impl Gguf {
         };
         let model = Gguf::empty(path, first.version, first.metadata.clone());
         let survey = GgufSurvey { model, parts: Vec::new(), missing, strangers, twice: Vec::new(), faults };
-        Ok(survey.with_parts(read))
+        survey.with_parts(read)
     }
 }
 
 impl GgufSurvey {
-    fn with_parts(mut self, read: Vec<(u64, SourceFile, Header)>) -> GgufSurvey {
+    fn with_parts(mut self, read: Vec<(u64, SourceFile, Header)>) -> Result<GgufSurvey> {
         let mut names: HashSet<String> = HashSet::new();
         for (named_number, source, mut header) in read {
             self.parts.push(part(named_number, &source, &header));
@@ -117,21 +117,22 @@ impl GgufSurvey {
             }
             self.model.add(source, header);
         }
+        self.model.index_names()?;
         self.model = self.model.without_file_keys();
-        self
+        Ok(self)
     }
 
     /// The file that holds each tensor of [`GgufSurvey::model`], by its number.
     pub fn file_of(&self) -> HashMap<&str, &Path> {
         let tensors = self.model.tensors().iter().enumerate();
-        let file = |number: usize| self.parts.get(self.model.place(number).source).map(|part| part.path.as_path());
+        let file = |number: usize| self.parts.get(self.model.place(number).file).map(|part| part.path.as_path());
         tensors.filter_map(|(number, tensor)| Some((tensor.name.as_str(), file(number)?))).collect()
     }
 }
 
 fn part(named_number: u64, source: &SourceFile, header: &Header) -> GgufPart {
     let number = |key: &str| header.metadata.u64(key).ok();
-    let end = header.ranges.iter().map(|range| range.end).max();
+    let end = header.ranges.iter().map(|range| header.data_start.saturating_add(range.end)).max();
     let padded = end.and_then(|end| end.checked_next_multiple_of(header.alignment));
     GgufPart {
         path: source.path().to_owned(),

@@ -271,9 +271,11 @@ impl Array {
             ($($variant:ident $number:ty),*) => {
                 match item_type {
                     $(ValueType::$variant => {
-                        let bytes = reader.bytes(count.saturating_mul(item_type.row().3), what)?;
-                        let (numbers, _) = bytes.as_chunks();
-                        Array::$variant(numbers.iter().map(|&bytes| <$number>::from_le_bytes(bytes)).collect())
+                        let mut numbers = Vec::with_capacity(items);
+                        reader.pieces(items, size_of::<$number>(), what, &mut |bytes| {
+                            numbers.extend(bytes.as_chunks().0.iter().map(|&bytes| <$number>::from_le_bytes(bytes)));
+                        })?;
+                        Array::$variant(numbers)
                     })*
                     ValueType::Bool => Array::Bool(read_items(items, |_| read_bool(reader, what))?),
                     ValueType::String => Array::String(read_items(items, |item| {
@@ -332,7 +334,11 @@ fn read_bool(reader: &mut Reader<'_>, what: &dyn Display) -> Result<bool> {
 }
 
 /// A length and that many bytes of UTF-8.
+#[inline]
 pub(super) fn read_string(reader: &mut Reader<'_>, what: &dyn Display) -> Result<String> {
+    if let Some(text) = reader.buffered_text() {
+        return Ok(text);
+    }
     let bytes = reader.u64(what)?;
     reader.text(bytes, what)
 }
