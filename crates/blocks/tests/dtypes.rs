@@ -69,6 +69,25 @@ fn a_type_is_found_by_its_id_and_its_name() {
 }
 
 #[test]
+fn floats_are_the_four_types_of_floating_point_numbers() {
+    let floats: Vec<_> = DType::all().filter(|dtype| dtype.is_float()).map(DType::name).collect();
+    assert_eq!(floats, ["f32", "f16", "f64", "bf16"]);
+}
+
+#[test]
+fn plain_floats_are_read_exactly() {
+    let numbers = [0.1_f64, -3.0e-40, f64::from(f32::MAX), f64::MAX, 5e-324];
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut exact = [0.0; 5];
+    (DType::F64.codec().unwrap().decode_exact)(&bytes, &mut exact);
+    assert_eq!(exact, numbers);
+    let narrow = numbers.map(|number| number as f32);
+    let bytes: Vec<u8> = narrow.iter().flat_map(|number| number.to_le_bytes()).collect();
+    (DType::F32.codec().unwrap().decode_exact)(&bytes, &mut exact);
+    assert_eq!(exact, narrow.map(f64::from));
+}
+
+#[test]
 fn row_sizes_refuse_partial_blocks_and_overflow() {
     let cases = [
         (DType::Q4_0, 64, Some(36)),

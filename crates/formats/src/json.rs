@@ -133,10 +133,6 @@ impl<'de> Visitor<'de> for UniqueVisitor {
         Ok(value.into())
     }
 
-    fn visit_string<E>(self, value: String) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Value, A::Error> {
         let mut values = Vec::new();
         while let Some(Unique(value)) = items.next_element()? {

@@ -72,15 +72,9 @@ pub(crate) fn byte_range(
 
 /// Fails when two of the ranges share a byte.
 pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str, Range<u64>)>) -> Result<()> {
-    let mut sorted: Vec<_> = ranges.into_iter().filter(|(_, range)| !range.is_empty()).collect();
-    sorted.sort_by_key(|(_, range)| range.start);
-    for (before, after) in sorted.iter().zip(sorted.iter().skip(1)) {
-        if before.1.end > after.1.start {
-            let problem = format!("its bytes {:?} overlap {:?} of tensor {}", after.1, before.1, quote(before.0));
-            return Err(Error::new(path, problem).at(format!("tensor {}", quote(after.0))));
-        }
-    }
-    Ok(())
+    let ranges: Vec<_> = ranges.into_iter().collect();
+    let refuse = |name: &str, problem| Err(Error::new(path, problem).at(format!("tensor {}", quote(name))));
+    without_overlap(&ranges, &mut { refuse }).map(drop)
 }
 
 /// Whether each of the ranges shares no byte with those that stand before it in the file and were let in. `refuse` is given the name and the
@@ -112,5 +106,56 @@ pub fn check_unique<'a>(path: &Path, names: impl IntoIterator<Item = &'a str>) -
     match names.into_iter().find(|name| !seen.insert(*name)) {
         Some(name) => Err(Error::new(path, "the name is there twice").at(format!("tensor {}", quote(name)))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{byte_range, check_disjoint, tensor_bytes, without_overlap};
+    use std::path::Path;
+    use trueup_blocks::DType;
+
+    #[test]
+    fn ranges_that_touch_share_nothing() {
+        let disjoint = |ranges: &[(&'static str, std::ops::Range<u64>)]| {
+            check_disjoint(Path::new("m"), ranges.iter().cloned()).map_err(|error| error.to_string())
+        };
+        assert_eq!(disjoint(&[("b", 8..16), ("a", 0..8), ("c", 16..17), ("empty", 3..3)]), Ok(()));
+        let refused = disjoint(&[("b", 7..16), ("a", 0..8)]).unwrap_err();
+        assert_eq!(refused, "m: tensor b: its bytes 7..16 overlap 0..8 of tensor a");
+        assert!(disjoint(&[("a", 0..32), ("b", 8..9), ("c", 31..40)]).unwrap_err().contains("tensor b"));
+    }
+
+    #[test]
+    fn what_was_left_out_hides_nothing() {
+        let mut refused = Vec::new();
+        let ranges = [("a", 0..8), ("b", 4..20), ("c", 8..12), ("d", 11..13), ("e", 12..14)];
+        let is_let_in = without_overlap(&ranges, &mut |name, _| {
+            refused.push(name.to_owned());
+            Ok(())
+        });
+        assert_eq!(is_let_in.unwrap(), [true, false, true, false, true]);
+        assert_eq!(refused, ["b", "d"]);
+    }
+
+    #[test]
+    fn sizes_at_the_edge_of_64_bits() {
+        let big = 1 << 62;
+        assert_eq!(tensor_bytes(&[big - 1, 2], DType::I8), Ok((1 << 63) - 2));
+        assert_eq!(tensor_bytes(&[big, 4, 1, 0], DType::F32), Ok(0));
+        for shape in [&[big, 2][..], &[big, 4], &[u64::MAX, u64::MAX, u64::MAX, u64::MAX]] {
+            let problem = tensor_bytes(shape, DType::I8).unwrap_err();
+            assert_eq!(problem, format!("expected a size below 2^63 bytes, found shape {shape:?} of i8"));
+        }
+        let problem = tensor_bytes(&[48, 0], DType::Q4_0).unwrap_err();
+        assert_eq!(problem, "expected rows in whole blocks of 32 for q4_0, found rows of 48");
+    }
+
+    #[test]
+    fn a_range_is_aligned_and_inside() {
+        assert_eq!(byte_range(32, 64, 32, 96), Ok(64..96));
+        assert!(byte_range(33, 64, 32, 96).unwrap_err().contains("cut short"));
+        assert!(byte_range(1, 68, 32, 96).unwrap_err().contains("multiple of 32"));
+        assert!(byte_range(2, u64::MAX, 1, u64::MAX).unwrap_err().contains("inside the file"));
     }
 }

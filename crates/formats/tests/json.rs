@@ -37,6 +37,7 @@ fn what_is_no_object_is_named() {
         (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", "the key \"b\" is there twice"]),
         ("{\n\"a\": }", ["line 2, column 6", "expected value"]),
         ("", ["line 1, column 0", "EOF"]),
+        ("\u{1}", ["line 1", "expected value"]),
         ("{} {}", ["line 1", "trailing characters"]),
     ] {
         faults.refused(text, json::value("a.json", text.as_bytes()), "a.json", &fragments);

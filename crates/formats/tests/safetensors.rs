@@ -310,6 +310,8 @@ fn an_index_must_agree_with_its_files() {
     faults.refused("name twice", SafetensorsDir::open(folder.path()), index, &["line 1", "\"x\" is there twice"]);
     write(folder.path(), index, br#"{"weights": {}}"#);
     faults.refused("no map", SafetensorsDir::open(folder.path()), index, &["line 1", "weight_map"]);
+    write(folder.path(), index, br#"{"weight_map": []}"#);
+    faults.refused("a list", SafetensorsDir::open(folder.path()), index, &["line 1", "expected an object"]);
     write_index(folder.path(), json!({}));
     faults.refused("empty map", SafetensorsDir::open(folder.path()), index, &["weight_map", "found none"]);
     faults.report();

@@ -22,6 +22,7 @@ fn values(trace: &Trace, step: usize, node: &str) -> Vec<f64> {
 fn numpys_archives_are_read_stored_and_deflated() {
     for name in ["trace_npz.bin", "trace_npz_deflated.bin"] {
         let trace = Trace::open(golden(name)).unwrap();
+        assert!(!trace.is_printed());
         assert_eq!(trace.ids(), Some(&[3, 1, 4][..]), "{name}");
         assert_eq!(trace.tokens(3).unwrap(), [2, 1], "{name}");
         let tensor = trace.find(0, "l_out-0").unwrap();
@@ -73,6 +74,7 @@ fn texts_are_read_with_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let trace = Trace::open(write(folder.path(), "text", PRINTED.as_bytes())).unwrap();
     assert!(trace.is_printed());
+    assert!(trace.is_printed());
     assert_eq!(trace.ids(), Some(&[1, 9][..]));
     assert_eq!(values(&trace, 0, "inp_embd"), [0.5, -1.0, 2.0, 0.25, 1.0, 1.0, 1.0, 1.0]);
     let TraceValues::Shown(shown) = trace.read(&trace.tensors()[0]).unwrap() else { panic!("a text shows values") };
@@ -83,6 +85,20 @@ fn texts_are_read_with_their_ids() {
             drop(Trace::open(write(folder.path(), "broken", text.as_bytes())));
         }
     }
+}
+
+#[test]
+fn a_text_says_what_it_did_not_compute_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = Trace::open(write(folder.path(), "plain", PRINTED.as_bytes())).unwrap();
+    assert!(!plain.has_fused_attention() && !plain.is_unwanted(0, "result_output"));
+    let further = "    x: result_output = (f32) MUL_MAT(w{4, 9, 1, 1}, result_norm{4, 0, 1, 1}}) = {9, 0, 1, 1}\n\
+        x: node_21 = (f32) FLASH_ATTN_EXT(q{16, 3, 4, 1}, cache_k_l0 (view){16, 256, 2, 1}}) = {16, 4, 3, 1}\n";
+    let text = format!("{PRINTED}{further}");
+    let trace = Trace::open(write(folder.path(), "further", text.as_bytes())).unwrap();
+    assert!(trace.has_fused_attention());
+    assert!(trace.is_unwanted(0, "result_output"));
+    assert!(!trace.is_unwanted(1, "result_output") && !trace.is_unwanted(0, "embd"));
 }
 
 #[test]
@@ -110,6 +126,25 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn arrays_of_integers_name_the_tokens_of_other_programs_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = |ids: SafetensorsArray<'_>| {
+        let path = folder.path().join("other.safetensors");
+        write_safetensors(&path, &[SafetensorsArray::f32("a", &[1], &[1.0]), ids], &[], &[]).unwrap();
+        Trace::open(&path)
+    };
+    assert_eq!(opened(SafetensorsArray::i32("ids", &[3], &[4, 0, 7])).unwrap().ids(), Some(&[4, 0, 7][..]));
+    let wide = [4_i64, 9].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let wide = SafetensorsArray { name: "ids".to_owned(), shape: vec![2], dtype: DType::I64, bytes: wide };
+    assert_eq!(opened(wide).unwrap().ids(), Some(&[4, 9][..]));
+    let refused = |ids: SafetensorsArray<'_>| opened(ids).unwrap_err().to_string();
+    assert!(refused(SafetensorsArray::i32("ids", &[2], &[4, -1])).contains("array ids: an index is below 0"));
+    assert!(refused(SafetensorsArray::f32("ids", &[1], &[4.0])).contains("expected i32 or i64, found f32"));
+    let many = vec![1; (1 << 20) + 1];
+    assert!(refused(SafetensorsArray::i32("ids", &[many.len() as u64], &many)).contains("more than 1048576 tokens"));
+}
+
+#[test]
 fn tokens_that_do_not_fit_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
@@ -124,6 +159,7 @@ fn tokens_that_do_not_fit_are_refused() {
     assert_eq!(written(&["0/a", "1/a", "2/a"], "5, 6 7 8", None).unwrap(), [2, 1, 1]);
     // A file that ends early may announce more steps than it holds, but not fewer.
     assert_eq!(written(&["0/a"], "5 6 7 8", Some("2 1 1")).unwrap(), [2, 1, 1]);
+    assert_eq!(written(&["0/a"], &"1 ".repeat(1 << 20), None).unwrap(), [1 << 20]);
     for (names, ids, tokens, told) in [
         (&["0/a"][..], "1 x", None, "found x"),
         (&["0/a"], "99999999999", None, "too large"),
@@ -135,6 +171,10 @@ fn tokens_that_do_not_fit_are_refused() {
         (&["0/a"], "1 2", Some("1 1 1 1 1 1 1 1 1"), "with 1, 1, 1, 1, 1, 1, 1, 1, ... tokens"),
         (&["0/a", "1/a"], "1", None, "cannot be the tokens"),
         (&["4000000000/a"], "1", None, "steps"),
+        (&["1048576/a"], "1", None, "expected at most 1048576 steps, found 1048577"),
+        (&["1048575/a"], "1", None, "1 token ids cannot be the tokens of 1048576 steps"),
+        (&["0/a"], "", None, "expected 1 to 1048576 token ids"),
+        (&["0/a"], &"1 ".repeat((1 << 20) + 1), None, "expected 1 to 1048576 token ids"),
         (&["a", "0/a"], "1", None, "twice"),
         (&[], "1", None, "no tensor"),
     ] {
