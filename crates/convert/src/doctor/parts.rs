@@ -3,10 +3,11 @@
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::path::PathBuf;
-use trueup_formats::gguf::GgufPart;
+use trueup_formats::gguf::{GgufPart, first_of_split};
 use trueup_formats::{Checkpoint, Facts, FaultList, IndexFacts, counted, quote};
 
 pub(super) const RULES: &[&Rule] = &[
+    &NOT_FIRST,
     &PART_MISSING,
     &PART_NUMBER,
     &PART_COUNT,
@@ -21,6 +22,11 @@ pub(super) const RULES: &[&Rule] = &[
 /// What helps where files of different runs are mixed.
 const ONE_RUN: &str = "get all files of the model again, from one place and one version";
 
+static NOT_FIRST: Rule = Rule::note(
+    "not-the-first-file",
+    "a split model is opened by its first file, which describes it; the model was looked at as a whole",
+    "name the first file in other commands",
+);
 static PART_MISSING: Rule =
     Rule::error("part-missing", "its tensors are missing in the model", "get the file, into the folder of the others");
 static PART_NUMBER: Rule = Rule::error(
@@ -55,6 +61,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     match &patient.facts {
         Facts::Single => {}
         Facts::Gguf { parts, missing, strangers, twice } => {
+            look_at_first(patient, findings);
             look_at_missing(parts, missing, findings);
             if parts.len() + missing.len() > 1 || parts.iter().any(|part| part.count.is_some_and(|count| count > 1)) {
                 look_at_claims(parts, missing, &patient.faults, twice, findings);
@@ -74,10 +81,22 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
 }
 
+fn look_at_first(patient: &Patient, findings: &mut Findings) {
+    if patient.named != patient.path {
+        let first = quote(&patient.path.file_name().unwrap_or_default().to_string_lossy());
+        findings.add(&NOT_FIRST, Place::file(&patient.named), format!("the first file of the model is {first}"));
+    }
+}
+
 fn look_at_missing(parts: &[GgufPart], missing: &[PathBuf], findings: &mut Findings) {
     for file in missing {
         let there = counted(parts.len(), "file");
-        findings.add(&PART_MISSING, Place::file(file), format!("the file is not there, beside {there} of the set"));
+        let keys = match first_of_split(file) {
+            None => "; the keys of the model and its tokenizer are in it and were not looked at",
+            Some(_) => "",
+        };
+        let found = format!("the file is not there, beside {there} of the set{keys}");
+        findings.add(&PART_MISSING, Place::file(file), found);
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         Some(config) => look_at_folder(patient, config, findings),
         None => look_at_keys(patient, findings),
     }
-    if let Some(vocabulary) = patient.valid_vocabulary() {
+    if let Some(vocabulary) = patient.valid_vocabulary().filter(|_| patient.is_description_whole()) {
         look_at_end(patient, vocabulary, findings);
     }
 }
@@ -108,11 +108,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
     let files = patient.checkpoint().tokenizer();
     let empty = Object::new();
     let generation = files.generation_config.as_ref().unwrap_or(&empty);
-    let folder = if patient.path.is_dir() {
-        patient.path.clone()
-    } else {
-        patient.path.parent().map(Into::into).unwrap_or_default()
-    };
+    let folder = patient.folder();
     let tokens = patient.valid_vocabulary().map(|vocabulary| vocabulary.tokens().len() as u64);
     let size = config.get("vocab_size").and_then(Value::as_u64).max(tokens);
     for (name, object) in [("config.json", config), ("generation_config.json", generation)] {
@@ -150,7 +146,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
         tokenizer: of_tokenizer("eos_token"),
     };
     if let Some(problem) = ends.ends_problem() {
-        findings.add(&EOS_DIFFERS, Place::file(&folder).key("eos_token_id"), problem);
+        findings.add(&EOS_DIFFERS, Place::file(folder).key("eos_token_id"), problem);
     }
     let begins = Said {
         config: ids(config, "bos_token_id"),
@@ -158,7 +154,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
         tokenizer: of_tokenizer("bos_token"),
     };
     if let Some(problem) = begins.begins_problem() {
-        findings.add(&BOS_DIFFERS, Place::file(&folder).key("bos_token_id"), problem);
+        findings.add(&BOS_DIFFERS, Place::file(folder).key("bos_token_id"), problem);
     }
 }
 
