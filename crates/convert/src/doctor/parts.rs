@@ -4,7 +4,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::path::PathBuf;
 use trueup_formats::gguf::{GgufPart, first_of_split};
-use trueup_formats::{Checkpoint, Facts, FaultList, IndexFacts, counted, quote};
+use trueup_formats::{Checkpoint, Facts, FaultKind, FaultList, IndexFacts, counted, quote};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_FIRST,
@@ -110,34 +110,44 @@ fn look_at_claims(
 ) {
     let files = (parts.len() + missing.len()) as u64;
     // A file that cannot be read was counted by its name.
-    let unread = faults.kept().iter().any(|fault| fault.kind == trueup_formats::FaultKind::FileUnreadable);
+    let kinds = [FaultKind::FileUnreadable, FaultKind::LfsPointer, FaultKind::WebPage];
+    let unread = faults.kept().iter().any(|fault| kinds.contains(&fault.kind));
     for part in parts {
         let place = || Place::file(&part.path);
         if part.number != Some(part.named_number) {
-            let expected = format!("expected {} by its name, found {}", part.named_number, said(part.number));
+            let expected = format!("expected {} by its name, found {}", part.named_number, said(part, "split.no"));
             findings.add(&PART_NUMBER, place().key("split.no"), expected);
         }
         if part.count != Some(files) && !(unread && part.count > Some(files)) {
-            let expected = format!("expected {files} by the names, found {}", said(part.count));
+            let expected = format!("expected {files} by the names, found {}", said(part, "split.count"));
             findings.add(&PART_COUNT, place().key("split.count"), expected);
         }
     }
     let found: u64 = parts.iter().map(|part| part.tensors as u64).sum::<u64>() - twice.len() as u64;
     let whole = missing.is_empty() && faults.kept().is_empty();
-    let first = parts.first().and_then(|part| part.all_tensors);
+    let Some(first) = parts.first() else { return };
+    const TENSORS: &str = "split.tensors.count";
     for part in parts {
-        let place = Place::file(&part.path).key("split.tensors.count");
-        if part.all_tensors != first {
-            let problem = format!("expected {} as in the first file, found {}", said(first), said(part.all_tensors));
+        let place = Place::file(&part.path).key(TENSORS);
+        if part.all_tensors != first.all_tensors {
+            let problem = format!("expected {} as in {first}, found {}", said(first, TENSORS), said(part, TENSORS));
             findings.add(&PART_TENSORS, place, problem);
-        } else if whole && first.is_some_and(|first| first != found) && part.named_number == 0 {
-            findings.add(&PART_TENSORS, place, format!("expected {} in all files, found {found}", said(first)));
+        } else if whole && first.all_tensors.is_some_and(|all| all != found) && part.named_number == 0 {
+            findings.add(
+                &PART_TENSORS,
+                place,
+                format!("expected {} in all files, found {found}", said(first, TENSORS)),
+            );
         }
     }
 }
 
-fn said(number: Option<u64>) -> String {
-    number.map_or_else(|| "no such key".to_owned(), |number| number.to_string())
+/// A number that a file says of the set, or what stands there instead.
+fn said(part: &GgufPart, key: &str) -> String {
+    match part.metadata.u64(key) {
+        Ok(number) => number.to_string(),
+        Err(error) => error.found.map_or_else(|| "no such key".to_owned(), |found| quote(&found)),
+    }
 }
 
 /// Versions, alignments, and keys that a later part has as well as the first.

@@ -4,7 +4,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::{Object, Patient, TOKENS};
 use serde_json::Value;
 use std::collections::HashSet;
-use trueup_formats::quote;
+use trueup_formats::{counted, quote};
 use trueup_tokenizer::{TokenKind, Vocabulary};
 
 pub(super) const RULES: &[&Rule] =
@@ -69,7 +69,7 @@ fn look_at_keys(patient: &Patient, findings: &mut Findings) {
     let Ok(tokens) = metadata.strings(TOKENS) else { return };
     for key in ROLE_KEYS {
         if let Some(id) = metadata.u64(key).ok().filter(|id| *id >= tokens.len() as u64) {
-            let problem = format!("id {id} is outside the vocabulary of {} tokens", tokens.len());
+            let problem = format!("id {id} is outside the vocabulary of {}", counted(tokens.len() as u64, "token"));
             findings.add(&ROLE_OUTSIDE, Place::file(&patient.path).key(key), problem);
         }
     }
@@ -117,7 +117,8 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
             let said = ids(object, key);
             let mut outside = said.iter().filter(|id| size.is_some_and(|size| **id >= size));
             if let Some(id) = outside.next() {
-                let problem = format!("id {id} is outside the vocabulary of {} tokens", size.unwrap_or_default());
+                let problem =
+                    format!("id {id} is outside the vocabulary of {}", counted(size.unwrap_or_default(), "token"));
                 findings.add_many(
                     &ROLE_OUTSIDE,
                     Place::file(&folder.join(name)).key(key),

@@ -132,7 +132,8 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
     let embedding = Role::TokenEmbedding.name(0);
     let rows = patient.tensor(&embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
     if let Some(rows) = rows.filter(|rows| *rows != tokens.len() as u64) {
-        let problem = format!("expected {rows} tokens, as {embedding} has rows, found {}", tokens.len());
+        let expected = counted(rows, "token");
+        let problem = format!("expected {expected}, as {embedding} has rows, found {}", tokens.len());
         findings.add(&VOCABULARY_SIZE, place(TOKENS), problem);
     }
     let bad_type = |number: &i32| TokenKind::from_number(*number).is_none();

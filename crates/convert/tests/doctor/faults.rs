@@ -129,6 +129,25 @@ fn what_stands_in_for_a_file_is_named_by_opening_too() {
 }
 
 #[test]
+fn a_file_that_is_a_pointer_is_counted_among_the_files() {
+    for make in [gguf_files::part_is_pointer, folders::shard_is_pointer, folders::shard_is_page] {
+        let diagnosis = look(&make(&Scratch::new()));
+        let mut found = names(&diagnosis);
+        found.dedup();
+        let [refused, stand_in, missing] = found[..] else { panic!("{:#?}", diagnosis.findings) };
+        assert_eq!((refused, missing), ("refused", "tensor-missing"));
+        assert!(["lfs-pointer", "web-page"].contains(&stand_in));
+    }
+}
+
+#[test]
+fn a_number_of_a_set_of_another_type_is_shown() {
+    let diagnosis = look(&gguf_files::part_number_a_text(&Scratch::new()));
+    let finding = diagnosis.findings.iter().find(|finding| finding.name == "part-number-wrong");
+    assert_eq!(finding.map(|finding| finding.found.as_str()), Some("expected 1 by its name, found string \"x\""));
+}
+
+#[test]
 fn ends_that_are_no_ids_are_told() {
     let refused: [(Value, &str); 4] = [
         (json!(["<eos>", 392]), "found \"<eos>\""),

@@ -238,6 +238,10 @@ pub fn parts_exchanged(scratch: &Scratch) -> PathBuf {
     first
 }
 
+pub fn part_number_a_text(scratch: &Scratch) -> PathBuf {
+    in_second(scratch, |g| g.set_text("split.no", "x"))
+}
+
 pub fn part_count(scratch: &Scratch) -> PathBuf {
     in_second(scratch, |g| g.set_u32("split.count", 4))
 }
