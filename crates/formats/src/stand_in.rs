@@ -37,7 +37,7 @@ impl StandIn {
         }
         let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
         let begins = |page: &&[u8]| start.get(..page.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(page));
-        PAGES.iter().any(|page| begins(&page)).then_some(StandIn::WebPage)
+        PAGES.iter().any(begins).then_some(StandIn::WebPage)
     }
 
     /// What the file is that an error is about; `None` too where it cannot be read.
