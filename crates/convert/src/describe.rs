@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
 use trueup_models::Model;
 use trueup_quantize::file_type;
-use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
+use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary, role_ids};
 
 /// All keys, and notes for a person. `tensors` are those of the file to be written.
 pub(crate) fn describe(
@@ -84,38 +84,11 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
 
 /// What the description says about tokens.
 pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
+    let ids = |key| role_ids(config, key, "config.json", path);
     Ok(ModelTokens {
         vocab_size: Some(vocabulary),
-        bos_token_id: token_ids(config, "bos_token_id", path)?.first().copied(),
-        eos_token_ids: token_ids(config, "eos_token_id", path)?,
-        padding_token_id: token_ids(config, "pad_token_id", path)?.first().copied(),
+        bos_token_id: ids("bos_token_id")?.first().copied(),
+        eos_token_ids: ids("eos_token_id")?,
+        padding_token_id: ids("pad_token_id")?.first().copied(),
     })
-}
-
-/// Ids that a role may have; published models have up to a handful.
-const IDS_MAX: usize = 1024;
-
-/// The ids under a key: a number, a list of numbers, or nothing, for which null and -1 stand too. Fails on anything else: text that ends where
-/// it should not is worth more than a key that is passed over.
-fn token_ids(config: &Map<String, Value>, key: &str, path: &Path) -> Result<Vec<u32>> {
-    let values = match config.get(key) {
-        None => &[],
-        Some(Value::Array(list)) => list.as_slice(),
-        Some(one) => std::slice::from_ref(one),
-    };
-    if values.len() > IDS_MAX {
-        let problem = format!("expected at most {IDS_MAX} ids of tokens, found {}", values.len());
-        let help = "name the tokens that have this role only";
-        return Err(Error::new(path, problem).at(format!("{key} in config.json")).help(help));
-    }
-    let values = values.iter().filter(|value| !value.is_null() && value.as_i64() != Some(-1));
-    let id = |value: &Value| {
-        value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
-            let found = quote(&value.to_string());
-            Error::new(path, format!("expected the id of a token, found {found}"))
-                .at(format!("{key} in config.json"))
-                .help("write the number that the tokenizer gives to the token")
-        })
-    };
-    values.map(id).collect()
 }

@@ -9,6 +9,7 @@
 
 mod files;
 mod finding;
+mod left_out;
 mod numbers;
 mod parts;
 mod patient;

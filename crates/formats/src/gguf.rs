@@ -49,6 +49,7 @@ pub use map::MappedGguf;
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile};
 pub use reader::Gguf;
+pub use split_name::first_of_split;
 pub use survey::{GgufPart, GgufSurvey};
 pub use value::{Array, Value, ValueType};
 pub use writer::GgufWriter;

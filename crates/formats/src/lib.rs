@@ -41,6 +41,7 @@ mod safetensors_dir;
 mod safetensors_writer;
 mod source_file;
 mod split_scale;
+mod stand_in;
 mod survey;
 mod tensor_range;
 mod trace;
@@ -58,8 +59,10 @@ pub use safetensors_dir::{FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsF
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
 pub use source_file::{FileStamp, SourceFile, is_out_of_descriptors};
 pub use split_scale::{
-    LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SplitScalePart, join_split_scale, split_scale_parts, split_scale_tensors,
+    LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SCALE_SUFFIX, SplitScalePart, join_split_scale, split_scale_parts,
+    split_scale_tensors,
 };
+pub use stand_in::StandIn;
 pub use survey::{Facts, Survey, survey};
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
 pub use trace::{Shown, Trace, TraceTensor, TraceValues, TraceWriter};

@@ -11,6 +11,7 @@ use crate::gguf::{self, Gguf};
 use crate::llama2c::{self, Llama2c};
 use crate::safetensors_dir::SafetensorsDir;
 use crate::source_file::SourceFile;
+use crate::stand_in;
 use std::path::{Path, PathBuf};
 
 /// What the caller knows better than the files.
@@ -35,7 +36,10 @@ const PICKLE_HELP: &str = "it can hold programs and is not read; convert it to s
 
 /// Opens a model file or folder.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
-    let path = path.as_ref();
+    open_any(path.as_ref(), options).map_err(stand_in::explained)
+}
+
+fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     if path.is_dir() {
         return open_dir(path, options);
     }

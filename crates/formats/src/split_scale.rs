@@ -21,7 +21,7 @@ pub const LAYOUT_KEY: &str = "trueup.layout";
 pub const LAYOUT_SPLIT_SCALE: &str = "split-scale";
 
 /// What is behind the name of a tensor of scales.
-const SCALE_SUFFIX: &str = ".scale";
+pub const SCALE_SUFFIX: &str = ".scale";
 
 /// The two tensors that stand for one of this shape: values, then scales.
 pub fn split_scale_tensors(name: &str, shape: &[u64], split: SplitScale) -> Vec<TensorInfo> {

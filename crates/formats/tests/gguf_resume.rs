@@ -296,6 +296,26 @@ fn two_links_to_one_output_are_one_output() {
     assert_eq!(fs::read(folder.path().join("m.gguf")).unwrap(), b"old");
 }
 
+/// What was kept under the name of the output before that became a link is of no use: the output is beside another file then.
+#[test]
+fn a_name_that_becomes_a_link_leaves_nothing_behind() {
+    for resumed in [true, false] {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        interrupted(folder.path(), None);
+        write(other.path(), "real.gguf", b"old");
+        symlink(other.path().join("real.gguf"), folder.path().join("m.gguf")).unwrap();
+        if resumed {
+            assert_eq!(complete(resume(folder.path(), None)), [0_usize; 0], "nothing of it is beside the real file");
+            assert!(fs::read(other.path().join("real.gguf")).unwrap() == undisturbed(None)[0]);
+        } else {
+            drop(GgufWriter::create(plan(folder.path(), "m", None), &[]).unwrap());
+            assert_eq!(fs::read(other.path().join("real.gguf")).unwrap(), b"old");
+        }
+        assert_eq!(names(folder.path()), ["m.gguf"], "resumed: {resumed}");
+        assert_eq!(names(other.path()), ["real.gguf"], "resumed: {resumed}");
+    }
+}
+
 #[test]
 fn a_plain_run_removes_what_is_kept() {
     for (kept, split) in [(None, None), (Some(2000), Some(2000)), (Some(2000), None), (None, Some(2000))] {

@@ -213,7 +213,7 @@ impl<'a> MetadataReader<'a> {
         match self.optional(&self.key(field.gguf_key()), Metadata::u64).or(missing) {
             Some(count) => count,
             None => {
-                self.wrong(field.gguf_key(), "expected an integer that is not negative, found none");
+                self.missing(field.gguf_key(), "an integer that is not negative");
                 1
             }
         }
@@ -223,7 +223,7 @@ impl<'a> MetadataReader<'a> {
         match self.optional(&self.key(key), Metadata::f64).or(missing) {
             Some(number) => number,
             None => {
-                self.wrong(key, "expected a float, found none");
+                self.missing(key, "a float");
                 1.0
             }
         }
@@ -239,6 +239,13 @@ impl<'a> MetadataReader<'a> {
             return None;
         }
         read(self.metadata, key).map_err(|error| self.faults.add(error.to_string())).ok()
+    }
+
+    /// A key that is needed has no value; one of another type was told.
+    fn missing(&mut self, key: &str, expected: &str) {
+        if !self.metadata.contains(&self.key(key)) {
+            self.wrong(key, &format!("expected {expected}, found no such key"));
+        }
     }
 
     fn wrong(&mut self, key: &str, problem: &str) {

@@ -15,7 +15,7 @@ use crate::special_tokens::{added_entry, added_on_top, assign};
 use crate::tokenizer_json;
 use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
 use std::path::Path;
-use trueup_formats::{Error, Result, TokenizerFiles, quote};
+use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
 
 /// What the model itself says about tokens, in `config.json` or a header.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -35,6 +35,7 @@ impl Vocabulary {
     /// supported; the message names the file and the place.
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
+        refuse_stand_ins(files, path)?;
         let mut parts = if let Some(bytes) = &files.tokenizer_json {
             let parts = tokenizer_json::read(bytes, model.vocab_size, path)?;
             with_scores(parts, files.tokenizer_model.as_deref(), path, &mut notes)
@@ -56,6 +57,13 @@ impl Vocabulary {
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
+}
+
+/// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot be read of it.
+fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
+    let named = [("tokenizer.json", &files.tokenizer_json), ("tokenizer.model", &files.tokenizer_model)];
+    let mut found = named.into_iter().filter_map(|(name, bytes)| Some((name, StandIn::of(bytes.as_ref()?)?)));
+    found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(name)))
 }
 
 /// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when scores say

@@ -6,6 +6,7 @@
 //! end of generation  eos, and every eos_token_id of generation_config.json and config.json
 //! ```
 
+use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
 use serde_json::{Map, Value};
@@ -76,8 +77,8 @@ impl Ids<'_> {
     }
 }
 
-/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token; other ids without a token are
-/// left out with a note.
+/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token, and where something else than an id is given
+/// for an end; other ids without a token are left out with a note.
 pub(crate) fn assign(
     parts: &mut Parts,
     files: &TokenizerFiles,
@@ -102,8 +103,9 @@ pub(crate) fn assign(
     )?;
     special.bos = named("bos_token").or(bos).or(special.bos);
     let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", CONFIG));
-    let generation_ends =
-        eos_ids(files.generation_config.as_ref()).into_iter().map(claim("eos_token_id", GENERATION_CONFIG));
+    let generation = files.generation_config.as_ref();
+    let generation = generation.map(|object| role_ids(object, "eos_token_id", GENERATION_CONFIG, path)).transpose()?;
+    let generation_ends = generation.unwrap_or_default().into_iter().map(claim("eos_token_id", GENERATION_CONFIG));
     let claimed_ends: Vec<Claim> = model_ends.chain(generation_ends).collect();
     let eos = inside.required("eos", claimed_ends.first().copied().filter(|_| named("eos_token").is_none()))?;
     special.eos = named("eos_token").or(eos).or(special.eos);
@@ -146,16 +148,6 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
 /// A token written as text or as an object with `content`.
 fn token_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
-}
-
-/// `eos_token_id`: one number or a list.
-fn eos_ids(config: Option<&Map<String, Value>>) -> Vec<u32> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match config.and_then(|config| config.get("eos_token_id")) {
-        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
-        Some(value) => id(value).into_iter().collect(),
-        None => Vec::new(),
-    }
 }
 
 /// Tokens that `added_tokens.json` and `tokenizer_config.json` put on top of a vocabulary, by id.

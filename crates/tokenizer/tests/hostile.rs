@@ -183,6 +183,16 @@ fn ids_of_roles_outside_the_vocabulary() {
     ] {
         assert!(notes.contains(note), "{note}: {notes}");
     }
+    let nothing = with_ids(&sized, json!({"eos_token_id": [null, -1]})).unwrap();
+    assert_eq!((nothing.special().eos, nothing.notes().len()), (None, 0));
+    for (value, found) in
+        [(json!("</s>"), "\"</s>\""), (json!([3, -2]), "-2"), (json!([3, u64::MAX]), "18446744073709551615")]
+    {
+        let error = with_ids(&sized, json!({"eos_token_id": value})).unwrap_err();
+        let expected =
+            format!("model: eos_token_id in generation_config.json: expected the id of a token, found {found}; ");
+        assert!(error.starts_with(&expected), "{error}");
+    }
     let bos = ModelTokens { bos_token_id: Some(10), ..sized.clone() };
     let eos = ModelTokens { eos_token_ids: vec![10], ..sized.clone() };
     for (model, generation, expected) in [

@@ -1,8 +1,9 @@
 //! Files and the places of tensors in them: what opening refuses, and what else is wrong behind that.
 
 use super::finding::{Findings, Place, Rule};
+use super::left_out::TOKENIZER_JSON;
 use super::patient::Patient;
-use trueup_formats::{Error, Facts, FaultKind, counted};
+use trueup_formats::{Error, Facts, FaultKind, StandIn, counted, quote};
 
 /// Where a sound copy comes from.
 const AGAIN: &str = "get the file from where it came from again, and compare its size and its hash";
@@ -11,6 +12,8 @@ pub(super) const RULES: &[&Rule] = &[
     &REFUSED,
     &FILE_MISSING,
     &FILE_UNREADABLE,
+    &LFS_POINTER,
+    &WEB_PAGE,
     &HEADER_BROKEN,
     &ALIGNMENT_INVALID,
     &TENSOR_TWICE,
@@ -34,6 +37,16 @@ static REFUSED: Rule = Rule::error(
 static FILE_MISSING: Rule =
     Rule::error("file-missing", "the model is not whole without it", "get all files of the model into one folder");
 static FILE_UNREADABLE: Rule = Rule::error("file-unreadable", "what it holds is not part of the model then", AGAIN);
+static LFS_POINTER: Rule = Rule::error(
+    "lfs-pointer",
+    "the repository was copied without Git LFS, which keeps the file itself elsewhere",
+    "run `git lfs pull` in its folder, or download the file itself",
+);
+static WEB_PAGE: Rule = Rule::error(
+    "web-page",
+    "a site answered the download with a page: a view of the file, a sign-in, or an error",
+    "download the file again, by the link to the file itself, and signed in where the site asks for it",
+);
 static HEADER_BROKEN: Rule =
     Rule::error("header-broken", "what stands behind this place in the header cannot be found", AGAIN);
 static ALIGNMENT_INVALID: Rule = Rule::error(
@@ -83,7 +96,10 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         findings.add(&REFUSED, place_of(error), sentence(error));
     }
     for fault in patient.faults.kept() {
-        findings.add(rule_of(fault.kind), place_of(&fault.error), sentence(&fault.error));
+        // What to do about these two is what their rules say.
+        let is_stand_in = matches!(fault.kind, FaultKind::LfsPointer | FaultKind::WebPage);
+        let found = if is_stand_in { fault.error.problem.clone() } else { sentence(&fault.error) };
+        findings.add(rule_of(fault.kind), place_of(&fault.error), found);
     }
     for (kind, count) in patient.faults.left_out() {
         let found = format!("{} of this kind are not listed", counted(count, "further fault"));
@@ -92,19 +108,38 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(error) = &patient.layout {
         findings.add(&LAYOUT_BROKEN, place_of(error), sentence(error));
     }
+    if let Some((rule, found)) = tokenizer_json_fault(patient) {
+        findings.add(rule, Place::file(&patient.folder().join(TOKENIZER_JSON)), found);
+    }
     if let Facts::Gguf { parts, .. } = &patient.facts {
         let sound = patient.faults.kept().is_empty();
         for part in parts.iter().filter(|part| sound && part.tensors > 0 && part.bytes_behind > 0) {
-            let found = format!("{} bytes stand behind the last tensor and its padding", part.bytes_behind);
+            let verb = if part.bytes_behind == 1 { "stands" } else { "stand" };
+            let found = format!("{} {verb} behind the last tensor and its padding", counted(part.bytes_behind, "byte"));
             findings.add(&BYTES_BEHIND, Place::file(&part.path), found);
         }
     }
+}
+
+/// What is wrong with the file tokenizer.json as a whole, where it is not even JSON.
+pub(super) fn tokenizer_json_fault(patient: &Patient) -> Option<(&'static Rule, String)> {
+    patient.vocabulary.as_ref()?.as_ref().err()?;
+    let bytes = patient.checkpoint().tokenizer().tokenizer_json.as_ref()?;
+    match StandIn::of(bytes) {
+        Some(stand_in @ StandIn::LfsPointer(_)) => return Some((&LFS_POINTER, stand_in.problem())),
+        Some(stand_in @ StandIn::WebPage) => return Some((&WEB_PAGE, stand_in.problem())),
+        None => {}
+    }
+    let error = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).err()?;
+    Some((&FILE_UNREADABLE, format!("not the expected JSON: {}", quote(&error.to_string()))))
 }
 
 fn rule_of(kind: FaultKind) -> &'static Rule {
     match kind {
         FaultKind::FileMissing => &FILE_MISSING,
         FaultKind::FileUnreadable => &FILE_UNREADABLE,
+        FaultKind::LfsPointer => &LFS_POINTER,
+        FaultKind::WebPage => &WEB_PAGE,
         FaultKind::HeaderBroken => &HEADER_BROKEN,
         FaultKind::AlignmentInvalid => &ALIGNMENT_INVALID,
         FaultKind::NameTwice => &TENSOR_TWICE,

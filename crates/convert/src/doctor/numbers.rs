@@ -3,6 +3,7 @@
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::ops::RangeInclusive;
+use trueup_formats::counted;
 use trueup_graph::op::RopeScaling;
 use trueup_models::{Architecture, Field, Hyper};
 
@@ -63,7 +64,8 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         findings.add(&ROPE_SCALING, Place::file(&patient.path).key(&key), problem);
     }
     if let Some(window) = hyper.window().filter(|window| window.size() >= hyper.context()) {
-        let found = format!("a window of {} tokens in a context of {}", window.size(), hyper.context());
+        let found =
+            format!("a window of {} in a context of {}", counted(window.size() as u64, "token"), hyper.context());
         let key = key_of_part(patient, architecture, ("attention.sliding_window", "sliding_window"));
         findings.add(&WINDOW, Place::file(&patient.path).key(&key), found);
     }

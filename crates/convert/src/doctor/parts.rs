@@ -3,10 +3,11 @@
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::path::PathBuf;
-use trueup_formats::gguf::GgufPart;
-use trueup_formats::{Checkpoint, Facts, FaultList, IndexFacts, counted, quote};
+use trueup_formats::gguf::{GgufPart, first_of_split};
+use trueup_formats::{Checkpoint, Facts, FaultKind, FaultList, IndexFacts, counted, quote};
 
 pub(super) const RULES: &[&Rule] = &[
+    &NOT_FIRST,
     &PART_MISSING,
     &PART_NUMBER,
     &PART_COUNT,
@@ -21,6 +22,11 @@ pub(super) const RULES: &[&Rule] = &[
 /// What helps where files of different runs are mixed.
 const ONE_RUN: &str = "get all files of the model again, from one place and one version";
 
+static NOT_FIRST: Rule = Rule::note(
+    "not-the-first-file",
+    "a split model is opened by its first file, which describes it; the model was looked at as a whole",
+    "name the first file in other commands",
+);
 static PART_MISSING: Rule =
     Rule::error("part-missing", "its tensors are missing in the model", "get the file, into the folder of the others");
 static PART_NUMBER: Rule = Rule::error(
@@ -55,6 +61,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     match &patient.facts {
         Facts::Single => {}
         Facts::Gguf { parts, missing, strangers, twice } => {
+            look_at_first(patient, findings);
             look_at_missing(parts, missing, findings);
             if parts.len() + missing.len() > 1 || parts.iter().any(|part| part.count.is_some_and(|count| count > 1)) {
                 look_at_claims(parts, missing, &patient.faults, twice, findings);
@@ -74,10 +81,22 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
 }
 
+fn look_at_first(patient: &Patient, findings: &mut Findings) {
+    if patient.named != patient.path {
+        let first = quote(&patient.path.file_name().unwrap_or_default().to_string_lossy());
+        findings.add(&NOT_FIRST, Place::file(&patient.named), format!("the first file of the model is {first}"));
+    }
+}
+
 fn look_at_missing(parts: &[GgufPart], missing: &[PathBuf], findings: &mut Findings) {
     for file in missing {
         let there = counted(parts.len(), "file");
-        findings.add(&PART_MISSING, Place::file(file), format!("the file is not there, beside {there} of the set"));
+        let keys = match first_of_split(file) {
+            None => "; the keys of the model and its tokenizer are in it and were not looked at",
+            Some(_) => "",
+        };
+        let found = format!("the file is not there, beside {there} of the set{keys}");
+        findings.add(&PART_MISSING, Place::file(file), found);
     }
 }
 
@@ -91,34 +110,44 @@ fn look_at_claims(
 ) {
     let files = (parts.len() + missing.len()) as u64;
     // A file that cannot be read was counted by its name.
-    let unread = faults.kept().iter().any(|fault| fault.kind == trueup_formats::FaultKind::FileUnreadable);
+    let kinds = [FaultKind::FileUnreadable, FaultKind::LfsPointer, FaultKind::WebPage];
+    let unread = faults.kept().iter().any(|fault| kinds.contains(&fault.kind));
     for part in parts {
         let place = || Place::file(&part.path);
         if part.number != Some(part.named_number) {
-            let expected = format!("expected {} by its name, found {}", part.named_number, said(part.number));
+            let expected = format!("expected {} by its name, found {}", part.named_number, said(part, "split.no"));
             findings.add(&PART_NUMBER, place().key("split.no"), expected);
         }
         if part.count != Some(files) && !(unread && part.count > Some(files)) {
-            let expected = format!("expected {files} by the names, found {}", said(part.count));
+            let expected = format!("expected {files} by the names, found {}", said(part, "split.count"));
             findings.add(&PART_COUNT, place().key("split.count"), expected);
         }
     }
     let found: u64 = parts.iter().map(|part| part.tensors as u64).sum::<u64>() - twice.len() as u64;
     let whole = missing.is_empty() && faults.kept().is_empty();
-    let first = parts.first().and_then(|part| part.all_tensors);
+    let Some(first) = parts.first() else { return };
+    const TENSORS: &str = "split.tensors.count";
     for part in parts {
-        let place = Place::file(&part.path).key("split.tensors.count");
-        if part.all_tensors != first {
-            let problem = format!("expected {} as in the first file, found {}", said(first), said(part.all_tensors));
+        let place = Place::file(&part.path).key(TENSORS);
+        if part.all_tensors != first.all_tensors {
+            let problem = format!("expected {} as in {first}, found {}", said(first, TENSORS), said(part, TENSORS));
             findings.add(&PART_TENSORS, place, problem);
-        } else if whole && first.is_some_and(|first| first != found) && part.named_number == 0 {
-            findings.add(&PART_TENSORS, place, format!("expected {} in all files, found {found}", said(first)));
+        } else if whole && first.all_tensors.is_some_and(|all| all != found) && part.named_number == 0 {
+            findings.add(
+                &PART_TENSORS,
+                place,
+                format!("expected {} in all files, found {found}", said(first, TENSORS)),
+            );
         }
     }
 }
 
-fn said(number: Option<u64>) -> String {
-    number.map_or_else(|| "no such key".to_owned(), |number| number.to_string())
+/// A number that a file says of the set, or what stands there instead.
+fn said(part: &GgufPart, key: &str) -> String {
+    match part.metadata.u64(key) {
+        Ok(number) => number.to_string(),
+        Err(error) => error.found.map_or_else(|| "no such key".to_owned(), |found| quote(&found)),
+    }
 }
 
 /// Versions, alignments, and keys that a later part has as well as the first.

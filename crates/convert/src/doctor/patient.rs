@@ -1,11 +1,12 @@
 //! The model that is looked at: opened where it can be, else as far as it can be read; and what follows from its description.
 
+use super::left_out::{claimed_tensors, described_by};
 use crate::describe::model_tokens;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
-use trueup_formats::gguf::Metadata;
+use trueup_formats::gguf::{Metadata, first_of_split};
 use trueup_formats::{
     Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, is_out_of_descriptors,
     join_split_scale, split_scale_parts, survey,
@@ -18,6 +19,9 @@ pub(super) type Object = serde_json::Map<String, serde_json::Value>;
 
 /// A model with what is known about it.
 pub(super) struct Patient {
+    /// What was named.
+    pub named: PathBuf,
+    /// The same, but where a later file of a split model was named the first one, which describes the model.
     pub path: PathBuf,
     /// Why it does not open, where it does not.
     pub refusal: Option<Error>,
@@ -55,6 +59,8 @@ impl Patient {
     /// It is no model: nothing can be read.
     pub fn admit(path: &Path) -> Result<Patient> {
         let (refusal, Survey { checkpoint, faults, file_of, facts }) = read(path)?;
+        let (named, path) = (path.to_owned(), described_by(path, &facts));
+        let path = path.as_path();
         let layout = split_scale_parts(checkpoint.as_ref()).err();
         let checkpoint = if layout.is_none() { join_split_scale(checkpoint)? } else { checkpoint };
         let source = checkpoint.as_ref();
@@ -62,12 +68,14 @@ impl Patient {
             Description::Gguf(metadata) => Architecture::of_metadata(metadata, path),
             Description::Json(config) => Architecture::of_config(config, path),
         };
-        let hyper = architecture.as_ref().ok().map(|architecture| hyper_of(source, architecture, path));
+        let claimed = claimed_tensors(source, &faults, &facts);
+        let hyper = architecture.as_ref().ok().map(|architecture| hyper_of(source, architecture, &claimed, path));
         let vocabulary = vocabulary_of(source, hyper.as_ref(), path);
         let read = vocabulary.as_ref().and_then(|vocabulary| vocabulary.as_ref().ok());
         let tokenizer = read.map(|vocabulary| Tokenizer::new(vocabulary.clone()));
         let path = path.to_owned();
         Ok(Patient {
+            named,
             path,
             refusal,
             layout,
@@ -118,6 +126,11 @@ impl Patient {
         self.file_of.get(tensor).unwrap_or(&self.path)
     }
 
+    /// The folder of a model in several files of different kinds.
+    pub fn folder(&self) -> &Path {
+        if self.path.is_dir() { &self.path } else { self.path.parent().unwrap_or(Path::new("")) }
+    }
+
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<(usize, &TensorInfo)> {
         let number = self.checkpoint.find(name)?;
@@ -152,7 +165,10 @@ impl Patient {
 /// Why a model does not open, and all that can be read of it. Its files are closed between the two: each is open once at a time.
 fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
     let open = || trueup_formats::open(path, &OpenOptions::default());
-    let refusal = open().err();
+    let refusal = match (open().err(), first_of_split(path)) {
+        (Some(_), Some(first)) => trueup_formats::open(first, &OpenOptions::default()).err(),
+        (refusal, _) => refusal,
+    };
     match (refusal, survey(path)) {
         (Some(error), _) | (_, Err(error)) if is_out_of_descriptors(&error) => {
             Err(error.help("raise the limit of open files (`ulimit -n`)"))
@@ -166,10 +182,15 @@ fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
     }
 }
 
-fn hyper_of(source: &dyn Checkpoint, architecture: &'static Architecture, path: &Path) -> Result<Hyper> {
+fn hyper_of(
+    source: &dyn Checkpoint,
+    architecture: &'static Architecture,
+    tensors: &[TensorInfo],
+    path: &Path,
+) -> Result<Hyper> {
     match source.description() {
-        Description::Gguf(metadata) => Hyper::from_metadata(architecture, metadata, source.tensors(), path),
-        Description::Json(config) => Hyper::from_config(architecture, config, source.tensors().len(), path),
+        Description::Gguf(metadata) => Hyper::from_metadata(architecture, metadata, tensors, path),
+        Description::Json(config) => Hyper::from_config(architecture, config, tensors.len(), path),
     }
 }
 

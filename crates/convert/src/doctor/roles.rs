@@ -4,7 +4,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::{Object, Patient, TOKENS};
 use serde_json::Value;
 use std::collections::HashSet;
-use trueup_formats::quote;
+use trueup_formats::{counted, quote};
 use trueup_tokenizer::{TokenKind, Vocabulary};
 
 pub(super) const RULES: &[&Rule] =
@@ -59,7 +59,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         Some(config) => look_at_folder(patient, config, findings),
         None => look_at_keys(patient, findings),
     }
-    if let Some(vocabulary) = patient.valid_vocabulary() {
+    if let Some(vocabulary) = patient.valid_vocabulary().filter(|_| patient.is_description_whole()) {
         look_at_end(patient, vocabulary, findings);
     }
 }
@@ -69,7 +69,7 @@ fn look_at_keys(patient: &Patient, findings: &mut Findings) {
     let Ok(tokens) = metadata.strings(TOKENS) else { return };
     for key in ROLE_KEYS {
         if let Some(id) = metadata.u64(key).ok().filter(|id| *id >= tokens.len() as u64) {
-            let problem = format!("id {id} is outside the vocabulary of {} tokens", tokens.len());
+            let problem = format!("id {id} is outside the vocabulary of {}", counted(tokens.len() as u64, "token"));
             findings.add(&ROLE_OUTSIDE, Place::file(&patient.path).key(key), problem);
         }
     }
@@ -108,11 +108,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
     let files = patient.checkpoint().tokenizer();
     let empty = Object::new();
     let generation = files.generation_config.as_ref().unwrap_or(&empty);
-    let folder = if patient.path.is_dir() {
-        patient.path.clone()
-    } else {
-        patient.path.parent().map(Into::into).unwrap_or_default()
-    };
+    let folder = patient.folder();
     let tokens = patient.valid_vocabulary().map(|vocabulary| vocabulary.tokens().len() as u64);
     let size = config.get("vocab_size").and_then(Value::as_u64).max(tokens);
     for (name, object) in [("config.json", config), ("generation_config.json", generation)] {
@@ -121,7 +117,8 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
             let said = ids(object, key);
             let mut outside = said.iter().filter(|id| size.is_some_and(|size| **id >= size));
             if let Some(id) = outside.next() {
-                let problem = format!("id {id} is outside the vocabulary of {} tokens", size.unwrap_or_default());
+                let problem =
+                    format!("id {id} is outside the vocabulary of {}", counted(size.unwrap_or_default(), "token"));
                 findings.add_many(
                     &ROLE_OUTSIDE,
                     Place::file(&folder.join(name)).key(key),
@@ -150,7 +147,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
         tokenizer: of_tokenizer("eos_token"),
     };
     if let Some(problem) = ends.ends_problem() {
-        findings.add(&EOS_DIFFERS, Place::file(&folder).key("eos_token_id"), problem);
+        findings.add(&EOS_DIFFERS, Place::file(folder).key("eos_token_id"), problem);
     }
     let begins = Said {
         config: ids(config, "bos_token_id"),
@@ -158,7 +155,7 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
         tokenizer: of_tokenizer("bos_token"),
     };
     if let Some(problem) = begins.begins_problem() {
-        findings.add(&BOS_DIFFERS, Place::file(&folder).key("bos_token_id"), problem);
+        findings.add(&BOS_DIFFERS, Place::file(folder).key("bos_token_id"), problem);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::files::sentence;
 use super::finding::{Findings, Place, Rule};
-use super::patient::Patient;
+use super::patient::{Patient, TOKENS};
 use crate::mapping::is_ignorable;
 use std::collections::HashMap;
-use trueup_formats::{Description, TensorInfo, quote};
+use trueup_formats::{Description, Error, TensorInfo, quote};
 use trueup_models::{Architecture, Condition, ExpectedTensor, Hyper, expected_tensors};
 
 pub(super) const RULES: &[&Rule] = &[
@@ -62,22 +62,19 @@ static TENSOR_TYPE: Rule = Rule::error(
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let checkpoint = patient.checkpoint();
-    if let Err(error) = &patient.architecture {
-        let (key, known) = match checkpoint.description() {
-            Description::Gguf(metadata) => ("general.architecture", metadata.string("general.architecture").is_ok()),
-            Description::Json(config) => {
-                let classes = config.get("architectures").and_then(serde_json::Value::as_array);
-                (
-                    "architectures",
-                    classes.is_some_and(|list| list.len() == 1 && list.iter().all(|class| class.is_string())),
-                )
-            }
-        };
+    if let Err(error) = &patient.architecture
+        && (patient.is_description_whole() || names_architecture(checkpoint.description()))
+    {
+        let key = if patient.metadata().is_some() { "general.architecture" } else { "architectures" };
+        let known = names_architecture(checkpoint.description());
         let rule = if known { &ARCHITECTURE_UNKNOWN } else { &ARCHITECTURE_MISSING };
         findings.add(rule, Place::file(&patient.path).key(key), sentence(error));
     }
     // Without tensors no number of layers holds.
-    if let Some(Err(error)) = patient.hyper.as_ref().filter(|_| !checkpoint.tensors().is_empty()) {
+    if let Some(Err(error)) = patient.hyper.as_ref().filter(|_| !checkpoint.tensors().is_empty())
+        && patient.is_description_whole()
+        && !is_about_tokens(error)
+    {
         findings.add(&HYPER_INVALID, Place::file(&patient.path), error.problem.clone());
     }
     if checkpoint.tensors().is_empty() {
@@ -91,6 +88,26 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
 }
 
+/// Whether a description names one architecture, known or not.
+fn names_architecture(description: Description) -> bool {
+    match description {
+        Description::Gguf(metadata) => metadata.string("general.architecture").is_ok(),
+        Description::Json(config) => {
+            let classes = config.get("architectures").and_then(serde_json::Value::as_array);
+            classes.is_some_and(|list| list.len() == 1 && list.iter().all(|class| class.is_string()))
+        }
+    }
+}
+
+/// Whether all that is wrong is the type of the list of tokens, which the tokenizer is refused for.
+fn is_about_tokens(error: &Error) -> bool {
+    error
+        .problem
+        .strip_prefix("key ")
+        .and_then(|rest| rest.strip_prefix(TOKENS))
+        .is_some_and(|rest| rest.starts_with(": ") && !rest.contains("; "))
+}
+
 fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper: &Hyper, findings: &mut Findings) {
     let is_gguf = patient.metadata().is_some();
     let all = patient.checkpoint().tensors();
@@ -99,11 +116,14 @@ fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper
         let name = if is_gguf { Some(expected.name.as_str()) } else { expected.theirs.as_deref() };
         let Some(name) = name else { continue };
         match left.remove(name) {
+            None if patient.is_left_out(name) => {}
             None => findings.add(
                 &TENSOR_MISSING,
                 Place::file(&patient.path).tensor(name),
                 "the architecture has it, the model does not",
             ),
+            // Half of it alone has another shape and type.
+            Some(_) if patient.is_left_out(name) => {}
             Some(found) => {
                 let place = || Place::file(patient.file_of(name)).tensor(name);
                 if let Some(problem) = shape_problem(&expected, found, is_gguf) {
@@ -117,8 +137,9 @@ fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper
     }
     let head = architecture.tensors.iter().find(|rule| rule.when == Condition::Untied).and_then(|rule| rule.theirs);
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
-        let spare = !is_gguf
-            && (is_ignorable(architecture, &tensor.name) || hyper.is_tied() && head == Some(tensor.name.as_str()));
+        let spare = patient.is_left_out(&tensor.name)
+            || !is_gguf
+                && (is_ignorable(architecture, &tensor.name) || hyper.is_tied() && head == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
             findings.add(

@@ -1,6 +1,6 @@
 //! The vocabulary: lists of one length, texts that are there once, merges of tokens that exist, as many tokens as rows of the embedding.
 
-use super::files::{place_of, sentence};
+use super::files::{place_of, sentence, tokenizer_json_fault};
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, TOKENIZER_MODEL, TOKENS};
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ pub(super) const RULES: &[&Rule] = &[
     &TOKENIZER_FAILS,
     &TOKEN_LISTS,
     &VOCABULARY_SIZE,
+    &PADDED,
     &TOKEN_TYPE,
     &SCORE,
     &TOKEN_REPEATED,
@@ -52,6 +53,11 @@ static VOCABULARY_SIZE: Rule = Rule::error(
     "an id without a row, or a row without an id, means that the tokenizer belongs to another model",
     "use the tokenizer that belongs to this model, or pad the vocabulary at conversion",
 );
+static PADDED: Rule = Rule::note(
+    "vocabulary-padded",
+    "published models round up by a few thousand rows at most: the tokenizer may belong to another model",
+    "compare the number of tokens with that of the original model's tokenizer",
+);
 static TOKEN_TYPE: Rule =
     Rule::error("token-type-unknown", "whether it is text or steers the model is not known", "convert the model again");
 static SCORE: Rule = Rule::error(
@@ -70,6 +76,9 @@ static MERGE: Rule = Rule::error(
     "use merges and vocabulary of one and the same tokenizer",
 );
 
+/// Rows without a token that published models stay far below: they round up, Qwen2.5 by 271 to 151,936 and Phi-3 by 53 to 32,064.
+const PADDING_MAX: usize = 8192;
+
 /// Words, numbers, white space, other scripts, and a run of one letter, on which bad patterns take long.
 const TEXT: &str = "The cat said \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\" 12345 times.\n\n\tx = 1; 你好, déjà vu";
 
@@ -79,7 +88,9 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         look_at_merges(patient, metadata, findings);
     }
     look_at_repeated(patient, findings);
+    look_at_padding(patient, findings);
     let vocabulary = match (&patient.vocabulary, &patient.tokenizer) {
+        (None, _) if patient.is_tokenizer_unread() => return,
         (None, _) => {
             let found = "there are no keys or files of a tokenizer";
             return findings.add(&TOKENIZER_MISSING, Place::file(&patient.path), found);
@@ -93,6 +104,10 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         }
         (Some(Ok(_)), None) => return,
     };
+    // A key that is missing where keys were not read, and what is no JSON at all, was told as such.
+    if patient.metadata().is_some() && !patient.is_description_whole() || tokenizer_json_fault(patient).is_some() {
+        return;
+    }
     let rule = if patient.metadata().is_some_and(is_unknown) { &TOKENIZER_UNKNOWN } else { &TOKENIZER_REFUSED };
     findings.add(rule, place_of(vocabulary), sentence(vocabulary));
 }
@@ -117,7 +132,8 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
     let embedding = Role::TokenEmbedding.name(0);
     let rows = patient.tensor(&embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
     if let Some(rows) = rows.filter(|rows| *rows != tokens.len() as u64) {
-        let problem = format!("expected {rows} tokens, as {embedding} has rows, found {}", tokens.len());
+        let expected = counted(rows, "token");
+        let problem = format!("expected {expected}, as {embedding} has rows, found {}", tokens.len());
         findings.add(&VOCABULARY_SIZE, place(TOKENS), problem);
     }
     let bad_type = |number: &i32| TokenKind::from_number(*number).is_none();
@@ -147,6 +163,18 @@ fn look_at_repeated(patient: &Patient, findings: &mut Findings) {
             let problem = format!("token {id} is \"{}\", as token {first} is", quote(&token.text));
             findings.add(&TOKEN_REPEATED, Place::file(&patient.path).key(key).element(vec![id as u64]), problem);
         }
+    }
+}
+
+/// Rows of the embedding that no token of the tokenizer has: the vocabulary is padded up to the rows.
+fn look_at_padding(patient: &Patient, findings: &mut Findings) {
+    let Some(vocabulary) = patient.valid_vocabulary() else { return };
+    let all = vocabulary.tokens();
+    let padding = all.iter().filter(|token| token.kind == TokenKind::Unused).count();
+    if padding > PADDING_MAX {
+        let key = if patient.metadata().is_some() { TOKENS } else { "vocabulary" };
+        let found = format!("{padding} of {} have no token of the tokenizer", counted(all.len(), "row"));
+        findings.add(&PADDED, Place::file(&patient.path).key(key), found);
     }
 }
 

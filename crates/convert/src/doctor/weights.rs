@@ -172,7 +172,8 @@ fn look_at_zeros(patient: &Patient, tensor: &Tensor, place: &Place, findings: &m
         }
     };
     if count.saturating_mul(100) > rows.saturating_mul(percent) {
-        let found = format!("{count} of {} hold only zeros, the first is row {first}", counted(rows, "row"));
+        let verb = if count == 1 { "holds" } else { "hold" };
+        let found = format!("{count} of {} {verb} only zeros, the first is row {first}", counted(rows, "row"));
         findings.add(rule, place.clone().element(vec![0, first]), found);
     }
 }

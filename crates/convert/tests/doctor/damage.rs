@@ -53,6 +53,18 @@ pub const CASES: &[Case] = &[
     case("file-missing", &["config.json"], folders::no_config),
     case("file-missing", &["model-00002-of-00002.safetensors"], folders::shard_missing),
     case("file-unreadable", &["tokenizer_config.json", "line 1"], folders::tokenizer_config_broken),
+    case("file-unreadable", &["tokenizer.json", "not the expected JSON", "EOF"], |s| {
+        folders::with_text(s, "tokenizer.json", "{")
+    }),
+    case("lfs-pointer", &["model-00002-of-00003.gguf", "a file of 12345 bytes"], gguf_files::part_is_pointer),
+    case("lfs-pointer", &["model-00002-of-00002.safetensors", "12345"], folders::shard_is_pointer),
+    case("lfs-pointer", &["config.json", "12345"], folders::config_is_pointer),
+    case("lfs-pointer", &["tokenizer.json", "12345"], |s| folders::with_text(s, "tokenizer.json", crate::POINTER)),
+    case("lfs-pointer", &["model.safetensors.index.json"], |s| {
+        folders::with_text(s, "model.safetensors.index.json", crate::POINTER)
+    }),
+    case("web-page", &["model-00002-of-00002.safetensors", "page of the web"], folders::shard_is_page),
+    case("web-page", &["tokenizer.json"], |s| folders::with_text(s, "tokenizer.json", crate::PAGE)),
     case("header-broken", &["model.gguf"], gguf_files::one_tensor_more),
     case("alignment-invalid", &["general.alignment", "33"], gguf_files::alignment),
     case("tensor-twice", &["token_embd.weight", "twice"], gguf_files::name_twice),
@@ -69,9 +81,12 @@ pub const CASES: &[Case] = &[
     case("tensors-overlap", &["model.norm.weight", "overlap"], folders::overlap),
     case("bytes-unowned", &["model.safetensors", "after the last tensor"], folders::bytes_behind),
     case("bytes-behind-tensors", &["model.gguf", "64 bytes"], gguf_files::bytes_behind),
+    case("bytes-behind-tensors", &["1 byte stands behind"], gguf_files::byte_behind),
     case("index-disagrees", &["model.safetensors.index.json"], folders::index_exchanged),
     case("split-scale-broken", &["trueup.layout", "origami"], gguf_files::layout),
+    case("not-the-first-file", &["model-00002-of-00003.gguf", "is model-00001-of-00003.gguf"], gguf_files::later_part),
     case("part-missing", &["model-00002-of-00003.gguf"], gguf_files::part_missing),
+    case("part-missing", &["model-00001-of-00003.gguf", "keys of the model"], gguf_files::first_part_missing),
     case(
         "part-number-wrong",
         &["model-00002-of-00003.gguf", "split.no", "expected 1", "found 2"],
@@ -115,9 +130,13 @@ pub const CASES: &[Case] = &[
     case("tokenizer-not-known", &["tokenizer.ggml.model", "bert"], gguf_files::unknown_tokenizer),
     case("tokenizer-refused", &["tokenizer.ggml.merges"], gguf_files::no_merges),
     case("tokenizer-refused", &["model.vocab", "391 ids"], folders::vocabulary_smaller),
+    case("tokenizer-refused", &["eos_token_id in generation_config.json", "found \"</s>\""], |s| {
+        folders::ends(s, "</s>".into())
+    }),
     case("tokenizer-fails", &["tokenizer", "64 times"], folders::doubling_normalizers),
     case("token-lists-differ", &["tokenizer.ggml.token_type", "400 tokens", "found 1"], gguf_files::one_type),
     case("vocabulary-size", &["tokenizer.ggml.tokens", "399", "400"], gguf_files::row_less),
+    case("vocabulary-padded", &["31606 of 32000 rows"], folders::rows_without_tokens),
     case("token-type-unknown", &["tokenizer.ggml.token_type", "99", "element [0]"], gguf_files::types_of_99),
     case("score-not-finite", &["tokenizer.ggml.scores", "NaN", "element [300]"], gguf_files::score),
     case("token-repeated", &["tokenizer.ggml.tokens", "token 301", "token 300"], gguf_files::token_repeated),

@@ -169,9 +169,68 @@ pub fn overlap(scratch: &Scratch) -> PathBuf {
     })
 }
 
-/// A list of ends that is much too long, in one of two files.
-pub fn many_ends(scratch: &Scratch, file: &str) -> PathBuf {
-    with_key(scratch, "qwen2", file, "eos_token_id", (400..300_400).collect())
+pub fn shard_is_page(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    write(&folder.join("model-00002-of-00002.safetensors"), crate::PAGE);
+    folder
+}
+
+pub fn shard_is_pointer(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    write(&folder.join("model-00002-of-00002.safetensors"), crate::POINTER);
+    folder
+}
+
+pub fn config_is_pointer(scratch: &Scratch) -> PathBuf {
+    with_text(scratch, "config.json", crate::POINTER)
+}
+
+/// A copy with another text in one of its files.
+pub fn with_text(scratch: &Scratch, file: &str, text: &str) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    write(&folder.join(file), text);
+    folder
+}
+
+/// A folder in two files, one of which is cut.
+pub fn shard_cut(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    let path = folder.join("model-00002-of-00002.safetensors");
+    let (header, mut data) = tensors(&path);
+    data.truncate(data.len() / 2);
+    write_tensors(&path, &header, &data);
+    folder
+}
+
+/// A vocabulary of 32000 rows for 400 tokens: those behind them are copies of the others.
+pub fn rows_without_tokens(scratch: &Scratch) -> PathBuf {
+    const ROWS: usize = 32_000;
+    let folder = with_tensors(scratch, "qwen2", |header, data| {
+        let mut all = Vec::new();
+        for (_, tensor) in header.iter_mut().filter(|(name, _)| *name != "__metadata__") {
+            let [start, end] = [0, 1].map(|side| tensor["data_offsets"][side].as_u64().expect("an offset") as usize);
+            let from = all.len();
+            all.extend(&data[start..end]);
+            if tensor["shape"][0] == json!(400) {
+                tensor["shape"][0] = json!(ROWS);
+                (1..ROWS / 400).for_each(|_| all.extend(&data[start..end]));
+            }
+            tensor["data_offsets"] = json!([from, all.len()]);
+        }
+        *data = all;
+    });
+    set(&folder.join("config.json"), "vocab_size", json!(ROWS));
+    folder
+}
+
+/// What stands for ends in generation_config.json.
+pub fn ends(scratch: &Scratch, value: Value) -> PathBuf {
+    with_key(scratch, "qwen2", "generation_config.json", "eos_token_id", value)
+}
+
+/// A list of so many ends in one of two files.
+pub fn many_ends(scratch: &Scratch, file: &str, count: u64) -> PathBuf {
+    with_key(scratch, "qwen2", file, "eos_token_id", (400..400 + count).collect())
 }
 
 pub fn tensor_renamed(scratch: &Scratch) -> PathBuf {

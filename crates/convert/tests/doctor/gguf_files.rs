@@ -1,12 +1,13 @@
 //! Damaged GGUF files.
 
 use crate::damage::Scratch;
-use crate::gguf_parts::{ARRAY, F32, Parts, STRING, Tensor, array, string};
+use crate::gguf_parts::{ARRAY, F32, Parts, STRING, Tensor, U32, array, string};
 use crate::root;
 use std::fs;
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::Gguf;
+use trueup_quantize::{Layout, NoProgress, Options, Recipe, quantize};
 
 const UP: &str = "blk.0.ffn_up.weight";
 const QUERY: &str = "blk.0.attn_q.weight";
@@ -153,6 +154,72 @@ pub fn part_missing(scratch: &Scratch) -> PathBuf {
     first
 }
 
+/// Split models of which a later file is named.
+pub fn later_part(scratch: &Scratch) -> PathBuf {
+    let [_, second, _] = split(scratch);
+    second
+}
+
+/// The same without the first file.
+pub fn first_part_missing(scratch: &Scratch) -> PathBuf {
+    let [first, second, _] = split(scratch);
+    fs::remove_file(first).expect("it was there");
+    second
+}
+
+pub fn part_is_pointer(scratch: &Scratch) -> PathBuf {
+    let [first, second, _] = split(scratch);
+    fs::write(second, crate::POINTER).expect("a file can be written");
+    first
+}
+
+/// Half of the bytes of all tensors.
+pub fn half(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.data.truncate(g.data.len() / 2))
+}
+
+/// A model whose tensors were all cut off but the first three, its layers more than these.
+pub fn all_but_three(scratch: &Scratch) -> PathBuf {
+    changed(scratch, "stories-1M", |g| {
+        let end = g.tensors[3].offset as usize;
+        g.data.truncate(end);
+    })
+}
+
+/// Values and scales apart, and the last tensor cut: scales or values without the other half.
+pub fn half_of_split_scale(scratch: &Scratch, scales: bool) -> PathBuf {
+    let whole = scratch.convert(&root().join("fixtures/models/qwen2"), "whole.gguf", Some(DType::Q8_0), None);
+    let path = scratch.folder().join("model.gguf");
+    let source = Gguf::open(whole).expect("a model");
+    let recipe = Recipe::new(Some(DType::Q8_0));
+    let options = Options { recipe, layout: Layout::Split, threads: None, dry_run: false, resume: false };
+    quantize(&source, &path, &options, &NoProgress).expect("a model");
+    rewrite(&path, |g| {
+        let name = if scales { "blk.0.attn_q.weight.scale" } else { "blk.0.attn_q.weight" };
+        g.tensor(name).offset += 1 << 40;
+    });
+    path
+}
+
+/// A file with the value of one key of another type: the text `x`, or 7 for a text. `None` behind the last key.
+pub fn key_of_other_type(scratch: &Scratch, number: usize) -> Option<(String, PathBuf)> {
+    let mut name = None;
+    let path = qwen(scratch, |g| {
+        let Some(key) = g.keys.get_mut(number) else { return };
+        let is_text = key.value_type == STRING;
+        (key.value_type, key.value) = if is_text { (U32, vec![7, 0, 0, 0]) } else { (STRING, string(b"x")) };
+        name = Some(String::from_utf8(key.name.clone()).expect("UTF-8"));
+    });
+    Some((name?, path))
+}
+
+pub fn byte_behind(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| {
+        let padding = g.data.len().next_multiple_of(32) - g.data.len();
+        g.data.extend(vec![7; padding + 1]);
+    })
+}
+
 pub fn missing_part_and_nan(scratch: &Scratch) -> PathBuf {
     let [first, second, third] = split(scratch);
     fs::remove_file(second).expect("it was there");
@@ -169,6 +236,10 @@ pub fn parts_exchanged(scratch: &Scratch) -> PathBuf {
     fs::rename(&second, &other).and_then(|()| fs::rename(&third, &second)).expect("names can be changed");
     fs::rename(&other, &third).expect("names can be changed");
     first
+}
+
+pub fn part_number_a_text(scratch: &Scratch) -> PathBuf {
+    in_second(scratch, |g| g.set_text("split.no", "x"))
 }
 
 pub fn part_count(scratch: &Scratch) -> PathBuf {

@@ -128,6 +128,19 @@ pub(crate) fn discard(path: &Path) {
     }
 }
 
+/// Where the output's name is a link, what was kept is beside the file that it leads to; removes what was kept beside the link itself before it
+/// became one, unless someone has that locked.
+pub(crate) fn discard_beside_link(path: &Path) {
+    let is_link = path.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
+    // A link that leads nowhere is replaced by the output.
+    if is_link
+        && path.exists()
+        && let Ok(kept) = kept_path(path, DATA)
+    {
+        discard(&kept);
+    }
+}
+
 /// Removes a kept file that this process has locked, where it still has its name.
 pub(crate) fn remove(file: &File, path: &Path) {
     remove_own(file, path);
@@ -151,6 +164,7 @@ impl AtomicFile {
     /// As [`AtomicFile::create`], but goes on with the partial file that an earlier run kept, if there is one, and
     /// keeps it when it is dropped.
     pub(crate) fn create_kept(path: &Path, inputs: &[&SourceFile]) -> Result<AtomicFile> {
+        discard_beside_link(path);
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let inputs: Vec<FileStamp> = inputs.iter().map(|input| input.stamp().clone()).collect();
         check_target(&path, &inputs)?;

@@ -8,6 +8,7 @@ use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::name_index::NameIndex;
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
+use crate::stand_in::explained;
 use crate::tensor_range::{DIMENSIONS_MAX, byte_range, tensor_bytes, without_overlap};
 use std::fmt::{self, Display};
 use std::ops::Range;
@@ -94,11 +95,8 @@ impl Header {
 fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
     let magic: [u8; 4] = reader.array(&"magic")?;
     if magic != MAGIC {
-        return Err(Error::new(
-            source.path(),
-            format!("expected a file that starts with GGUF, found bytes {magic:02x?}"),
-        )
-        .at("magic at byte 0"));
+        let problem = format!("expected a file that starts with GGUF, found bytes {magic:02x?}");
+        return Err(explained(Error::new(source.path(), problem).at("magic at byte 0")));
     }
     let version = reader.u32(&"version")?;
     let problem = match version {

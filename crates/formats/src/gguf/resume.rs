@@ -203,6 +203,7 @@ fn discard_data(plan: &GgufPlan, files: u32) {
         _ => Vec::new(),
     };
     for path in earlier.iter().chain(plan.files.iter().map(|file| &file.path)) {
+        kept::discard_beside_link(path);
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if let Ok(kept) = kept::kept_path(&path, kept::DATA) {
             kept::discard(&kept);

@@ -52,6 +52,12 @@ impl SplitName {
     }
 }
 
+/// The first file of the split model whose later file has this name; `None` for every other name.
+pub fn first_of_split(path: &Path) -> Option<PathBuf> {
+    let name = SplitName::parse(path)?;
+    (name.number > 0).then(|| name.path(0))
+}
+
 fn five_digits(text: &str) -> Option<u64> {
     (text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }

@@ -150,10 +150,11 @@ fn describe(
     on_fault: OnFault<'_>,
 ) -> Result<Vec<(TensorInfo, Range<u64>)>> {
     let mut described = Vec::with_capacity(raw.len());
-    let mut unread = Vec::new();
+    let (mut unread, mut names) = (Vec::new(), Vec::new());
     for (name, tensor) in raw {
         let Some((_, dtype)) = DTYPES.iter().find(|(known, _)| *known == tensor.dtype) else {
             unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
+            names.push(name);
             continue;
         };
         let range = match range(&tensor, *dtype, data_start, source.bytes()) {
@@ -170,7 +171,8 @@ fn describe(
     if !unread.is_empty() {
         let problem = format!("tensors of types that are not read: {}", listed(&unread, ", "));
         let help = "convert the checkpoint to float32, float16 or bfloat16";
-        on_fault(Fault::new(FaultKind::TypeUnknown, Error::new(source.path(), problem).help(help)))?;
+        let error = Error::new(source.path(), problem).help(help);
+        on_fault(Fault::new(FaultKind::TypeUnknown, error).of_tensors(names))?;
     }
     Ok(described)
 }

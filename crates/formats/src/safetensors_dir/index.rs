@@ -60,12 +60,13 @@ impl WeightMap {
                 SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
             files.push((name.to_owned(), file));
         }
-        self.check_files(&files)?;
+        self.check_files(&files, &|_| false)?;
         Ok(files.into_iter().map(|(_, file)| file).collect())
     }
 
-    /// Compares open files with the index, tensor by tensor; tensors of files that are not among them are no fault.
-    pub fn check_files(&self, files: &[(String, SafetensorsFile)]) -> Result<()> {
+    /// Compares open files with the index, tensor by tensor. Tensors of files that are not among them are no fault, nor are those that
+    /// `is_left_out` for a fault of their own.
+    pub fn check_files(&self, files: &[(String, SafetensorsFile)], is_left_out: &dyn Fn(&str) -> bool) -> Result<()> {
         let open: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let named = self.files.iter().map(|(name, file)| (name.as_str(), file.as_str()));
         let mut missing: HashMap<&str, &str> = named.filter(|(_, file)| open.contains(file)).collect();
@@ -85,7 +86,7 @@ impl WeightMap {
                 }
             }
         }
-        let mut missing: Vec<_> = missing.into_iter().collect();
+        let mut missing: Vec<_> = missing.into_iter().filter(|(name, _)| !is_left_out(name)).collect();
         missing.sort_unstable();
         faults.extend(missing.iter().map(|(name, file)| format!("{} is not in {}", quote(name), quote(file))));
         if faults.is_empty() {

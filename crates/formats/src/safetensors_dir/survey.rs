@@ -59,7 +59,7 @@ impl SafetensorsDir {
             (None, None) => listed.iter().filter(|name| is_part(name)).cloned().collect(),
         };
         let files = open_files(folder, &wanted, &mut faults);
-        if let Some(Err(error)) = by_index.map(|map| map.check_files(&files)) {
+        if let Some(Err(error)) = by_index.map(|map| map.check_files(&files, &|name| faults.has_tensor(name))) {
             faults.add(Fault::new(FaultKind::IndexDisagrees, error));
         }
         if config.is_none() && files.is_empty() {
