@@ -243,3 +243,15 @@ fn remove_name(path: &Path) -> Result<()> {
         Ok(()) | Err(_) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::claim;
+
+    #[test]
+    fn a_folder_that_is_missing_is_named_as_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = claim(folder.path().join("none/.out.partial")).err().unwrap().to_string();
+        assert!(error.contains("there is no folder"), "{error}");
+    }
+}

@@ -63,3 +63,19 @@ impl Drop for LivePartial {
 fn lock() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{create, lock};
+
+    #[test]
+    fn a_file_is_listed_until_it_is_dropped() {
+        let (partial, entry) = create(tempfile::NamedTempFile::new).unwrap();
+        let other = create(tempfile::NamedTempFile::new).unwrap();
+        let is_listed = |path| lock().paths.iter().any(|listed| *listed == path);
+        assert!(is_listed(partial.path().to_owned()) && is_listed(other.0.path().to_owned()));
+        drop(entry);
+        assert!(!is_listed(partial.path().to_owned()));
+        assert!(is_listed(other.0.path().to_owned()), "the others stay");
+    }
+}

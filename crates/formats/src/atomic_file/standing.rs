@@ -67,3 +67,61 @@ pub(super) fn remove_own(file: &File, path: &Path) {
         let _ = std::fs::remove_file(path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Standing, look};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// What stands there, in a word.
+    fn seen(path: &Path, access: OFlags) -> &'static str {
+        match look(path, access) {
+            Ok(Standing::Regular(_)) => "regular",
+            Ok(Standing::Other) => "other",
+            Ok(Standing::Nothing) => "nothing",
+            Err(_) => "refused",
+        }
+    }
+
+    #[test]
+    fn whatever_has_a_name_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("file"), "x").unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        std::os::unix::fs::symlink(path("none"), path("broken")).unwrap();
+        let cases = [
+            ("file", "regular"),
+            ("folder", "other"),
+            ("pipe", "other"),
+            ("link", "other"),
+            ("broken", "other"),
+            ("none", "nothing"),
+            // Nobody knows what stands below a file, or below a folder that is not there.
+            ("file/below", "refused"),
+            ("none/below", "nothing"),
+        ];
+        for (name, expected) in cases {
+            for access in [OFlags::RDONLY, OFlags::RDWR] {
+                assert_eq!(seen(&path(name), access), expected, "{name} {access:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_refused_and_not_called_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::copy("/bin/sleep", &path).unwrap();
+        // Nobody may write to a program that runs, root neither.
+        let mut running = Command::new(&path).arg("60").spawn().unwrap();
+        let found = (seen(&path, OFlags::RDWR), seen(&path, OFlags::RDONLY));
+        running.kill().and_then(|()| running.wait()).unwrap();
+        assert_eq!(found, ("refused", "regular"));
+    }
+}
