@@ -154,6 +154,7 @@ fn nested_and_empty_values_survive() {
 
 #[test]
 fn metadata_keeps_its_order_and_says_what_it_found() {
+    assert!(Metadata::default().is_empty() && !golden_metadata().is_empty());
     let mut metadata = golden_metadata();
     assert_eq!(metadata.insert("test.u16", 7_i64), Some(Value::U16(60_000)));
     assert_eq!(metadata.remove("test.u8"), Some(Value::U8(200)));

@@ -315,6 +315,45 @@ mod tests {
     }
 
     #[test]
+    fn only_a_journal_names_a_holder() {
+        let (_, bytes) = written(&[]);
+        let mut other = bytes.clone();
+        other[0] ^= 1;
+        assert_eq!(holder(&of_bytes(&other)), None, "another kind of file");
+        other.clone_from(&bytes);
+        other[8..12].fill(0);
+        assert_eq!(holder(&of_bytes(&other)), None, "there is no process 0");
+        assert_eq!(holder(&of_bytes(&bytes[..11])), None);
+    }
+
+    #[test]
+    fn a_journal_is_where_its_name_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let journal = Journal::start(File::create_new(&path).unwrap(), &job()).unwrap();
+        assert!(journal.is_at(&path));
+        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        assert!(!journal.is_at(&path), "nothing stands there");
+        std::fs::write(&path, "another's").unwrap();
+        assert!(!journal.is_at(&path));
+        journal.remove(&path);
+        assert!(path.exists(), "another's file stays");
+    }
+
+    #[test]
+    fn the_space_of_later_records_is_claimed_at_once() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile().unwrap();
+        let journal = Journal::start(file.try_clone().unwrap(), &job()).unwrap();
+        journal.preallocate(1000).unwrap();
+        let facts = file.metadata().unwrap();
+        assert_eq!(facts.len(), JOB_BYTES as u64, "its length stays");
+        let probe = tempfile::tempfile().unwrap();
+        let can_claim = rustix::fs::fallocate(&probe, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 1 << 16).is_ok();
+        assert!(!can_claim || facts.blocks() * 512 >= record_bytes(1000), "{} blocks", facts.blocks());
+    }
+
+    #[test]
     fn records_come_back_and_more_are_added_behind_them() {
         let records: Vec<Record> = [5, 0, 39].map(record).to_vec();
         let (file, bytes) = written(&records);
@@ -325,6 +364,7 @@ mod tests {
         file.write_all_at(b"rubbish", bytes.len() as u64).unwrap();
         let mut journal = Journal::go_on(file.try_clone().unwrap(), &job(), 3).unwrap();
         assert!(journal.has_records());
+        assert_eq!(file.metadata().unwrap().len(), bytes.len() as u64, "the rubbish is cut off");
         journal.append(&[record(1)], || io::Result::Ok(())).unwrap();
         assert_eq!(read_records(&file, &job()), [5, 0, 39, 1].map(record));
     }
