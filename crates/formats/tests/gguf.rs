@@ -174,6 +174,11 @@ fn metadata_keeps_its_order_and_says_what_it_found() {
         negative,
         "m.gguf: key test.i16: expected an integer that is not negative, found i16 -30000; convert the model again"
     );
+    assert_eq!(
+        metadata.u64("test.i16").unwrap_err().to_string(),
+        "key test.i16: expected an integer that is not negative, found i16 -30000"
+    );
+    assert_ne!(metadata, golden_metadata());
     assert!(message(metadata.string("none").unwrap_err()).contains("key none: expected a string, found no such key"));
     assert!(message(metadata.strings("test.array.f32").unwrap_err()).contains("found array of f32"));
     assert!(metadata.u64s("test.array.i8").is_err());
@@ -200,7 +205,9 @@ fn tensors_are_written_in_any_order_from_several_threads() {
         (0..4).map(|i| TensorInfo::new(format!("t{i}"), &[100, 3 + i], DType::F32).unwrap()).collect();
     let plan = GgufPlan::new(&path, &Metadata::default(), &infos, Some(3000)).unwrap();
     assert!(plan.files().len() > 1);
+    assert_eq!(plan.tensors(), infos);
     let sizes: Vec<u64> = plan.files().iter().map(|file| file.bytes).collect();
+    assert_eq!(plan.bytes(), sizes.iter().sum::<u64>());
     let writer = GgufWriter::create(plan, &[]).unwrap();
     std::thread::scope(|scope| {
         for (number, info) in infos.iter().enumerate().rev() {
@@ -221,6 +228,15 @@ fn tensors_are_written_in_any_order_from_several_threads() {
         let expected: Vec<u8> = (0..info.bytes / 100).flat_map(|chunk| [number as u8 + chunk as u8; 100]).collect();
         assert!(read(&model, number) == expected, "{}", info.name);
     }
+}
+
+#[test]
+fn tensors_larger_than_a_file_should_be_stand_alone() {
+    let tensor = |name: &str| TensorInfo::new(name, &[1000], DType::F32).unwrap();
+    let tensors = ["a", "b", "c"].map(tensor);
+    let plan = GgufPlan::new("model.gguf", &Metadata::default(), &tensors, Some(1)).unwrap();
+    let parts: Vec<_> = plan.files().iter().map(|file| file.tensors.clone()).collect();
+    assert_eq!(parts, [0..1, 1..2, 2..3]);
 }
 
 #[test]
@@ -255,6 +271,14 @@ fn a_plan_refuses_what_other_programs_would_not_read() {
     faults.refused("long name", plan(&[tensor(&"n".repeat(64))]), "out.gguf", &["1 to 63 bytes", "found 64"]);
     let lie = TensorInfo { bytes: 31, ..tensor("a") };
     faults.refused("lie", plan(&[lie]), "out.gguf", &["tensor a", "expected 32 bytes", "found 31"]);
+    let with_key = |key: &str| {
+        let mut metadata = Metadata::default();
+        metadata.insert(key, 1_u32);
+        GgufPlan::new(path, &metadata, &[tensor("a")], None)
+    };
+    faults.refused("no key", with_key(""), "out.gguf", &["expected a key of 1 to 65535 bytes, found 0"]);
+    faults.refused("long key", with_key(&"k".repeat(65_536)), "out.gguf", &["expected a key of", "found 65536"]);
+    with_key(&"k".repeat(65_535)).unwrap();
     let part = TensorInfo { name: "q".into(), shape: vec![33], dtype: DType::Q8_0, bytes: 34 };
     faults.refused("half a block", plan(&[part]), "out.gguf", &["tensor q", "whole blocks of 32", "rows of 33"]);
     faults.report();
