@@ -190,6 +190,8 @@ fn what_stands_in_the_way_is_never_followed() {
             fs::remove_file(folder.path().join(name)).unwrap();
             plant(&victim, &folder.path().join(name));
             let writer = resume(folder.path(), None);
+            let is_noted = writer.note().is_some_and(|note| note.contains("was no file of this user"));
+            assert_eq!(is_noted, name == JOURNAL, "{name}: {what}: {:?}", writer.note());
             assert_eq!(complete(writer), Vec::<usize>::new(), "{name}: {what}");
             assert_eq!(fs::read(&victim).unwrap(), b"not ours to touch", "{name}: {what}");
             assert_eq!(fs::metadata(&victim).unwrap().nlink(), 1, "{name}: {what}");
