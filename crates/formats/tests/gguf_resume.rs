@@ -104,6 +104,20 @@ fn what_is_finished_is_taken_over_and_the_bytes_are_the_same() {
     }
 }
 
+/// A run that is killed loses what was finished in the last tenth of a second, not all.
+#[test]
+fn what_is_finished_is_recorded_while_the_run_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), None);
+    let recorded = || fs::metadata(folder.path().join(JOURNAL)).unwrap().len();
+    let before = recorded();
+    for tensor in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(120));
+        do_tensor(&writer, tensor);
+    }
+    assert!(recorded() > before, "{before} bytes as at the beginning");
+}
+
 #[test]
 fn a_run_with_nothing_finished_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -43,6 +43,7 @@ fn the_python_packages_file_is_read() {
     let expected = [("scalar", vec![1], DType::I64), ("matrix", vec![3, 2], DType::F32), ("half", vec![4], DType::F16)];
     assert_eq!(facts, expected);
     let mut matrix = [0; 8];
+    assert_eq!((file.find("none"), file.find("matri")), (None, None));
     file.read(file.find("matrix").unwrap(), 16, &mut matrix).unwrap();
     assert_eq!(matrix, [4.0_f32.to_le_bytes(), 5.0_f32.to_le_bytes()].concat()[..]);
 }
