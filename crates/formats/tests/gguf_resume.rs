@@ -99,7 +99,13 @@ fn what_is_finished_is_taken_over_and_the_bytes_are_the_same() {
         let folder = tempfile::tempdir().unwrap();
         interrupted(folder.path(), split);
         assert!(names(folder.path()).contains(&JOURNAL.to_owned()));
-        assert_eq!(complete(resume(folder.path(), split)), [0, 1, 2, 3], "{split:?}");
+        let writer = resume(folder.path(), split);
+        assert_eq!(writer.tensors(), infos());
+        let recorded: Vec<_> = (0..6).map(|tensor| writer.recorded(tensor..tensor + 1)).collect();
+        assert_eq!(recorded[..4], [0, 1, 2, 3].map(|tensor| Some(measure(tensor))), "{split:?}");
+        assert_eq!(recorded[4..], [None, None], "{split:?}");
+        assert_eq!((writer.recorded(1..3), writer.recorded(3..5)), (Some(measure(1)), None), "all of them or none");
+        assert_eq!(complete(writer), [0, 1, 2, 3], "{split:?}");
         assert_complete(folder.path(), split, &format!("{split:?}"));
     }
 }
@@ -356,6 +362,35 @@ fn errors_say_that_something_is_kept() {
     do_tensor(&writer, 2);
     let explained = writer.explain(error).to_string();
     assert!(explained.ends_with("make room; what is finished is kept for a run with --resume"), "{explained}");
+}
+
+/// The name cannot be given: what is finished stays for the next run.
+#[test]
+fn a_run_that_fails_at_its_very_end_keeps_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), None);
+    (0..ELEMENTS.len()).for_each(|tensor| do_tensor(&writer, tensor));
+    fs::create_dir_all(folder.path().join("m.gguf/inside")).unwrap();
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.ends_with("what is finished is kept for a run with --resume"), "{error}");
+    fs::remove_dir_all(folder.path().join("m.gguf")).unwrap();
+    assert_eq!(complete(resume(folder.path(), None)), Vec::from_iter(0..ELEMENTS.len()));
+    assert_complete(folder.path(), None, "after a failed end");
+}
+
+/// Of a set one file was taken away by someone: what the journal says of the others is still worth something.
+#[test]
+fn a_set_that_lost_a_file_keeps_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = resume(folder.path(), Some(2000));
+    (0..ELEMENTS.len()).for_each(|tensor| do_tensor(&writer, tensor));
+    let data: Vec<String> = names(folder.path()).into_iter().filter(|name| name.contains(".resume.")).collect();
+    fs::remove_file(folder.path().join(data.last().unwrap())).unwrap();
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("was removed or replaced by another process") && !error.contains("is kept"), "{error}");
+    let taken = complete(resume(folder.path(), Some(2000)));
+    assert!(!taken.is_empty() && taken.len() < ELEMENTS.len(), "{taken:?}");
+    assert_complete(folder.path(), Some(2000), "lost a file");
 }
 
 /// A backup by hard links (`cp -al`) gives the files of a run that goes on a second name.

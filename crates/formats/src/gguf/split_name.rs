@@ -61,3 +61,40 @@ pub fn first_of_split(path: &Path) -> Option<PathBuf> {
 fn five_digits(text: &str) -> Option<u64> {
     (text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SplitName;
+    use std::path::Path;
+
+    #[test]
+    fn only_names_of_the_form_are_of_a_set() {
+        let parse =
+            |name: &str| SplitName::parse(&Path::new("folder").join(name)).map(|name| (name.number, name.count));
+        assert_eq!(parse("m-00001-of-00003.gguf"), Some((0, 3)));
+        assert_eq!(parse("m-00003-of-00003.gguf"), Some((2, 3)));
+        assert_eq!(parse("a-b-00002-of-00003-00002-of-00002.gguf"), Some((1, 2)));
+        for name in [
+            "m-00004-of-00003.gguf",
+            "m-00000-of-00003.gguf",
+            "m-00001-of-00000.gguf",
+            "m-0001-of-00003.gguf",
+            "m-00001-of-000003.gguf",
+            "m-+0001-of-00003.gguf",
+            "m-00001-of-0000x.gguf",
+            "m-00001-of-00003.bin",
+            "m.gguf",
+        ] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn sets_are_told_apart_by_what_stands_before_their_numbers() {
+        let name = |path: &str| SplitName::parse(Path::new(path)).unwrap();
+        let first = name("a/m-00001-of-00003.gguf");
+        assert!(first.is_of_same_model(&name("a/m-00002-of-00002.gguf")));
+        assert!(!first.is_of_same_model(&name("a/n-00001-of-00003.gguf")));
+        assert!(!first.is_of_same_model(&name("b/m-00001-of-00003.gguf")));
+    }
+}

@@ -282,3 +282,24 @@ impl Coverage {
         (covered < bytes).then_some(covered)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Coverage;
+
+    #[test]
+    fn ranges_in_any_order_become_one_and_none_is_taken_twice() {
+        let mut coverage = Coverage::default();
+        assert!(coverage.add(0, 4));
+        assert!(coverage.add(8, 12), "behind a gap");
+        assert_eq!(coverage.missing(12), Some(4));
+        assert!(!coverage.add(3, 5), "a byte of the range before");
+        assert!(!coverage.add(7, 9), "a byte of the range behind");
+        assert!(!coverage.add(8, 12) && !coverage.add(9, 10) && !coverage.add(0, 20));
+        assert!(coverage.add(5, 5), "nothing is no byte twice");
+        assert!(coverage.add(4, 6), "what touches is joined");
+        assert!(coverage.add(6, 8), "on both sides");
+        assert_eq!((coverage.missing(12), coverage.missing(13)), (None, Some(12)));
+        assert_eq!(coverage.ranges.len(), 1);
+    }
+}
