@@ -230,6 +230,9 @@ fn the_rope_table_tells_theta() {
         let found = config(&opened)["rope_theta"].as_f64().unwrap();
         assert!((found / theta - 1.0).abs() < 1e-5 && (theta.fract() != 0.0 || found == theta), "{theta}: {found}");
     }
+    let short = Model { heads: 2, context: 2, ..MODEL };
+    let opened = Llama2c::open(write(folder.path(), "short.bin", &short.v0(26.5)), None).unwrap();
+    assert!((config(&opened)["rope_theta"].as_f64().unwrap() / 26.5 - 1.0).abs() < 1e-5, "two positions are enough");
     let mut faults = Faults::default();
     let fragments = ["freqs_cos", "theta 10000 nor with theta", "at position 1, pair 0", "original checkpoint"];
     faults.refused("scaled", Llama2c::open(golden("scaled.bin"), None), "scaled.bin", &fragments);
@@ -258,6 +261,19 @@ fn vocabulary(scores: bool) -> Vec<u8> {
         out.extend(token);
     }
     out
+}
+
+#[test]
+fn a_vocabulary_that_is_too_large_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.bin");
+    let limit = 256 << 20;
+    let refused = |bytes: u64| {
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        TokenizerBin::read(&SourceFile::open(&path).unwrap(), 3).unwrap_err().to_string()
+    };
+    assert!(refused(limit + 1).contains("expected at most 268435456 bytes for a vocabulary, found 268435457"));
+    assert!(refused(limit).contains("is no vocabulary of 3 tokens"), "it is looked at");
 }
 
 fn token(id: usize) -> Vec<u8> {
