@@ -63,6 +63,7 @@ impl NameIndex {
         let rehash = |other: &u32| self.hasher.hash_one(name_of(tensors, other & self.mask).unwrap_or_default());
         // No header is long enough for 2^32 tensors.
         let Ok(number) = u32::try_from(tensors.len()) else { return false };
+        debug_assert!(number <= self.mask, "room for {} tensors was asked for", tensors.len());
         match self.numbers.entry(hash, is_same, rehash) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
@@ -119,6 +120,22 @@ mod tests {
             assert_eq!(index.find(&tensors, name), None, "{name:?}");
         }
         assert_eq!(NameIndex::default().find(&tensors, "blk.1.w"), None);
+    }
+
+    /// Without room at first, and without bits of the hash beside the numbers, as in a list of 2^32 tensors.
+    #[test]
+    fn names_alone_decide() {
+        let tensors = tensors(3000);
+        let mut index = NameIndex { mask: u32::MAX, ..NameIndex::default() };
+        for (number, tensor) in tensors.iter().enumerate() {
+            assert!(index.add(&tensors[..number], &tensor.name), "{}", tensor.name);
+            assert!(!index.add(&tensors[..=number], &tensor.name), "{}", tensor.name);
+        }
+        assert_eq!(index.len(), 3000);
+        for (number, tensor) in tensors.iter().enumerate() {
+            assert_eq!(index.find(&tensors, &tensor.name), Some(number));
+            assert_eq!(index.find(&tensors, &tensor.name.replace("blk", "block")), None);
+        }
     }
 
     #[test]

@@ -167,3 +167,112 @@ fn u32_at(bytes: &[u8], place: usize) -> Option<u64> {
 fn fault(source: &SourceFile, problem: &str) -> Error {
     Error::new(source.path(), format!("is not a ZIP archive that can be read: {problem}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where fields of the end of an archive and of a directory's entry stand.
+    const END_DISK: usize = 4;
+    const END_COUNT: usize = 10;
+    const END_BYTES_FIELD: usize = 12;
+    const END_START: usize = 16;
+    const ENTRY_FLAGS: usize = 8;
+    const ENTRY_METHOD: usize = 10;
+    const ENTRY_PACKED: usize = 20;
+
+    /// An archive with one entry `a`, by the rules of the format; `change` may lie in the directory's entry and in the end.
+    fn archive(contents: &[u8], deflated: bool, change: impl Fn(&mut [u8], &mut [u8])) -> SourceFile {
+        let packed = if deflated { miniz_oxide::deflate::compress_to_vec(contents, 6) } else { contents.to_vec() };
+        let method = if deflated { METHOD_DEFLATED } else { METHOD_STORED };
+        let (length, bytes) = (packed.len() as u32, contents.len() as u32);
+        let facts = |out: &mut Vec<u8>| {
+            [20, 0, method, 0, 0].iter().for_each(|field: &u16| out.extend(field.to_le_bytes()));
+            [crc32(contents), length, bytes].iter().for_each(|field| out.extend(field.to_le_bytes()));
+            out.extend(1_u16.to_le_bytes());
+        };
+        let mut local = SIGNATURE_LOCAL.to_vec();
+        facts(&mut local);
+        local.extend(0_u16.to_le_bytes());
+        local.push(b'a');
+        local.extend(&packed);
+        let mut central = [SIGNATURE_CENTRAL.as_slice(), &20_u16.to_le_bytes()].concat();
+        facts(&mut central);
+        central.extend([0; 16]);
+        central.push(b'a');
+        let mut end = [SIGNATURE_END.as_slice(), &[0; 4], &[1, 0, 1, 0]].concat();
+        end.extend((central.len() as u32).to_le_bytes());
+        end.extend((local.len() as u32).to_le_bytes());
+        end.extend([0; 2]);
+        change(&mut central, &mut end);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [local, central, end].concat()).unwrap();
+        SourceFile::open(file.path()).unwrap()
+    }
+
+    fn refused(contents: &[u8], change: impl Fn(&mut [u8], &mut [u8])) -> String {
+        entries(&archive(contents, false, change)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn contents_are_read_whole_or_from_their_beginning() {
+        let whole: Vec<u8> = (0..100_000_u32).map(|i| (i / 7) as u8).collect();
+        for deflated in [false, true] {
+            let source = archive(&whole, deflated, |_, _| ());
+            let [entry] = &entries(&source).unwrap()[..] else { panic!("one entry") };
+            assert_eq!((entry.name.as_str(), entry.bytes, entry.deflated), ("a", 100_000, deflated));
+            for wanted in [0, 1, 64, 99_999, 100_000, u64::MAX] {
+                let len = usize::try_from(wanted).unwrap_or(usize::MAX).min(whole.len());
+                assert!(contents(&source, entry, wanted).unwrap() == whole[..len], "{wanted}, deflated: {deflated}");
+            }
+        }
+    }
+
+    #[test]
+    fn contents_that_are_not_what_was_written_are_refused_when_all_is_there() {
+        let whole = [7; 1000];
+        for deflated in [false, true] {
+            let source = archive(&whole, deflated, |central, _| central[16] ^= 1);
+            let [entry] = &entries(&source).unwrap()[..] else { panic!("one entry") };
+            assert!(contents(&source, entry, 1000).unwrap_err().to_string().contains("not what was written"));
+            assert!(contents(&source, entry, 999).unwrap() == whole[..999], "a part cannot be checked");
+            let longer = ZipEntry { bytes: 1001, ..entry.clone() };
+            let told = contents(&source, &longer, 1001).unwrap_err().to_string();
+            assert!(told.contains("expected 1001 bytes, found 1000") || told.contains("cannot be unpacked"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_an_archive_cannot_be_is_said() {
+        let put =
+            |bytes: &mut [u8], place: usize, value: &[u8]| bytes[place..place + value.len()].copy_from_slice(value);
+        let parts = "archives in parts, or of 4 GiB and more";
+        assert!(refused(b"x", |_, end| put(end, END_DISK, &[1, 0])).contains(parts));
+        assert!(refused(b"x", |_, end| put(end, END_COUNT, &[255; 2])).contains(parts));
+        assert!(refused(b"x", |_, end| put(end, END_START, &[255; 4])).contains(parts));
+        let outside = "is not inside the file";
+        assert!(refused(b"x", |_, end| put(end, END_BYTES_FIELD, &200_u32.to_le_bytes())).contains(outside));
+        assert!(refused(b"x", |_, end| put(end, END_START, &[255, 255, 255, 0])).contains(outside));
+        let packed = "encrypted or packed in another way";
+        assert!(refused(b"x", |central, _| put(central, ENTRY_FLAGS, &[1, 0])).contains(packed));
+        assert!(refused(b"x", |central, _| put(central, ENTRY_METHOD, &[12, 0])).contains(packed));
+        assert!(
+            refused(b"x", |central, _| put(central, ENTRY_PACKED, &[2, 0, 0, 0])).contains("expected 2 bytes, found 1")
+        );
+    }
+
+    #[test]
+    fn a_directory_is_read_up_to_its_limit() {
+        let of = |bytes: u64| {
+            let mut end = [SIGNATURE_END.as_slice(), &[0; 4], &[1, 0, 1, 0]].concat();
+            end.extend((bytes as u32).to_le_bytes());
+            end.extend([0; 6]);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            // A hole, and the end behind it.
+            std::os::unix::fs::FileExt::write_all_at(file.as_file(), &end, 2 * DIRECTORY_BYTES_MAX).unwrap();
+            directory(&SourceFile::open(file.path()).unwrap()).map(|directory| directory.len() as u64)
+        };
+        assert_eq!(of(DIRECTORY_BYTES_MAX), Ok(DIRECTORY_BYTES_MAX));
+        assert!(of(DIRECTORY_BYTES_MAX + 1).unwrap_err().to_string().contains("its directory of 67108865 bytes"));
+    }
+}
