@@ -152,6 +152,23 @@ fn nested_and_empty_values_survive() {
     assert_eq!(model.tensors(), []);
 }
 
+/// Texts and arrays of all lengths around that of the buffer through which small values are read.
+#[test]
+fn long_values_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.gguf");
+    let mut metadata = Metadata::default();
+    for length in [65_500, 65_535, 65_536, 65_537, 70_000, 200_001] {
+        metadata.insert(format!("text.{length}"), "€".repeat(length / 3) + &"x".repeat(length % 3));
+        metadata.insert(format!("texts.{length}"), vec!["a".repeat(length), String::new(), "b".to_owned()]);
+        metadata.insert(format!("numbers.{length}"), (0..length as u64).collect::<Vec<u64>>());
+        metadata.insert(format!("bytes.{length}"), (0..length).map(|i| i as u8).collect::<Vec<u8>>());
+    }
+    let plan = GgufPlan::new(&path, &metadata, &[], None).unwrap();
+    GgufWriter::create(plan, &[]).unwrap().finish().unwrap();
+    assert!(*Gguf::open(&path).unwrap().metadata() == metadata);
+}
+
 #[test]
 fn metadata_keeps_its_order_and_says_what_it_found() {
     assert!(Metadata::default().is_empty() && !golden_metadata().is_empty());
