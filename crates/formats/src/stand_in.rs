@@ -95,6 +95,24 @@ mod tests {
     use super::StandIn;
 
     #[test]
+    fn what_stands_in_for_a_model_is_said_when_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let opened = |contents: &str| {
+            std::fs::write(&path, contents).unwrap();
+            let error = crate::open(&path, &crate::OpenOptions::default()).err().unwrap();
+            (error.problem, error.help)
+        };
+        let (problem, help) = opened("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
+        assert_eq!(problem, "expected the file itself, found a pointer of Git LFS to a file of 12345 bytes");
+        assert!(help.contains("git lfs pull"), "{help}");
+        let (problem, help) = opened("<!DOCTYPE html><title>Sign in</title>");
+        assert_eq!(problem, "expected the file itself, found a page of the web (HTML or XML)");
+        assert!(help.contains("download the file again"), "{help}");
+        assert!(!opened("hello").0.contains("the file itself"));
+    }
+
+    #[test]
     fn pointers_and_pages_are_known_by_their_beginning() {
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
         assert_eq!(StandIn::of(pointer), Some(StandIn::LfsPointer(Some(12345))));

@@ -230,6 +230,25 @@ fn what_is_no_regular_file_is_refused_at_once() {
 }
 
 #[test]
+fn alignments_from_8_to_a_mebibyte_are_kept_to() {
+    let folder = tempfile::tempdir().unwrap();
+    for alignment in [8_u32, 16, 64, 4096, 1 << 20] {
+        let header = Bytes::header(3, 1, 1).text("general.alignment").u32(4).u32(alignment).tensor("t", &[8], 0, 0);
+        let start = header.0.len().next_multiple_of(alignment as usize);
+        let mut file = header.0;
+        file.resize(start, 0);
+        file.extend([1_f32; 8].iter().flat_map(|number| number.to_le_bytes()));
+        let model = Gguf::open(write(folder.path(), "aligned.gguf", &file)).unwrap();
+        let mut bytes = [0; 32];
+        model.read(0, 0, &mut bytes).unwrap();
+        assert_eq!(bytes[..4], 1_f32.to_le_bytes(), "{alignment}");
+    }
+    let header = Bytes::header(3, 0, 1).text("general.alignment").u32(4).u32(1 << 21);
+    let error = Gguf::open(write(folder.path(), "wide.gguf", &header.data(0))).unwrap_err().to_string();
+    assert!(error.contains("expected a power of two from 8 to 1048576, found 2097152"), "{error}");
+}
+
+#[test]
 fn a_file_that_changes_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
