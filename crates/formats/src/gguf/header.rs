@@ -41,7 +41,7 @@ pub(super) struct Header {
     pub version: u32,
     pub metadata: Metadata,
     pub tensors: Vec<TensorInfo>,
-    /// Where each of them stands in that list.
+    /// Where each of them stands in that list; to be made anew where a survey left tensors out.
     pub names: NameIndex,
     /// Where the data starts.
     pub data_start: u64,
@@ -83,11 +83,8 @@ impl Header {
             }
         };
         let data_start = reader.position().checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-        let (read, mut names) = (entries.tensors.len(), std::mem::take(&mut entries.names));
+        let names = std::mem::take(&mut entries.names);
         let (tensors, ranges) = place(source, entries, data_start, alignment, on_fault)?;
-        if tensors.len() < read {
-            names = NameIndex::of(source.path(), &tensors)?;
-        }
         Ok(Header { version, metadata, tensors, names, data_start, ranges, alignment })
     }
 }
