@@ -134,6 +134,24 @@ fn split_files_must_belong_together() {
 }
 
 #[test]
+fn a_name_of_a_split_model_is_there_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensors = ["first", "other"].map(|name| TensorInfo::new(name, &[8], DType::F32).unwrap());
+    let plan = GgufPlan::new(folder.path().join("m.gguf"), &Metadata::default(), &tensors, Some(1)).unwrap();
+    let writer = GgufWriter::create(plan, &[]).unwrap();
+    (0..2).for_each(|tensor| writer.write(tensor, 0, &[tensor as u8; 32]).unwrap());
+    let paths = writer.finish().unwrap();
+    let model = Gguf::open(&paths[0]).unwrap();
+    assert_eq!(["first", "other", "none"].map(|name| model.find(name)), [Some(0), Some(1), None]);
+    let mut bytes = std::fs::read(&paths[1]).unwrap();
+    let place = bytes.windows(5).position(|window| window == b"other").unwrap();
+    bytes[place..place + 5].copy_from_slice(b"first");
+    std::fs::write(&paths[1], bytes).unwrap();
+    let error = Gguf::open(&paths[0]).unwrap_err().to_string();
+    assert!(error.contains("tensor first: the name is there twice"), "{error}");
+}
+
+#[test]
 fn nested_and_empty_values_survive() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nested.gguf");
@@ -141,6 +159,7 @@ fn nested_and_empty_values_survive() {
     let inner = Array::Array(vec![Array::U8(vec![1]), Array::String(vec![]), Array::Array(vec![])]);
     metadata.insert("nested", Value::Array(Array::Array(vec![inner, Array::F64(vec![f64::MAX, f64::NEG_INFINITY])])));
     metadata.insert("empty", "");
+    assert_eq!(ValueType::all().count(), 13);
     for value_type in ValueType::all() {
         assert_eq!(ValueType::from_id(value_type.id()), Some(value_type));
     }
@@ -150,6 +169,25 @@ fn nested_and_empty_values_survive() {
     assert_eq!(*model.metadata(), metadata);
     assert_eq!(metadata.value("odd").unwrap().to_string(), "\"zero\\u{0}, bell\\u{7}, \u{10ffff}\"");
     assert_eq!(model.tensors(), []);
+}
+
+#[test]
+fn arrays_nest_eight_deep_and_are_shown_shortened() {
+    let folder = tempfile::tempdir().unwrap();
+    let nested = |levels: usize| {
+        let array = (1..levels).fold(Array::U8(vec![7]), |inner, _| Array::Array(vec![inner]));
+        let mut metadata = Metadata::default();
+        metadata.insert("deep", Value::Array(array));
+        let path = folder.path().join(format!("{levels}.gguf"));
+        write_model(&path, &metadata, &[], None);
+        Gguf::open(&path).map(|model| *model.metadata() == metadata)
+    };
+    assert_eq!(nested(8), Ok(true));
+    assert!(nested(9).unwrap_err().to_string().contains("at most 8 arrays within each other"));
+    let shown = |count: u8| Array::U8((0..count).collect()).to_string();
+    let found = [0, 1, 2, 6, 7].map(shown);
+    assert_eq!(found, ["[]", "[0]", "[0, 1]", "[0, 1, 2, 3, 4, 5]", "[0, 1, 2, 3, 4, 5, … 7 items]"]);
+    assert!(Array::Bool(vec![]).is_empty() && !Array::Bool(vec![false]).is_empty());
 }
 
 /// Texts and arrays of all lengths around that of the buffer through which small values are read.

@@ -26,6 +26,18 @@ fn the_name_does_not_matter() {
 }
 
 #[test]
+fn a_survey_tells_formats_apart_too() {
+    let format = |name: &str| trueup_formats::survey(golden(name)).unwrap().checkpoint.format().to_owned();
+    assert_eq!(format("values.gguf"), "GGUF v3");
+    assert_eq!(format("theta-10000.bin"), "llama2.c v0");
+    assert_eq!(format("split-00002-of-00003.gguf"), "GGUF v3");
+    let found = trueup_formats::survey(golden("split-00001-of-00003.gguf")).unwrap();
+    let other = &found.checkpoint.tensors().last().unwrap().name;
+    assert!(found.file_of[other].ends_with("split-00003-of-00003.gguf"), "{:?}", found.file_of);
+    assert!(trueup_formats::survey(golden("values.gguf")).unwrap().file_of.is_empty());
+}
+
+#[test]
 fn what_is_no_model_is_named() {
     let mut faults = Faults::default();
     let cases: [(&str, &[u8], &[&str]); 8] = [

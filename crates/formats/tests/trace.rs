@@ -88,6 +88,14 @@ fn texts_are_read_with_their_ids() {
 }
 
 #[test]
+fn the_embeddings_of_a_text_tell_the_tokens_of_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, step) = PRINTED.split_at(PRINTED.find("x:").unwrap());
+    let trace = Trace::open(write(folder.path(), "text", format!("{PRINTED}{step}").as_bytes())).unwrap();
+    assert_eq!((trace.steps(), trace.tokens(4).unwrap()), (2, vec![2, 2]));
+}
+
+#[test]
 fn a_text_says_what_it_did_not_compute_apart() {
     let folder = tempfile::tempdir().unwrap();
     let plain = Trace::open(write(folder.path(), "plain", PRINTED.as_bytes())).unwrap();

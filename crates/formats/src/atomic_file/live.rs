@@ -72,7 +72,7 @@ mod tests {
     fn a_file_is_listed_until_it_is_dropped() {
         let (partial, entry) = create(tempfile::NamedTempFile::new).unwrap();
         let other = create(tempfile::NamedTempFile::new).unwrap();
-        let is_listed = |path| lock().paths.iter().any(|listed| *listed == path);
+        let is_listed = |path| lock().paths.contains(&path);
         assert!(is_listed(partial.path().to_owned()) && is_listed(other.0.path().to_owned()));
         drop(entry);
         assert!(!is_listed(partial.path().to_owned()));

@@ -356,6 +356,26 @@ mod tests {
     }
 
     #[test]
+    fn planes_begin_anew_and_those_beyond_the_shape_are_dropped() {
+        let text = "x: a-0 = (f32) ADD(a{1}, }) = {1, 1, 2, 2}\n[\n[\n[1],\n],\n[\n[2],\n],\n[\n[9],\n],\n],\n\
+                    [\n[\n[3],\n],\n[\n[4],\n],\n],\n[\n[\n[8],\n],\n]\n";
+        let shown = &parsed(text).tensors[0].shown.values;
+        let at = |plane, outer| [0, 0, plane, outer];
+        assert_eq!(*shown, [(at(0, 0), 1.0), (at(1, 0), 2.0), (at(0, 1), 3.0), (at(1, 1), 4.0)]);
+    }
+
+    #[test]
+    fn only_a_number_behind_a_name_is_a_layer_and_sums_are_no_biases() {
+        let named = |name: &str, operator: &str| node(name, operator, "a{1}").unwrap();
+        assert_eq!(named("Qcur-3", "ROPE"), "Qcur_rope-3");
+        assert_eq!(named("k-shift", "ROPE"), "k-shift_rope");
+        for sum in SUMS {
+            assert_eq!(named(&format!("{sum}-2"), "ADD"), format!("{sum}-2"));
+        }
+        assert_eq!(named("Qcur-2", "ADD"), "Qcur_bias-2");
+    }
+
+    #[test]
     fn an_embedding_begins_a_step_whether_the_one_before_had_one_or_not() {
         let line = |name: &str, operator: &str| format!("x: {name} = (f32) {operator}, }}) = {{2, 1, 1, 1}}\n");
         let (embedding, product) =

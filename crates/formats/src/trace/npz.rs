@@ -112,3 +112,24 @@ fn shape(text: &str) -> std::result::Result<Vec<u64>, String> {
     let sizes = sizes.map_err(|_| format!("its shape is no shape: {}", quote(inside)))?;
     Ok(if sizes.is_empty() { vec![1] } else { sizes })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::NpzFile;
+    use crate::trace::zip::tests::archive;
+
+    #[test]
+    fn an_array_has_the_bytes_of_its_shape() {
+        let array = |floats: usize| {
+            let dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
+            let length = (dictionary.len() as u16).to_le_bytes();
+            [b"\x93NUMPY\x01\x00".as_slice(), &length, dictionary.as_bytes(), &vec![0; 4 * floats]].concat()
+        };
+        let open = |floats| NpzFile::open(archive(&array(floats), false, |_, _| ()));
+        assert!(open(3).is_ok());
+        for floats in [2, 4] {
+            let error = open(floats).unwrap_err().to_string();
+            assert!(error.contains("expected 12 bytes for shape [3] of f32, found another size"), "{error}");
+        }
+    }
+}

@@ -169,7 +169,7 @@ fn fault(source: &SourceFile, problem: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Where fields of the end of an archive and of a directory's entry stand.
@@ -182,7 +182,7 @@ mod tests {
     const ENTRY_PACKED: usize = 20;
 
     /// An archive with one entry `a`, by the rules of the format; `change` may lie in the directory's entry and in the end.
-    fn archive(contents: &[u8], deflated: bool, change: impl Fn(&mut [u8], &mut [u8])) -> SourceFile {
+    pub fn archive(contents: &[u8], deflated: bool, change: impl Fn(&mut [u8], &mut [u8])) -> SourceFile {
         let packed = if deflated { miniz_oxide::deflate::compress_to_vec(contents, 6) } else { contents.to_vec() };
         let method = if deflated { METHOD_DEFLATED } else { METHOD_STORED };
         let (length, bytes) = (packed.len() as u32, contents.len() as u32);
