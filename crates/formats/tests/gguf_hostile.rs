@@ -4,8 +4,8 @@ mod support;
 
 use std::path::Path;
 use support::{Faults, golden, read, write};
-use trueup_formats::Checkpoint;
 use trueup_formats::gguf::Gguf;
+use trueup_formats::{Checkpoint, FaultKind};
 
 /// Bytes of a file, put together piece by piece.
 struct Bytes(Vec<u8>);
@@ -227,6 +227,34 @@ fn what_is_no_regular_file_is_refused_at_once() {
     std::os::unix::fs::symlink(golden("values.gguf"), folder.path().join("link.gguf")).unwrap();
     faults.report();
     Gguf::open(folder.path().join("link.gguf")).unwrap();
+}
+
+#[test]
+fn a_survey_keeps_what_stands_before_the_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = Bytes::header(2, 1, 2).text("first").u32(4).u32(7).text("second").u32(99);
+    let survey = Gguf::survey(write(folder.path(), "cut.gguf", &keys.data(64))).unwrap();
+    assert_eq!(survey.model.metadata().u64("first"), Ok(7));
+    assert_eq!((survey.parts[0].version, survey.parts[0].tensors), (2, 0));
+    assert_eq!(survey.model.format(), "GGUF v2");
+    let kinds: Vec<_> = survey.faults.kept().iter().map(|fault| fault.kind).collect();
+    assert_eq!(kinds, [FaultKind::HeaderBroken]);
+    let other = Gguf::survey(write(folder.path(), "other.gguf", b"no model at all")).unwrap_err().to_string();
+    assert!(other.contains("expected a file that starts with GGUF"), "{other}");
+    let one = |dtype: u32, shape: &[u64], offset: u64| {
+        let file = two_tensors().tensor("t", shape, dtype, offset).tensor("u", &[8], 0, 32).data(64);
+        let survey = Gguf::survey(write(folder.path(), "one.gguf", &file)).unwrap();
+        assert_eq!(survey.model.tensors().len(), 1, "the other tensor is there");
+        assert_eq!(survey.model.find(&survey.model.tensors()[0].name), Some(0));
+        survey.faults.kept()[0].kind
+    };
+    assert_eq!(one(2, &[33], 0), FaultKind::RowsNotBlocks);
+    assert_eq!(one(2, &[32, 1 << 40, 1 << 40], 0), FaultKind::ShapeInvalid);
+    assert_eq!(one(0, &[0], 0), FaultKind::ShapeInvalid);
+    assert_eq!(one(4, &[8], 0), FaultKind::TypeUnknown);
+    assert_eq!(one(0, &[8], 4), FaultKind::Misaligned);
+    assert_eq!(one(0, &[8], 96), FaultKind::OutsideFile);
+    assert_eq!(one(0, &[16], 0), FaultKind::Overlap);
 }
 
 #[test]

@@ -287,6 +287,21 @@ fn every_cut_is_refused_and_no_changed_byte_panics() {
 }
 
 #[test]
+fn a_survey_says_which_file_holds_a_tensor() {
+    let folder = model_folder(&[("a.safetensors", &["x", "y"]), ("b.safetensors", &["z"])]);
+    write_index(folder.path(), json!({"x": "a.safetensors", "y": "a.safetensors", "z": "b.safetensors"}));
+    let survey = trueup_formats::survey(folder.path()).unwrap();
+    let file = |name: &str| survey.file_of[name].file_name().unwrap().to_str().unwrap();
+    assert_eq!(["x", "y", "z"].map(file), ["a.safetensors", "a.safetensors", "b.safetensors"]);
+    assert_eq!(survey.checkpoint.find("z"), Some(2));
+    std::fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
+    std::fs::remove_file(folder.path().join("b.safetensors")).unwrap();
+    std::fs::rename(folder.path().join("a.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let survey = trueup_formats::survey(folder.path()).unwrap();
+    assert_eq!((survey.checkpoint.tensors().len(), survey.file_of.len()), (2, 0), "one file needs no list");
+}
+
+#[test]
 fn an_index_must_agree_with_its_files() {
     let mut faults = Faults::default();
     let index = "model.safetensors.index.json";
