@@ -302,6 +302,28 @@ fn a_survey_says_which_file_holds_a_tensor() {
 }
 
 #[test]
+fn a_survey_takes_the_files_that_are_meant() {
+    let names = |path: &Path| -> Vec<String> {
+        let survey = trueup_formats::survey(path).unwrap();
+        survey.checkpoint.tensors().iter().map(|tensor| tensor.name.clone()).collect()
+    };
+    let folder =
+        model_folder(&[("model-00001-of-00002.safetensors", &["x"]), ("model-00002-of-00002.safetensors", &["y"])]);
+    assert_eq!(names(folder.path()), ["x", "y"], "all parts, where nothing says which");
+    assert_eq!(names(&folder.path().join("model-00002-of-00002.safetensors")), ["y"]);
+    write_index(folder.path(), json!({"x": "model-00001-of-00002.safetensors"}));
+    assert_eq!(names(folder.path()), ["x"], "those of the index");
+    assert_eq!(names(&folder.path().join("model-00001-of-00002.safetensors")), ["x"]);
+    assert_eq!(
+        names(&folder.path().join("model-00002-of-00002.safetensors")),
+        ["y"],
+        "one that the index does not name"
+    );
+    let folder = model_folder(&[("model.safetensors", &["x"]), ("other.safetensors", &["y"])]);
+    assert_eq!(names(folder.path()), ["x"]);
+}
+
+#[test]
 fn an_index_must_agree_with_its_files() {
     let mut faults = Faults::default();
     let index = "model.safetensors.index.json";
