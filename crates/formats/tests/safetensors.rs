@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use support::{Faults, find, golden, read, read_f32, write};
 use trueup_blocks::DType;
 use trueup_formats::{
-    Checkpoint, Description, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, open, write_safetensors,
+    Checkpoint, Description, FaultKind, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, open,
+    write_safetensors,
 };
 
 /// A file with this header and that many bytes of data.
@@ -321,6 +322,20 @@ fn a_survey_takes_the_files_that_are_meant() {
     );
     let folder = model_folder(&[("model.safetensors", &["x"]), ("other.safetensors", &["y"])]);
     assert_eq!(names(folder.path()), ["x"]);
+}
+
+#[test]
+fn a_survey_passes_over_what_is_no_part_and_names_what_stands_in_for_one() {
+    let part = "model-00001-of-00002.safetensors";
+    let folder =
+        model_folder(&[(part, &["x"]), ("model-a-of-00002.safetensors", &["y"]), ("model-1-of-.safetensors", &["z"])]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 77\n";
+    write(folder.path(), "model-00002-of-00002.safetensors", pointer.as_bytes());
+    let survey = trueup_formats::survey(folder.path()).unwrap();
+    assert_eq!(survey.checkpoint.tensors().len(), 1);
+    let faults = survey.faults.kept();
+    assert_eq!(faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::LfsPointer]);
+    assert!(faults[0].error.problem.contains("a pointer of Git LFS to a file of 77 bytes"), "{}", faults[0].error);
 }
 
 #[test]
