@@ -24,7 +24,7 @@ pub enum FaultKind {
     LfsPointer,
     /// A page of the web stands where a file should be.
     WebPage,
-    /// The header ends or lies in the middle; what stands before is read.
+    /// The header ends or lies in the middle; keys that stand before are read.
     HeaderBroken,
     /// `general.alignment` is no alignment.
     AlignmentInvalid,

@@ -13,7 +13,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::path::Path;
 
-/// Numbers of the tensors of a list, by name. The hashes are seeded anew in each process, so that no file can be made of names that collide.
+/// Numbers of the tensors of a list, by name. The hashes are seeded anew for each index, so that names that collide cannot be
+/// prepared in a file without the seed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct NameIndex {
     hasher: DefaultHashBuilder,

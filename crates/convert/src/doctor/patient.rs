@@ -128,7 +128,8 @@ impl Patient {
 
     /// The folder of a model in several files of different kinds.
     pub fn folder(&self) -> &Path {
-        if self.path.is_dir() { &self.path } else { self.path.parent().unwrap_or(Path::new("")) }
+        let parent = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if self.path.is_dir() { &self.path } else { parent.unwrap_or(Path::new(".")) }
     }
 
     /// The tensor of this name.

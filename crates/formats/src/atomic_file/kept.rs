@@ -164,10 +164,11 @@ impl AtomicFile {
     /// As [`AtomicFile::create`], but goes on with the partial file that an earlier run kept, if there is one, and
     /// keeps it when it is dropped.
     pub(crate) fn create_kept(path: &Path, inputs: &[&SourceFile]) -> Result<AtomicFile> {
-        discard_beside_link(path);
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let named = path;
+        let path = std::fs::canonicalize(named).unwrap_or_else(|_| named.to_owned());
         let inputs: Vec<FileStamp> = inputs.iter().map(|input| input.stamp().clone()).collect();
         check_target(&path, &inputs)?;
+        discard_beside_link(named);
         let folder = folder_of(&path);
         stale::remove(&folder, &partial_prefix(&path)?);
         let kept = match claim(kept_path(&path, DATA)?)? {
