@@ -46,7 +46,7 @@ pub(super) fn claimed_tensors(source: &dyn Checkpoint, faults: &FaultList, facts
         tensors.extend((0..more).map(|_| nothing("")));
     }
     let embedding = Role::TokenEmbedding.name(0);
-    let is_there = source.tensors().iter().any(|tensor| tensor.name == embedding);
+    let is_there = source.find(&embedding).is_some();
     if let (false, Description::Gguf(metadata)) = (is_there, source.description())
         && let Ok(tokens) = metadata.array(TOKENS)
     {
