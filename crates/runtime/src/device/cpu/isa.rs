@@ -7,6 +7,9 @@ use trueup_guard::Side;
 /// An instruction set for which kernels are written. All of them give the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isa {
+    /// x86-64 with AVX-512 F, BW, VL and VNNI, and what AVX2 stands for.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -17,6 +20,8 @@ pub enum Isa {
 impl Isa {
     /// Every set of this build, the fastest first.
     pub const ALL: &'static [Isa] = &[
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2,
         Isa::Scalar,
@@ -31,6 +36,14 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
@@ -41,6 +54,8 @@ impl Isa {
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
             Isa::Scalar => "scalar",

@@ -3,6 +3,7 @@
 //! ```text
 //!  kernel! {
 //!      fn NAME(arguments) {
+//!          avx512 => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled,
 //!          scalar => PATH of the readable rule,
 //!      }
@@ -21,6 +22,9 @@
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx512;
 mod dots;
 mod element;
 mod exponential;
@@ -69,6 +73,7 @@ macro_rules! kernel {
         $crate::device::cpu::kernel::kernel! {
             $(#[$doc])*
             fn $name($($argument: $Type),*) {
+                avx512 => recompiled,
                 avx2 => recompiled,
                 scalar => $scalar,
             }
@@ -89,6 +94,25 @@ macro_rules! kernel {
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
+    ) => {
+        $crate::device::cpu::kernel::kernel! {
+            $(#[$doc])*
+            fn $name($($argument: $Type),*) {
+                avx512 => $avx2,
+                avx2 => $avx2,
+                scalar => $scalar,
+            }
+            $test on $samples
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
+            avx512 => $avx512:path,
+            avx2 => $avx2:path,
+            scalar => $scalar:path,
+        }
+        $test:ident on $samples:path
         $(where { $($recompiled:item)* })?
     ) => {
         $(#[$doc])*
@@ -102,6 +126,10 @@ macro_rules! kernel {
                 return;
             }
             match instructions.isa() {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Instructions` of AVX-512 exist only where its parts that variants enable were found, and AVX2, FMA and F16C.
+                #[allow(unsafe_code)]
+                $crate::device::cpu::Isa::Avx512 => unsafe { $avx512($($argument),*) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
                 #[allow(unsafe_code)]

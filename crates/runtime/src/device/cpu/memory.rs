@@ -3,7 +3,7 @@
 //! ```text
 //!  arena, inputs, f32 states   Vec<f32>        ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
 //!  f16 and bf16                Vec<f16>, Vec<bf16>      row after row
-//!  q4_0, q8_0                  Panels          eight rows side by side (see panels.rs)
+//!  q4_0, q8_0                  Panels          sixteen rows side by side (see panels.rs)
 //!  other block types, i64      Vec<u8>         as in the file
 //! ```
 //!

@@ -1,13 +1,13 @@
-//! Quantized matrices as the product kernels stream them: eight rows side by side, block after block.
+//! Quantized matrices as the product kernels stream them: sixteen rows side by side, block after block.
 //!
 //! ```text
 //!  GGUF, row by row           d │ codes of block 0 │ d │ codes of block 1 │ ...        (2 + 4 G bytes a block)
 //!
-//!  panel of rows 0 ... 7      ┌ block 0 ────────────────────────────────────────┐┌ block 1 ──
-//!                             │ d of 8 rows │ group 0: 4 bytes of row 0, row 1, ... row 7 │ group 1 │ ... G
+//!  panel of rows 0 ... 15     ┌ block 0 ─────────────────────────────────────────────┐┌ block 1 ──
+//!                             │ d of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
 //! ```
 //!
-//! A group is four bytes of codes, so that one 256-bit register holds the same four places of eight rows, and a lane sums one
+//! A group is four bytes of codes, so that one 512-bit register, or two of 256, hold the same four places of sixteen rows, and a lane sums one
 //! row. `q8_0` has eight groups of four elements a block; `q4_0` four groups, whose low nibbles are elements `4 g ...` and whose high
 //! nibbles are elements `16 + 4 g ...`. Bytes are moved, never changed. Behind the last row a panel is filled with zeros.
 
@@ -16,13 +16,13 @@ use rayon::prelude::*;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
-/// Rows of a panel: the 32-bit lanes of a 256-bit register.
-pub(super) const PANEL_ROWS: usize = 8;
+/// Rows of a panel: the 32-bit lanes of a 512-bit register.
+pub(super) const PANEL_ROWS: usize = 16;
 
 /// Elements of one block.
 pub(super) const BLOCK_LEN: usize = 32;
 
-/// One block of eight rows, `GROUPS` times four bytes of codes each.
+/// One block of sixteen rows, `GROUPS` times four bytes of codes each.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct PanelBlock<const GROUPS: usize> {
@@ -43,7 +43,7 @@ impl<const GROUPS: usize> PanelBlock<GROUPS> {
     pub const ZERO: PanelBlock<GROUPS> = PanelBlock { scales: [0; PANEL_ROWS], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
 }
 
-/// Packs up to eight rows, `bytes` of the file, each of `panel.len()` blocks.
+/// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks.
 pub(super) fn pack_panel<const GROUPS: usize>(bytes: &[u8], panel: &mut [PanelBlock<GROUPS>]) {
     let row_bytes = panel.len() * PanelBlock::<GROUPS>::SOURCE_BYTES;
     assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
@@ -84,7 +84,7 @@ impl<const GROUPS: usize> Panels<GROUPS> {
         self.blocks_per_row * PanelBlock::<GROUPS>::SOURCE_BYTES
     }
 
-    /// Rows `8 index ...`, block after block.
+    /// Rows `16 index ...`, block after block.
     pub fn panel(&self, index: usize) -> &[PanelBlock<GROUPS>] {
         &self.blocks[index * self.blocks_per_row..][..self.blocks_per_row]
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn come_back<const GROUPS: usize>() {
-        for (rows, blocks_per_row) in [(1, 1), (7, 3), (8, 1), (9, 2), (31, 5), (0, 2)] {
+        for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
             let ty = TensorType::new(DType::Q8_0, &[BLOCK_LEN * blocks_per_row, rows]);
             let mut panels = Panels::<GROUPS>::zeros(rows, blocks_per_row, &ty).unwrap();
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
@@ -147,9 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_holds_four_bytes_of_eight_rows() {
-        let mut panels = Panels::<8>::zeros(8, 1, &TensorType::new(DType::Q8_0, &[32, 8])).unwrap();
-        let bytes: Vec<u8> = (0..8 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
+    fn a_group_holds_four_bytes_of_sixteen_rows() {
+        let mut panels = Panels::<8>::zeros(16, 1, &TensorType::new(DType::Q8_0, &[32, 16])).unwrap();
+        let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
         panels.pack(&bytes);
         let block = panels.panel(0)[0];
         assert_eq!(block.scales[1], u16::from_le_bytes([32, 33]));

@@ -17,6 +17,7 @@ use half::{bf16, f16};
 kernel! {
     /// `sums[r + rows * t] = rows[r] . xs[t]`.
     fn dots_f32(rows: Rows<f32>, xs: Rows<f32>, sums: &mut [f32]) {
+        avx512 => super::avx512::dots::dots_f32,
         avx2 => super::avx2::dots::dots_f32,
         scalar => dots,
     }
@@ -26,6 +27,7 @@ kernel! {
 kernel! {
     /// As [`dots_f32`], of f16.
     fn dots_f16(rows: Rows<f16>, xs: Rows<f32>, sums: &mut [f32]) {
+        avx512 => super::avx512::dots::dots_f16,
         avx2 => super::avx2::dots::dots_f16,
         scalar => dots,
     }
@@ -35,6 +37,7 @@ kernel! {
 kernel! {
     /// As [`dots_f32`], of bf16.
     fn dots_bf16(rows: Rows<bf16>, xs: Rows<f32>, sums: &mut [f32]) {
+        avx512 => super::avx512::dots::dots_bf16,
         avx2 => super::avx2::dots::dots_bf16,
         scalar => dots,
     }

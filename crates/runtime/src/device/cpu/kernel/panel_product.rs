@@ -1,8 +1,7 @@
-//! Products of a panel of eight quantized rows with quantized activations.
+//! Products of a panel of sixteen quantized rows with quantized activations.
 //!
-//! A block's codes are multiplied and summed in integers, exactly; the result enters the row's f64 sum by one fused multiply-add with
-//! `d of the row * d of the activations`, which is exact in f64, block after block. The row's sum is rounded to f32 at the end, and that is
-//! the only rounding that counts.
+//! A block's codes are multiplied and summed in integers, exactly; the result, which f32 holds exactly too, enters the row's f32 sum by one
+//! fused multiply-add with `d of the row * d of the activations`, rounded to f32, block after block.
 
 use super::kernel;
 use super::quantize::ActivationBlock;
@@ -15,6 +14,7 @@ use half::f16;
 kernel! {
     /// `sums[t][r] = panel row r . xs[t]` of q8_0.
     fn panel_product_q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+        avx512 => super::avx512::panel_product::q8_0,
         avx2 => super::avx2::panel_product::q8_0,
         scalar => q8_0,
     }
@@ -24,6 +24,7 @@ kernel! {
 kernel! {
     /// `sums[t][r] = panel row r . xs[t]` of q4_0.
     fn panel_product_q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+        avx512 => super::avx512::panel_product::q4_0,
         avx2 => super::avx2::panel_product::q4_0,
         scalar => q4_0,
     }
@@ -49,19 +50,16 @@ fn product<const GROUPS: usize>(
     codes: impl Fn(&PanelBlock<GROUPS>, usize) -> [i8; BLOCK_LEN],
 ) {
     assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
-    let mut totals = vec![[0.0f64; PANEL_ROWS]; sums.len()];
+    sums.fill([0.0; PANEL_ROWS]);
     for (b, block) in panel.iter().enumerate() {
         for row in 0..PANEL_ROWS {
             let (codes, scale) = (codes(block, row), f16::from_bits(block.scales[row]).to_f32());
-            for (t, totals) in totals.iter_mut().enumerate() {
+            for (t, sums) in sums.iter_mut().enumerate() {
                 let x = &xs.row(t)[b];
                 let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| i32::from(*w) * i32::from(x)).sum();
-                totals[row] = f64::from(dot).mul_add(f64::from(scale) * f64::from(x.scale), totals[row]);
+                sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
             }
         }
-    }
-    for (sums, totals) in sums.iter_mut().zip(totals) {
-        *sums = totals.map(|total| total as f32);
     }
 }
 
@@ -70,11 +68,11 @@ fn product<const GROUPS: usize>(
 type PanelProduct<const GROUPS: usize> =
     fn(Instructions, &[PanelBlock<GROUPS>], Rows<ActivationBlock>, &mut [[f32; PANEL_ROWS]]);
 
-/// Panels of 0 to 33 blocks of all codes with 1 to 9 tokens, the extreme codes among them.
+/// Panels of 0 to 33 blocks of all codes with 1 to 15 tokens, the extreme codes among them.
 #[cfg(test)]
 fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduct<GROUPS>) -> Vec<f32> {
     let mut results = Vec::new();
-    for (blocks, tokens) in [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 9)] {
+    for (blocks, tokens) in [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 15)] {
         let mut panel = vec![PanelBlock::<GROUPS>::ZERO; blocks];
         for (b, block) in panel.iter_mut().enumerate() {
             block.scales =

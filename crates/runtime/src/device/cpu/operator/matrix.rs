@@ -1,7 +1,7 @@
 //! One matrix of a stack, applied to rows of activations.
 //!
 //! ```text
-//!  q4_0, q8_0             activations to 8 bits ─▶ panels of eight rows, integers within blocks        (panel_product.rs)
+//!  q4_0, q8_0             activations to 8 bits ─▶ panels of sixteen rows, integers within blocks      (panel_product.rs)
 //!  f32, f16, bf16         32 lanes over K                                                               (dots.rs)
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
@@ -23,10 +23,10 @@ use trueup_graph::op::Gated;
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
 
-/// Sums of integers per block and of blocks in f64: behind the rounding of activations only the result is rounded.
+/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two scales.
 const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
-    accumulator: Accumulator::F64,
+    accumulator: Accumulator::Int32ThenF32,
     ..Profile::F32
 };
 
@@ -253,7 +253,7 @@ impl Product {
     /// Enough rows to be worth a thread's while, at most as many as keep their weights in a core's cache over all tokens.
     fn rows_per_piece(self) -> usize {
         const WORK_MIN: usize = 1 << 16;
-        const ROWS_MAX: usize = 16;
+        const ROWS_MAX: usize = PANEL_ROWS;
         let rows = (WORK_MIN / (self.len * self.tokens).max(1)).next_multiple_of(PANEL_ROWS);
         rows.clamp(PANEL_ROWS, if self.tokens == 1 { usize::MAX / 2 } else { ROWS_MAX })
     }

@@ -33,15 +33,20 @@ fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64>
     let mut errors = Vec::new();
     for (i, found) in found.into_iter().enumerate() {
         let (row, token) = (&weights[i % rows * len..][..len], &x[i / rows * len..][..len]);
-        let products: Vec<f64> = row.iter().zip(token).map(|(w, x)| w * x).collect();
+        let mut products: Vec<f64> = row.iter().zip(token).map(|(w, x)| w * x).collect();
+        let blocks = profile.accumulator == Accumulator::Int32ThenF32;
+        if blocks {
+            products = products.chunks(32).map(|block| block.iter().sum()).collect();
+        }
         let (sum, squares) = (products.iter().sum::<f64>(), products.iter().map(|p| p * p).sum::<f64>());
         let lanes = profile.lanes as f64;
         let terms = if profile.lanes > 1 { products.len() as f64 / lanes + lanes } else { products.len() as f64 };
-        let rounded = if profile.products == Products::Rounded { squares } else { 0.0 };
+        // The product of two scales is rounded.
+        let rounded = if blocks || profile.products == Products::Rounded { squares } else { 0.0 };
         let accumulated = match profile.accumulator {
             Accumulator::F64 => sum * sum,
-            Accumulator::F32 => terms / 3.0 * sum * sum + terms / 6.0 * squares,
-            other => panic!("no kernel here sums in {other:?}"),
+            Accumulator::F32 | Accumulator::Int32ThenF32 => terms / 3.0 * sum * sum + terms / 6.0 * squares,
+            Accumulator::F16 => panic!("no kernel here sums in f16"),
         };
         let variance = 0.18 * U * U * (accumulated + rounded);
         errors.push((f64::from(found) - sum) / (variance.sqrt() + f64::from(f32::MIN_POSITIVE)));

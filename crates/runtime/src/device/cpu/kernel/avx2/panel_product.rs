@@ -1,4 +1,5 @@
-//! Products of panels: a 256-bit register holds four codes of each of eight rows, and four tokens use it before the next is loaded.
+//! Products of panels: a 256-bit register holds four codes of each of eight rows, half a panel, and four tokens use it before the next is
+//! loaded.
 //!
 //! `vpmaddubsw` multiplies unsigned by signed bytes and adds neighbours in 16 bits:
 //!
@@ -9,7 +10,7 @@
 
 use super::super::quantize::ActivationBlock;
 use super::super::rows::Rows;
-use super::store;
+use super::{LANES, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
 
@@ -22,11 +23,13 @@ pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32
     assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
     for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
         let t = tile * TOKENS;
-        match sums.len() {
-            1 => tile_q8_0::<1>(panel, xs, t, sums),
-            2 => tile_q8_0::<2>(panel, xs, t, sums),
-            3 => tile_q8_0::<3>(panel, xs, t, sums),
-            _ => tile_q8_0::<TOKENS>(panel, xs, t, sums),
+        for half in 0..2 {
+            match sums.len() {
+                1 => tile_q8_0::<1>(panel, half, xs, t, sums),
+                2 => tile_q8_0::<2>(panel, half, xs, t, sums),
+                3 => tile_q8_0::<3>(panel, half, xs, t, sums),
+                _ => tile_q8_0::<TOKENS>(panel, half, xs, t, sums),
+            }
         }
     }
 }
@@ -37,31 +40,34 @@ pub fn q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32
     assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
     for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
         let t = tile * TOKENS;
-        match sums.len() {
-            1 => tile_q4_0::<1>(panel, xs, t, sums),
-            2 => tile_q4_0::<2>(panel, xs, t, sums),
-            3 => tile_q4_0::<3>(panel, xs, t, sums),
-            _ => tile_q4_0::<TOKENS>(panel, xs, t, sums),
+        for half in 0..2 {
+            match sums.len() {
+                1 => tile_q4_0::<1>(panel, half, xs, t, sums),
+                2 => tile_q4_0::<2>(panel, half, xs, t, sums),
+                3 => tile_q4_0::<3>(panel, half, xs, t, sums),
+                _ => tile_q4_0::<TOKENS>(panel, half, xs, t, sums),
+            }
         }
     }
 }
 
-/// Tokens `t ... t + T`.
+/// Rows `8 half ...` by tokens `t ... t + T`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile_q8_0<const T: usize>(
     panel: &[PanelBlock<8>],
+    half: usize,
     xs: Rows<ActivationBlock>,
     t: usize,
     sums: &mut [[f32; PANEL_ROWS]],
 ) {
     let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
     let ones = _mm256_set1_epi16(1);
-    let mut totals = [[_mm256_setzero_pd(); 2]; T];
+    let mut totals = [_mm256_setzero_ps(); T];
     for (b, block) in panel.iter().enumerate() {
         let mut dots = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
-            let codes = load_codes(codes);
+            let codes = load_codes(&codes.as_chunks().0[half]);
             let magnitudes = _mm256_abs_epi8(codes);
             for i in 0..T {
                 let signed = _mm256_sign_epi8(repeat(&xs[i][b], g), codes);
@@ -69,32 +75,33 @@ fn tile_q8_0<const T: usize>(
                 dots[i] = _mm256_add_epi32(dots[i], _mm256_madd_epi16(pairs, ones));
             }
         }
-        let scales = load_scales(&block.scales);
+        let scales = load_scales(&block.scales.as_chunks().0[half]);
         for i in 0..T {
             totals[i] = multiply_add(dots[i], scales, xs[i][b].scale, totals[i]);
         }
     }
     for (sums, totals) in sums.iter_mut().zip(totals) {
-        *sums = store(_mm256_set_m128(_mm256_cvtpd_ps(totals[1]), _mm256_cvtpd_ps(totals[0])));
+        sums.as_chunks_mut().0[half] = store(totals);
     }
 }
 
-/// Tokens `t ... t + T`.
+/// Rows `8 half ...` by tokens `t ... t + T`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile_q4_0<const T: usize>(
     panel: &[PanelBlock<4>],
+    half: usize,
     xs: Rows<ActivationBlock>,
     t: usize,
     sums: &mut [[f32; PANEL_ROWS]],
 ) {
     let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
     let (ones, nibbles) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
-    let mut totals = [[_mm256_setzero_pd(); 2]; T];
+    let mut totals = [_mm256_setzero_ps(); T];
     for (b, block) in panel.iter().enumerate() {
         let mut pairs = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
-            let codes = load_codes(codes);
+            let codes = load_codes(&codes.as_chunks().0[half]);
             let low = _mm256_and_si256(codes, nibbles);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), nibbles);
             for i in 0..T {
@@ -103,7 +110,7 @@ fn tile_q4_0<const T: usize>(
                 pairs[i] = _mm256_add_epi16(pairs[i], _mm256_add_epi16(first, second));
             }
         }
-        let scales = load_scales(&block.scales);
+        let scales = load_scales(&block.scales.as_chunks().0[half]);
         for i in 0..T {
             let offset = _mm256_set1_epi32(8 * xs[i][b].sum);
             let dots = _mm256_sub_epi32(_mm256_madd_epi16(pairs[i], ones), offset);
@@ -111,38 +118,31 @@ fn tile_q4_0<const T: usize>(
         }
     }
     for (sums, totals) in sums.iter_mut().zip(totals) {
-        *sums = store(_mm256_set_m128(_mm256_cvtpd_ps(totals[1]), _mm256_cvtpd_ps(totals[0])));
+        sums.as_chunks_mut().0[half] = store(totals);
     }
 }
 
 /// Four bytes of codes of each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_codes(codes: &[[u8; 4]; PANEL_ROWS]) -> __m256i {
+fn load_codes(codes: &[[u8; 4]; LANES]) -> __m256i {
     // SAFETY: the arrays hold 32 bytes behind each other; the load needs no alignment.
     unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
 }
 
-/// Each row's scale in f64, rows 0 to 3 and 4 to 7.
+/// Each row's scale.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_scales(scales: &[u16; PANEL_ROWS]) -> [__m256d; 2] {
+fn load_scales(scales: &[u16; LANES]) -> __m256 {
     // SAFETY: the array holds 16 bytes; the load needs no alignment.
-    let scales = _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) });
-    [_mm256_cvtps_pd(_mm256_castps256_ps128(scales)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(scales))]
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) })
 }
 
 /// `totals + dots * (scales * scale)`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn multiply_add(dots: __m256i, scales: [__m256d; 2], scale: f32, totals: [__m256d; 2]) -> [__m256d; 2] {
-    let scale = _mm256_set1_pd(scale.into());
-    let low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(dots));
-    let high = _mm256_cvtepi32_pd(_mm256_extracti128_si256::<1>(dots));
-    [
-        _mm256_fmadd_pd(low, _mm256_mul_pd(scales[0], scale), totals[0]),
-        _mm256_fmadd_pd(high, _mm256_mul_pd(scales[1], scale), totals[1]),
-    ]
+fn multiply_add(dots: __m256i, scales: __m256, scale: f32, totals: __m256) -> __m256 {
+    _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), _mm256_mul_ps(scales, _mm256_set1_ps(scale)), totals)
 }
 
 /// Four codes of the activations in each lane: elements `4 group ...` of the block.

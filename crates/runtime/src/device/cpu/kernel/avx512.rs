@@ -1,0 +1,49 @@
+//! Variants for AVX-512 with VNNI: each as exact as its rule, in registers of sixteen f32 or 64 codes.
+
+pub mod dots;
+pub mod panel_product;
+
+use half::{bf16, f16};
+use std::arch::x86_64::*;
+
+/// f32 of a register.
+const LANES: usize = 16;
+
+/// How far ahead weights are asked for: a page, measured to keep the memory busy.
+const PREFETCH_BYTES: usize = 4096;
+
+/// Asks for weights as many as these that come later. What lies behind the last ones is asked for in vain.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for<T>(weights: &T) {
+    let start: *const T = weights;
+    for line in (0..size_of::<T>()).step_by(64) {
+        // Asking touches nothing: an address of no memory is passed over.
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_byte_add(PREFETCH_BYTES + line).cast());
+    }
+}
+
+/// Sixteen f32.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_f32(source: &[f32; LANES]) -> __m512 {
+    // SAFETY: the array holds 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_ps(source.as_ptr()) }
+}
+
+/// Sixteen f16, widened.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_f16(source: &[f16; LANES]) -> __m512 {
+    // SAFETY: the array holds 32 bytes, f16 is a transparent u16; the load needs no alignment.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(source.as_ptr().cast()) })
+}
+
+/// Sixteen bf16, widened.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_bf16(source: &[bf16; LANES]) -> __m512 {
+    // SAFETY: the array holds 32 bytes, bf16 is a transparent u16; the load needs no alignment.
+    let halves = unsafe { _mm256_loadu_si256(source.as_ptr().cast()) };
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+}

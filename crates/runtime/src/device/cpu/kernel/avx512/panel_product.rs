@@ -1,0 +1,154 @@
+//! Products of panels: a 512-bit register holds four codes of each of a panel's rows, and six tokens use it before the next is loaded.
+//!
+//! `vpdpbusd` multiplies unsigned by signed bytes and adds four products to a lane of 32 bits, without saturation:
+//!
+//! ```text
+//!  q8_0   (w + 128) * x, the sign bit turned over      128 * sum of x goes off before
+//!  q4_0   (w + 8) * x                                  8 * sum of x goes off before; high nibbles stay where they are, as 16 (w + 8),
+//!                                                      and their sum is shifted once a block
+//! ```
+
+use super::super::quantize::ActivationBlock;
+use super::super::rows::Rows;
+use super::ask_for;
+use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
+use std::arch::x86_64::*;
+
+/// Tokens that use a register of codes.
+const TOKENS: usize = 6;
+
+macro_rules! tiles {
+    ($tile:ident, $panel:ident, $xs:ident, $sums:ident) => {
+        assert_eq!(
+            ($xs.count(), $xs.len()),
+            ($sums.len(), $panel.len()),
+            "sums for each token, activations for each block"
+        );
+        for (tile, sums) in $sums.chunks_mut(TOKENS).enumerate() {
+            let t = tile * TOKENS;
+            match sums.len() {
+                1 => $tile::<1>($panel, $xs, t, sums),
+                2 => $tile::<2>($panel, $xs, t, sums),
+                3 => $tile::<3>($panel, $xs, t, sums),
+                4 => $tile::<4>($panel, $xs, t, sums),
+                5 => $tile::<5>($panel, $xs, t, sums),
+                _ => $tile::<TOKENS>($panel, $xs, t, sums),
+            }
+        }
+    };
+}
+
+/// Of q8_0.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+    tiles!(tile_q8_0, panel, xs, sums);
+}
+
+/// Of q4_0.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub fn q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
+    tiles!(tile_q4_0, panel, xs, sums);
+}
+
+/// Tokens `t ... t + T`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn tile_q8_0<const T: usize>(
+    panel: &[PanelBlock<8>],
+    xs: Rows<ActivationBlock>,
+    t: usize,
+    sums: &mut [[f32; PANEL_ROWS]],
+) {
+    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| &xs.row(t + i)[..panel.len()]);
+    let sign = _mm512_set1_epi8(i8::MIN);
+    let mut totals = [_mm512_setzero_ps(); T];
+    for (b, block) in panel.iter().enumerate() {
+        ask_for(block);
+        let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-128 * xs[i][b].sum));
+        for (g, codes) in block.codes.iter().enumerate() {
+            let codes = _mm512_xor_si512(load_codes(codes), sign);
+            for i in 0..T {
+                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, repeat(&xs[i][b], g));
+            }
+        }
+        let scales = load_scales(&block.scales);
+        for i in 0..T {
+            totals[i] = multiply_add(dots[i], scales, xs[i][b].scale, totals[i]);
+        }
+    }
+    store_all(&totals, sums);
+}
+
+/// Tokens `t ... t + T`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn tile_q4_0<const T: usize>(
+    panel: &[PanelBlock<4>],
+    xs: Rows<ActivationBlock>,
+    t: usize,
+    sums: &mut [[f32; PANEL_ROWS]],
+) {
+    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| &xs.row(t + i)[..panel.len()]);
+    let (low, high) = (_mm512_set1_epi8(0x0F), _mm512_set1_epi8(0xF0_u8 as i8));
+    let mut totals = [_mm512_setzero_ps(); T];
+    for (b, block) in panel.iter().enumerate() {
+        ask_for(block);
+        let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i][b].sum));
+        let mut highs = [_mm512_setzero_si512(); T];
+        for (g, codes) in block.codes.iter().enumerate() {
+            let codes = load_codes(codes);
+            let (first, second) = (_mm512_and_si512(codes, low), _mm512_and_si512(codes, high));
+            for i in 0..T {
+                lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i][b], g));
+                highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i][b], g + 4));
+            }
+        }
+        let scales = load_scales(&block.scales);
+        for i in 0..T {
+            let dots = _mm512_add_epi32(lows[i], _mm512_srai_epi32::<4>(highs[i]));
+            totals[i] = multiply_add(dots, scales, xs[i][b].scale, totals[i]);
+        }
+    }
+    store_all(&totals, sums);
+}
+
+/// Four bytes of codes of each row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_codes(codes: &[[u8; 4]; PANEL_ROWS]) -> __m512i {
+    // SAFETY: the arrays hold 64 bytes behind each other; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(codes.as_ptr().cast()) }
+}
+
+/// Each row's scale.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_scales(scales: &[u16; PANEL_ROWS]) -> __m512 {
+    // SAFETY: the array holds 32 bytes; the load needs no alignment.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(scales.as_ptr().cast()) })
+}
+
+/// `totals + dots * (scales * scale)`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn multiply_add(dots: __m512i, scales: __m512, scale: f32, totals: __m512) -> __m512 {
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, _mm512_set1_ps(scale)), totals)
+}
+
+/// Four codes of the activations in each lane: elements `4 group ...` of the block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn repeat(x: &ActivationBlock, group: usize) -> __m512i {
+    let codes = x.codes.as_chunks::<4>().0[group].map(|code| code as u8);
+    _mm512_set1_epi32(i32::from_le_bytes(codes))
+}
+
+/// Each token's sums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn store_all(totals: &[__m512], sums: &mut [[f32; PANEL_ROWS]]) {
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        // SAFETY: the array holds 64 bytes; the store needs no alignment.
+        unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), *totals) };
+    }
+}
