@@ -44,6 +44,7 @@ mod repeat;
 mod report;
 mod repro;
 mod running;
+mod samples;
 mod scene;
 mod sentence;
 mod shadow;

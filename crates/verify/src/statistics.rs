@@ -10,6 +10,7 @@ use crate::collector::Collector;
 use crate::detail::{Detail, DetailCollector, Element, Pending};
 use crate::operand::is_unwritten;
 use crate::precision::{LAMBDA, Precision};
+use crate::samples::Samples;
 
 /// What an element should be, by both references, and how far a right device may be away.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -111,6 +112,7 @@ pub struct Statistics {
     /// Largest |y - R0|.
     pub max_abs: f64,
     noisy: u64,
+    samples: Samples,
     z_squares: f64,
     z_exact_squares: f64,
     loss_squares: f64,
@@ -155,9 +157,9 @@ impl Statistics {
         root_mean(self.loss_squares, self.noisy)
     }
 
-    /// Elements whose result has noise.
-    pub fn noisy(&self) -> u64 {
-        self.noisy
+    /// Elements whose result has noise, each value that comes again counted once as long as they are few.
+    pub fn samples(&self) -> u64 {
+        self.samples.distinct().unwrap_or(self.noisy)
     }
 
     /// `sum (y - R0)^2 / sum R0^2`; 0 where both are 0.
@@ -221,6 +223,7 @@ impl Statistics {
         self.worst_z_exact = self.worst_z_exact.max(other.worst_z_exact);
         self.max_abs = self.max_abs.max(other.max_abs);
         self.noisy += other.noisy;
+        self.samples.merge(&other.samples);
         self.z_squares += other.z_squares;
         self.z_exact_squares += other.z_exact_squares;
         self.loss_squares += other.loss_squares;
@@ -427,6 +430,7 @@ impl<'a> Tally<'a> {
             let exact = untied((device - expected.exact).abs()) / expected.sigma_exact;
             let loss = (expected.declared - expected.exact) / expected.sigma_exact;
             statistics.noisy += 1;
+            statistics.samples.add(expected.declared);
             statistics.z_squares += z * z;
             statistics.z_exact_squares += exact * exact;
             statistics.loss_squares += loss * loss;
@@ -515,7 +519,7 @@ mod tests {
             tally.add(index, &noise(2.0));
         }
         let found = tally.finish();
-        assert_eq!((found.elements, found.equal, found.noisy()), (3, 1, 3));
+        assert_eq!((found.elements, found.equal, found.noisy), (3, 1, 3));
         let worst = found.worst_z.unwrap();
         assert_eq!((worst.ratio, worst.index, worst.step, worst.device, worst.expected), (2.0, 1, 3, 3.0, 2.0));
         assert_eq!(found.worst_bound.unwrap().ratio, 0.25);
@@ -578,7 +582,7 @@ mod tests {
         tally.add_copy(1, &noise(2.0));
         tally.add_copy(2, &noise(2.0));
         let found = tally.finish();
-        assert_eq!((found.elements, found.noisy(), found.rms_z()), (3, 1, 1.0));
+        assert_eq!((found.elements, found.noisy, found.rms_z()), (3, 1, 1.0));
         assert_eq!(found.worst_z.map(|worst| (worst.index, worst.ratio)), Some((2, 4.0)));
     }
 

@@ -177,9 +177,9 @@ fn worst_z(statistics: &Statistics) -> f64 {
     statistics.worst_z.map_or(0.0, |worst| worst.ratio)
 }
 
-/// The largest rms of z that noise can have: in `n` elements the mean square of pure noise spreads by `sqrt(2 / n)` around 1.
+/// The largest rms of z that noise can have: in `n` samples the mean square of pure noise spreads by `sqrt(2 / n)` around 1.
 fn rms_max(statistics: &Statistics) -> f64 {
-    let spread = (2.0 / statistics.noisy().max(1) as f64).sqrt();
+    let spread = (2.0 / statistics.samples().max(1) as f64).sqrt();
     (1.0 + LAMBDA * spread).max(RMS_MAX * RMS_MAX).sqrt()
 }
 
@@ -196,10 +196,13 @@ mod tests {
     use crate::precision::Precision;
     use crate::statistics::{Expected, Tally};
 
+    /// Element `i` and what is expected of it are both `i` larger, so that no value comes again.
     fn judged(gate: Gate, loss: bool, results: &[f64], expected: &[Expected]) -> Verdict {
-        let mut tally = Tally::new(0, Precision::F32, results, None);
-        for (index, expected) in expected.iter().enumerate() {
-            tally.add(index, expected);
+        let results: Vec<f64> = results.iter().enumerate().map(|(index, result)| result + index as f64).collect();
+        let mut tally = Tally::new(0, Precision::F32, &results, None);
+        for (index, Expected { exact, declared, .. }) in expected.iter().enumerate() {
+            let (exact, declared) = (exact + index as f64, declared + index as f64);
+            tally.add(index, &Expected { exact, declared, ..expected[index] });
         }
         gate.verdict(&tally.finish(), loss)
     }

@@ -135,10 +135,8 @@ fn multiply_add<E: Element, const R: usize, const T: usize>(
 fn sum(lanes: &[__m512; REGISTERS]) -> f32 {
     let low = |lanes| _mm512_cvtps_pd(_mm512_castps512_ps256(lanes));
     let high = |lanes| _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(lanes))));
-    let eights = _mm512_add_pd(
-        _mm512_add_pd(low(lanes[0]), low(lanes[1])),
-        _mm512_add_pd(high(lanes[0]), high(lanes[1])),
-    );
+    let eights =
+        _mm512_add_pd(_mm512_add_pd(low(lanes[0]), low(lanes[1])), _mm512_add_pd(high(lanes[0]), high(lanes[1])));
     let fours = _mm256_add_pd(_mm512_castpd512_pd256(eights), _mm512_extractf64x4_pd::<1>(eights));
     let twos = _mm_add_pd(_mm256_castpd256_pd128(fours), _mm256_extractf128_pd::<1>(fours));
     let one = _mm_add_sd(twos, _mm_unpackhi_pd(twos, twos));
