@@ -17,12 +17,16 @@
 //! assert_eq!(cpu.about().name, "cpu");
 //! ```
 
+#[allow(unsafe_code, reason = "threads write different rows of one result")]
+mod columns;
 mod isa;
 mod kernel;
 mod memory;
 mod operator;
 mod panels;
 mod processor;
+#[allow(unsafe_code, reason = "threads look at work in the frame of a caller who waits for them")]
+mod team;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +38,7 @@ pub use isa::Isa;
 use memory::{Cells, Memory, Split};
 use operator::{Call, Operand};
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use team::Team;
 use trueup_formats::counted;
 use trueup_graph::{Op, TensorType};
 
@@ -60,7 +65,7 @@ impl Default for CpuOptions {
 pub struct Cpu {
     instructions: Instructions,
     repack: bool,
-    pool: rayon::ThreadPool,
+    team: Team,
     /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
     turn: Mutex<()>,
 }
@@ -74,9 +79,9 @@ impl Cpu {
             failure(format!("this processor lacks the instruction set {isa}; use one of {}", available.join(", ")))
         })?;
         let threads = expect_threads(Some(options.threads)).map_err(failure)?;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("cpu-{i}")).build();
-        let pool = pool.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
-        Ok(Cpu { instructions, repack: options.repack, pool, turn: Mutex::new(()) })
+        let team = Team::new(threads);
+        let team = team.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
+        Ok(Cpu { instructions, repack: options.repack, team, turn: Mutex::new(()) })
     }
 
     /// The instruction set whose kernels run.
@@ -86,25 +91,25 @@ impl Cpu {
 
     /// Threads that compute.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.team.threads()
     }
 
     /// Multiplies and adds f32 in registers on every thread, `rounds` times, and gives how many operations that was, each multiplication
     /// and each addition being one. No kernel of this instruction set that computes in f32 does more of them in the same time.
     pub fn multiply_add(&self, rounds: usize) -> u64 {
-        let work = |_: rayon::BroadcastContext<'_>| {
+        let work = |_: usize| {
             let mut sums = [1.0; kernel::SUMS];
             kernel::multiply_add(self.instructions, rounds, std::hint::black_box(0.999), &mut sums);
             std::hint::black_box(sums);
         };
-        self.pool.broadcast(work);
+        self.run(|team| team.each(0..team.threads(), 1, work));
         2 * (self.threads() * kernel::SUMS * rounds) as u64
     }
 
-    /// Runs on the threads, alone.
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    /// Runs with the threads, alone.
+    fn run<R>(&self, work: impl FnOnce(&Team) -> R) -> R {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.pool.install(work)
+        work(&self.team)
     }
 
     fn compute(&self, step: &Step) -> std::result::Result<(), String> {
@@ -129,7 +134,7 @@ impl Cpu {
                 return Ok(tensor.clone());
             }
             let ty = tensor.ty.dense();
-            Ok(Tensor { buffer: Buffer(Arc::new(taken_out(source, tensor)?)), offset_bytes: 0, ty })
+            Ok(Tensor { buffer: Buffer(Arc::new(taken_out(&self.team, source, tensor)?)), offset_bytes: 0, ty })
         };
         let inputs = step.inputs.iter().map(apart).collect::<std::result::Result<Vec<Tensor>, String>>()?;
         let output = if step.op.is_alias() { inputs[0].clone() } else { apart(&step.output)? };
@@ -137,7 +142,12 @@ impl Cpu {
         let source = output.clone();
         self.compute_in_place(&Step { node: step.node, op: step.op.clone(), inputs, output })?;
         if !memory(&step.output)?.is_in_place(&step.output.ty) {
-            move_bytes((memory(&source)?, 0), (memory(&step.output)?, step.output.offset_bytes), &step.output.ty);
+            move_bytes(
+                &self.team,
+                (memory(&source)?, 0),
+                (memory(&step.output)?, step.output.offset_bytes),
+                &step.output.ty,
+            );
         }
         Ok(())
     }
@@ -162,7 +172,13 @@ impl Cpu {
         let guards = lock_others(written, inputs)?;
         let operands = inputs.iter().map(|input| operand(input, written, &split, &guards));
         let inputs = operands.collect::<std::result::Result<Vec<Operand>, String>>()?;
-        let call = Call { instructions: self.instructions, inputs, output: split.target, output_type: step.output.ty };
+        let call = Call {
+            instructions: self.instructions,
+            team: &self.team,
+            inputs,
+            output: split.target,
+            output_type: step.output.ty,
+        };
         operator::compute(&step.op, call)
     }
 }
@@ -176,32 +192,32 @@ fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
 }
 
 /// A copy of what a tensor shows, in memory of its own.
-fn taken_out(source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
+fn taken_out(team: &Team, source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
     let held = tensor.ty.held();
     let target = Memory::new(&tensor.ty.dense(), Usage::Input, false)?;
     if tensor.ty.shape.is_dense() {
-        move_bytes((source, tensor.offset_bytes), (&target, 0), &held);
+        move_bytes(team, (source, tensor.offset_bytes), (&target, 0), &held);
         return Ok(target);
     }
     if !source.is_in_place(&held) {
         let part = Tensor { ty: held, ..tensor.clone() };
-        let buffer = Buffer(Arc::new(taken_out(source, &part)?));
+        let buffer = Buffer(Arc::new(taken_out(team, source, &part)?));
         let tensor = Tensor { buffer, offset_bytes: 0, ty: tensor.ty };
-        return taken_out(memory(&tensor)?, &tensor);
+        return taken_out(team, memory(&tensor)?, &tensor);
     }
     {
         let (cells, mut written) = (source.read(), target.write());
         let mut split = Split::new(&mut written, &tensor.ty.dense(), 0)?;
-        operator::moved::show(cells.view(&held, tensor.offset_bytes), &tensor.ty.shape, &mut split.target)?;
+        operator::moved::show(team, cells.view(&held, tensor.offset_bytes), &tensor.ty.shape, &mut split.target)?;
     }
     Ok(target)
 }
 
 /// Copies a tensor from one memory, at an offset in bytes, to another.
-fn move_bytes(source: (&Memory, usize), target: (&Memory, usize), ty: &TensorType) {
+fn move_bytes(team: &Team, source: (&Memory, usize), target: (&Memory, usize), ty: &TensorType) {
     let mut bytes = vec![0; ty.bytes()];
-    source.0.read().give(ty, source.1, &mut bytes);
-    target.0.write().take(&bytes, ty, target.1);
+    source.0.read().give(team, ty, source.1, &mut bytes);
+    target.0.write().take(team, &bytes, ty, target.1);
 }
 
 /// Memory that is read, locked once each.
@@ -269,18 +285,18 @@ impl Device for Cpu {
         if !target.ty.shape.is_dense() {
             return Err(failure(format!("a view cannot be written: {}", target.ty)));
         }
-        self.run(|| memory.write().take(source, &target.ty, target.offset_bytes));
+        self.run(|team| memory.write().take(team, source, &target.ty, target.offset_bytes));
         Ok(())
     }
 
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
         let memory = memory(source).map_err(failure)?;
         expect_bytes(target.len(), &source.ty)?;
-        self.run(|| {
+        self.run(|team| {
             if source.ty.shape.is_dense() {
-                memory.read().give(&source.ty, source.offset_bytes, target);
+                memory.read().give(team, &source.ty, source.offset_bytes, target);
             } else {
-                taken_out(memory, source)?.read().give(&source.ty.dense(), 0, target);
+                taken_out(team, memory, source)?.read().give(team, &source.ty.dense(), 0, target);
             }
             Ok(())
         })
@@ -288,7 +304,7 @@ impl Device for Cpu {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.run(|| steps.iter().try_for_each(|step| self.compute(step))).map_err(failure)
+        self.run(|_| steps.iter().try_for_each(|step| self.compute(step))).map_err(failure)
     }
 
     /// Nothing is left undone when a call returns.

@@ -50,7 +50,7 @@ pub use exponentials::exponentials;
 pub use gated::gated;
 pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
-pub use panel_product::{panel_product_q4_0, panel_product_q8_0};
+pub use panel_product::{TILE, panel_product_q4_0, panel_product_q8_0};
 pub use quantize::{ActivationBlock, quantize};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;

@@ -11,6 +11,7 @@
 //! out of it to be computed with.
 
 use super::panels::Panels;
+use super::team::Team;
 use crate::device::{Usage, zeros};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -151,7 +152,7 @@ impl Cells {
     }
 
     /// Takes bytes as in a GGUF file into the tensor that [`Memory::check`] allowed.
-    pub fn take(&mut self, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
+    pub fn take(&mut self, team: &Team, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
         match self {
             Cells::F32(cells) => {
                 let targets = &mut cells[words(ty, offset_bytes)];
@@ -176,13 +177,13 @@ impl Cells {
                 }
             }
             Cells::Blocks(cells) => cells.copy_from_slice(bytes),
-            Cells::Q4Panels(panels) => panels.pack(bytes),
-            Cells::Q8Panels(panels) => panels.pack(bytes),
+            Cells::Q4Panels(panels) => panels.pack(team, bytes),
+            Cells::Q8Panels(panels) => panels.pack(team, bytes),
         }
     }
 
     /// Gives the bytes of the tensor that [`Memory::check`] allowed, as in a GGUF file.
-    pub fn give(&self, ty: &TensorType, offset_bytes: usize, bytes: &mut [u8]) {
+    pub fn give(&self, team: &Team, ty: &TensorType, offset_bytes: usize, bytes: &mut [u8]) {
         match self {
             Cells::F32(cells) => {
                 let cells = &cells[words(ty, offset_bytes)];
@@ -205,8 +206,8 @@ impl Cells {
                 }
             }
             Cells::Blocks(cells) => bytes.copy_from_slice(cells),
-            Cells::Q4Panels(panels) => panels.unpack(bytes),
-            Cells::Q8Panels(panels) => panels.unpack(bytes),
+            Cells::Q4Panels(panels) => panels.unpack(team, bytes),
+            Cells::Q8Panels(panels) => panels.unpack(team, bytes),
         }
     }
 

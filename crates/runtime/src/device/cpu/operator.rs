@@ -40,6 +40,7 @@ mod upscale;
 
 use super::isa::Instructions;
 use super::memory::{Target, View};
+use super::team::Team;
 use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
 use trueup_blocks::DType;
@@ -114,10 +115,21 @@ operators! {
     Upscale => upscale,
 }
 
+/// What operators compute with.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// Which kernels to call.
+    pub instructions: Instructions,
+    /// Who computes.
+    pub team: &'a Team,
+}
+
 /// One operator's tensors.
 pub struct Call<'a> {
     /// Which kernels to call.
     pub instructions: Instructions,
+    /// Who computes.
+    pub team: &'a Team,
     /// In the operator's order; of an operator that writes into its first input, without that one.
     pub inputs: Vec<Operand<'a>>,
     /// Where the result goes.
@@ -168,6 +180,11 @@ impl<'a> Operand<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// What it is computed with.
+    fn means(&self) -> Means<'a> {
+        Means { instructions: self.instructions, team: self.team }
+    }
+
     /// The cells of an f32 result.
     fn output_floats(output: Target<'a>) -> Result<&'a mut [f32], String> {
         match output {

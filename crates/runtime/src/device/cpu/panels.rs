@@ -11,8 +11,8 @@
 //! row. `q8_0` has eight groups of four elements a block; `q4_0` four groups, whose low nibbles are elements `4 g ...` and whose high
 //! nibbles are elements `16 + 4 g ...`. Bytes are moved, never changed. Behind the last row a panel is filled with zeros.
 
+use super::team::Team;
 use crate::device::{Usage, zeros};
-use rayon::prelude::*;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
@@ -84,20 +84,25 @@ impl<const GROUPS: usize> Panels<GROUPS> {
         self.blocks_per_row * PanelBlock::<GROUPS>::SOURCE_BYTES
     }
 
+    /// Blocks of a row.
+    pub fn blocks_per_row(&self) -> usize {
+        self.blocks_per_row
+    }
+
     /// Rows `16 index ...`, block after block.
     pub fn panel(&self, index: usize) -> &[PanelBlock<GROUPS>] {
         &self.blocks[index * self.blocks_per_row..][..self.blocks_per_row]
     }
 
     /// Takes the matrix's bytes as in the file, [`Panels::source_bytes`] of them.
-    pub fn pack(&mut self, bytes: &[u8]) {
+    pub fn pack(&mut self, team: &Team, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.source_bytes(), "bytes of a whole matrix");
         if bytes.is_empty() {
             return;
         }
         let panel_bytes = PANEL_ROWS * self.row_bytes();
-        let panels = self.blocks.par_chunks_mut(self.blocks_per_row);
-        panels.zip(bytes.par_chunks(panel_bytes)).for_each(|(panel, bytes)| pack_panel(bytes, panel));
+        let panels = self.blocks.chunks_mut(self.blocks_per_row).zip(bytes.chunks(panel_bytes));
+        team.each(panels, 1, |(panel, bytes)| pack_panel(bytes, panel));
     }
 
     /// Gives one row's bytes as in the file, [`Panels::row_bytes`] of them.
@@ -115,12 +120,13 @@ impl<const GROUPS: usize> Panels<GROUPS> {
     }
 
     /// Gives the matrix's bytes as in the file.
-    pub fn unpack(&self, bytes: &mut [u8]) {
+    pub fn unpack(&self, team: &Team, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.source_bytes(), "bytes of a whole matrix");
         if bytes.is_empty() {
             return;
         }
-        bytes.par_chunks_mut(self.row_bytes()).enumerate().for_each(|(row, bytes)| self.unpack_row(row, bytes));
+        let rows = bytes.chunks_mut(self.row_bytes()).enumerate();
+        team.each(rows, PANEL_ROWS, |(row, bytes)| self.unpack_row(row, bytes));
     }
 }
 
@@ -128,14 +134,18 @@ impl<const GROUPS: usize> Panels<GROUPS> {
 mod tests {
     use super::*;
 
+    fn team() -> Team {
+        Team::new(2).unwrap()
+    }
+
     fn come_back<const GROUPS: usize>() {
         for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
             let ty = TensorType::new(DType::Q8_0, &[BLOCK_LEN * blocks_per_row, rows]);
             let mut panels = Panels::<GROUPS>::zeros(rows, blocks_per_row, &ty).unwrap();
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
-            panels.pack(&bytes);
+            panels.pack(&team(), &bytes);
             let mut found = vec![0xA5; bytes.len()];
-            panels.unpack(&mut found);
+            panels.unpack(&team(), &mut found);
             assert_eq!(found, bytes, "{rows} rows of {blocks_per_row} blocks");
         }
     }
@@ -150,7 +160,7 @@ mod tests {
     fn a_group_holds_four_bytes_of_sixteen_rows() {
         let mut panels = Panels::<8>::zeros(16, 1, &TensorType::new(DType::Q8_0, &[32, 16])).unwrap();
         let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
-        panels.pack(&bytes);
+        panels.pack(&team(), &bytes);
         let block = panels.panel(0)[0];
         assert_eq!(block.scales[1], u16::from_le_bytes([32, 33]));
         assert_eq!(block.codes[2][1], [42, 43, 44, 45], "bytes 8 to 11 of row 1 behind its scale");

@@ -4,7 +4,7 @@
 //!   y[i0, i1, i2, i3] = x[places[0][i0] + places[1][i1] + places[2][i2] + places[3][i3]]      where all four have one
 //! ```
 
-use rayon::prelude::*;
+use crate::device::cpu::team::Team;
 use std::array;
 
 /// For each dimension of the target and each index in it, how much it adds to the place of the element in the source; `None` where no
@@ -39,15 +39,14 @@ impl Places {
 }
 
 /// Takes elements of `source` into the target, and leaves those that have no place as they are. Panics where a place lies outside the source.
-pub fn gather<T: Copy + Send + Sync>(source: &[T], places: &Places, target: &mut [T]) {
+pub fn gather<T: Copy + Send + Sync>(team: &Team, source: &[T], places: &Places, target: &mut [T]) {
     const PIECE_MIN: usize = 1 << 15;
     let len = places.0[0].len();
     if target.is_empty() {
         return;
     }
     let runs = places.runs();
-    let rows = target.par_chunks_mut(len).enumerate().with_min_len((PIECE_MIN / len).max(1));
-    rows.for_each(|(row, target)| {
+    team.each(target.chunks_mut(len).enumerate(), (PIECE_MIN / len).max(1), |(row, target)| {
         let Some(start) = places.row(row) else { return };
         for (to, from, len) in &runs {
             match len {
@@ -71,7 +70,7 @@ mod tests {
             _ => Some(0),
         });
         let mut target = [-1; 12];
-        gather(&source, &places, &mut target);
+        gather(&Team::new(1).unwrap(), &source, &places, &mut target);
         assert_eq!(target, [-1, 1, 5, 9, -1, 2, 6, 10, -1, 3, 7, 11]);
     }
 

@@ -2,7 +2,6 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, expect_plain, pieces_min};
 use crate::profile::{Accumulator, Profile};
-use rayon::prelude::*;
 use trueup_graph::op::Arithmetic;
 use trueup_graph::{Shape, TensorType};
 
@@ -34,8 +33,8 @@ fn rows(call: Call, work: usize, apply: impl Fn(f32, f32) -> f32 + Sync) -> Resu
     if y.is_empty() {
         return Ok(());
     }
-    let rows = y.par_chunks_mut(shape[0]).enumerate().with_min_len(pieces_min(work * shape[0]));
-    rows.for_each(|(row, y)| {
+    let rows = y.chunks_mut(shape[0]).enumerate();
+    call.team.each(rows, pieces_min(work * shape[0]), |(row, y)| {
         let a = &a[repeated_row(row, &shape, &a_shape) * a_shape[0]..][..a_shape[0]];
         let b = &b[repeated_row(row, &shape, &b_shape) * b_shape[0]..][..b_shape[0]];
         if a.len() == y.len() {

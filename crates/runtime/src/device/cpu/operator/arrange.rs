@@ -30,5 +30,5 @@ pub fn compute(arrange: &Arrange, mut call: Call) -> Result<(), String> {
     if matches!(arrange, Arrange::Pad { .. }) {
         moved::zero(&mut call.output);
     }
-    moved::gather(x.view, &places, &mut call.output)
+    moved::gather(call.team, x.view, &places, &mut call.output)
 }

@@ -8,9 +8,9 @@
 use super::{Call, Operand, moved, pieces_min};
 use crate::device::cpu::memory::{Target, View};
 use crate::device::cpu::panels::Panels;
+use crate::device::cpu::team::Team;
 use crate::profile::Profile;
 use half::{bf16, f16};
-use rayon::prelude::*;
 use trueup_blocks::{Codec, DType};
 use trueup_graph::TensorType;
 use trueup_graph::op::Cast;
@@ -22,37 +22,43 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 pub fn compute(cast: &Cast, mut call: Call) -> Result<(), String> {
     let (x, to) = (call.inputs[0], cast.to);
     if x.ty.dtype == to {
-        return moved::copy(x.view, &mut call.output);
+        return moved::copy(call.team, x.view, &mut call.output);
     }
-    let len = x.ty.shape[0];
+    let (len, team) = (x.ty.shape[0], call.team);
     match call.output {
-        Target::F32(cells) if to == DType::I32 => rows(&x, cells, len, |row, cells| {
+        Target::F32(cells) if to == DType::I32 => rows(team, &x, cells, len, |row, cells| {
             let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
             let word = |integer: i64| (integer.clamp(*range.start(), *range.end()) as i32).cast_unsigned();
             cells.iter_mut().zip(row.integers()).for_each(|(cell, integer)| *cell = f32::from_bits(word(integer)));
         }),
-        Target::F32(cells) => rows(&x, cells, len, |row, cells| cells.copy_from_slice(&row.floats())),
-        Target::F16(cells) => rows(&x, cells, len, |row, cells| {
+        Target::F32(cells) => rows(team, &x, cells, len, |row, cells| cells.copy_from_slice(&row.floats())),
+        Target::F16(cells) => rows(team, &x, cells, len, |row, cells| {
             cells.iter_mut().zip(row.floats_odd()).for_each(|(cell, float)| *cell = f16::from_f32(float));
         }),
-        Target::Bf16(cells) => rows(&x, cells, len, |row, cells| {
+        Target::Bf16(cells) => rows(team, &x, cells, len, |row, cells| {
             cells.iter_mut().zip(row.floats_odd()).for_each(|(cell, float)| *cell = bf16::from_f32(float));
         }),
-        Target::Blocks(bytes) if to == DType::I64 => rows(&x, bytes.as_chunks_mut().0, len, |row, cells| {
+        Target::Blocks(bytes) if to == DType::I64 => rows(team, &x, bytes.as_chunks_mut().0, len, |row, cells| {
             cells.iter_mut().zip(row.integers()).for_each(|(cell, integer)| *cell = integer.to_le_bytes());
         }),
         Target::Blocks(bytes) => {
             let codec = codec(to)?;
             let row_bytes = x.ty.shape[0] / to.block_len() * to.block_bytes();
-            rows(&x, bytes, row_bytes, |row, bytes| (codec.encode)(&row.floats(), bytes))
+            rows(team, &x, bytes, row_bytes, |row, bytes| (codec.encode)(&row.floats(), bytes))
         }
     }
 }
 
 /// Writes each row of `x` to `len` cells.
-fn rows<T: Send>(x: &Operand, cells: &mut [T], len: usize, write: impl Fn(Row, &mut [T]) + Sync) -> Result<(), String> {
-    let targets = cells.par_chunks_mut(len.max(1)).enumerate().with_min_len(pieces_min(len));
-    targets.try_for_each(|(row, cells)| {
+fn rows<T: Send>(
+    team: &Team,
+    x: &Operand,
+    cells: &mut [T],
+    len: usize,
+    write: impl Fn(Row, &mut [T]) + Sync,
+) -> Result<(), String> {
+    let targets = cells.chunks_mut(len.max(1)).enumerate();
+    team.try_each(targets, pieces_min(len), |(row, cells)| {
         write(Row::read(x, row)?, cells);
         Ok(())
     })

@@ -19,7 +19,7 @@ pub fn compute(concat: &Concat, mut call: Call) -> Result<(), String> {
             let first = if d == concat.dimension { start } else { 0 };
             i.checked_sub(first).filter(|i| *i < sizes[d]).map(|i| i * strides[d])
         });
-        moved::gather(input.view, &places, &mut call.output)?;
+        moved::gather(call.team, input.view, &places, &mut call.output)?;
         start += sizes[concat.dimension];
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{DiagMask, Triangle};
 
@@ -18,8 +17,8 @@ pub fn compute(op: &DiagMask, call: Call) -> Result<(), String> {
     if y.is_empty() {
         return Ok(());
     }
-    let rows = y.par_chunks_mut(positions).zip(x.par_chunks(positions)).enumerate();
-    rows.with_min_len(pieces_min(positions)).for_each(|(row, (y, x))| {
+    let rows = y.chunks_mut(positions).zip(x.chunks(positions)).enumerate();
+    call.team.each(rows, pieces_min(positions), |(row, (y, x))| {
         y.copy_from_slice(x);
         let diagonal = op.past.saturating_add(row % tokens);
         match op.triangle {

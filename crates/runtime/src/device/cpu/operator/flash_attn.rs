@@ -14,7 +14,6 @@ use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::FlashAttn;
 
@@ -39,8 +38,8 @@ pub fn compute(op: &FlashAttn, call: Call) -> Result<(), String> {
         return Ok(());
     }
     // y[d, h, t, b]
-    let pieces = y.par_chunks_mut(width).enumerate().with_min_len(pieces_min(positions * (len + width)));
-    pieces.try_for_each(|(piece, y)| {
+    let pieces = y.chunks_mut(width).enumerate();
+    call.team.try_each(pieces, pieces_min(positions * (len + width)), |(piece, y)| {
         let (head, token, batch) = (piece % heads, piece / heads % tokens, piece / heads / tokens);
         let query = &q[len * (token + tokens * (head + heads * batch))..][..len];
         let mask = masks.row([token, head, batch], slope(op.max_bias, head, heads));

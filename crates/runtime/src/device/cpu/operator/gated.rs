@@ -3,7 +3,6 @@
 use super::{Call, expect_f32, pieces_min, unary};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::Gated;
 
@@ -18,9 +17,9 @@ pub fn profile(op: &Gated, inputs: &[TensorType]) -> Result<Profile, String> {
 pub fn compute(op: &Gated, call: Call) -> Result<(), String> {
     let (gate, up) = (call.inputs[0].floats()?, call.inputs[1].floats()?);
     let y = Call::output_floats(call.output)?;
-    let chunks = y.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
-    chunks
-        .with_min_len(pieces_min(4 * CHUNK))
-        .for_each(|(y, (gate, up))| kernel::gated(call.instructions, *op, gate, up, y));
+    let chunks = y.chunks_mut(CHUNK).zip(gate.chunks(CHUNK).zip(up.chunks(CHUNK)));
+    call.team.each(chunks, pieces_min(4 * CHUNK), |(y, (gate, up))| {
+        kernel::gated(call.instructions, *op, gate, up, y);
+    });
     Ok(())
 }

@@ -4,7 +4,6 @@ use super::{Call, ELEMENTWISE, Operand, expect_f32, pieces_min};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::panels::Panels;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_graph::op::GetRows;
@@ -27,8 +26,8 @@ pub fn compute(op: &GetRows, call: Call) -> Result<(), String> {
     if width == 0 {
         return Ok(());
     }
-    let targets = y.par_chunks_mut(width).zip(indices).with_min_len(pieces_min(width));
-    targets.try_for_each(|(target, row)| decode_row(&table, row, target))
+    let targets = y.chunks_mut(width).zip(indices);
+    call.team.try_each(targets, pieces_min(width), |(target, row)| decode_row(&table, row, target))
 }
 
 fn decode_row(table: &Operand, row: usize, target: &mut [f32]) -> Result<(), String> {

@@ -2,7 +2,6 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Im2Col, Window};
 
@@ -22,8 +21,8 @@ pub fn compute(op: &Im2Col, call: Call) -> Result<(), String> {
         return Ok(());
     }
     let plane = width * height;
-    let columns = y.par_chunks_mut(len).enumerate().with_min_len(pieces_min(4 * len));
-    columns.for_each(|(place, y)| {
+    let columns = y.chunks_mut(len).enumerate();
+    call.team.each(columns, pieces_min(4 * len), |(place, y)| {
         let image = &x[place / (across * down) * channels * plane..][..channels * plane];
         let corner = [place % across, place / across % down];
         let taps = op.window.size[0] * op.window.size[1];

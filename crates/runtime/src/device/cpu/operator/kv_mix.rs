@@ -4,7 +4,6 @@ use super::kv_scores::{CachedRows, cached_rows};
 use super::{Call, expect_cache, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvMix;
 
@@ -25,8 +24,8 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
     let head_size = values.ty.shape[0] / op.kv_heads;
     let heads_per_value = heads / op.kv_heads;
     // y[d + head size * h, t]
-    let pieces = y.par_chunks_mut(head_size).enumerate().with_min_len(pieces_min(capacity * head_size));
-    pieces.try_for_each(|(piece, sums)| {
+    let pieces = y.chunks_mut(head_size).enumerate();
+    call.team.try_each(pieces, pieces_min(capacity * head_size), |(piece, sums)| {
         let (t, h) = (piece / heads, piece % heads);
         let p = without_last_zeros(&p[(h * tokens + t) * capacity..][..capacity]);
         match cached_rows(values, sequences[t], h / heads_per_value, p.len(), head_size)? {

@@ -4,7 +4,6 @@ use super::{Call, Operand, expect_cache, expect_f32, pieces_min};
 use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvScores;
 
@@ -24,8 +23,8 @@ pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
     }
     let heads_per_key = heads / (keys.ty.shape[0] / head_size);
     // y[j, t, h]
-    let rows = y.par_chunks_mut(op.capacity).enumerate().with_min_len(pieces_min(op.capacity * head_size));
-    rows.try_for_each(|(row, sums)| {
+    let rows = y.chunks_mut(op.capacity).enumerate();
+    call.team.try_each(rows, pieces_min(op.capacity * head_size), |(row, sums)| {
         let (t, h) = (row % tokens, row / tokens);
         let q = Rows::dense(&q[(t * heads + h) * head_size..], 1, head_size);
         match cached_rows(keys, sequences[t], h / heads_per_key, op.capacity, head_size)? {

@@ -1,8 +1,8 @@
 //! Tensors from parameters, in f64 but for the result.
 
 use super::{Call, IN_F64, expect_f32, pieces_min};
+use crate::device::cpu::team::Team;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Make, Making};
 
@@ -23,7 +23,7 @@ pub fn compute(op: &Make, call: Call) -> Result<(), String> {
         Making::Fill { value, .. } => y.fill(value),
         Making::TimestepEmbedding { dimensions, period_max } => {
             if dimensions > 0 {
-                embed(call.inputs[0].floats()?, dimensions, f64::from(period_max), y);
+                embed(call.team, call.inputs[0].floats()?, dimensions, f64::from(period_max), y);
             }
         }
         Making::AlibiSlopes { heads, bias_max } => {
@@ -35,11 +35,11 @@ pub fn compute(op: &Make, call: Call) -> Result<(), String> {
     Ok(())
 }
 
-fn embed(steps: &[f32], dimensions: usize, period_max: f64, y: &mut [f32]) {
+fn embed(team: &Team, steps: &[f32], dimensions: usize, period_max: f64, y: &mut [f32]) {
     let half = dimensions / 2;
     let frequencies: Vec<f64> = (0..half).map(|j| period_max.powf(-(j as f64) / half as f64)).collect();
-    let columns = y.par_chunks_mut(dimensions).zip(steps).with_min_len(pieces_min(32 * dimensions));
-    columns.for_each(|(y, step)| {
+    let columns = y.chunks_mut(dimensions).zip(steps);
+    team.each(columns, pieces_min(32 * dimensions), |(y, step)| {
         y.fill(0.0);
         for (j, frequency) in frequencies.iter().enumerate() {
             let (sine, cosine) = (f64::from(*step) * frequency).sin_cos();

@@ -6,16 +6,18 @@
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take rows. The order of summation over K is the same for any number of tokens, and for any place in the stack.
+//! Threads take panels of rows. Tokens go through a panel in tiles of up to twelve, and all panels see some tiles, which stay in a core's
+//! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
 
-use super::Operand;
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, ActivationBlock, Rows};
+use super::{Means, Operand, pieces_min};
+use crate::device::cpu::columns::{Columns, Piece};
+use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock, Panels, pack_panel};
 use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
-use rayon::prelude::*;
+use half::{bf16, f16};
 use std::borrow::Cow;
+use std::ops::Range;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_graph::op::Gated;
@@ -47,12 +49,18 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
     }
 }
 
+/// Bytes of activations that all rows see before the next: about half of a core's cache of the second level.
+const SEEN_BYTES: usize = 512 << 10;
+
 /// Matrix number `index` of a stack `[len, rows, ...]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     stack: &'a Operand<'a>,
     index: usize,
 }
+
+/// Results of a tile: those of a panel's rows for each token.
+type Sums = [[f32; PANEL_ROWS]];
 
 impl<'a> Matrix<'a> {
     /// The matrix with this number, counted over the outer dimensions.
@@ -61,211 +69,253 @@ impl<'a> Matrix<'a> {
     }
 
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
-    pub fn apply(self, instructions: Instructions, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
-        let product = Product::new(self, instructions, tokens)?;
-        let xs = product.taken(x);
-        product.for_rows(y, |first, count, sums| product.rows_of(self, &xs, first, count, sums));
+    pub fn apply(self, means: Means, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
+        let product = Product::new(self, means, tokens)?;
+        product.each_tile(x, y, 1, |rows| self.panel(rows), |panel, xs, sums| panel.multiply(means, xs, sums));
         Ok(())
     }
 
     /// `y[rows, tokens] = f(gate x) (up x)`, with the bits that the two products and the gated activation by themselves have: activations are
-    /// brought into the weights' form once, and each piece of rows is multiplied by both matrices and gated where it lies. Fails where they
+    /// brought into the weights' form once, and each tile is multiplied by both matrices and gated where it lies. Fails where they
     /// take activations in two forms; neither `rows` nor `tokens` is 0.
     pub fn apply_gated(
         [gate, up]: [Matrix; 2],
         gated: Gated,
-        instructions: Instructions,
+        means: Means,
         x: &[f32],
         tokens: usize,
         y: &mut [f32],
     ) -> Result<(), String> {
-        let product = Product::new(gate, instructions, tokens)?;
-        if Product::new(up, instructions, tokens)?.in_codes != product.in_codes {
+        let product = Product::new(gate, means, tokens)?;
+        if Product::new(up, means, tokens)?.in_codes != product.in_codes {
             return Err("gate and up take activations in two forms; compute them one by one".to_owned());
         }
-        let xs = product.taken(x);
-        product.for_rows(y, |first, count, y| {
-            let mut products = vec![0.0; 2 * y.len()];
-            let (gates, ups) = products.split_at_mut(y.len());
-            product.rows_of(gate, &xs, first, count, gates);
-            product.rows_of(up, &xs, first, count, ups);
-            kernel::gated(instructions, gated, gates, ups, y);
+        let panels = |rows: Range<usize>| (gate.panel(rows.clone()), up.panel(rows));
+        product.each_tile(x, y, 2, panels, |(gate, up), xs, sums| {
+            let (mut gates, mut ups) = ([[0.0; PANEL_ROWS]; TILE], [[0.0; PANEL_ROWS]; TILE]);
+            let (gates, ups) = (&mut gates[..sums.len()], &mut ups[..sums.len()]);
+            gate.multiply(means, xs, gates);
+            up.multiply(means, xs, ups);
+            kernel::gated(means.instructions, gated, gates.as_flattened(), ups.as_flattened(), sums.as_flattened_mut());
         });
         Ok(())
     }
 
-    /// Panel `index` of this matrix: one of the stack's where the matrix begins with a panel, else packed again.
-    fn panel<const GROUPS: usize>(self, panels: &'a Panels<GROUPS>, index: usize) -> Cow<'a, [PanelBlock<GROUPS>]> {
-        let rows = self.stack.ty.shape[1];
-        let first = self.index * rows;
-        if first.is_multiple_of(PANEL_ROWS) {
-            return Cow::Borrowed(panels.panel(first / PANEL_ROWS + index));
+    /// Up to a panel's rows from a multiple of these on, in the form that they are multiplied in.
+    fn panel(self, rows: Range<usize>) -> Panel<'a> {
+        let [len, all_rows, ..] = self.stack.ty.shape.sizes();
+        let first = self.index * all_rows + rows.start;
+        let cells = first * len..(first + rows.len()) * len;
+        let count = rows.len();
+        match self.stack.view {
+            View::F32(all) => Panel::F32(Rows::dense(&all[cells], count, len)),
+            View::F16(all) => Panel::F16(Rows::dense(&all[cells], count, len)),
+            View::Bf16(all) => Panel::Bf16(Rows::dense(&all[cells], count, len)),
+            View::Q4Panels(panels) => Panel::Q4(panel_of(panels, first, count)),
+            View::Q8Panels(panels) => Panel::Q8(panel_of(panels, first, count)),
+            View::Blocks(bytes) => {
+                let dtype = self.stack.ty.dtype;
+                let row_bytes = len / dtype.block_len() * dtype.block_bytes();
+                Panel::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len)
+            }
         }
-        let taken = PANEL_ROWS.min(rows - index * PANEL_ROWS);
-        let mut bytes = vec![0; taken * panels.row_bytes()];
-        for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes()).enumerate() {
-            panels.unpack_row(first + index * PANEL_ROWS + row, bytes);
-        }
-        unpacked_panel(&bytes, self.stack.ty.shape[0], 0)
     }
 }
 
-/// Packs a panel of a matrix that is kept as in the file.
-fn unpacked_panel<const GROUPS: usize>(bytes: &[u8], len: usize, index: usize) -> Cow<'static, [PanelBlock<GROUPS>]> {
-    let mut panel = vec![PanelBlock::ZERO; len / BLOCK_LEN];
-    let panel_bytes = size_of_val(&panel[..]);
-    let start = index * panel_bytes;
-    pack_panel(&bytes[start..bytes.len().min(start + panel_bytes)], &mut panel);
+/// Rows from `first` on: a panel of the stack where one begins there, else packed again.
+fn panel_of<const GROUPS: usize>(panels: &Panels<GROUPS>, first: usize, count: usize) -> Cow<'_, [PanelBlock<GROUPS>]> {
+    if first.is_multiple_of(PANEL_ROWS) {
+        return Cow::Borrowed(panels.panel(first / PANEL_ROWS));
+    }
+    let mut bytes = vec![0; count * panels.row_bytes()];
+    for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes()).enumerate() {
+        panels.unpack_row(first + row, bytes);
+    }
+    packed(&bytes, panels.blocks_per_row())
+}
+
+/// Packs rows that are kept as in the file.
+fn packed<const GROUPS: usize>(bytes: &[u8], blocks_per_row: usize) -> Cow<'static, [PanelBlock<GROUPS>]> {
+    let mut panel = vec![PanelBlock::ZERO; blocks_per_row];
+    pack_panel(bytes, &mut panel);
     Cow::Owned(panel)
 }
 
-/// Activations of all tokens in the form that weights are multiplied with.
-struct Taken<'x> {
-    floats: Rows<'x, f32>,
-    /// The same in 8 bits; empty where weights take floats.
-    codes: Vec<ActivationBlock>,
+/// Up to sixteen rows of weights.
+enum Panel<'a> {
+    F32(Rows<'a, f32>),
+    F16(Rows<'a, f16>),
+    Bf16(Rows<'a, bf16>),
+    /// Decoded, of this length.
+    Decoded(Vec<f32>, usize),
+    Q4(Cow<'a, [PanelBlock<4>]>),
+    Q8(Cow<'a, [PanelBlock<8>]>),
 }
 
-/// A kernel of [`kernel::panel_product_q8_0`]'s form.
-type PanelProduct<const GROUPS: usize> =
-    fn(Instructions, &[PanelBlock<GROUPS>], Rows<ActivationBlock>, &mut [[f32; PANEL_ROWS]]);
-
-/// Products `[rows, tokens]` of matrices `[len, rows]` of one kind with activations `[len, tokens]`.
-#[derive(Clone, Copy)]
-struct Product {
-    instructions: Instructions,
-    len: usize,
-    rows: usize,
-    tokens: usize,
-    /// Whether activations are multiplied in 8 bits.
-    in_codes: bool,
-}
-
-impl Product {
-    /// Products of this matrix and of others that take activations in the same form.
-    fn new(matrix: Matrix, instructions: Instructions, tokens: usize) -> Result<Product, String> {
-        let TensorType { dtype, shape } = matrix.stack.ty;
-        let in_codes = profile(dtype)?.activations != Activations::Unchanged;
-        dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
-        Ok(Product { instructions, len: shape[0], rows: shape[1], tokens, in_codes })
-    }
-
-    /// Activations as these products take them.
-    fn taken(self, x: &[f32]) -> Taken<'_> {
-        let codes = if self.in_codes { self.quantize(x) } else { Vec::new() };
-        Taken { floats: Rows::dense(x, self.tokens, self.len), codes }
-    }
-
-    /// `count` rows of a matrix from row `first` on, by all tokens: `sums[r + count * t]`.
-    fn rows_of(self, matrix: Matrix, xs: &Taken, first: usize, count: usize, sums: &mut [f32]) {
-        let start = (matrix.index * self.rows + first) * self.len;
-        let cells = start..start + count * self.len;
-        let (instructions, len) = (self.instructions, self.len);
-        match matrix.stack.view {
-            View::F32(all) => kernel::dots_f32(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
-            View::F16(all) => kernel::dots_f16(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
-            View::Bf16(all) => kernel::dots_bf16(instructions, Rows::dense(&all[cells], count, len), xs.floats, sums),
-            View::Blocks(bytes) => self.rows_of_blocks(matrix, bytes, xs, first, count, sums),
-            View::Q4Panels(panels) => {
-                let panel = |index| matrix.panel(panels, index);
-                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q4_0);
-            }
-            View::Q8Panels(panels) => {
-                let panel = |index| matrix.panel(panels, index);
-                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q8_0);
-            }
-        }
-    }
-
-    /// Rows of blocks as in the file: packed, or decoded to f32, just before they are used.
-    fn rows_of_blocks(self, matrix: Matrix, all: &[u8], xs: &Taken, first: usize, count: usize, sums: &mut [f32]) {
-        let dtype = matrix.stack.ty.dtype;
-        let row_bytes = self.len / dtype.block_len() * dtype.block_bytes();
-        let bytes = &all[matrix.index * self.rows * row_bytes..][..self.rows * row_bytes];
+impl Panel<'_> {
+    /// Rows of `len` weights in blocks as in the file: packed or decoded.
+    fn of_blocks(dtype: DType, bytes: &[u8], len: usize) -> Panel<'static> {
         match (dtype, dtype.decoder()) {
-            (DType::Q4_0, _) => {
-                let panel = |index| unpacked_panel(bytes, self.len, index);
-                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q4_0);
-            }
-            (DType::Q8_0, _) => {
-                let panel = |index| unpacked_panel(bytes, self.len, index);
-                self.quantized(panel, xs, first, count, sums, kernel::panel_product_q8_0);
-            }
+            (DType::Q4_0, _) => Panel::Q4(packed(bytes, len / BLOCK_LEN)),
+            (DType::Q8_0, _) => Panel::Q8(packed(bytes, len / BLOCK_LEN)),
             (_, Some(decoder)) => {
-                let mut rows = vec![0.0; count * self.len];
-                (decoder.decode)(&bytes[first * row_bytes..][..count * row_bytes], &mut rows);
-                kernel::dots_f32(self.instructions, Rows::dense(&rows, count, self.len), xs.floats, sums);
+                let mut rows = vec![0.0; bytes.len() / dtype.block_bytes() * dtype.block_len()];
+                (decoder.decode)(bytes, &mut rows);
+                Panel::Decoded(rows, len)
             }
             (_, None) => unreachable!("{dtype} was found to be decoded when the product began"),
         }
     }
 
-    /// Rows in panels by quantized activations.
-    fn quantized<'a, const GROUPS: usize>(
-        self,
-        panel: impl Fn(usize) -> Cow<'a, [PanelBlock<GROUPS>]>,
-        xs: &Taken,
-        first: usize,
-        count: usize,
-        sums: &mut [f32],
-        product: PanelProduct<GROUPS>,
-    ) {
-        let xs = Rows::dense(&xs.codes, self.tokens, self.len / BLOCK_LEN);
-        let mut tile = vec![[0.0; PANEL_ROWS]; self.tokens];
-        for row in (0..count).step_by(PANEL_ROWS) {
-            product(self.instructions, &panel((first + row) / PANEL_ROWS), xs, &mut tile);
-            let rows = PANEL_ROWS.min(count - row);
-            for (sums, tile) in sums.chunks_exact_mut(count).zip(&tile) {
-                sums[row..row + rows].copy_from_slice(&tile[..rows]);
+    /// `sums[t][r]` of the tokens of a tile; those behind the last row are of no meaning.
+    fn multiply(&self, means: Means, xs: &Tile, sums: &mut Sums) {
+        let instructions = means.instructions;
+        match self {
+            Panel::Q4(panel) => kernel::panel_product_q4_0(instructions, panel, xs.codes, sums),
+            Panel::Q8(panel) => kernel::panel_product_q8_0(instructions, panel, xs.codes, sums),
+            Panel::F32(rows) => {
+                spread(rows.count(), sums, |dots| kernel::dots_f32(instructions, *rows, xs.floats, dots))
+            }
+            Panel::F16(rows) => {
+                spread(rows.count(), sums, |dots| kernel::dots_f16(instructions, *rows, xs.floats, dots))
+            }
+            Panel::Bf16(rows) => {
+                spread(rows.count(), sums, |dots| kernel::dots_bf16(instructions, *rows, xs.floats, dots));
+            }
+            Panel::Decoded(cells, len) => {
+                let rows = Rows::dense(cells, cells.len() / len.max(&1), *len);
+                spread(rows.count(), sums, |dots| kernel::dots_f32(instructions, rows, xs.floats, dots));
             }
         }
-    }
-
-    fn quantize(self, x: &[f32]) -> Vec<ActivationBlock> {
-        let mut blocks = vec![ActivationBlock::default(); self.tokens * self.len / BLOCK_LEN];
-        if self.len > 0 {
-            let tokens = blocks.par_chunks_mut(self.len / BLOCK_LEN).zip(x.par_chunks(self.len));
-            let tokens = tokens.with_min_len(super::pieces_min(2 * self.len));
-            tokens.for_each(|(blocks, x)| kernel::quantize(self.instructions, x, blocks));
-        }
-        blocks
-    }
-
-    /// Cuts the rows into pieces of whole panels; `compute(first row, rows, sums)` fills `sums[r + rows * t]`.
-    fn for_rows(self, y: &mut [f32], compute: impl Fn(usize, usize, &mut [f32]) + Sync) {
-        let piece = self.rows_per_piece();
-        if self.tokens == 1 {
-            let pieces = y.par_chunks_mut(piece).enumerate();
-            pieces.for_each(|(index, sums)| compute(index * piece, sums.len(), sums));
-            return;
-        }
-        let pieces = pieces_of_rows(y, self.rows, piece);
-        pieces.into_par_iter().enumerate().for_each(|(index, mut targets)| {
-            let count = targets[0].len();
-            let mut sums = vec![0.0; count * self.tokens];
-            compute(index * piece, count, &mut sums);
-            for (target, sums) in targets.iter_mut().zip(sums.chunks_exact(count)) {
-                target.copy_from_slice(sums);
-            }
-        });
-    }
-
-    /// Enough rows to be worth a thread's while, at most as many as keep their weights in a core's cache over all tokens.
-    fn rows_per_piece(self) -> usize {
-        const WORK_MIN: usize = 1 << 16;
-        const ROWS_MAX: usize = PANEL_ROWS;
-        let rows = (WORK_MIN / (self.len * self.tokens).max(1)).next_multiple_of(PANEL_ROWS);
-        rows.clamp(PANEL_ROWS, if self.tokens == 1 { usize::MAX / 2 } else { ROWS_MAX })
     }
 }
 
-/// Cuts `y[rows, tokens]` along its rows: `pieces[i][t]` holds rows `i * piece ...` of token `t`.
-fn pieces_of_rows(y: &mut [f32], rows: usize, piece: usize) -> Vec<Vec<&mut [f32]>> {
-    let mut pieces: Vec<Vec<&mut [f32]>> = (0..rows.div_ceil(piece)).map(|_| Vec::new()).collect();
-    for token in y.chunks_exact_mut(rows) {
-        for (piece, target) in pieces.iter_mut().zip(token.chunks_mut(piece)) {
-            piece.push(target);
+/// Brings results `[rows, tokens]` to where a panel's lie.
+fn spread(rows: usize, sums: &mut Sums, compute: impl FnOnce(&mut [f32])) {
+    if rows == PANEL_ROWS {
+        return compute(sums.as_flattened_mut());
+    }
+    let mut dots = [0.0; PANEL_ROWS * TILE];
+    let dots = &mut dots[..rows * sums.len()];
+    compute(dots);
+    for (sums, dots) in sums.iter_mut().zip(dots.chunks_exact(rows)) {
+        sums[..rows].copy_from_slice(dots);
+    }
+}
+
+/// Activations of some tokens.
+struct Tile<'x> {
+    floats: Rows<'x, f32>,
+    /// Block after block, of each those of all tokens; empty where weights take floats.
+    codes: &'x [ActivationBlock],
+}
+
+/// Activations of all tokens, in the form that weights are multiplied with.
+struct Taken<'x> {
+    product: Product<'x>,
+    floats: &'x [f32],
+    codes: Vec<ActivationBlock>,
+}
+
+impl Taken<'_> {
+    /// The tile that begins with this token.
+    fn tile(&self, first: usize) -> Tile<'_> {
+        let Product { len, tokens, tile, in_codes, .. } = self.product;
+        let count = tile.min(tokens - first);
+        let floats = Rows::dense(&self.floats[first * len..][..count * len], count, len);
+        let blocks = if in_codes { len / BLOCK_LEN } else { 0 };
+        Tile { floats, codes: &self.codes[first * blocks..][..count * blocks] }
+    }
+}
+
+/// Products `[rows, tokens]` of matrices `[len, rows]` of one kind with activations `[len, tokens]`.
+#[derive(Clone, Copy)]
+struct Product<'m> {
+    means: Means<'m>,
+    len: usize,
+    rows: usize,
+    tokens: usize,
+    /// Tokens of a tile, but for the last.
+    tile: usize,
+    /// Whether activations are multiplied in 8 bits.
+    in_codes: bool,
+}
+
+impl<'m> Product<'m> {
+    /// Products of this matrix and of others that take activations in the same form.
+    fn new(matrix: Matrix, means: Means<'m>, tokens: usize) -> Result<Product<'m>, String> {
+        let TensorType { dtype, shape } = matrix.stack.ty;
+        let in_codes = profile(dtype)?.activations != Activations::Unchanged;
+        dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+        // Tiles as even as can be.
+        let tile = tokens.div_ceil(tokens.div_ceil(TILE).max(1)).max(1);
+        Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, in_codes })
+    }
+
+    /// Lets threads take panels of rows, of `matrices` matrices at once, and multiply each by tile after tile.
+    fn each_tile<P>(
+        self,
+        x: &'m [f32],
+        y: &mut [f32],
+        matrices: usize,
+        panel: impl Fn(Range<usize>) -> P + Sync,
+        multiply: impl Fn(&P, &Tile, &mut Sums) + Sync,
+    ) {
+        let xs = self.taken(x);
+        let seen = self.tokens_seen();
+        let grain = pieces_min(matrices * self.len * PANEL_ROWS * seen.min(self.tokens));
+        for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
+            let pieces = Columns::new(y, self.rows, PANEL_ROWS);
+            self.means.team.each(pieces, grain, |mut piece: Piece| {
+                let panel = panel(piece.first()..piece.first() + piece.count());
+                for first in (0..piece.tokens()).step_by(self.tile) {
+                    let mut sums = [[0.0; PANEL_ROWS]; TILE];
+                    let sums = &mut sums[..self.tile.min(piece.tokens() - first)];
+                    multiply(&panel, &xs.tile(index * seen + first), sums);
+                    for (token, sums) in sums.iter().enumerate() {
+                        let count = piece.count();
+                        piece.token(first + token).copy_from_slice(&sums[..count]);
+                    }
+                }
+            });
         }
     }
-    pieces
+
+    /// Tokens whose activations stay in a core's cache: whole tiles.
+    fn tokens_seen(self) -> usize {
+        let cell_bytes = if self.in_codes {
+            size_of::<ActivationBlock>() as f64 / BLOCK_LEN as f64
+        } else {
+            size_of::<f32>() as f64
+        };
+        let tokens = SEEN_BYTES as f64 / (self.len.max(1) as f64 * cell_bytes);
+        (tokens as usize / self.tile).max(1) * self.tile
+    }
+
+    /// Activations as these products take them.
+    fn taken(self, x: &'m [f32]) -> Taken<'m> {
+        let mut codes = Vec::new();
+        if self.in_codes && self.len > 0 {
+            let blocks = self.len / BLOCK_LEN;
+            codes.resize(self.tokens * blocks, ActivationBlock::default());
+            let tiles = codes.chunks_mut(self.tile * blocks).zip(x.chunks(self.tile * self.len));
+            self.means.team.each(tiles, pieces_min(2 * self.tile * self.len), |(codes, x)| self.quantize(x, codes));
+        }
+        Taken { product: self, floats: x, codes }
+    }
+
+    /// Quantizes the tokens of a tile and puts their blocks side by side.
+    fn quantize(self, x: &[f32], codes: &mut [ActivationBlock]) {
+        let tokens = x.len() / self.len;
+        if tokens == 1 {
+            return kernel::quantize(self.means.instructions, x, codes);
+        }
+        let mut blocks = vec![ActivationBlock::default(); self.len / BLOCK_LEN];
+        for (token, x) in x.chunks_exact(self.len).enumerate() {
+            kernel::quantize(self.means.instructions, x, &mut blocks);
+            for (codes, block) in codes.chunks_exact_mut(tokens).zip(&blocks) {
+                codes[token] = *block;
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::ELEMENTWISE;
 use crate::device::cpu::kernel::gather::{self, Places};
 use crate::device::cpu::memory::{Target, View};
+use crate::device::cpu::team::Team;
 use crate::profile::Profile;
 use half::{bf16, f16};
 use trueup_blocks::DType;
@@ -37,13 +38,13 @@ pub fn zero(target: &mut Target) {
 }
 
 /// Elements to the places that they belong to; of blocks only i64.
-pub fn gather(source: View, places: &Places, target: &mut Target) -> Result<(), String> {
+pub fn gather(team: &Team, source: View, places: &Places, target: &mut Target) -> Result<(), String> {
     match (source, target) {
-        (View::F32(x), Target::F32(y)) => gather::gather(x, places, y),
-        (View::F16(x), Target::F16(y)) => gather::gather(x, places, y),
-        (View::Bf16(x), Target::Bf16(y)) => gather::gather(x, places, y),
+        (View::F32(x), Target::F32(y)) => gather::gather(team, x, places, y),
+        (View::F16(x), Target::F16(y)) => gather::gather(team, x, places, y),
+        (View::Bf16(x), Target::Bf16(y)) => gather::gather(team, x, places, y),
         (View::Blocks(x), Target::Blocks(y)) => {
-            gather::gather(x.as_chunks::<LONG>().0, places, y.as_chunks_mut::<LONG>().0);
+            gather::gather(team, x.as_chunks::<LONG>().0, places, y.as_chunks_mut::<LONG>().0);
         }
         _ => return Err(MIXED.to_owned()),
     }
@@ -51,21 +52,21 @@ pub fn gather(source: View, places: &Places, target: &mut Target) -> Result<(), 
 }
 
 /// What a view of this shape shows of its source.
-pub fn show(source: View, shape: &Shape, target: &mut Target) -> Result<(), String> {
+pub fn show(team: &Team, source: View, shape: &Shape, target: &mut Target) -> Result<(), String> {
     let Strides { offset, steps } = shape.strides();
     let places = Places::new(shape.sizes(), |d, i| Some(i * steps[d] + if d == 0 { offset } else { 0 }));
-    gather(source, &places, target)
+    gather(team, source, &places, target)
 }
 
 /// All elements, in any type.
-pub fn copy(source: View, target: &mut Target) -> Result<(), String> {
+pub fn copy(team: &Team, source: View, target: &mut Target) -> Result<(), String> {
     match (source, target) {
         (View::F32(x), Target::F32(y)) => y.copy_from_slice(x),
         (View::F16(x), Target::F16(y)) => y.copy_from_slice(x),
         (View::Bf16(x), Target::Bf16(y)) => y.copy_from_slice(x),
         (View::Blocks(x), Target::Blocks(y)) => y.copy_from_slice(x),
-        (View::Q4Panels(x), Target::Blocks(y)) => x.unpack(y),
-        (View::Q8Panels(x), Target::Blocks(y)) => x.unpack(y),
+        (View::Q4Panels(x), Target::Blocks(y)) => x.unpack(team, y),
+        (View::Q8Panels(x), Target::Blocks(y)) => x.unpack(team, y),
         _ => return Err(MIXED.to_owned()),
     }
     Ok(())

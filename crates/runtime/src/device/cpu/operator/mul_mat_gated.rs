@@ -22,6 +22,7 @@ pub fn compute(op: &MulMatGated, call: Call) -> Result<(), String> {
     let (gate, up, x) = (call.inputs[0], call.inputs[1], call.inputs[2].widened()?);
     let [len, tokens, n2, n3] = call.inputs[2].ty.shape.sizes();
     let [_, rows, b2, b3] = gate.ty.shape.sizes();
+    let means = call.means();
     let y = Call::output_floats(call.output)?;
     if y.is_empty() {
         return Ok(());
@@ -30,7 +31,7 @@ pub fn compute(op: &MulMatGated, call: Call) -> Result<(), String> {
         let index = batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
         let x = &x[batch * len * tokens..][..len * tokens];
         let matrices = [Matrix::of(&gate, index), Matrix::of(&up, index)];
-        Matrix::apply_gated(matrices, op.gated, call.instructions, x, tokens, y)?;
+        Matrix::apply_gated(matrices, op.gated, means, x, tokens, y)?;
     }
     Ok(())
 }

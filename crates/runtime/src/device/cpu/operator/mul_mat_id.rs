@@ -18,6 +18,7 @@ pub fn compute(_: &MulMatId, call: Call) -> Result<(), String> {
     let [len, seen, ..] = call.inputs[1].ty.shape.sizes();
     let used = call.output_type.shape[1];
     let ids = call.inputs[2].indices("expert", experts)?;
+    let means = call.means();
     let y = Call::output_floats(call.output)?;
     if y.is_empty() {
         return Ok(());
@@ -30,7 +31,7 @@ pub fn compute(_: &MulMatId, call: Call) -> Result<(), String> {
         let column = |pair: usize| pair % used % seen + seen * (pair / used);
         let gathered: Vec<f32> = pairs.iter().flat_map(|pair| &x[len * column(*pair)..][..len]).copied().collect();
         let mut results = vec![0.0; rows * pairs.len()];
-        Matrix::of(&w, expert).apply(call.instructions, &gathered, pairs.len(), &mut results)?;
+        Matrix::of(&w, expert).apply(means, &gathered, pairs.len(), &mut results)?;
         for (pair, results) in pairs.iter().zip(results.chunks_exact(rows)) {
             y[rows * pair..][..rows].copy_from_slice(results);
         }

@@ -3,7 +3,6 @@
 use super::{Call, IN_F64, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Norm, NormRule};
 
@@ -19,8 +18,8 @@ pub fn compute(op: &Norm, call: Call) -> Result<(), String> {
     if y.is_empty() {
         return Ok(());
     }
-    let runs = y.par_chunks_mut(len).zip(x.par_chunks(len)).with_min_len(pieces_min(len));
-    runs.for_each(|(y, x)| {
+    let runs = y.chunks_mut(len).zip(x.chunks(len));
+    call.team.each(runs, pieces_min(len), |(y, x)| {
         let (shift, divisor) = shift_and_divisor(op, x);
         for (y, x) in y.iter_mut().zip(x) {
             *y = ((f64::from(*x) - shift) / divisor) as f32;

@@ -3,7 +3,6 @@
 use super::{Call, moved};
 use crate::device::cpu::kernel::gather::Places;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Overlay, Overlaying};
 
@@ -13,7 +12,7 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn compute(overlay: &Overlay, mut call: Call) -> Result<(), String> {
     let (a, b) = (call.inputs[0], call.inputs[1]);
-    moved::copy(a.view, &mut call.output)?;
+    moved::copy(call.team, a.view, &mut call.output)?;
     match overlay.how {
         Overlaying::Set => {
             let sizes = b.ty.shape.sizes();
@@ -21,7 +20,7 @@ pub fn compute(overlay: &Overlay, mut call: Call) -> Result<(), String> {
             let places = Places::new(call.output_type.shape.sizes(), |d, i| {
                 i.checked_sub(overlay.start[d]).filter(|i| *i < sizes[d]).map(|i| i * strides[d])
             });
-            moved::gather(b.view, &places, &mut call.output)
+            moved::gather(call.team, b.view, &places, &mut call.output)
         }
         Overlaying::Acc => {
             let (b_cells, y) = (b.floats()?, Call::output_floats(call.output)?);
@@ -30,7 +29,7 @@ pub fn compute(overlay: &Overlay, mut call: Call) -> Result<(), String> {
             if b_cells.is_empty() {
                 return Ok(());
             }
-            y.par_chunks_mut(n0).enumerate().with_min_len(super::pieces_min(n0)).for_each(|(row, y)| {
+            call.team.each(y.chunks_mut(n0).enumerate(), super::pieces_min(n0), |(row, y)| {
                 let inside = |i: usize, start: usize, size: usize| i.checked_sub(start).filter(|i| *i < size);
                 let i = inside(row % n1, s1, b1).zip(inside(row / n1 % n2, s2, b2));
                 let Some(((i, j), k)) = i.zip(inside(row / n1 / n2, s3, b3)) else { return };

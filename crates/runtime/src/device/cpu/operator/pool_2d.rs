@@ -2,7 +2,6 @@
 
 use super::{Call, IN_F64, expect_f32, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use std::ops::Range;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Pool2d, Pooling};
@@ -21,8 +20,8 @@ pub fn compute(op: &Pool2d, call: Call) -> Result<(), String> {
         return Ok(());
     }
     let area = (op.window.size[0] * op.window.size[1]) as f64;
-    let lines = y.par_chunks_mut(across).enumerate().with_min_len(pieces_min(across * area as usize));
-    lines.for_each(|(line, y)| {
+    let lines = y.chunks_mut(across).enumerate();
+    call.team.each(lines, pieces_min(across * area as usize), |(line, y)| {
         let plane = &x[line / down * width * height..][..width * height];
         let rows = seen(op, 1, line % down, height);
         for (place, y) in y.iter_mut().enumerate() {

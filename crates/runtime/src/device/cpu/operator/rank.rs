@@ -6,7 +6,6 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Rank, RankRule};
 
@@ -27,8 +26,8 @@ pub fn compute(op: &Rank, call: Call) -> Result<(), String> {
         RankRule::Ascending | RankRule::Descending => len,
         RankRule::TopK { k } => k,
     };
-    let rows = y.par_chunks_mut(wanted).zip(x.par_chunks(len)).with_min_len(pieces_min(len));
-    rows.for_each(|(y, x)| rank_row(op.rule, x, y));
+    let rows = y.chunks_mut(wanted).zip(x.chunks(len));
+    call.team.each(rows, pieces_min(len), |(y, x)| rank_row(op.rule, x, y));
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 use super::{Call, IN_F64, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Reduce, Reduction};
 
@@ -20,7 +19,9 @@ pub fn compute(op: &Reduce, call: Call) -> Result<(), String> {
     let len = call.inputs[0].ty.shape[0];
     let y = Call::output_floats(call.output)?;
     if op.rule == Reduction::Sum {
-        let pieces: Vec<f64> = x.par_chunks(CHUNK).map(kernel::sum_of).collect();
+        let mut pieces = vec![0.0; x.len().div_ceil(CHUNK)];
+        let chunks = pieces.iter_mut().zip(x.chunks(CHUNK));
+        call.team.each(chunks, 1, |(piece, x)| *piece = kernel::sum_of(x));
         y[0] = pieces.iter().fold(0.0, |sum, piece| sum + piece) as f32;
         return Ok(());
     }
@@ -28,12 +29,12 @@ pub fn compute(op: &Reduce, call: Call) -> Result<(), String> {
         y.fill(0.0);
         return Ok(());
     }
-    let rows = x.par_chunks(len).with_min_len(pieces_min(len));
+    let (rows, grain) = (x.chunks(len), pieces_min(len));
     match op.rule {
         Reduction::Sum => {}
-        Reduction::SumRows => rows.zip(y).for_each(|(x, y)| *y = kernel::sum_of(x) as f32),
-        Reduction::Mean => rows.zip(y).for_each(|(x, y)| *y = (kernel::sum_of(x) / len as f64) as f32),
-        Reduction::CumSum => rows.zip(y.par_chunks_mut(len)).for_each(|(x, y)| {
+        Reduction::SumRows => call.team.each(rows.zip(y), grain, |(x, y)| *y = kernel::sum_of(x) as f32),
+        Reduction::Mean => call.team.each(rows.zip(y), grain, |(x, y)| *y = (kernel::sum_of(x) / len as f64) as f32),
+        Reduction::CumSum => call.team.each(rows.zip(y.chunks_mut(len)), grain, |(x, y)| {
             let mut sum = 0.0;
             for (x, y) in x.iter().zip(y) {
                 sum += f64::from(*x);

@@ -3,7 +3,6 @@
 use super::{Call, expect_f32, expect_plain, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::RmsNorm;
 
@@ -19,7 +18,7 @@ pub fn compute(op: &RmsNorm, call: Call) -> Result<(), String> {
     if y.is_empty() {
         return Ok(());
     }
-    let rows = y.par_chunks_mut(w.len()).zip(x.par_chunks(w.len())).with_min_len(pieces_min(w.len()));
-    rows.for_each(|(y, x)| kernel::rms_norm(call.instructions, x, &w, op.epsilon, y));
+    let rows = y.chunks_mut(w.len()).zip(x.chunks(w.len()));
+    call.team.each(rows, pieces_min(w.len()), |(y, x)| kernel::rms_norm(call.instructions, x, &w, op.epsilon, y));
     Ok(())
 }

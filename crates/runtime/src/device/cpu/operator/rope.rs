@@ -2,7 +2,6 @@
 
 use super::{Call, expect_f32, expect_plain, pieces_min};
 use crate::profile::{Accumulator, Profile};
-use rayon::prelude::*;
 use std::f64::consts::PI;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Rope, RopePairs, RopeScaling};
@@ -29,8 +28,8 @@ pub fn compute(op: &Rope, call: Call) -> Result<(), String> {
     }
     let frequencies = frequencies(op, factors.as_deref());
     let magnitude = magnitude(op.scaling);
-    let pieces = y.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate();
-    pieces.with_min_len(pieces_min(4 * width)).for_each(|(t, (y, x))| {
+    let pieces = y.chunks_mut(width).zip(x.chunks(width)).enumerate();
+    call.team.each(pieces, pieces_min(4 * width), |(t, (y, x))| {
         y.copy_from_slice(x);
         for row in 0..rows {
             let position = f64::from(positions[row * tokens + t]);

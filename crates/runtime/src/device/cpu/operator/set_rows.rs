@@ -19,7 +19,7 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 pub fn compute(_: &SetRows, mut call: Call) -> Result<(), String> {
     let width = call.output_type.shape[0];
     let rows = call.inputs[2].indices("row", call.output_type.shape[1])?;
-    moved::copy(call.inputs[0].view, &mut call.output)?;
+    moved::copy(call.team, call.inputs[0].view, &mut call.output)?;
     let x = call.inputs[1].floats()?.chunks_exact(width.max(1)).zip(rows);
     match call.output {
         Target::F32(cells) => x.for_each(|(x, row)| cells[row * width..][..width].copy_from_slice(x)),

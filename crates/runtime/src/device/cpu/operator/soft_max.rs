@@ -3,7 +3,6 @@
 use super::{Call, Operand, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use rayon::prelude::*;
 use std::borrow::Cow;
 use trueup_graph::TensorType;
 use trueup_graph::op::SoftMax;
@@ -22,8 +21,8 @@ pub fn compute(op: &SoftMax, call: Call) -> Result<(), String> {
         return Ok(());
     }
     let masks = Masks::of(call.inputs.get(1), capacity)?;
-    let rows = y.par_chunks_mut(capacity).zip(x.par_chunks(capacity)).enumerate();
-    rows.with_min_len(pieces_min(8 * capacity)).for_each(|(row, (y, x))| {
+    let rows = y.chunks_mut(capacity).zip(x.chunks(capacity)).enumerate();
+    call.team.each(rows, pieces_min(8 * capacity), |(row, (y, x))| {
         let (token, head, batch) = (row % tokens, row / tokens % heads, row / tokens / heads);
         let mask = masks.row([token, head, batch], slope(op.max_bias, head, heads));
         kernel::soft_max(call.instructions, x, &mask, op.scale, y);

@@ -2,7 +2,6 @@
 
 use super::{Call, IN_F64, expect_f32, expect_plain, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::SsmConv;
 
@@ -21,8 +20,8 @@ pub fn compute(_: &SsmConv, call: Call) -> Result<(), String> {
     if y.is_empty() {
         return Ok(());
     }
-    let rows = y.par_chunks_mut(channels).enumerate().with_min_len(pieces_min(channels * taps));
-    rows.for_each(|(row, y)| {
+    let rows = y.chunks_mut(channels).enumerate();
+    call.team.each(rows, pieces_min(channels * taps), |(row, y)| {
         let (token, sequence) = (row % tokens, row / tokens);
         for (c, (y, w)) in y.iter_mut().zip(w.chunks_exact(taps)).enumerate() {
             let seen = &x[(sequence * channels + c) * len + token..][..taps];

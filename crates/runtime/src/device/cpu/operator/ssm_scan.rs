@@ -2,7 +2,6 @@
 
 use super::{Call, IN_F64, expect_f32, expect_plain, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::SsmScan;
 
@@ -53,8 +52,11 @@ pub fn compute(_: &SsmScan, call: Call) -> Result<(), String> {
         return Ok(());
     }
     // Channels lie beside each other in a token's result, their tokens do not.
-    let channels = last.par_chunks_mut(state).enumerate().with_min_len(pieces_min(16 * state * tokens));
-    let columns: Vec<Vec<f32>> = channels.map(|(channel, last)| scan.run(channel, last)).collect();
+    let mut columns: Vec<Vec<f32>> = vec![Vec::new(); last.len() / state];
+    let channels = columns.iter_mut().zip(last.chunks_mut(state)).enumerate();
+    call.team.each(channels, pieces_min(16 * state * tokens), |(channel, (column, last))| {
+        *column = scan.run(channel, last);
+    });
     let width = size * heads;
     for (row, y) in y.chunks_exact_mut(width.max(1)).enumerate() {
         let columns = &columns[row / tokens * width..][..width];

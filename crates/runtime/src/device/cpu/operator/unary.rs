@@ -3,7 +3,6 @@
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::{Accumulator, Profile};
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::Unary;
 
@@ -35,7 +34,7 @@ pub fn declared(op: &Unary) -> Profile {
 pub fn compute(op: &Unary, call: Call) -> Result<(), String> {
     let x = call.inputs[0].floats()?;
     let y = Call::output_floats(call.output)?;
-    let chunks = y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
-    chunks.with_min_len(pieces_min(4 * CHUNK)).for_each(|(y, x)| kernel::unary(call.instructions, *op, x, y));
+    let chunks = y.chunks_mut(CHUNK).zip(x.chunks(CHUNK));
+    call.team.each(chunks, pieces_min(4 * CHUNK), |(y, x)| kernel::unary(call.instructions, *op, x, y));
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
 use crate::profile::Profile;
-use rayon::prelude::*;
 use trueup_graph::TensorType;
 use trueup_graph::op::Upscale;
 
@@ -20,8 +19,8 @@ pub fn compute(op: &Upscale, call: Call) -> Result<(), String> {
         return Ok(());
     }
     let [f0, f1, f2, f3] = op.factors;
-    let rows = y.par_chunks_mut(y_len).enumerate().with_min_len(pieces_min(y_len));
-    rows.for_each(|(row, y)| {
+    let rows = y.chunks_mut(y_len).enumerate();
+    call.team.each(rows, pieces_min(y_len), |(row, y)| {
         let source = row % y1 / f1 + x1 * (row / y1 % y2 / f2 + x2 * (row / (y1 * y2) / f3));
         for (y, x) in y.chunks_exact_mut(f0).zip(&x[source * len..][..len]) {
             y.fill(*x);

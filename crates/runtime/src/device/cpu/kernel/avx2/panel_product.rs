@@ -9,7 +9,6 @@
 //! ```
 
 use super::super::quantize::ActivationBlock;
-use super::super::rows::Rows;
 use super::{LANES, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
@@ -17,18 +16,35 @@ use std::arch::x86_64::*;
 /// Tokens that use a register of codes.
 const TOKENS: usize = 4;
 
+/// Activations of some tokens from `first` on, of all that lie side by side.
+#[derive(Clone, Copy)]
+struct Tokens<'x> {
+    xs: &'x [ActivationBlock],
+    tokens: usize,
+    first: usize,
+}
+
+impl<'x> Tokens<'x> {
+    #[inline(always)]
+    fn of_block<const T: usize>(self, block: usize) -> &'x [ActivationBlock; T] {
+        let xs = self.xs[block * self.tokens + self.first..].first_chunk();
+        xs.expect("each block has the activations of all tokens")
+    }
+}
+
 /// Of q8_0.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
-    assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
+pub fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    assert_eq!(xs.len(), sums.len() * panel.len(), "activations for each token and block");
+    let tokens = sums.len();
     for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
         let t = tile * TOKENS;
         for half in 0..2 {
             match sums.len() {
-                1 => tile_q8_0::<1>(panel, half, xs, t, sums),
-                2 => tile_q8_0::<2>(panel, half, xs, t, sums),
-                3 => tile_q8_0::<3>(panel, half, xs, t, sums),
-                _ => tile_q8_0::<TOKENS>(panel, half, xs, t, sums),
+                1 => tile_q8_0::<1>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                2 => tile_q8_0::<2>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                3 => tile_q8_0::<3>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                _ => tile_q8_0::<TOKENS>(panel, half, Tokens { xs, tokens, first: t }, sums),
             }
         }
     }
@@ -36,48 +52,43 @@ pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32
 
 /// Of q4_0.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
-    assert_eq!((xs.count(), xs.len()), (sums.len(), panel.len()), "sums for each token, activations for each block");
+pub fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    assert_eq!(xs.len(), sums.len() * panel.len(), "activations for each token and block");
+    let tokens = sums.len();
     for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
         let t = tile * TOKENS;
         for half in 0..2 {
             match sums.len() {
-                1 => tile_q4_0::<1>(panel, half, xs, t, sums),
-                2 => tile_q4_0::<2>(panel, half, xs, t, sums),
-                3 => tile_q4_0::<3>(panel, half, xs, t, sums),
-                _ => tile_q4_0::<TOKENS>(panel, half, xs, t, sums),
+                1 => tile_q4_0::<1>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                2 => tile_q4_0::<2>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                3 => tile_q4_0::<3>(panel, half, Tokens { xs, tokens, first: t }, sums),
+                _ => tile_q4_0::<TOKENS>(panel, half, Tokens { xs, tokens, first: t }, sums),
             }
         }
     }
 }
 
-/// Rows `8 half ...` by tokens `t ... t + T`.
+/// Rows `8 half ...` by `T` tokens.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tile_q8_0<const T: usize>(
-    panel: &[PanelBlock<8>],
-    half: usize,
-    xs: Rows<ActivationBlock>,
-    t: usize,
-    sums: &mut [[f32; PANEL_ROWS]],
-) {
-    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
+fn tile_q8_0<const T: usize>(panel: &[PanelBlock<8>], half: usize, xs: Tokens, sums: &mut [[f32; PANEL_ROWS]]) {
     let ones = _mm256_set1_epi16(1);
     let mut totals = [_mm256_setzero_ps(); T];
     for (b, block) in panel.iter().enumerate() {
+        let xs = xs.of_block::<T>(b);
         let mut dots = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
             let codes = load_codes(&codes.as_chunks().0[half]);
             let magnitudes = _mm256_abs_epi8(codes);
             for i in 0..T {
-                let signed = _mm256_sign_epi8(repeat(&xs[i][b], g), codes);
+                let signed = _mm256_sign_epi8(repeat(&xs[i], g), codes);
                 let pairs = _mm256_maddubs_epi16(magnitudes, signed);
                 dots[i] = _mm256_add_epi32(dots[i], _mm256_madd_epi16(pairs, ones));
             }
         }
         let scales = load_scales(&block.scales.as_chunks().0[half]);
         for i in 0..T {
-            totals[i] = multiply_add(dots[i], scales, xs[i][b].scale, totals[i]);
+            totals[i] = multiply_add(dots[i], scales, xs[i].scale, totals[i]);
         }
     }
     for (sums, totals) in sums.iter_mut().zip(totals) {
@@ -85,36 +96,30 @@ fn tile_q8_0<const T: usize>(
     }
 }
 
-/// Rows `8 half ...` by tokens `t ... t + T`.
+/// Rows `8 half ...` by `T` tokens.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tile_q4_0<const T: usize>(
-    panel: &[PanelBlock<4>],
-    half: usize,
-    xs: Rows<ActivationBlock>,
-    t: usize,
-    sums: &mut [[f32; PANEL_ROWS]],
-) {
-    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| xs.row(t + i));
+fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], half: usize, xs: Tokens, sums: &mut [[f32; PANEL_ROWS]]) {
     let (ones, nibbles) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
     let mut totals = [_mm256_setzero_ps(); T];
     for (b, block) in panel.iter().enumerate() {
+        let xs = xs.of_block::<T>(b);
         let mut pairs = [_mm256_setzero_si256(); T];
         for (g, codes) in block.codes.iter().enumerate() {
             let codes = load_codes(&codes.as_chunks().0[half]);
             let low = _mm256_and_si256(codes, nibbles);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), nibbles);
             for i in 0..T {
-                let first = _mm256_maddubs_epi16(low, repeat(&xs[i][b], g));
-                let second = _mm256_maddubs_epi16(high, repeat(&xs[i][b], g + 4));
+                let first = _mm256_maddubs_epi16(low, repeat(&xs[i], g));
+                let second = _mm256_maddubs_epi16(high, repeat(&xs[i], g + 4));
                 pairs[i] = _mm256_add_epi16(pairs[i], _mm256_add_epi16(first, second));
             }
         }
         let scales = load_scales(&block.scales.as_chunks().0[half]);
         for i in 0..T {
-            let offset = _mm256_set1_epi32(8 * xs[i][b].sum);
+            let offset = _mm256_set1_epi32(8 * xs[i].sum);
             let dots = _mm256_sub_epi32(_mm256_madd_epi16(pairs[i], ones), offset);
-            totals[i] = multiply_add(dots, scales, xs[i][b].scale, totals[i]);
+            totals[i] = multiply_add(dots, scales, xs[i].scale, totals[i]);
         }
     }
     for (sums, totals) in sums.iter_mut().zip(totals) {

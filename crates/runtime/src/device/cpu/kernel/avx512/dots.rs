@@ -1,4 +1,4 @@
-//! Dot products: tiles of two rows by three vectors, or of one row by one, each pair with its 32 lanes in two registers.
+//! Dot products: tiles of four rows by three vectors, or of one row by one, each pair with its 32 lanes in two registers.
 
 use super::super::element::Element;
 use super::super::lanes::{DOT_LANES, STEPS, padded};
@@ -37,8 +37,8 @@ fn dots<E: Element>(rows: Rows<E>, xs: Rows<f32>, sums: &mut [f32], load: impl F
     while t < xs.count() {
         match xs.count() - t {
             1 => t += strip::<E, 1, 1>(rows, xs, t, sums, load),
-            2 => t += strip::<E, 2, 2>(rows, xs, t, sums, load),
-            _ => t += strip::<E, 2, 3>(rows, xs, t, sums, load),
+            2 => t += strip::<E, 4, 2>(rows, xs, t, sums, load),
+            _ => t += strip::<E, 4, 3>(rows, xs, t, sums, load),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Products of panels: a 512-bit register holds four codes of each of a panel's rows, and six tokens use it before the next is loaded.
+//! Products of panels: a 512-bit register holds four codes of each of a panel's rows, and up to twelve tokens use it before the next is loaded.
 //!
 //! `vpdpbusd` multiplies unsigned by signed bytes and adds four products to a lane of 32 bits, without saturation:
 //!
@@ -8,108 +8,92 @@
 //!                                                      and their sum is shifted once a block
 //! ```
 
+use super::super::panel_product::TILE;
 use super::super::quantize::ActivationBlock;
-use super::super::rows::Rows;
 use super::ask_for;
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
 
-/// Tokens that use a register of codes.
-const TOKENS: usize = 6;
-
-macro_rules! tiles {
-    ($tile:ident, $panel:ident, $xs:ident, $sums:ident) => {
-        assert_eq!(
-            ($xs.count(), $xs.len()),
-            ($sums.len(), $panel.len()),
-            "sums for each token, activations for each block"
-        );
-        for (tile, sums) in $sums.chunks_mut(TOKENS).enumerate() {
-            let t = tile * TOKENS;
-            match sums.len() {
-                1 => $tile::<1>($panel, $xs, t, sums),
-                2 => $tile::<2>($panel, $xs, t, sums),
-                3 => $tile::<3>($panel, $xs, t, sums),
-                4 => $tile::<4>($panel, $xs, t, sums),
-                5 => $tile::<5>($panel, $xs, t, sums),
-                _ => $tile::<TOKENS>($panel, $xs, t, sums),
-            }
+/// Calls a tile of as many tokens as there are sums: its registers are counted when it is compiled.
+macro_rules! of_tokens {
+    ($tile:ident($panel:ident, $xs:ident, $sums:ident), $($tokens:literal)*) => {
+        match $sums.len() {
+            0 => {}
+            $($tokens => $tile::<$tokens>($panel, $xs, $sums),)*
+            tokens => panic!("a tile has {tokens} tokens, and at most {TILE} find room in registers"),
         }
     };
 }
 
 /// Of q8_0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn q8_0(panel: &[PanelBlock<8>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
-    tiles!(tile_q8_0, panel, xs, sums);
+pub fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    of_tokens!(tile_q8_0(panel, xs, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
 }
 
 /// Of q4_0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn q4_0(panel: &[PanelBlock<4>], xs: Rows<ActivationBlock>, sums: &mut [[f32; PANEL_ROWS]]) {
-    tiles!(tile_q4_0, panel, xs, sums);
+pub fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    of_tokens!(tile_q4_0(panel, xs, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
 }
 
-/// Tokens `t ... t + T`.
+/// `T` tokens.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile_q8_0<const T: usize>(
-    panel: &[PanelBlock<8>],
-    xs: Rows<ActivationBlock>,
-    t: usize,
-    sums: &mut [[f32; PANEL_ROWS]],
-) {
-    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| &xs.row(t + i)[..panel.len()]);
+fn tile_q8_0<const T: usize>(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    let xs = tokens_of::<T>(panel.len(), xs);
     let sign = _mm512_set1_epi8(i8::MIN);
     let mut totals = [_mm512_setzero_ps(); T];
-    for (b, block) in panel.iter().enumerate() {
+    for (block, xs) in panel.iter().zip(xs) {
         ask_for(block);
-        let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-128 * xs[i][b].sum));
+        let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-128 * xs[i].sum));
         for (g, codes) in block.codes.iter().enumerate() {
             let codes = _mm512_xor_si512(load_codes(codes), sign);
             for i in 0..T {
-                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, repeat(&xs[i][b], g));
+                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, repeat(&xs[i], g));
             }
         }
         let scales = load_scales(&block.scales);
         for i in 0..T {
-            totals[i] = multiply_add(dots[i], scales, xs[i][b].scale, totals[i]);
+            totals[i] = multiply_add(dots[i], scales, xs[i].scale, totals[i]);
         }
     }
     store_all(&totals, sums);
 }
 
-/// Tokens `t ... t + T`.
+/// `T` tokens.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile_q4_0<const T: usize>(
-    panel: &[PanelBlock<4>],
-    xs: Rows<ActivationBlock>,
-    t: usize,
-    sums: &mut [[f32; PANEL_ROWS]],
-) {
-    let xs: [&[ActivationBlock]; T] = std::array::from_fn(|i| &xs.row(t + i)[..panel.len()]);
+fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    let xs = tokens_of::<T>(panel.len(), xs);
     let (low, high) = (_mm512_set1_epi8(0x0F), _mm512_set1_epi8(0xF0_u8 as i8));
     let mut totals = [_mm512_setzero_ps(); T];
-    for (b, block) in panel.iter().enumerate() {
+    for (block, xs) in panel.iter().zip(xs) {
         ask_for(block);
-        let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i][b].sum));
+        let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
         let mut highs = [_mm512_setzero_si512(); T];
         for (g, codes) in block.codes.iter().enumerate() {
             let codes = load_codes(codes);
             let (first, second) = (_mm512_and_si512(codes, low), _mm512_and_si512(codes, high));
             for i in 0..T {
-                lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i][b], g));
-                highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i][b], g + 4));
+                lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i], g));
+                highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i], g + 4));
             }
         }
         let scales = load_scales(&block.scales);
         for i in 0..T {
             let dots = _mm512_add_epi32(lows[i], _mm512_srai_epi32::<4>(highs[i]));
-            totals[i] = multiply_add(dots, scales, xs[i][b].scale, totals[i]);
+            totals[i] = multiply_add(dots, scales, xs[i].scale, totals[i]);
         }
     }
     store_all(&totals, sums);
+}
+
+/// The activations of each block, token beside token.
+fn tokens_of<const T: usize>(blocks: usize, xs: &[ActivationBlock]) -> &[[ActivationBlock; T]] {
+    let (xs, rest) = xs.as_chunks();
+    assert!(xs.len() == blocks && rest.is_empty(), "activations for each token and block");
+    xs
 }
 
 /// Four bytes of codes of each row.
