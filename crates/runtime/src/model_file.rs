@@ -125,6 +125,16 @@ impl ModelFile {
         Ok(())
     }
 
+    /// Gives the memory back that reading a tensor of the mapped file took.
+    pub fn release(&self, name: &str) -> Result<()> {
+        let part = self.part(name)?;
+        self.file.release(part.values);
+        if let Some((scales, _)) = part.scales {
+            self.file.release(scales);
+        }
+        Ok(())
+    }
+
     fn part(&self, name: &str) -> Result<&SplitScalePart> {
         let missing =
             || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));

@@ -3,7 +3,7 @@
 
 use crate::{Source, report, sources};
 
-/// Where `unsafe` may stand: the file map, SIMD kernels, calls into the system, vendors' libraries, the Python surface; and the guard pages
+/// Where `unsafe` may stand: the file map, SIMD kernels, the threads and the memory that they work with, calls into the system, vendors' libraries, the Python surface; and the guard pages
 /// that catch a kernel of theirs outside of its slices, with the tests that they do.
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/avx2.rs",
@@ -11,8 +11,11 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/dispatch.rs",
     "crates/formats/src/gguf/map.rs",
     "crates/guard/",
+    "crates/runtime/src/device/cpu/columns.rs",
     "crates/runtime/src/device/cpu/kernel.rs",
     "crates/runtime/src/device/cpu/kernel/",
+    "crates/runtime/src/device/cpu/pages.rs",
+    "crates/runtime/src/device/cpu/team.rs",
     "crates/cli/src/os.rs",
     "crates/python/",
 ];

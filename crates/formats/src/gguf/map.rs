@@ -9,6 +9,8 @@ use super::reader::{Gguf, Place};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::source_file::SourceFile;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use memmap2::{Mmap, MmapOptions};
 
 /// A model whose tensors are slices of memory.
@@ -42,6 +44,21 @@ impl MappedGguf {
         });
         // Ranges are inside the file by the header's check, and the map has the file's size.
         bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {file}"))
+    }
+
+    /// Gives the memory back that reading a tensor took: the next look at it reads the file again.
+    pub fn release(&self, tensor: usize) {
+        #[cfg(unix)]
+        {
+            let Place { file, range, .. } = self.model.place(tensor);
+            let part =
+                usize::try_from(range.start).ok().zip(usize::try_from(range.end.saturating_sub(range.start)).ok());
+            if let (Some(map), Some((start, len))) = (self.maps.get(file), part) {
+                // SAFETY: the map is read-only and of a file: its pages hold nothing that the file does not, and come back when they are
+                // looked at. Where the system refuses, they stay.
+                let _refused = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
+            }
+        }
     }
 }
 

@@ -23,6 +23,8 @@ mod isa;
 mod kernel;
 mod memory;
 mod operator;
+#[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
+mod pages;
 mod panels;
 mod processor;
 #[allow(unsafe_code, reason = "threads look at work in the frame of a caller who waits for them")]
@@ -35,8 +37,9 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
 pub use isa::Isa;
-use memory::{Cells, Memory, Split};
+use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
+use pages::Store;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;
 use trueup_formats::counted;
@@ -65,6 +68,8 @@ impl Default for CpuOptions {
 pub struct Cpu {
     instructions: Instructions,
     repack: bool,
+    /// Where weights lie.
+    store: Store,
     team: Team,
     /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
     turn: Mutex<()>,
@@ -81,7 +86,7 @@ impl Cpu {
         let threads = expect_threads(Some(options.threads)).map_err(failure)?;
         let team = Team::new(threads);
         let team = team.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
-        Ok(Cpu { instructions, repack: options.repack, team, turn: Mutex::new(()) })
+        Ok(Cpu { instructions, repack: options.repack, store: Store::default(), team, turn: Mutex::new(()) })
     }
 
     /// The instruction set whose kernels run.
@@ -194,7 +199,8 @@ fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
 /// A copy of what a tensor shows, in memory of its own.
 fn taken_out(team: &Team, source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
     let held = tensor.ty.held();
-    let target = Memory::new(&tensor.ty.dense(), Usage::Input, false)?;
+    let room = Room { store: &Store::default(), repack: false };
+    let target = Memory::new(&tensor.ty.dense(), Usage::Input, room)?;
     if tensor.ty.shape.is_dense() {
         move_bytes(team, (source, tensor.offset_bytes), (&target, 0), &held);
         return Ok(target);
@@ -275,7 +281,7 @@ impl Device for Cpu {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        let memory = Memory::new(ty, usage, self.repack).map_err(failure)?;
+        let memory = Memory::new(ty, usage, Room { store: &self.store, repack: self.repack }).map_err(failure)?;
         Ok(Buffer(Arc::new(memory)))
     }
 

@@ -1,18 +1,19 @@
 //! Buffers of this device: typed memory behind a lock, and views of the tensors in it.
 //!
 //! ```text
-//!  arena, inputs, f32 states   Vec<f32>        ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
-//!  f16 and bf16                Vec<f16>, Vec<bf16>      row after row
+//!  arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
+//!  f16 and bf16                f16, bf16                row after row
 //!  q4_0, q8_0                  Panels          sixteen rows side by side (see panels.rs)
-//!  other block types, i64      Vec<u8>         as in the file
+//!  other block types, i64      u8              as in the file
 //! ```
 //!
-//! 32-bit integers lie in `Vec<f32>` by their bits: an arena holds both. Tensors of other types lie in an arena by their bytes, and are taken
+//! 32-bit integers lie as f32 by their bits: an arena holds both. Tensors of other types lie in an arena by their bytes, and are taken
 //! out of it to be computed with.
 
-use super::panels::Panels;
+use super::pages::{NoMemory, Pages, Plain, Store};
+use super::panels::{PANEL_ROWS, Panels};
 use super::team::Team;
-use crate::device::{Usage, zeros};
+use crate::device::Usage;
 use half::{bf16, f16};
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,17 +27,34 @@ pub(super) struct Memory {
     cells: RwLock<Cells>,
 }
 
+/// Where buffers are made.
+#[derive(Clone, Copy)]
+pub(super) struct Room<'a> {
+    /// Where weights lie.
+    pub store: &'a Store,
+    /// Whether weights are brought into the kernels' layout.
+    pub repack: bool,
+}
+
+impl Room<'_> {
+    /// So many zeros for a tensor; a problem where there is no memory for them.
+    fn zeros<T: Plain>(self, len: usize, ty: &TensorType, usage: Usage) -> Result<Pages<T>, String> {
+        let cells = if usage == Usage::Weight { self.store.zeros(len) } else { Pages::zeros(len) };
+        cells.map_err(|NoMemory(bytes)| format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy()))
+    }
+}
+
 /// What a buffer holds.
 #[derive(Debug)]
 pub(super) enum Cells {
     /// f32, or i32 by its bits.
-    F32(Vec<f32>),
+    F32(Pages<f32>),
     /// f16.
-    F16(Vec<f16>),
+    F16(Pages<f16>),
     /// bf16.
-    Bf16(Vec<bf16>),
+    Bf16(Pages<bf16>),
     /// Blocks, or i64, as in the file.
-    Blocks(Vec<u8>),
+    Blocks(Pages<u8>),
     /// q4_0, packed.
     Q4Panels(Panels<4>),
     /// q8_0, packed.
@@ -75,11 +93,11 @@ pub(super) enum Target<'a> {
 
 impl Memory {
     /// Memory for a tensor, zero at first; a problem where its type cannot be kept or there is too little memory.
-    pub fn new(ty: &TensorType, usage: Usage, repack: bool) -> Result<Memory, String> {
+    pub fn new(ty: &TensorType, usage: Usage, room: Room) -> Result<Memory, String> {
         let cells = if usage == Usage::Arena {
-            Cells::F32(zeros(0.0, ty.bytes().div_ceil(size_of::<f32>()), ty, usage)?)
+            Cells::F32(room.zeros(ty.bytes().div_ceil(size_of::<f32>()), ty, usage)?)
         } else {
-            Cells::new(ty, usage, repack && usage == Usage::Weight)?
+            Cells::new(ty, usage, room)?
         };
         Ok(Memory { ty: *ty, cells: RwLock::new(cells) })
     }
@@ -135,17 +153,23 @@ pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
 }
 
 impl Cells {
-    fn new(ty: &TensorType, usage: Usage, repack: bool) -> Result<Cells, String> {
+    fn new(ty: &TensorType, usage: Usage, room: Room) -> Result<Cells, String> {
         let (len, rows, blocks_per_row) = (ty.shape.elements(), ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
+        let packed = room.repack && usage == Usage::Weight;
+        let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(blocks_per_row);
         match ty.dtype {
-            dtype if is_word(dtype) => Ok(Cells::F32(zeros(0.0, len, ty, usage)?)),
-            DType::F16 => Ok(Cells::F16(zeros(f16::ZERO, len, ty, usage)?)),
-            DType::Bf16 => Ok(Cells::Bf16(zeros(bf16::ZERO, len, ty, usage)?)),
-            DType::Q4_0 if repack => Ok(Cells::Q4Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
-            DType::Q8_0 if repack => Ok(Cells::Q8Panels(Panels::zeros(rows, blocks_per_row, ty)?)),
-            DType::I64 => Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?)),
+            dtype if is_word(dtype) => Ok(Cells::F32(room.zeros(len, ty, usage)?)),
+            DType::F16 => Ok(Cells::F16(room.zeros(len, ty, usage)?)),
+            DType::Bf16 => Ok(Cells::Bf16(room.zeros(len, ty, usage)?)),
+            DType::Q4_0 if packed => {
+                Ok(Cells::Q4Panels(Panels::new(room.zeros(blocks, ty, usage)?, rows, blocks_per_row)))
+            }
+            DType::Q8_0 if packed => {
+                Ok(Cells::Q8Panels(Panels::new(room.zeros(blocks, ty, usage)?, rows, blocks_per_row)))
+            }
+            DType::I64 => Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?)),
             dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
-                Ok(Cells::Blocks(zeros(0, ty.bytes(), ty, usage)?))
+                Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?))
             }
             dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),
         }

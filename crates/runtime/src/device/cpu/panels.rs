@@ -11,10 +11,9 @@
 //! row. `q8_0` has eight groups of four elements a block; `q4_0` four groups, whose low nibbles are elements `4 g ...` and whose high
 //! nibbles are elements `16 + 4 g ...`. Bytes are moved, never changed. Behind the last row a panel is filled with zeros.
 
+use super::pages::Pages;
 use super::team::Team;
-use crate::device::{Usage, zeros};
 use trueup_blocks::DType;
-use trueup_graph::TensorType;
 
 /// Rows of a panel: the 32-bit lanes of a 512-bit register.
 pub(super) const PANEL_ROWS: usize = 16;
@@ -62,16 +61,16 @@ pub(super) fn pack_panel<const GROUPS: usize>(bytes: &[u8], panel: &mut [PanelBl
 /// A matrix of `rows` rows in panels.
 #[derive(Debug)]
 pub(super) struct Panels<const GROUPS: usize> {
-    blocks: Vec<PanelBlock<GROUPS>>,
+    blocks: Pages<PanelBlock<GROUPS>>,
     blocks_per_row: usize,
     rows: usize,
 }
 
 impl<const GROUPS: usize> Panels<GROUPS> {
-    /// Zeros for a weight of type `ty`; a problem where there is too little memory.
-    pub fn zeros(rows: usize, blocks_per_row: usize, ty: &TensorType) -> Result<Panels<GROUPS>, String> {
-        let len = rows.div_ceil(PANEL_ROWS) * blocks_per_row;
-        Ok(Panels { blocks: zeros(PanelBlock::ZERO, len, ty, Usage::Weight)?, blocks_per_row, rows })
+    /// A matrix of so many rows in these blocks. Panics where they are not as many as its panels have.
+    pub fn new(blocks: Pages<PanelBlock<GROUPS>>, rows: usize, blocks_per_row: usize) -> Panels<GROUPS> {
+        assert_eq!(blocks.len(), rows.div_ceil(PANEL_ROWS) * blocks_per_row, "blocks of whole panels");
+        Panels { blocks, blocks_per_row, rows }
     }
 
     /// Bytes of the matrix in the file.
@@ -138,10 +137,13 @@ mod tests {
         Team::new(2).unwrap()
     }
 
+    fn zeros<const GROUPS: usize>(rows: usize, blocks_per_row: usize) -> Panels<GROUPS> {
+        Panels::new(Pages::zeros(rows.div_ceil(PANEL_ROWS) * blocks_per_row).unwrap(), rows, blocks_per_row)
+    }
+
     fn come_back<const GROUPS: usize>() {
         for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
-            let ty = TensorType::new(DType::Q8_0, &[BLOCK_LEN * blocks_per_row, rows]);
-            let mut panels = Panels::<GROUPS>::zeros(rows, blocks_per_row, &ty).unwrap();
+            let mut panels = zeros::<GROUPS>(rows, blocks_per_row);
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
             panels.pack(&team(), &bytes);
             let mut found = vec![0xA5; bytes.len()];
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_group_holds_four_bytes_of_sixteen_rows() {
-        let mut panels = Panels::<8>::zeros(16, 1, &TensorType::new(DType::Q8_0, &[32, 16])).unwrap();
+        let mut panels = zeros::<8>(16, 1);
         let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
         panels.pack(&team(), &bytes);
         let block = panels.panel(0)[0];

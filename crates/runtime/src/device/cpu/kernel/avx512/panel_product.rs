@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  q8_0   (w + 128) * x, the sign bit turned over      128 * sum of x goes off before
-//!  q4_0   (w + 8) * x                                  8 * sum of x goes off before; high nibbles stay where they are, as 16 (w + 8),
-//!                                                      and their sum is shifted once a block
+//!  q4_0   (w + 8) * x                                  8 * sum of x goes off before; of few tokens high nibbles stay where they are, as
+//!                                                      16 (w + 8), and their sum is shifted once a block
 //! ```
 
 use super::super::panel_product::TILE;
@@ -13,6 +13,10 @@ use super::super::quantize::ActivationBlock;
 use super::ask_for;
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
+
+/// Up to so many tokens, weights come from memory faster than they are multiplied, and are asked for ahead; with more they stay in a cache
+/// from tile to tile.
+const TOKENS_STREAMED: usize = 4;
 
 /// Calls a tile of as many tokens as there are sums: its registers are counted when it is compiled.
 macro_rules! of_tokens {
@@ -45,7 +49,9 @@ fn tile_q8_0<const T: usize>(panel: &[PanelBlock<8>], xs: &[ActivationBlock], su
     let sign = _mm512_set1_epi8(i8::MIN);
     let mut totals = [_mm512_setzero_ps(); T];
     for (block, xs) in panel.iter().zip(xs) {
-        ask_for(block);
+        if T <= TOKENS_STREAMED {
+            ask_for(block);
+        }
         let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-128 * xs[i].sum));
         for (g, codes) in block.codes.iter().enumerate() {
             let codes = _mm512_xor_si512(load_codes(codes), sign);
@@ -66,27 +72,56 @@ fn tile_q8_0<const T: usize>(panel: &[PanelBlock<8>], xs: &[ActivationBlock], su
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
     let xs = tokens_of::<T>(panel.len(), xs);
-    let (low, high) = (_mm512_set1_epi8(0x0F), _mm512_set1_epi8(0xF0_u8 as i8));
     let mut totals = [_mm512_setzero_ps(); T];
     for (block, xs) in panel.iter().zip(xs) {
-        ask_for(block);
-        let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
-        let mut highs = [_mm512_setzero_si512(); T];
-        for (g, codes) in block.codes.iter().enumerate() {
-            let codes = load_codes(codes);
-            let (first, second) = (_mm512_and_si512(codes, low), _mm512_and_si512(codes, high));
-            for i in 0..T {
-                lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i], g));
-                highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i], g + 4));
-            }
+        if T <= TOKENS_STREAMED {
+            ask_for(block);
         }
+        let dots = if T <= TOKENS_STREAMED { dots_apart(block, xs) } else { dots_together(block, xs) };
         let scales = load_scales(&block.scales);
         for i in 0..T {
-            let dots = _mm512_add_epi32(lows[i], _mm512_srai_epi32::<4>(highs[i]));
-            totals[i] = multiply_add(dots, scales, xs[i].scale, totals[i]);
+            totals[i] = multiply_add(dots[i], scales, xs[i].scale, totals[i]);
         }
     }
     store_all(&totals, sums);
+}
+
+/// A block's products, high nibbles where they are: few instructions, two registers a token.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn dots_apart<const T: usize>(block: &PanelBlock<4>, xs: &[ActivationBlock; T]) -> [__m512i; T] {
+    let (low, high) = (_mm512_set1_epi8(0x0F), _mm512_set1_epi8(0xF0_u8 as i8));
+    let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
+    let mut highs = [_mm512_setzero_si512(); T];
+    for (g, codes) in block.codes.iter().enumerate() {
+        let codes = load_codes(codes);
+        let (first, second) = (_mm512_and_si512(codes, low), _mm512_and_si512(codes, high));
+        for i in 0..T {
+            lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i], g));
+            highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i], g + 4));
+        }
+    }
+    std::array::from_fn(|i| _mm512_add_epi32(lows[i], _mm512_srai_epi32::<4>(highs[i])))
+}
+
+/// The same with high nibbles brought down: one register a token.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn dots_together<const T: usize>(block: &PanelBlock<4>, xs: &[ActivationBlock; T]) -> [__m512i; T] {
+    let low = _mm512_set1_epi8(0x0F);
+    let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
+    for (g, codes) in block.codes.iter().enumerate() {
+        let codes = load_codes(codes);
+        let first = _mm512_and_si512(codes, low);
+        for i in 0..T {
+            dots[i] = _mm512_dpbusd_epi32(dots[i], first, repeat(&xs[i], g));
+        }
+        let second = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low);
+        for i in 0..T {
+            dots[i] = _mm512_dpbusd_epi32(dots[i], second, repeat(&xs[i], g + 4));
+        }
+    }
+    dots
 }
 
 /// The activations of each block, token beside token.
