@@ -33,6 +33,7 @@ mod gated;
 pub mod gather;
 #[cfg(test)]
 mod guarded;
+mod key_scores;
 mod lanes;
 mod mix;
 mod multiply_add;
@@ -48,6 +49,7 @@ pub use dots::{dots_bf16, dots_f16, dots_f32};
 pub use exponential::EXPONENTIAL_ULP;
 pub use exponentials::exponentials;
 pub use gated::gated;
+pub use key_scores::{key_scores_f16, key_scores_f32};
 pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
 pub use panel_product::{TILE, panel_product_q4_0, panel_product_q8_0};

@@ -3,6 +3,7 @@
 //! Loads take references to arrays of a register's size, so that their bounds are in the types.
 
 pub mod dots;
+pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
 

@@ -1,6 +1,8 @@
 //! Variants for AVX-512 with VNNI: each as exact as its rule, in registers of sixteen f32 or 64 codes.
 
 pub mod dots;
+pub mod key_scores;
+pub mod mix;
 pub mod panel_product;
 
 use half::{bf16, f16};
@@ -46,4 +48,14 @@ fn load_bf16(source: &[bf16; LANES]) -> __m512 {
     // SAFETY: the array holds 32 bytes, bf16 is a transparent u16; the load needs no alignment.
     let halves = unsafe { _mm256_loadu_si256(source.as_ptr().cast()) };
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+}
+
+/// The sixteen lanes as an array.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn store(lanes: __m512) -> [f32; LANES] {
+    let mut target = [0.0; LANES];
+    // SAFETY: the array holds 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_ps(target.as_mut_ptr(), lanes) };
+    target
 }

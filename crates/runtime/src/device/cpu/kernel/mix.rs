@@ -11,10 +11,11 @@ use crate::device::cpu::isa::Instructions;
 use half::f16;
 
 kernel! {
-    /// `sums[d] = sum over j of weights[j] * rows[j][d]`, one row after the other for eight rows, whose sum is added to the total.
+    /// `sums[d + len * t] = sum over j of weights[t][j] * rows[j][d]`, one row after the other for eight rows, whose sum is added to the total.
     ///
     /// Rows of weight 0 are not read: a position that is not seen may hold anything, and 0 times infinity is NaN.
-    fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
+    fn mix_f32(rows: Rows<f32>, weights: Rows<f32>, sums: &mut [f32]) {
+        avx512 => super::avx512::mix::mix_f32,
         avx2 => super::avx2::mix::mix_f32,
         scalar => mix,
     }
@@ -23,15 +24,23 @@ kernel! {
 
 kernel! {
     /// As [`mix_f32`], of f16.
-    fn mix_f16(rows: Rows<f16>, weights: &[f32], sums: &mut [f32]) {
+    fn mix_f16(rows: Rows<f16>, weights: Rows<f32>, sums: &mut [f32]) {
+        avx512 => super::avx512::mix::mix_f16,
         avx2 => super::avx2::mix::mix_f16,
         scalar => mix,
     }
     mix_f16_variants_agree on samples_f16
 }
 
-fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
-    assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
+fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32]) {
+    assert_eq!(rows.count(), weights.len(), "a weight for each row");
+    assert_eq!(sums.len(), rows.len() * weights.count(), "a sum for each place and query");
+    for t in 0..weights.count() {
+        mix_one(rows, weights.row(t), &mut sums[t * rows.len()..][..rows.len()]);
+    }
+}
+
+fn mix_one<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
     sums.fill(0.0);
     let mut short = vec![0.0; sums.len()];
     for (block, weights) in weights.chunks(STEPS).enumerate() {
@@ -49,21 +58,35 @@ fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
 fn samples<E: Element>(
     instructions: Instructions,
     narrow: fn(f32) -> E,
-    mix: fn(Instructions, Rows<E>, &[f32], &mut [f32]),
+    mix: fn(Instructions, Rows<E>, Rows<f32>, &mut [f32]),
 ) -> Vec<f32> {
     let mut results = Vec::new();
-    for len in [1, 7, 8, 33, 64, 80, 129, 257] {
-        for count in [0, 1, 2, 8, 65] {
+    for len in [1, 7, 8, 16, 33, 64, 80, 129, 257] {
+        for (count, queries) in [(0, 1), (1, 2), (2, 3), (8, 1), (65, 7), (9, 4), (17, 11)] {
             let mut cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
-            let (mut sums, mut weights) = (vec![f32::NAN; len], numbers(count, 5 + len as u32));
-            mix(instructions, Rows::strided(&cells, count, len, len + 5), &weights, &mut sums);
+            let (mut sums, mut weights) = (vec![f32::NAN; len * queries], numbers(count * queries, 5 + len as u32));
+            mix(
+                instructions,
+                Rows::strided(&cells, count, len, len + 5),
+                Rows::dense(&weights, queries, count),
+                &mut sums,
+            );
             results.extend(&sums);
-            for (j, weight) in weights.iter_mut().enumerate().skip(1).step_by(3) {
-                *weight = 0.0;
+            // Rows that nobody looks at, and others that one query does not look at.
+            for j in (1..count).step_by(3) {
+                (0..queries).for_each(|t| weights[t * count + j] = 0.0);
                 let broken = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][j % 3];
                 cells[j * (len + 5)..][..len].fill(narrow(broken));
             }
-            mix(instructions, Rows::strided(&cells, count, len, len + 5), &weights, &mut sums);
+            if count > 2 {
+                weights[2] = 0.0;
+            }
+            mix(
+                instructions,
+                Rows::strided(&cells, count, len, len + 5),
+                Rows::dense(&weights, queries, count),
+                &mut sums,
+            );
             assert!(sums.iter().all(|sum| sum.is_finite()), "rows of weight 0 leave no trace");
             results.extend(sums);
         }

@@ -1,5 +1,7 @@
 //! Rows of one length at equal distances.
 
+use std::ops::Range;
+
 /// `count` rows of `len` cells, each `stride` cells behind the one before:
 ///
 /// ```text
@@ -43,6 +45,13 @@ impl<'a, E> Rows<'a, E> {
     #[inline(always)]
     pub fn row(&self, index: usize) -> &'a [E] {
         &self.cells[index * self.stride..][..self.len]
+    }
+
+    /// Some of the rows.
+    pub fn part(&self, rows: Range<usize>) -> Rows<'a, E> {
+        assert!(rows.start <= rows.end && rows.end <= self.count, "rows {rows:?} of {}", self.count);
+        let cells = if rows.is_empty() { &[] } else { &self.cells[rows.start * self.stride..] };
+        Rows { cells, count: rows.len(), ..*self }
     }
 
     /// The cells from the first of the first row to the last of the last.

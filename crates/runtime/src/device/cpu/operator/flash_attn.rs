@@ -7,7 +7,7 @@
 //!
 //! What a position holds that is not to be seen changes nothing.
 
-use super::kv_scores::CachedRows;
+use super::heads::CachedRows;
 use super::soft_max::{Masks, slope};
 use super::{Call, Operand, expect_cache, expect_multiplied, pieces_min};
 use crate::device::cpu::isa::Instructions;
@@ -81,10 +81,10 @@ impl Online<'_> {
         kernel::exponentials(self.instructions, subtracted, &mut kept);
         kernel::exponentials(self.instructions, subtracted, &mut scores);
         self.total = self.total * kept[0] + scores.iter().sum::<f32>();
-        let mut added = vec![0.0; mixed.len()];
+        let (mut added, weights) = (vec![0.0; mixed.len()], Rows::dense(&scores, 1, scores.len()));
         match dense_rows(v, first, mask.len())? {
-            CachedRows::F32(values) => kernel::mix_f32(self.instructions, values, &scores, &mut added),
-            CachedRows::F16(values) => kernel::mix_f16(self.instructions, values, &scores, &mut added),
+            CachedRows::F32(values) => kernel::mix_f32(self.instructions, values, weights, &mut added),
+            CachedRows::F16(values) => kernel::mix_f16(self.instructions, values, weights, &mut added),
         }
         mixed.iter_mut().zip(&added).for_each(|(mixed, added)| *mixed = *mixed * kept[0] + added);
         self.largest = largest;

@@ -1,63 +1,55 @@
 //! Products of queries with cached keys.
 
-use super::{Call, Operand, expect_cache, expect_f32, pieces_min};
+use super::heads::{CachedRows, Heads, cached_rows};
+use super::{Call, expect_cache, expect_f32, pieces_min};
 use crate::device::cpu::kernel::{self, Rows};
-use crate::device::cpu::memory::View;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvScores;
 
+/// Positions whose keys are multiplied with all queries of a piece before the next: they stay in a core's cache.
+const POSITIONS: usize = 64;
+
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
     expect_cache("keys", &inputs[1])?;
-    Ok(Profile { lanes: kernel::DOT_LANES, ..Profile::F32 })
+    Ok(Profile { lanes: 1, ..Profile::F32 })
 }
 
 pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
     let (q, keys) = (call.inputs[0].floats()?, &call.inputs[1]);
-    let [head_size, heads, tokens, _] = call.inputs[0].ty.shape.sizes();
+    let [size, count, tokens, _] = call.inputs[0].ty.shape.sizes();
     let sequences = call.inputs[2].indices("sequence", keys.ty.shape[2])?;
     let y = Call::output_floats(call.output)?;
     if y.is_empty() {
         return Ok(());
     }
-    let heads_per_key = heads / (keys.ty.shape[0] / head_size);
+    let heads = Heads { count, group: count / (keys.ty.shape[0] / size), sequences: &sequences };
+    let pieces = heads.pieces();
+    let grain = pieces_min(op.capacity * size * heads.group);
     // y[j, t, h]
-    let rows = y.chunks_mut(op.capacity).enumerate();
-    call.team.try_each(rows, pieces_min(op.capacity * head_size), |(row, sums)| {
-        let (t, h) = (row % tokens, row / tokens);
-        let q = Rows::dense(&q[(t * heads + h) * head_size..], 1, head_size);
-        match cached_rows(keys, sequences[t], h / heads_per_key, op.capacity, head_size)? {
-            CachedRows::F32(keys) => kernel::dots_f32(call.instructions, keys, q, sums),
-            CachedRows::F16(keys) => kernel::dots_f16(call.instructions, keys, q, sums),
+    let pieces = heads.dealt(pieces, y.chunks_mut(op.capacity), |token, head| token + tokens * head);
+    call.team.try_each(pieces.into_iter(), grain, |(piece, mut rows)| {
+        let queries = heads.queries(&piece).flat_map(|(token, head)| &q[(token * count + head) * size..][..size]);
+        let queries: Vec<f32> = queries.copied().collect();
+        let queries = Rows::dense(&queries, rows.len(), size);
+        let cached = cached_rows(keys, piece.sequence, piece.kv_head, op.capacity, size)?;
+        let mut sums = vec![0.0; POSITIONS * rows.len()];
+        for first in (0..op.capacity).step_by(POSITIONS) {
+            let positions = first..op.capacity.min(first + POSITIONS);
+            let sums = &mut sums[..positions.len() * rows.len()];
+            match &cached {
+                CachedRows::F32(keys) => {
+                    kernel::key_scores_f32(call.instructions, keys.part(positions.clone()), queries, sums);
+                }
+                CachedRows::F16(keys) => {
+                    kernel::key_scores_f16(call.instructions, keys.part(positions.clone()), queries, sums);
+                }
+            }
+            for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(positions.len())) {
+                row[positions.clone()].copy_from_slice(sums);
+            }
         }
         Ok(())
     })
-}
-
-/// One head's keys or values of one sequence, a row for each position.
-pub enum CachedRows<'a> {
-    /// f32.
-    F32(Rows<'a, f32>),
-    /// f16.
-    F16(Rows<'a, half::f16>),
-}
-
-/// The first `count` positions of a sequence in a cache `[head size * kv heads, context, sequences]`.
-pub fn cached_rows<'a>(
-    cache: &Operand<'a>,
-    sequence: usize,
-    head: usize,
-    count: usize,
-    head_size: usize,
-) -> Result<CachedRows<'a>, String> {
-    let [width, context, ..] = cache.ty.shape.sizes();
-    let start = sequence * context * width + head * head_size;
-    match cache.view {
-        View::F32(cells) => Ok(CachedRows::F32(Rows::strided(&cells[start..], count, head_size, width))),
-        View::F16(cells) => Ok(CachedRows::F16(Rows::strided(&cells[start..], count, head_size, width))),
-        View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
-            Err(format!("{} lies in memory that is no KV cache", cache.ty))
-        }
-    }
 }

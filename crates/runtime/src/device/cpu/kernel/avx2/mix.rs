@@ -9,26 +9,30 @@ use std::arch::x86_64::*;
 
 /// Of f32.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn mix_f32(rows: Rows<f32>, weights: &[f32], sums: &mut [f32]) {
+pub fn mix_f32(rows: Rows<f32>, weights: Rows<f32>, sums: &mut [f32]) {
     mix(rows, weights, sums, |source| load_f32(source));
 }
 
 /// Of f16.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn mix_f16(rows: Rows<f16>, weights: &[f32], sums: &mut [f32]) {
+pub fn mix_f16(rows: Rows<f16>, weights: Rows<f32>, sums: &mut [f32]) {
     mix(rows, weights, sums, |source| load_f16(source));
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn mix<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32], load: impl Fn(&[E; LANES]) -> __m256 + Copy) {
-    assert_eq!((rows.count(), rows.len()), (weights.len(), sums.len()), "a weight for each row, a sum for each place");
-    let mut first = 0;
-    while first < sums.len() {
-        match (sums.len() - first) / LANES {
-            0 => first += rest(rows, weights, first, sums),
-            1..8 => first += strip::<E, 1>(rows, weights, first, sums, load),
-            _ => first += strip::<E, 8>(rows, weights, first, sums, load),
+fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32], load: impl Fn(&[E; LANES]) -> __m256 + Copy) {
+    assert_eq!(rows.count(), weights.len(), "a weight for each row");
+    assert_eq!(sums.len(), rows.len() * weights.count(), "a sum for each place and query");
+    for t in 0..weights.count() {
+        let (weights, sums) = (weights.row(t), &mut sums[t * rows.len()..][..rows.len()]);
+        let mut first = 0;
+        while first < sums.len() {
+            match (sums.len() - first) / LANES {
+                0 => first += rest(rows, weights, first, sums),
+                1..8 => first += strip::<E, 1>(rows, weights, first, sums, load),
+                _ => first += strip::<E, 8>(rows, weights, first, sums, load),
+            }
         }
     }
 }

@@ -1,0 +1,129 @@
+//! Attention over the KV cache, cut into pieces that share cached heads: some tokens of one sequence, and the heads that one of the cache
+//! serves.
+//!
+//! ```text
+//!            head 0  1  2  3 │ 4  5  6  7          heads 0 to 3 look at cached head 0
+//!  token 0   ┌──────────────┐│
+//!  token 1   │    piece 0   ││   piece 1  ...      a piece ends where the sequence does
+//!  token 2   └──────────────┘│
+//! ```
+
+use super::Operand;
+use crate::device::cpu::kernel::Rows;
+use crate::device::cpu::memory::View;
+use half::f16;
+use std::ops::Range;
+
+/// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
+const QUERIES: usize = 48;
+
+/// The heads of an operator and of its cache, and the tokens' sequences.
+pub struct Heads<'a> {
+    /// Heads of a token.
+    pub count: usize,
+    /// Heads that share one of the cache.
+    pub group: usize,
+    /// The sequence of each token.
+    pub sequences: &'a [usize],
+}
+
+/// Some tokens of one sequence, and the heads of one group.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The tokens.
+    pub tokens: Range<usize>,
+    /// Their sequence.
+    pub sequence: usize,
+    /// The head of the cache.
+    pub kv_head: usize,
+}
+
+impl Heads<'_> {
+    /// All pieces, tokens outermost.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let tokens_max = QUERIES.div_ceil(self.group);
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for run in self.sequences.chunk_by(|a, b| a == b) {
+            for first in (start..start + run.len()).step_by(tokens_max) {
+                let tokens = first..(start + run.len()).min(first + tokens_max);
+                let of_head = |kv_head| Piece { tokens: tokens.clone(), sequence: run[0], kv_head };
+                pieces.extend((0..self.count / self.group).map(of_head));
+            }
+            start += run.len();
+        }
+        pieces
+    }
+
+    /// The queries of a piece, each with its token and head, in their order.
+    pub fn queries(&self, piece: &Piece) -> impl Iterator<Item = (usize, usize)> {
+        let first = piece.kv_head * self.group;
+        let heads = first..first + self.group;
+        piece.tokens.clone().flat_map(move |token| heads.clone().map(move |head| (token, head)))
+    }
+
+    /// Deals rows, one for each query, out to the pieces that compute them, in the pieces' order; `index` gives the place of a query's row.
+    pub fn dealt<'r, T>(
+        &self,
+        pieces: Vec<Piece>,
+        rows: impl Iterator<Item = &'r mut [T]>,
+        index: impl Fn(usize, usize) -> usize,
+    ) -> Vec<(Piece, Vec<&'r mut [T]>)> {
+        let mut rows: Vec<Option<&mut [T]>> = rows.map(Some).collect();
+        let deal = |piece: Piece| {
+            let own = self.queries(&piece).filter_map(|(token, head)| rows[index(token, head)].take());
+            let own = own.collect();
+            (piece, own)
+        };
+        pieces.into_iter().map(deal).collect()
+    }
+}
+
+/// One head's keys or values of one sequence, a row for each position.
+pub enum CachedRows<'a> {
+    /// f32.
+    F32(Rows<'a, f32>),
+    /// f16.
+    F16(Rows<'a, f16>),
+}
+
+/// The first `count` positions of a sequence in a cache `[head size * kv heads, context, sequences]`.
+pub fn cached_rows<'a>(
+    cache: &Operand<'a>,
+    sequence: usize,
+    head: usize,
+    count: usize,
+    head_size: usize,
+) -> Result<CachedRows<'a>, String> {
+    let [width, context, ..] = cache.ty.shape.sizes();
+    let start = sequence * context * width + head * head_size;
+    match cache.view {
+        View::F32(cells) => Ok(CachedRows::F32(Rows::strided(&cells[start..], count, head_size, width))),
+        View::F16(cells) => Ok(CachedRows::F16(Rows::strided(&cells[start..], count, head_size, width))),
+        View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
+            Err(format!("{} lies in memory that is no KV cache", cache.ty))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_query_is_in_one_piece_of_its_sequence() {
+        let sequences = [[0; 100].as_slice(), &[3], &[1; 7], &[0]].concat();
+        for (count, group) in [(1, 1), (8, 1), (32, 4), (6, 6), (96, 96)] {
+            let heads = Heads { count, group, sequences: &sequences };
+            let mut seen = vec![0; count * sequences.len()];
+            for piece in heads.pieces() {
+                assert!(piece.tokens.clone().all(|token| sequences[token] == piece.sequence));
+                for (token, head) in heads.queries(&piece) {
+                    assert_eq!(head / group, piece.kv_head);
+                    seen[token * count + head] += 1;
+                }
+            }
+            assert!(seen.iter().all(|times| *times == 1), "{count} heads in groups of {group}");
+        }
+    }
+}
