@@ -27,6 +27,7 @@ mod operator;
 mod pages;
 mod panels;
 mod processor;
+mod spare;
 #[allow(unsafe_code, reason = "threads look at work in the frame of a caller who waits for them")]
 mod team;
 #[cfg(test)]
@@ -37,9 +38,11 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
 pub use isa::Isa;
+use kernel::ActivationBlock;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
 use pages::Store;
+use spare::Spare;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;
 use trueup_formats::counted;
@@ -71,6 +74,8 @@ pub struct Cpu {
     /// Where weights lie.
     store: Store,
     team: Team,
+    /// Room for activations in 8 bits.
+    codes: Spare<ActivationBlock>,
     /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
     turn: Mutex<()>,
 }
@@ -86,7 +91,14 @@ impl Cpu {
         let threads = expect_threads(Some(options.threads)).map_err(failure)?;
         let team = Team::new(threads);
         let team = team.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
-        Ok(Cpu { instructions, repack: options.repack, store: Store::default(), team, turn: Mutex::new(()) })
+        Ok(Cpu {
+            instructions,
+            repack: options.repack,
+            store: Store::default(),
+            team,
+            codes: Spare::default(),
+            turn: Mutex::new(()),
+        })
     }
 
     /// The instruction set whose kernels run.
@@ -180,6 +192,7 @@ impl Cpu {
         let call = Call {
             instructions: self.instructions,
             team: &self.team,
+            codes: &self.codes,
             inputs,
             output: split.target,
             output_type: step.output.ty,

@@ -75,7 +75,39 @@ macro_rules! kernel {
         $crate::device::cpu::kernel::kernel! {
             $(#[$doc])*
             fn $name($($argument: $Type),*) {
-                avx512 => recompiled,
+                avx512 => recompiled_wider,
+                avx2 => recompiled,
+                scalar => $scalar,
+            }
+            $test on $samples
+            where {
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+                fn recompiled_wider($($argument: $Type),*) {
+                    $scalar($($argument),*)
+                }
+
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn recompiled($($argument: $Type),*) {
+                    $scalar($($argument),*)
+                }
+            }
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
+            avx512 => $avx512:path,
+            avx2 => recompiled,
+            scalar => $scalar:path,
+        }
+        $test:ident on $samples:path
+    ) => {
+        $crate::device::cpu::kernel::kernel! {
+            $(#[$doc])*
+            fn $name($($argument: $Type),*) {
+                avx512 => $avx512,
                 avx2 => recompiled,
                 scalar => $scalar,
             }

@@ -40,7 +40,9 @@ mod unary;
 mod upscale;
 
 use super::isa::Instructions;
+use super::kernel::ActivationBlock;
 use super::memory::{Target, View};
+use super::spare::Spare;
 use super::team::Team;
 use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
@@ -123,6 +125,8 @@ pub struct Means<'a> {
     pub instructions: Instructions,
     /// Who computes.
     pub team: &'a Team,
+    /// Room for activations in 8 bits.
+    pub codes: &'a Spare<ActivationBlock>,
 }
 
 /// One operator's tensors.
@@ -131,6 +135,8 @@ pub struct Call<'a> {
     pub instructions: Instructions,
     /// Who computes.
     pub team: &'a Team,
+    /// Room for activations in 8 bits.
+    pub codes: &'a Spare<ActivationBlock>,
     /// In the operator's order; of an operator that writes into its first input, without that one.
     pub inputs: Vec<Operand<'a>>,
     /// Where the result goes.
@@ -183,7 +189,7 @@ impl<'a> Operand<'a> {
 impl<'a> Call<'a> {
     /// What it is computed with.
     fn means(&self) -> Means<'a> {
-        Means { instructions: self.instructions, team: self.team }
+        Means { instructions: self.instructions, team: self.team, codes: self.codes }
     }
 
     /// The cells of an f32 result.

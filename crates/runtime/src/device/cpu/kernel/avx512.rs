@@ -4,6 +4,7 @@ pub mod dots;
 pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
+pub mod quantize;
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;

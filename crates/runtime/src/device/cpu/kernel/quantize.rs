@@ -22,6 +22,7 @@ pub struct ActivationBlock {
 kernel! {
     /// Quantizes activations, 32 for each block.
     fn quantize(xs: &[f32], blocks: &mut [ActivationBlock]) {
+        avx512 => super::avx512::quantize::quantize,
         avx2 => recompiled,
         scalar => quantize_blocks,
     }

@@ -12,6 +12,7 @@ use super::Operand;
 use crate::device::cpu::kernel::Rows;
 use crate::device::cpu::memory::View;
 use half::f16;
+use std::iter::StepBy;
 use std::ops::Range;
 
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
@@ -38,6 +39,16 @@ pub struct Piece {
     pub kv_head: usize,
 }
 
+/// Queries of one head and tokens that follow each other, or of one token and heads that do.
+pub struct Run {
+    /// The first token and head.
+    pub first: (usize, usize),
+    /// Whether they are of one head.
+    pub along_tokens: bool,
+    /// Their places among the queries of the piece.
+    pub places: StepBy<Range<usize>>,
+}
+
 impl Heads<'_> {
     /// All pieces, tokens outermost.
     pub fn pieces(&self) -> Vec<Piece> {
@@ -60,6 +71,22 @@ impl Heads<'_> {
         let first = piece.kv_head * self.group;
         let heads = first..first + self.group;
         piece.tokens.clone().flat_map(move |token| heads.clone().map(move |head| (token, head)))
+    }
+
+    /// The queries of a piece in runs whose rows lie at equal distances, as few as can be.
+    pub fn runs(&self, piece: &Piece) -> impl Iterator<Item = Run> {
+        let (tokens, group) = (piece.tokens.clone(), self.group);
+        let (first, along_tokens) = (piece.kv_head * group, tokens.len() >= group);
+        let runs = if along_tokens { group } else { tokens.len() };
+        (0..runs).map(move |run| {
+            if along_tokens {
+                let places = (run..tokens.len() * group).step_by(group);
+                Run { first: (tokens.start, first + run), along_tokens, places }
+            } else {
+                let places = (run * group..(run + 1) * group).step_by(1);
+                Run { first: (tokens.start + run, first), along_tokens, places }
+            }
+        })
     }
 
     /// Deals rows, one for each query, out to the pieces that compute them, in the pieces' order; `index` gives the place of a query's row.
@@ -122,8 +149,17 @@ mod tests {
                     assert_eq!(head / group, piece.kv_head);
                     seen[token * count + head] += 1;
                 }
+                let queries: Vec<(usize, usize)> = heads.queries(&piece).collect();
+                for run in heads.runs(&piece) {
+                    for (i, place) in run.places.enumerate() {
+                        let (token, head) = run.first;
+                        let query = if run.along_tokens { (token + i, head) } else { (token, head + i) };
+                        assert_eq!(queries[place], query);
+                        seen[query.0 * count + query.1] += 1;
+                    }
+                }
             }
-            assert!(seen.iter().all(|times| *times == 1), "{count} heads in groups of {group}");
+            assert!(seen.iter().all(|times| *times == 2), "{count} heads in groups of {group}");
         }
     }
 }

@@ -27,18 +27,23 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
     let grain = pieces_min(capacity * size * heads.group);
     // y[d + size * h, t]
     let pieces = heads.dealt(pieces, y.chunks_mut(size), |token, head| head + count * token);
-    call.team.try_each(pieces.into_iter(), grain, |(piece, rows)| {
-        let weights = |(token, head): (usize, usize)| &p[(head * tokens + token) * capacity..][..capacity];
-        let seen = heads.queries(&piece).map(|query| without_last_zeros(weights(query))).max().unwrap_or(0);
-        let weights: Vec<f32> = heads.queries(&piece).flat_map(|query| &weights(query)[..seen]).copied().collect();
-        let weights = Rows::dense(&weights, rows.len(), seen);
-        let mut sums = vec![0.0; size * rows.len()];
-        match cached_rows(values, piece.sequence, piece.kv_head, seen, size)? {
-            CachedRows::F32(values) => kernel::mix_f32(call.instructions, values, weights, &mut sums),
-            CachedRows::F16(values) => kernel::mix_f16(call.instructions, values, weights, &mut sums),
-        }
-        for (row, sums) in rows.into_iter().zip(sums.chunks_exact(size)) {
-            row.copy_from_slice(sums);
+    call.team.try_each(pieces.into_iter(), grain, |(piece, mut rows)| {
+        let mut sums = Vec::new();
+        for runs in heads.runs(&piece) {
+            let (token, head) = runs.first;
+            let stride = if runs.along_tokens { capacity } else { capacity * tokens };
+            let first = (head * tokens + token) * capacity;
+            let weights = |seen| Rows::strided(&p[first..], runs.places.len(), seen, stride);
+            let all = weights(capacity);
+            let seen = (0..all.count()).map(|query| without_last_zeros(all.row(query))).max().unwrap_or(0);
+            sums.resize(size * all.count(), 0.0);
+            match cached_rows(values, piece.sequence, piece.kv_head, seen, size)? {
+                CachedRows::F32(values) => kernel::mix_f32(call.instructions, values, weights(seen), &mut sums),
+                CachedRows::F16(values) => kernel::mix_f16(call.instructions, values, weights(seen), &mut sums),
+            }
+            for (place, sums) in runs.places.zip(sums.chunks_exact(size)) {
+                rows[place].copy_from_slice(sums);
+            }
         }
         Ok(())
     })
@@ -46,5 +51,8 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
 
 /// How many there are up to the last weight that is not zero: positions that a token may not look at are not read.
 fn without_last_zeros(p: &[f32]) -> usize {
+    const CHUNK: usize = 32;
+    let empty = p.rchunks(CHUNK).take_while(|chunk| chunk.iter().all(|p| *p == 0.0)).count();
+    let p = &p[..p.len().saturating_sub(empty * CHUNK)];
     p.iter().rposition(|p| *p != 0.0).map_or(0, |last| last + 1)
 }

@@ -30,8 +30,10 @@ pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
     // y[j, t, h]
     let pieces = heads.dealt(pieces, y.chunks_mut(op.capacity), |token, head| token + tokens * head);
     call.team.try_each(pieces.into_iter(), grain, |(piece, mut rows)| {
-        let queries = heads.queries(&piece).flat_map(|(token, head)| &q[(token * count + head) * size..][..size]);
-        let queries: Vec<f32> = queries.copied().collect();
+        let mut queries = Vec::with_capacity(rows.len() * size);
+        for (token, head) in heads.queries(&piece) {
+            queries.extend_from_slice(&q[(token * count + head) * size..][..size]);
+        }
         let queries = Rows::dense(&queries, rows.len(), size);
         let cached = cached_rows(keys, piece.sequence, piece.kv_head, op.capacity, size)?;
         let mut sums = vec![0.0; POSITIONS * rows.len()];

@@ -214,7 +214,7 @@ struct Tile<'x> {
 struct Taken<'x> {
     product: Product<'x>,
     floats: &'x [f32],
-    codes: Vec<ActivationBlock>,
+    codes: &'x [ActivationBlock],
 }
 
 impl Taken<'_> {
@@ -261,7 +261,8 @@ impl<'m> Product<'m> {
         panel: impl Fn(Range<usize>) -> P + Sync,
         multiply: impl Fn(&P, &Tile, &mut Sums) + Sync,
     ) {
-        let xs = self.taken(x);
+        let mut codes = self.means.codes.take();
+        let xs = self.taken(x, &mut codes);
         let seen = self.tokens_seen();
         let grain = pieces_min(matrices * self.len * PANEL_ROWS * seen.min(self.tokens));
         for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
@@ -279,6 +280,7 @@ impl<'m> Product<'m> {
                 }
             });
         }
+        self.means.codes.put(codes);
     }
 
     /// Tokens whose activations stay in a core's cache: whole tiles.
@@ -292,12 +294,17 @@ impl<'m> Product<'m> {
         (tokens as usize / self.tile).max(1) * self.tile
     }
 
-    /// Activations as these products take them.
-    fn taken(self, x: &'m [f32]) -> Taken<'m> {
-        let mut codes = Vec::new();
-        if self.in_codes && self.len > 0 {
-            let blocks = self.len / BLOCK_LEN;
+    /// Activations as these products take them; `codes` is room for those in 8 bits.
+    fn taken<'x>(self, x: &'x [f32], codes: &'x mut Vec<ActivationBlock>) -> Taken<'x>
+    where
+        'm: 'x,
+    {
+        let blocks = if self.in_codes { self.len / BLOCK_LEN } else { 0 };
+        if codes.len() < self.tokens * blocks {
             codes.resize(self.tokens * blocks, ActivationBlock::default());
+        }
+        let codes = &mut codes[..self.tokens * blocks];
+        if blocks > 0 {
             let tiles = codes.chunks_mut(self.tile * blocks).zip(x.chunks(self.tile * self.len));
             self.means.team.each(tiles, pieces_min(2 * self.tile * self.len), |(codes, x)| self.quantize(x, codes));
         }
