@@ -46,7 +46,9 @@ impl<const GROUPS: usize> PanelBlock<GROUPS> {
 pub(super) fn pack_panel<const GROUPS: usize>(bytes: &[u8], panel: &mut [PanelBlock<GROUPS>]) {
     let row_bytes = panel.len() * PanelBlock::<GROUPS>::SOURCE_BYTES;
     assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
-    panel.fill(PanelBlock::ZERO);
+    if bytes.len() < PANEL_ROWS * row_bytes {
+        panel.fill(PanelBlock::ZERO);
+    }
     for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
         for (block, target) in source.chunks_exact(PanelBlock::<GROUPS>::SOURCE_BYTES).zip(panel.iter_mut()) {
             let (scale, codes) = block.split_at(2);

@@ -52,7 +52,9 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
 /// How many there are up to the last weight that is not zero: positions that a token may not look at are not read.
 fn without_last_zeros(p: &[f32]) -> usize {
     const CHUNK: usize = 32;
-    let empty = p.rchunks(CHUNK).take_while(|chunk| chunk.iter().all(|p| *p == 0.0)).count();
+    // All bits but the signs'.
+    let bits = |chunk: &[f32]| chunk.iter().fold(0, |bits, p| bits | p.to_bits() << 1);
+    let empty = p.rchunks(CHUNK).take_while(|chunk| bits(chunk) == 0).count();
     let p = &p[..p.len().saturating_sub(empty * CHUNK)];
     p.iter().rposition(|p| *p != 0.0).map_or(0, |last| last + 1)
 }
