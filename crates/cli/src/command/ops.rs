@@ -68,7 +68,7 @@ struct Common {
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Instruction set of the cpu device; the best that is here by default
-    #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
+    #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
     #[arg(long, value_name = "SWITCH", value_parser = ["on", "off"], default_value = "on")]

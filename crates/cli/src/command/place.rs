@@ -61,7 +61,7 @@ pub struct Machine {
     #[arg(long, value_name = "TYPE", value_enum)]
     kv: Option<KvType>,
     /// Instruction set of the cpu device; the best that is here by default
-    #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
+    #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
