@@ -14,9 +14,11 @@ mod model_file;
 mod observer;
 pub mod plan;
 pub mod profile;
+mod roof;
 mod sampler;
 mod session;
 mod weights;
+mod work;
 
 pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
 pub use error::{Error, Result};
@@ -24,6 +26,8 @@ pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits,
 pub use host_tensor::HostTensor;
 pub use model_file::ModelFile;
 pub use observer::{Observer, Seen};
+pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
 pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
 pub use weights::Weights;
+pub use work::Work;

@@ -46,8 +46,8 @@ enum Task {
     /// Time operators, and compare with what the machine can do at most
     #[command(
         after_help = "The roof is measured in the same run, before and behind the operators: reading and copying large arrays with all \
-        threads, and f32 fused multiply-add in registers on all threads. Kernels on 8-bit integers may go beyond it, and so does \
-        data that lies in caches, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
+        threads, and f32 fused multiply-add and products of 8-bit codes in registers on all threads. Data that lies in caches may go \
+        beyond it, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
     )]
     Perf(Perf),
 }
@@ -246,12 +246,14 @@ fn roof(report: &PerfReport) -> String {
     match &report.roof {
         None => format!("{}: no roof is measured on this device", report.device),
         Some(roof) => format!(
-            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, f32 multiply-add in registers ({}) {:.1} GFLOP/s",
+            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, in registers ({}) f32 multiply-add {:.1} GFLOP/s and products of \
+             8-bit codes {:.1} GOP/s",
             counted(roof.threads, "thread"),
             roof.read_gb_per_s,
             roof.copy_gb_per_s,
             roof.isa,
-            roof.multiply_gflop_per_s
+            roof.multiply_gflop_per_s,
+            roof.int8_gop_per_s
         ),
     }
 }

@@ -22,6 +22,7 @@ mod kernel;
 mod memory;
 mod operator;
 mod panels;
+mod peaks;
 mod processor;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use isa::Instructions;
 pub use isa::Isa;
 use memory::{Cells, Memory, Split};
 use operator::{Call, Operand};
+pub use peaks::Line;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use trueup_formats::counted;
 use trueup_graph::{Op, TensorType};

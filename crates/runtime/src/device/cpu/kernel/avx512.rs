@@ -1,7 +1,10 @@
 //! Variants for AVX-512 with VNNI: each as exact as its rule, in registers of sixteen f32 or 64 codes.
 
+pub mod dot_int8;
 pub mod dots;
+pub mod multiply_add;
 pub mod panel_product;
+pub mod read_lines;
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;
