@@ -24,7 +24,7 @@ pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
 pub use error::{Error, Result};
 pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
 pub use host_tensor::HostTensor;
-pub use model_file::ModelFile;
+pub use model_file::{MakeTensor, ModelFile};
 pub use observer::{Observer, Seen};
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};

@@ -14,8 +14,8 @@ pub fn dot_int8(rounds: usize, weights: &[[u8; CODES]], xs: &[[i8; CODES]], sums
     // SAFETY: as above.
     let x: [__m512i; SIDES] = std::array::from_fn(|side| unsafe { _mm512_loadu_si512(xs[side].as_ptr().cast()) });
     let (pairs, _) = sums.as_chunks_mut::<LANES>();
-    // SAFETY: each part holds 64 bytes; the loads need no alignment.
     let mut kept: [[__m512i; SIDES]; SIDES] = std::array::from_fn(|w| {
+        // SAFETY: each part holds 64 bytes; the loads need no alignment.
         std::array::from_fn(|x| unsafe { _mm512_loadu_si512(pairs[SIDES * w + x].as_ptr().cast()) })
     });
     for _ in 0..rounds {
