@@ -1,5 +1,6 @@
 //! `trueup ops`: every operator by itself on a device: what it takes, whether it is right, how fast it is.
 
+use crate::command::roof;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::table::{Column, Side, table};
@@ -9,7 +10,6 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trueup::formats::counted;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, open_device};
 use trueup::verify::suite::{self, Answer, PerfReport, PerfResult, SEED_DEFAULT, Selection, SuiteReport};
@@ -204,7 +204,7 @@ fn perf(arguments: &Perf) -> Result {
     common.write(&report)?;
     if common.prints() {
         output::line(&speeds(&report))?;
-        output::line(&roof(&report))?;
+        output::line(&roof::line(report.roof.as_ref(), &report.device))?;
     }
     let computed = report.results.iter().any(|result| result.skipped.is_none());
     if report.results.is_empty() {
@@ -239,21 +239,4 @@ fn speeds(report: &PerfReport) -> String {
     };
     let rows: Vec<_> = report.results.iter().map(row).collect();
     table(columns.map(|(title, side)| Column(title, side)), &rows)
-}
-
-/// The roof in one line.
-fn roof(report: &PerfReport) -> String {
-    match &report.roof {
-        None => format!("{}: no roof is measured on this device", report.device),
-        Some(roof) => format!(
-            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, in registers ({}) f32 multiply-add {:.1} GFLOP/s and products of \
-             8-bit codes {:.1} GOP/s",
-            counted(roof.threads, "thread"),
-            roof.read_gb_per_s,
-            roof.copy_gb_per_s,
-            roof.isa,
-            roof.multiply_gflop_per_s,
-            roof.int8_gop_per_s
-        ),
-    }
 }
