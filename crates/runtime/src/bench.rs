@@ -31,6 +31,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Bytes that caches may hold.
+const CACHED_BYTES: u64 = 64 << 20;
+
 /// What is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BenchOptions {
@@ -96,6 +99,8 @@ pub struct ModelFacts {
     pub bytes: u64,
     /// Bytes of weights that are read for a token.
     pub token_bytes: u64,
+    /// Whether these are so few that caches may hold them; then more is possible than the roof.
+    pub cached: bool,
 }
 
 /// One phase.
@@ -251,6 +256,7 @@ impl ModelFacts {
             types,
             parameters: model.tensors().iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum(),
             token_bytes,
+            cached: token_bytes < CACHED_BYTES,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::profile::{Accumulator, Activations, Profile};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::ops::{Add, AddAssign};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of the arrays: more than caches hold.
 const ARRAY_BYTES: usize = 256 << 20;
@@ -29,11 +29,8 @@ const AHEAD_BYTES: usize = 4096;
 /// Passes of which the best counts.
 const PASSES: usize = 5;
 
-/// Rounds of f32 multiplication in a pass of some ten milliseconds.
-const ROUNDS: usize = 1 << 20;
-
-/// Rounds of multiplication of codes in such a pass.
-const INT8_ROUNDS: usize = 1 << 20;
+/// What a pass in registers takes at least.
+const PASS: Duration = Duration::from_millis(10);
 
 /// The roofs of this machine's processor.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -118,8 +115,8 @@ impl Roof {
             isa: cpu.isa().name(),
             read_gb_per_s: read.into_iter().fold(0.0, f64::max) / 1e9,
             copy_gb_per_s: copy / 1e9,
-            multiply_gflop_per_s: best(|| cpu.multiply_add(ROUNDS)) / 1e9,
-            int8_gop_per_s: best(|| cpu.multiply_int8(INT8_ROUNDS)) / 1e9,
+            multiply_gflop_per_s: best_in_registers(|rounds| cpu.multiply_add(rounds)) / 1e9,
+            int8_gop_per_s: best_in_registers(|rounds| cpu.multiply_int8(rounds)) / 1e9,
         })
     }
 
@@ -159,6 +156,17 @@ fn best(mut pass: impl FnMut() -> u64) -> f64 {
         units as f64 / start.elapsed().as_secs_f64()
     };
     (0..PASSES).map(once).fold(0.0, f64::max)
+}
+
+/// As [`best`], in passes of as many rounds as take long enough to be timed.
+fn best_in_registers(pass: impl Fn(usize) -> u64) -> f64 {
+    let takes_long = |rounds: &usize| {
+        let start = Instant::now();
+        pass(*rounds);
+        start.elapsed() >= PASS
+    };
+    let rounds = (10..30).map(|power| 1 << power).find(takes_long).unwrap_or(1 << 30);
+    best(|| pass(rounds))
 }
 
 /// Lines that are in memory: each was written.

@@ -191,6 +191,20 @@ mod tests {
     }
 
     #[test]
+    fn tensors_are_made_alike_however_they_are_asked_for_and_must_be_whole() {
+        let made = model("llama-15m", DType::Q8_0).unwrap();
+        let mut pieces = Vec::new();
+        made.each_piece("blk.3.ffn_up.weight", &mut |piece| pieces.extend_from_slice(piece)).unwrap();
+        assert_eq!(*made.tensor_bytes("blk.3.ffn_up.weight").unwrap(), pieces);
+        assert!(made.tensor_bytes("blk.6.ffn_up.weight").unwrap_err().to_string().contains("no such tensor"));
+        assert!(made.tokenizer().is_err() && made.unchanged().is_ok());
+        let (metadata, tensors) = (made.metadata().clone(), made.tensors().to_vec());
+        let short = ModelFile::made("short", metadata, tensors, Box::new(|_| vec![0; 7])).unwrap();
+        let error = short.tensor_bytes("output_norm.weight").unwrap_err().to_string();
+        assert!(error.contains("short") && error.contains("expected 1152 bytes, 7 were made"), "{error}");
+    }
+
+    #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
         assert_eq!(

@@ -26,7 +26,8 @@ const SYNTHETIC: &str = "synth:";
     after_help = "synth:NAME:TYPE makes a model in memory, with random weights, of a known shape: llama-1b, llama-8b, qwen2-0.5b, \
     llama-110m or llama-15m; TYPE is any type that quantize writes. Only this command takes such a model.\n\nThe roof is measured in the \
     same run, before and behind the model: reading a large array with all threads, and multiplying in registers. The share of a phase is \
-    the least time in which its weights and its KV cache can be read and its products be computed, by the time taken.\n\nExamples:\n  \
+    the least time in which its weights and its KV cache can be read and its products be computed, by the time taken; weights that lie in caches \
+    may go beyond it, where it says so.\n\nExamples:\n  \
     trueup bench model.gguf\n  trueup bench synth:llama-1b:q4_0 --per-op\n  \
     trueup bench model.gguf --prompt 32 --generate 64 -t 2 --parallel 1,2,4,16 --json -"
 )]
@@ -150,13 +151,16 @@ fn phases(report: &BenchReport) -> String {
         ("GB/s", Side::Right),
         ("GOP/s", Side::Right),
         ("roof", Side::Right),
+        ("", Side::Left),
     ];
+    let note = if report.model.cached { "in caches" } else { "" };
     let row = |(name, phase): (&str, &PhaseReport)| {
         let speed = |seconds: f64| format!("{:.1}", phase.tokens as f64 / seconds.max(f64::MIN_POSITIVE));
         let (least, most) = (speed(phase.seconds.max), speed(phase.seconds.min));
         let (bytes, operations) = (format!("{:.1}", phase.gb_per_s), format!("{:.1}", phase.gop_per_s));
         let (tokens, median) = (phase.tokens.to_string(), format!("{:.1}", phase.tokens_per_s));
-        [name.to_owned(), tokens, median, least, most, bytes, operations, percent(phase.roof_share)]
+        let share = percent(phase.roof_share);
+        [name.to_owned(), tokens, median, least, most, bytes, operations, share, note.to_owned()]
     };
     let rows: Vec<_> = [("prompt", &report.prompt), ("decode", &report.decode)].into_iter().map(row).collect();
     table(columns.map(|(title, side)| Column(title, side)), &rows)

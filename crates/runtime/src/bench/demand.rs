@@ -107,3 +107,71 @@ fn read_bytes(node: &Node, weight: &TensorType, graph: &Graph) -> u64 {
     }
     weight.bytes() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::{DeviceOptions, open_device};
+    use crate::model_file::ModelFile;
+    use std::path::Path;
+    use std::sync::Arc;
+    use trueup_blocks::DType;
+    use trueup_formats::TensorInfo;
+    use trueup_formats::gguf::Metadata;
+    use trueup_models::{Architecture, Hyper, expected_tensors};
+
+    /// Two layers of 64 wide rows, 2 heads of 32 sharing one of keys and values, a feed-forward of 96, 128 tokens, a tied head; q8_0.
+    fn weights() -> Weights {
+        let config = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 128, "tie_word_embeddings": true}"#;
+        let (config, path) = (serde_json::from_str(config).unwrap(), Path::new("made"));
+        let architecture = Architecture::of_config(&config, path).unwrap();
+        let hyper = Hyper::from_config(architecture, &config, 100, path).unwrap();
+        let mut metadata = Metadata::default();
+        hyper.write_metadata(architecture, &mut metadata);
+        let dtype = |shape: &[u64]| if shape.len() == 1 { DType::F32 } else { DType::Q8_0 };
+        let expected = expected_tensors(architecture, &hyper).into_iter();
+        let tensors = expected.map(|tensor| TensorInfo::new(tensor.name, &tensor.shape, dtype(&tensor.shape)).unwrap());
+        let zeros = |tensor: &TensorInfo| vec![0; tensor.bytes as usize];
+        let model = ModelFile::made(path, metadata, tensors.collect(), Box::new(zeros)).unwrap();
+        let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+        Weights::new(Arc::new(model), open_device("cpu", &options).unwrap(), None)
+    }
+
+    /// Weights of the layers: query and output, key and value, three of the feed-forward; and of the head.
+    const LAYERS: u64 = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96);
+    const HEAD: u64 = 64 * 128;
+
+    #[test]
+    fn a_token_reads_all_weights_once_one_row_of_the_embedding_and_the_cache_behind_it() {
+        let options = SessionOptions { context: Some(100), ..SessionOptions::default() };
+        let demand = Demand::of_decode(&weights(), &options, 70, 3).unwrap();
+        let norms = 5 * 64 * 4;
+        assert_eq!(demand.weight_bytes, 3 * ((LAYERS + HEAD + 64) / 32 * 34 + norms));
+        // Keys and values of two layers, 32 f16 each.
+        assert_eq!(demand.kv_bytes, (71 + 72 + 73) * 2 * 2 * 32 * 2);
+        assert_eq!((demand.operations, demand.kv), (Operations { f32: 0, int8: 3 * 2 * (LAYERS + HEAD) }, "f16"));
+    }
+
+    #[test]
+    fn a_prompt_reads_the_weights_once_for_each_chunk_and_multiplies_them_with_each_token() {
+        let weights = weights();
+        let options = SessionOptions { context: Some(100), prompt_chunk: 4, ..SessionOptions::default() };
+        let demand = Demand::of_prompt(&weights, &options, 10).unwrap();
+        // Each chunk computes the logits of one token.
+        assert_eq!(demand.operations.count(), 10 * 2 * LAYERS + 3 * 2 * HEAD);
+        assert_eq!(demand.kv_bytes, (4 + 8 + 10) * 2 * 2 * 32 * 2);
+        let one = Demand::of_prompt(&weights, &SessionOptions { prompt_chunk: 10, ..options }, 10).unwrap();
+        assert!(demand.weight_bytes > 2 * one.weight_bytes && demand.weight_bytes < 3 * one.weight_bytes + 1);
+        let roof = Roof {
+            what: "",
+            threads: 1,
+            isa: "",
+            read_gb_per_s: 1.0,
+            copy_gb_per_s: 1.0,
+            multiply_gflop_per_s: 1.0,
+            int8_gop_per_s: 1e9,
+        };
+        assert!((demand.seconds(&roof) - demand.bytes() as f64 / 1e9).abs() < 1e-12, "reading is what limits");
+    }
+}
