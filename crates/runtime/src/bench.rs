@@ -240,7 +240,8 @@ fn prompt_entries(sequence: usize, prompt: &[u32]) -> Vec<Entry> {
 /// Ids of the vocabulary, spread over it by Knuth's multiplicative hash.
 fn ids(weights: &Weights, count: usize) -> Vec<u32> {
     let vocabulary = weights.model().model().hyper().vocabulary() as u64;
-    (1..=count as u64).map(|place| ((place * 2_654_435_761 & 0xFFFF_FFFF) * vocabulary >> 32) as u32).collect()
+    let hash = |place: u64| place.wrapping_mul(2_654_435_761) & 0xFFFF_FFFF;
+    (1..=count as u64).map(|place| ((hash(place) * vocabulary) >> 32) as u32).collect()
 }
 
 impl ModelFacts {
