@@ -1,6 +1,6 @@
 //! What the machine can do at most, measured in the same run as what it does.
 //!
-//! - reading: all threads read one large array, in large registers; of several ways (one part for each thread, or small parts as threads are
+//! - reading: all threads read one large array, on huge pages where the system gives them, in large registers; of several ways (one part for each thread, or small parts as threads are
 //!   free; asked for ahead, or not) the fastest;
 //! - copying: all threads copy one large array to another; bytes read and bytes written both count;
 //! - multiplying: all threads run independent chains of fused multiply-add of f32 in registers, with the instruction set that the device uses;
@@ -12,6 +12,7 @@ use crate::device::cpu::{Cpu, CpuOptions, Isa, Line};
 use crate::devices::DeviceOptions;
 use crate::error::{Error, Result};
 use crate::profile::{Accumulator, Activations, Profile};
+use memmap2::MmapMut;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::ops::{Add, AddAssign};
@@ -103,11 +104,12 @@ impl Roof {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|error| failure(format!("{threads} threads cannot be started: {error}")))?;
         let (source, mut target) = (array()?, array()?);
+        let copy = pool.install(|| best(|| copy(&source, &mut target, ARRAY_BYTES.div_ceil(threads))));
+        let source = source.as_chunks().0;
         let whole = source.len().div_ceil(threads);
-        let copy = pool.install(|| best(|| copy(&source, &mut target, whole)));
         let small = PART_BYTES / size_of::<Line>();
         let ways = [(whole, 0), (whole, AHEAD_BYTES), (small, 0), (small, AHEAD_BYTES)];
-        let read = ways.map(|(part, ahead)| best(|| cpu.read_lines(&source, part, ahead)));
+        let read = ways.map(|(part, ahead)| best(|| cpu.read_lines(source, part, ahead)));
         Ok(Roof {
             what: "reading and copying large arrays with all threads; f32 fused multiply-add, and products of 8-bit codes added up in i32, in \
                 registers on all threads",
@@ -169,18 +171,21 @@ fn best_in_registers(pass: impl Fn(usize) -> u64) -> f64 {
     best(|| pass(rounds))
 }
 
-/// Lines that are in memory: each was written.
-fn array() -> Result<Vec<Line>> {
-    let mut array: Vec<Line> = Vec::new();
-    let len = ARRAY_BYTES / size_of::<Line>();
-    let room = array.try_reserve_exact(len);
-    room.map_err(|_| failure(format!("no memory for {ARRAY_BYTES} bytes to measure the memory's speed with")))?;
-    array.resize(len, [1; 8]);
+/// Memory that was written, on huge pages where the system gives them.
+fn array() -> Result<MmapMut> {
+    let no_memory = |error: std::io::Error| {
+        failure(format!("no memory for {ARRAY_BYTES} bytes to measure the memory's speed with: {error}"))
+    };
+    let mut array = MmapMut::map_anon(ARRAY_BYTES).map_err(no_memory)?;
+    // Where the system refuses, pages are small.
+    #[cfg(target_os = "linux")]
+    let _ = array.advise(memmap2::Advice::HugePage);
+    array.fill(1);
     Ok(array)
 }
 
 /// Copies the array and gives the bytes read and written.
-fn copy(source: &[Line], target: &mut [Line], part: usize) -> u64 {
+fn copy(source: &[u8], target: &mut [u8], part: usize) -> u64 {
     target
         .par_chunks_mut(part)
         .zip(source.par_chunks(part))

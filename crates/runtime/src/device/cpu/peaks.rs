@@ -22,7 +22,7 @@ impl Cpu {
     pub fn read_lines(&self, lines: &[Line], part: usize, ahead: usize) -> u64 {
         let next = AtomicUsize::new(0);
         self.pool.broadcast(|_| {
-            let mut folded = Line::default();
+            let mut folded: Line = [0; 64];
             while let Some(part) = lines.chunks(part.max(1)).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 kernel::read_lines(self.instructions, part, ahead, &mut folded);
             }
@@ -42,7 +42,7 @@ mod tests {
         let cpu = Cpu::new(CpuOptions { threads: 3, ..CpuOptions::default() }).unwrap();
         // 3 threads, 16 pairs of vectors of 64 codes, a multiplication and an addition each.
         assert_eq!(cpu.multiply_int8(5), 5 * 3 * 16 * 64 * 2);
-        let lines = vec![Line::default(); 1001];
+        let lines = vec![[0; 64]; 1001];
         for part in [0, 1, 100, 5000] {
             assert_eq!(cpu.read_lines(&lines, part, 4096), 64_064, "parts of {part}");
         }

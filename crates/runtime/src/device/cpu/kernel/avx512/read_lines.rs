@@ -27,12 +27,12 @@ pub fn read_lines(lines: &[Line], ahead: usize, folded: &mut Line) {
         fold(line, &mut kept[..PARTS]);
     }
     for parts in kept.chunks(PARTS) {
-        let mut line = [0; 8];
-        for (part, words) in parts.iter().zip(line.chunks_mut(8 / PARTS)) {
-            // SAFETY: as many words as a register holds; the store needs no alignment.
-            unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), *part) };
+        let mut line: Line = [0; 64];
+        for (part, bytes) in parts.iter().zip(line.chunks_mut(64 / PARTS)) {
+            // SAFETY: as many bytes as a register holds; the store needs no alignment.
+            unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), *part) };
         }
-        folded.iter_mut().zip(line).for_each(|(folded, word)| *folded ^= word);
+        folded.iter_mut().zip(line).for_each(|(folded, byte)| *folded ^= byte);
     }
 }
 
@@ -40,8 +40,8 @@ pub fn read_lines(lines: &[Line], ahead: usize, folded: &mut Line) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn fold(line: &Line, kept: &mut [__m512i]) {
-    for (words, kept) in line.chunks(8 / PARTS).zip(kept) {
-        // SAFETY: as many words as a register holds; the load needs no alignment.
-        *kept = _mm512_xor_si512(*kept, unsafe { _mm512_loadu_si512(words.as_ptr().cast()) });
+    for (bytes, kept) in line.chunks(64 / PARTS).zip(kept) {
+        // SAFETY: as many bytes as a register holds; the load needs no alignment.
+        *kept = _mm512_xor_si512(*kept, unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) });
     }
 }
