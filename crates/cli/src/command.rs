@@ -1,5 +1,6 @@
 //! The subcommands. One file each: its arguments and what it does; this file is the list.
 
+mod bench;
 mod chat;
 mod completions;
 mod context;
@@ -18,6 +19,7 @@ mod planting;
 mod quantize;
 mod reports;
 mod repro;
+mod roof;
 mod run;
 mod sampling;
 mod screen;
@@ -51,6 +53,8 @@ pub enum Command {
     Ops(ops::Arguments),
     /// Compute one failing node alone, from the file that verify wrote
     Repro(repro::Arguments),
+    /// Measure how fast a model is, beside what the machine can do at most
+    Bench(bench::Arguments),
     /// Show how a model would be computed
     Plan(plan::Arguments),
     /// Show what is in a model file
@@ -78,6 +82,7 @@ pub fn run(command: Command) -> Result {
         Command::Diff(arguments) => diff::run(arguments),
         Command::Ops(arguments) => ops::run(arguments),
         Command::Repro(arguments) => repro::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Devices(arguments) => devices::run(arguments),

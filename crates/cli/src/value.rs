@@ -1,6 +1,8 @@
 //! Argument values with a meaning of their own.
 
+use clap::builder::PossibleValuesParser;
 use trueup::blocks::DType;
+use trueup::runtime::device::cpu::Isa;
 
 /// `4096`, `512K`, `300M`, `2G`: bytes, in powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -23,6 +25,11 @@ pub fn tensor_type(text: &str) -> Result<DType, String> {
 
 fn can_be_written(dtype: &DType) -> bool {
     dtype.codec().is_some() && *dtype != DType::F64
+}
+
+/// Names of the instruction sets that this build has kernels for, whether the machine can run them or not.
+pub fn instruction_sets() -> PossibleValuesParser {
+    PossibleValuesParser::new(Isa::ALL.iter().rev().map(|isa| isa.name()))
 }
 
 /// Threads that are worth starting.

@@ -5,6 +5,7 @@
 //!                                             └ Observer: looks at any node
 //! ```
 
+pub mod bench;
 pub mod device;
 mod devices;
 mod error;
@@ -12,18 +13,24 @@ mod generate;
 mod host_tensor;
 mod model_file;
 mod observer;
+mod peak_memory;
 pub mod plan;
 pub mod profile;
+mod roof;
 mod sampler;
 mod session;
 mod weights;
+mod work;
 
 pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
 pub use error::{Error, Result};
 pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
 pub use host_tensor::HostTensor;
-pub use model_file::ModelFile;
+pub use model_file::{MakeTensor, ModelFile};
 pub use observer::{Observer, Seen};
+pub use peak_memory::peak_memory_bytes;
+pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
 pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
 pub use weights::Weights;
+pub use work::Work;

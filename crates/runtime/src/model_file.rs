@@ -5,6 +5,8 @@
 //!                                  ├─ Tokenizer  where the file has one
 //!                                  └─ tensors    bytes in blocks; a split-scale pair NAME + NAME.scale is presented as one tensor
 //! ```
+//!
+//! A model can also be made in memory ([`ModelFile::made`]): described as in a file, its tensors made when they are asked for.
 #![cfg_attr(
     not(test),
     deny(
@@ -20,7 +22,7 @@
 use crate::error::Result;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trueup_blocks::SplitScale;
 use trueup_formats::gguf::{Gguf, MappedGguf, Metadata};
 use trueup_formats::{Checkpoint, Error as FileError, SplitScalePart, TensorInfo, quote, split_scale_parts};
@@ -33,15 +35,30 @@ const KEY_TOKENIZER: &str = "tokenizer.ggml.model";
 /// Blocks of the split-scale layout that are joined at a time.
 const PIECE_BLOCKS: usize = 1 << 14;
 
+/// Makes the bytes of a tensor of a model that is in no file: [`TensorInfo::bytes`] of them, the same each time.
+pub type MakeTensor = Box<dyn Fn(&TensorInfo) -> Vec<u8> + Send + Sync>;
+
 /// An open model.
 pub struct ModelFile {
-    file: MappedGguf,
+    source: Source,
     model: Model,
     tokenizer: Option<Tokenizer>,
     tensors: Vec<TensorInfo>,
-    /// Where each of them lies in the file.
-    parts: Vec<SplitScalePart>,
     places: HashMap<String, usize>,
+}
+
+/// Where tensors come from.
+enum Source {
+    File {
+        file: Box<MappedGguf>,
+        /// Where each tensor lies in the file.
+        parts: Vec<SplitScalePart>,
+    },
+    Made {
+        name: PathBuf,
+        metadata: Metadata,
+        make: MakeTensor,
+    },
 }
 
 impl ModelFile {
@@ -56,18 +73,38 @@ impl ModelFile {
             true => Some(Tokenizer::new(Vocabulary::from_metadata(file.metadata(), path)?)?),
             false => None,
         };
-        let places = tensors.iter().enumerate().map(|(place, tensor)| (tensor.name.clone(), place)).collect();
-        Ok(ModelFile { file: file.map()?, model, tokenizer, tensors, parts, places })
+        let source = Source::File { file: Box::new(file.map()?), parts };
+        Ok(ModelFile { source, model, tokenizer, places: places(&tensors), tensors })
     }
 
-    /// The file that was opened.
+    /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes the tensors' bytes.
+    /// `name` stands for the path in messages. Fails where keys and tensors are no model.
+    pub fn made(
+        name: impl Into<PathBuf>,
+        metadata: Metadata,
+        tensors: Vec<TensorInfo>,
+        make: MakeTensor,
+    ) -> Result<ModelFile> {
+        let name = name.into();
+        let model = Model::from_gguf(&metadata, &tensors, &name)?;
+        let source = Source::Made { name, metadata, make };
+        Ok(ModelFile { source, model, tokenizer: None, places: places(&tensors), tensors })
+    }
+
+    /// The file that was opened, or the name of a model that is in none.
     pub fn path(&self) -> &Path {
-        self.file.model().path()
+        match &self.source {
+            Source::File { file, .. } => file.model().path(),
+            Source::Made { name, .. } => name,
+        }
     }
 
     /// The file's keys.
     pub fn metadata(&self) -> &Metadata {
-        self.file.model().metadata()
+        match &self.source {
+            Source::File { file, .. } => file.model().metadata(),
+            Source::Made { metadata, .. } => metadata,
+        }
     }
 
     /// The architecture and its numbers.
@@ -89,14 +126,17 @@ impl ModelFile {
         &self.tensors
     }
 
-    /// The bytes of a tensor, as its type says: a part of the mapped file, or joined from the split-scale layout.
+    /// The bytes of a tensor, as its type says: a part of the mapped file, joined from the split-scale layout, or made.
     pub fn tensor_bytes(&self, name: &str) -> Result<Cow<'_, [u8]>> {
-        let part = self.part(name)?;
-        let values = self.file.tensor_bytes(part.values);
+        let (file, part) = match self.found(name)? {
+            Found::Stored(file, part) => (file, part),
+            Found::Made(bytes) => return Ok(Cow::Owned(bytes)),
+        };
+        let values = file.tensor_bytes(part.values);
         let Some((scales, layout)) = part.scales else {
             return Ok(Cow::Borrowed(values));
         };
-        let scales = self.file.tensor_bytes(scales);
+        let scales = file.tensor_bytes(scales);
         let blocks = scales.len() / SplitScale::SCALE_BYTES;
         let mut joined = vec![0; blocks.saturating_mul(layout.dtype().block_bytes())];
         layout.join(values, scales, &mut joined);
@@ -105,13 +145,19 @@ impl ModelFile {
 
     /// Shows the same bytes in pieces, in their order: of the split-scale layout no more than one is joined at a time.
     pub fn each_piece(&self, name: &str, show: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let part = self.part(name)?;
-        let values = self.file.tensor_bytes(part.values);
+        let (file, part) = match self.found(name)? {
+            Found::Stored(file, part) => (file, part),
+            Found::Made(bytes) => {
+                show(&bytes);
+                return Ok(());
+            }
+        };
+        let values = file.tensor_bytes(part.values);
         let Some((scales, layout)) = part.scales else {
             show(values);
             return Ok(());
         };
-        let scales = self.file.tensor_bytes(scales).chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
+        let scales = file.tensor_bytes(scales).chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
         let mut joined = vec![0; PIECE_BLOCKS.saturating_mul(layout.dtype().block_bytes())];
         for (values, scales) in values.chunks(PIECE_BLOCKS.saturating_mul(layout.value_bytes())).zip(scales) {
             let blocks = scales.len() / SplitScale::SCALE_BYTES;
@@ -126,23 +172,53 @@ impl ModelFile {
     }
 
     /// Gives the memory back that reading a tensor of the mapped file took.
-    pub fn release(&self, name: &str) -> Result<()> {
-        let part = self.part(name)?;
-        self.file.release(part.values);
-        if let Some((scales, _)) = part.scales {
-            self.file.release(scales);
+    pub fn release(&self, name: &str) {
+        let Source::File { file, parts } = &self.source else { return };
+        if let Some(part) = self.places.get(name).and_then(|place| parts.get(*place)) {
+            file.release(part.values);
+            if let Some((scales, _)) = part.scales {
+                file.release(scales);
+            }
         }
-        Ok(())
     }
 
-    fn part(&self, name: &str) -> Result<&SplitScalePart> {
+    /// Where a tensor lies, or its bytes where it lies nowhere.
+    fn found(&self, name: &str) -> Result<Found<'_>> {
+        let place = self.places.get(name);
         let missing =
             || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));
-        Ok(self.places.get(name).and_then(|place| self.parts.get(*place)).ok_or_else(missing)?)
+        match &self.source {
+            Source::File { file, parts } => {
+                let part = place.and_then(|place| parts.get(*place)).ok_or_else(missing)?;
+                Ok(Found::Stored(file, part))
+            }
+            Source::Made { make, .. } => {
+                let tensor = place.and_then(|place| self.tensors.get(*place)).ok_or_else(missing)?;
+                let bytes = make(tensor);
+                if u64::try_from(bytes.len()) != Ok(tensor.bytes) {
+                    let problem = format!("expected {} bytes, {} were made", tensor.bytes, bytes.len());
+                    return Err(FileError::new(self.path(), problem).at(format!("tensor {}", quote(name))).into());
+                }
+                Ok(Found::Made(bytes))
+            }
+        }
     }
 
     /// Fails when the file changed since it was opened: what was computed from it is then worth nothing.
     pub fn unchanged(&self) -> Result<()> {
-        Ok(self.file.model().unchanged()?)
+        match &self.source {
+            Source::File { file, .. } => Ok(file.model().unchanged()?),
+            Source::Made { .. } => Ok(()),
+        }
     }
+}
+
+/// A tensor in a file, or as it was made.
+enum Found<'a> {
+    Stored(&'a MappedGguf, &'a SplitScalePart),
+    Made(Vec<u8>),
+}
+
+fn places(tensors: &[TensorInfo]) -> HashMap<String, usize> {
+    tensors.iter().enumerate().map(|(place, tensor)| (tensor.name.clone(), place)).collect()
 }

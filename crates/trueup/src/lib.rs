@@ -22,6 +22,7 @@
 mod array_file;
 pub mod manifest;
 mod model;
+pub mod synthetic;
 pub mod text;
 
 pub use array_file::open_arrays;

@@ -28,7 +28,6 @@ mod fingerprint;
 mod flip;
 mod html;
 mod junit;
-mod memory;
 mod model_hash;
 mod next;
 mod operand;
@@ -67,7 +66,6 @@ pub use element_inputs::{ElementInputs, InputValue, Product, RowSummary};
 pub use explain::Explanation;
 pub use fingerprint::{CandidateKind, Fingerprint, Fit};
 pub use flip::{Flip, FlipText};
-pub use memory::peak_memory_bytes;
 pub use next::{file_word, shell_word};
 pub use pieces::PieceReport;
 pub use plant::{PLANTS, Plant, PlantedDevice, planted, planted_in};
@@ -85,5 +83,6 @@ pub use trace::{
     Follow, FreeRun, Recorded, Recording, TraceCoverage, TraceNode, TraceOptions, TraceReport, TraceTokens, Untraced,
     compare_trace, record,
 };
+pub use trueup_runtime::peak_memory_bytes;
 pub use verdict::{Gate, Verdict};
 pub use verify::{Progress, Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions, verify};

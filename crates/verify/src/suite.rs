@@ -12,16 +12,13 @@ mod fill;
 mod list;
 mod perf;
 mod result;
-mod roof;
 mod run;
 mod stage;
-mod work;
 
 pub use list::{Answer, list};
 pub use perf::{PerfReport, PerfResult, perf};
 use regex::Regex;
 pub use result::{CaseResult, Status, SuiteReport};
-pub use roof::Roof;
 use std::collections::HashMap;
 use trueup_graph::{Case, Op};
 use trueup_runtime::device::Device;

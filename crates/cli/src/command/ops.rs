@@ -1,5 +1,6 @@
 //! `trueup ops`: every operator by itself on a device: what it takes, whether it is right, how fast it is.
 
+use crate::command::roof;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::table::{Column, Side, table};
@@ -9,7 +10,6 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trueup::formats::counted;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, open_device};
 use trueup::verify::suite::{self, Answer, PerfReport, PerfResult, SEED_DEFAULT, Selection, SuiteReport};
@@ -46,8 +46,8 @@ enum Task {
     /// Time operators, and compare with what the machine can do at most
     #[command(
         after_help = "The roof is measured in the same run, before and behind the operators: reading and copying large arrays with all \
-        threads, and f32 fused multiply-add in registers on all threads. Kernels on 8-bit integers may go beyond it, and so does \
-        data that lies in caches, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
+        threads, and f32 fused multiply-add and products of 8-bit codes in registers on all threads. Data that lies in caches may go \
+        beyond it, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
     )]
     Perf(Perf),
 }
@@ -68,7 +68,7 @@ struct Common {
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Instruction set of the cpu device; the best that is here by default
-    #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
+    #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
     #[arg(long, value_name = "SWITCH", value_parser = ["on", "off"], default_value = "on")]
@@ -204,7 +204,7 @@ fn perf(arguments: &Perf) -> Result {
     common.write(&report)?;
     if common.prints() {
         output::line(&speeds(&report))?;
-        output::line(&roof(&report))?;
+        output::line(&roof::line(report.roof.as_ref(), &report.device))?;
     }
     let computed = report.results.iter().any(|result| result.skipped.is_none());
     if report.results.is_empty() {
@@ -239,19 +239,4 @@ fn speeds(report: &PerfReport) -> String {
     };
     let rows: Vec<_> = report.results.iter().map(row).collect();
     table(columns.map(|(title, side)| Column(title, side)), &rows)
-}
-
-/// The roof in one line.
-fn roof(report: &PerfReport) -> String {
-    match &report.roof {
-        None => format!("{}: no roof is measured on this device", report.device),
-        Some(roof) => format!(
-            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, f32 multiply-add in registers ({}) {:.1} GFLOP/s",
-            counted(roof.threads, "thread"),
-            roof.read_gb_per_s,
-            roof.copy_gb_per_s,
-            roof.isa,
-            roof.multiply_gflop_per_s
-        ),
-    }
 }

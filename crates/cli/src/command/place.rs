@@ -1,4 +1,4 @@
-//! Flags that say where and with how much memory to compute; `run`, `chat`, `plan` and `verify` share them.
+//! Flags that say where and with how much memory to compute; `run`, `chat`, `plan`, `bench` and `verify` share them.
 
 use crate::failure::{Failure, Result};
 use crate::target::Targets;
@@ -61,7 +61,7 @@ pub struct Machine {
     #[arg(long, value_name = "TYPE", value_enum)]
     kv: Option<KvType>,
     /// Instruction set of the cpu device; the best that is here by default
-    #[arg(long, value_name = "NAME", value_parser = ["scalar", "avx2"])]
+    #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     /// Whether the cpu device packs weights into its kernels' layout when they are loaded
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
@@ -91,6 +91,11 @@ impl Place {
         self.machine.open(&self.device)
     }
 
+    /// How the device is opened.
+    pub fn options(&self) -> DeviceOptions {
+        self.machine.options()
+    }
+
     /// A model on the device.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
         Ok(Arc::new(Weights::new(model, self.open()?, None)))
@@ -105,8 +110,12 @@ impl Place {
 impl Machine {
     /// The device of that name.
     pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        let options = DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On };
-        Ok(open_device(name, &options)?)
+        Ok(open_device(name, &self.options())?)
+    }
+
+    /// How devices are opened.
+    pub fn options(&self) -> DeviceOptions {
+        DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On }
     }
 
     /// Threads, where a number was asked for.

@@ -3,7 +3,7 @@
 use crate::trueup::{argument, stories, trueup};
 use std::process::Command;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "convert",
     "quantize",
     "run",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 16] = [
     "diff",
     "ops",
     "repro",
+    "bench",
     "plan",
     "inspect",
     "devices",
@@ -45,7 +46,7 @@ fn every_command_has_help_with_examples() {
         );
         assert!(!LATER.iter().any(|flag| help.contains(flag)), "{help}");
     }
-    for command in ["run", "chat", "verify", "plan"] {
+    for command in ["run", "chat", "verify", "plan", "bench"] {
         let help = trueup(&[command, "--help"]).exits(0).stdout;
         assert!(help.contains("--device") && help.contains("--dev"), "{help}");
     }
@@ -62,7 +63,7 @@ fn examples_of_the_help_are_true() {
             let words = words(example.trim_start().trim_start_matches("trueup "));
             let mut words: Vec<&str> =
                 words.iter().map(String::as_str).take_while(|word| ![">", "|"].contains(word)).collect();
-            if ["demo", "ops"].contains(&command) {
+            if ["bench", "demo", "ops"].contains(&command) {
                 // They would write where users' files lie, and take long.
                 words.push("--help");
             }

@@ -5,6 +5,7 @@
 //! broken fixture ─ every reader ─▶ exit code 2, one sentence, nothing written
 //! ```
 
+mod benching;
 mod changing;
 mod comparing;
 mod context;

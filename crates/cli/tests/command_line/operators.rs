@@ -62,7 +62,7 @@ fn what_is_not_known_is_refused() {
 fn speeds_are_shares_of_a_roof_of_the_same_run() {
     let report = trueup(&["ops", "perf", "--op", "rms_norm", "--json", "-", "-q"]).exits(0).json();
     let roof = &report["roof"];
-    for unit in ["read_gb_per_s", "copy_gb_per_s", "multiply_gflop_per_s"] {
+    for unit in ["read_gb_per_s", "copy_gb_per_s", "multiply_gflop_per_s", "int8_gop_per_s"] {
         assert!(roof[unit].as_f64().is_some_and(|speed| speed > 0.01), "{unit} in {roof}");
     }
     let results = report["results"].as_array().expect("results");

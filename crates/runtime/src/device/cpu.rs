@@ -26,6 +26,7 @@ mod operator;
 #[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
 mod pages;
 mod panels;
+mod peaks;
 mod processor;
 mod spare;
 #[allow(unsafe_code, reason = "threads look at work in the frame of a caller who waits for them")]
@@ -42,6 +43,7 @@ use kernel::ActivationBlock;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
 use pages::Store;
+pub use peaks::Line;
 use spare::Spare;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;

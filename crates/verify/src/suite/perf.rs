@@ -4,10 +4,8 @@
 //!  case ─ copies of its tensors, more than caches hold ─▶ nodes 0..n, n up to 8,192, in one execute ─▶ median of runs / n
 //! ```
 
-use super::roof::Roof;
 use super::run::contents;
 use super::stage::Content;
-use super::work::Work;
 use super::{Candidate, Selection, candidates, named};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -15,7 +13,8 @@ use trueup_blocks::DType;
 use trueup_graph::op::{KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
-use trueup_runtime::{DeviceOptions, Result};
+use trueup_runtime::profile::Profile;
+use trueup_runtime::{DeviceOptions, Operations, Result, Roof, Work};
 
 /// Most nodes of one call.
 const NODES_MAX: usize = 8192;
@@ -59,6 +58,9 @@ pub struct PerfResult {
     pub skipped: Option<String>,
 }
 
+/// What a node took, and how it is declared to be computed.
+type Done = (Work, Profile);
+
 /// All selected operators on one device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PerfReport {
@@ -91,15 +93,15 @@ pub fn perf(
     let before = measure()?;
     let selected = measured_cases().into_iter().filter(|candidate| selection.takes_operator(candidate.case.op.name()));
     let run = |candidate: Candidate| {
-        let (result, work) = result(device, &candidate, seed);
+        let (result, done) = result(device, &candidate, seed);
         tell(&result);
-        (result, work)
+        (result, done)
     };
-    let measured: Vec<(PerfResult, Option<Work>)> = selected.map(run).collect();
+    let measured: Vec<(PerfResult, Option<Done>)> = selected.map(run).collect();
     // Other programs may have slowed down one of the two.
     let roof = before.zip(measure()?).map(|(before, after)| before.best_of(after));
-    let shared = |(mut result, work): (PerfResult, Option<Work>)| {
-        result.roof_share = share(&result, work, roof.as_ref());
+    let shared = |(mut result, done): (PerfResult, Option<Done>)| {
+        result.roof_share = share(&result, done, roof.as_ref());
         result
     };
     let results = measured.into_iter().map(shared).collect();
@@ -107,9 +109,10 @@ pub fn perf(
 }
 
 /// The least time that the roof allows, as a share of the time taken.
-fn share(result: &PerfResult, work: Option<Work>, roof: Option<&Roof>) -> Option<f64> {
-    let (work, roof, time_us) = (work?, roof?, result.time_us?);
-    (work.bytes > 0).then(|| roof.seconds(work.bytes, work.operations) / (time_us / 1e6))
+fn share(result: &PerfResult, done: Option<Done>, roof: Option<&Roof>) -> Option<f64> {
+    let ((work, profile), roof, time_us) = (done?, roof?, result.time_us?);
+    let operations = Operations::of(&profile, work.operations);
+    (work.bytes > 0).then(|| roof.seconds(work.bytes, operations) / (time_us / 1e6))
 }
 
 /// What is measured: products and attention of a decoder's layer, and of each other operator the case with the most bytes.
@@ -156,7 +159,7 @@ fn layer_cases() -> Vec<Case> {
 }
 
 /// One choice of shapes, without its share of the roof.
-fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult, Option<Work>) {
+fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult, Option<Done>) {
     let op = &candidate.case.op;
     let types: Vec<TensorType> = candidate.case.inputs.iter().map(|(ty, _)| *ty).collect();
     let mut result = PerfResult {
@@ -174,11 +177,11 @@ fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult,
     };
     let prepared = op.infer(&types).and_then(|output| {
         result.output = output.to_string();
-        device.supports(op, &types, &output)?;
+        let profile = device.supports(op, &types, &output)?;
         let inputs = contents(candidate, seed)?;
-        Ok((output, time(device, op, &inputs, &output).map_err(|error| error.to_string())?))
+        Ok((output, profile, time(device, op, &inputs, &output).map_err(|error| error.to_string())?))
     });
-    let (output, timed) = match prepared {
+    let (output, profile, timed) = match prepared {
         Ok(done) => done,
         Err(reason) => return (PerfResult { skipped: Some(reason), ..result }, None),
     };
@@ -189,7 +192,7 @@ fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult,
     result.cached = work.bytes > 0 && timed.copies as u64 * work.bytes < CACHED_BYTES;
     result.gb_per_s = (work.bytes > 0).then(|| work.bytes as f64 / seconds / 1e9);
     result.gflop_per_s = (work.operations > 0).then(|| work.operations as f64 / seconds / 1e9);
-    (result, Some(work))
+    (result, Some((work, profile)))
 }
 
 /// The time of one node.
@@ -294,8 +297,15 @@ mod tests {
             Candidate { name: "add/1".to_owned(), case: Case::new(op("add"), &[f32(&[4096, 256]), f32(&[4096])]) };
         let (found, work) = result(&cpu, &small, 1);
         assert_eq!((found.cached, share(&found, work, None)), (true, None));
-        let roof =
-            Roof { what: "", threads: 1, isa: "", read_gb_per_s: 1.0, copy_gb_per_s: 1.0, multiply_gflop_per_s: 1.0 };
+        let roof = Roof {
+            what: "",
+            threads: 1,
+            isa: "",
+            read_gb_per_s: 1.0,
+            copy_gb_per_s: 1.0,
+            multiply_gflop_per_s: 1.0,
+            int8_gop_per_s: 1.0,
+        };
         // 32 numbers are read twice and written once.
         let expected = 384e-9 / (found.time_us.unwrap() / 1e6);
         assert!((share(&found, work, Some(&roof)).unwrap() / expected - 1.0).abs() < 1e-9, "{found:?}");

@@ -25,6 +25,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx512;
+mod dot_int8;
 mod dots;
 mod element;
 mod exponential;
@@ -39,12 +40,14 @@ mod mix;
 mod multiply_add;
 mod panel_product;
 mod quantize;
+mod read_lines;
 mod rms_norm;
 mod rows;
 mod soft_max;
 mod sums;
 mod unary;
 
+pub use dot_int8::{INT8_PRODUCTS, INT8_SUMS, dot_int8, int8_codes};
 pub use dots::{dots_bf16, dots_f16, dots_f32};
 pub use exponential::EXPONENTIAL_ULP;
 pub use exponentials::exponentials;
@@ -54,6 +57,7 @@ pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
 pub use panel_product::{TILE, panel_product_q4_0, panel_product_q8_0};
 pub use quantize::{ActivationBlock, quantize};
+pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;

@@ -2,10 +2,12 @@
 //!
 //! Loads take references to arrays of a register's size, so that their bounds are in the types.
 
+pub mod dot_int8;
 pub mod dots;
 pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
+pub mod read_lines;
 
 use super::lanes::LANES;
 use half::{bf16, f16};

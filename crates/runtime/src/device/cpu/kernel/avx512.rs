@@ -1,10 +1,13 @@
 //! Variants for AVX-512 with VNNI: each as exact as its rule, in registers of sixteen f32 or 64 codes.
 
+pub mod dot_int8;
 pub mod dots;
 pub mod key_scores;
 pub mod mix;
+pub mod multiply_add;
 pub mod panel_product;
 pub mod quantize;
+pub mod read_lines;
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;

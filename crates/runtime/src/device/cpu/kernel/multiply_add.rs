@@ -4,27 +4,40 @@ use super::kernel;
 #[cfg(test)]
 use crate::device::cpu::isa::Instructions;
 
-/// Sums that are kept side by side: as many as hide the latency of one operation and stay in registers.
-pub const SUMS: usize = 80;
+/// Sums that are kept: as many as hide the latency of one operation in the largest registers.
+pub const SUMS: usize = 160;
+
+/// Sums that are kept side by side where registers are smaller, and stay in them.
+const BESIDE: usize = 80;
 
 kernel! {
     /// `rounds` times `s = s * factor + 1`, rounded once, for each sum. No memory is touched between.
     fn multiply_add(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
+        avx512 => super::avx512::multiply_add::multiply_add,
         avx2 => recompiled,
         scalar => chains,
     }
     multiply_add_variants_agree on samples
+    where {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn recompiled(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
+            chains(rounds, factor, sums);
+        }
+    }
 }
 
 #[inline(always)]
 fn chains(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
-    let mut kept = *sums;
-    for _ in 0..rounds {
-        for sum in &mut kept {
-            *sum = sum.mul_add(factor, 1.0);
+    for sums in sums.as_chunks_mut::<BESIDE>().0 {
+        let mut kept = *sums;
+        for _ in 0..rounds {
+            for sum in &mut kept {
+                *sum = sum.mul_add(factor, 1.0);
+            }
         }
+        *sums = kept;
     }
-    *sums = kept;
 }
 
 #[cfg(test)]

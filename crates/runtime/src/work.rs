@@ -4,7 +4,7 @@ use trueup_graph::{Op, TensorType};
 
 /// What one node takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Work {
+pub struct Work {
     /// Bytes read and written once each.
     pub bytes: u64,
     /// Multiplications and additions of products; 0 where memory is the only limit.

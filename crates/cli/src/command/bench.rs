@@ -1,0 +1,215 @@
+//! `trueup bench`: how fast a model is on a device, beside what the machine can do at most.
+
+use crate::command::place::{Place, check_target, open_model};
+use crate::command::roof;
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::table::{Column, Side, table};
+use crate::value;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use trueup::formats::{counted, quote};
+use trueup::runtime::ModelFile;
+use trueup::runtime::bench::{
+    BenchOptions, BenchReport, OperatorTime, ParallelReport, PhaseOperators, PhaseReport, bench,
+};
+use trueup::synthetic;
+
+/// What stands before the name of a model that is made in memory.
+const SYNTHETIC: &str = "synth:";
+
+/// What `trueup bench` takes.
+#[derive(Args)]
+#[command(
+    after_help = "synth:NAME:TYPE makes a model in memory, with random weights, of a known shape: llama-1b, llama-8b, qwen2-0.5b, \
+    llama-110m or llama-15m; TYPE is any type that quantize writes. Only this command takes such a model.\n\nThe roof is measured in the \
+    same run, before and behind the model: reading a large array with all threads, and multiplying in registers. The share of a phase is \
+    the least time in which its weights and its KV cache can be read and its products be computed, by the time taken; weights that lie in caches \
+    may go beyond it, where it says so.\n\nExamples:\n  \
+    trueup bench model.gguf\n  trueup bench synth:llama-1b:q4_0 --per-op\n  \
+    trueup bench model.gguf --prompt 32 --generate 64 -t 2 --parallel 1,2,4,16 --json -"
+)]
+pub struct Arguments {
+    /// The GGUF file, or synth:NAME:TYPE
+    model: PathBuf,
+    /// Tokens of the prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = value::tokens, allow_negative_numbers = true)]
+    prompt: usize,
+    /// Tokens that are decoded behind it, one by one
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = value::tokens, allow_negative_numbers = true)]
+    generate: usize,
+    /// How often prompt and decode are measured; the median counts
+    #[arg(long, value_name = "R", default_value_t = 3, value_parser = value::tokens, allow_negative_numbers = true)]
+    repetitions: usize,
+    /// Time each operator, too; they are computed one by one for that, so that their sum may differ from the whole
+    #[arg(long)]
+    per_op: bool,
+    /// Decode so many sequences at once, too; several numbers, each measured by itself. They begin with prompts of up to 32 tokens
+    #[arg(
+        long, value_name = "N,N,..", value_delimiter = ',', value_parser = value::tokens, allow_negative_numbers = true
+    )]
+    parallel: Vec<usize>,
+    /// Write the results as JSON to a file ("-", or no name, is stdout, instead of the text)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Measures.
+pub fn run(arguments: Arguments) -> Result {
+    let started = Instant::now();
+    let target = arguments.json.as_deref();
+    let model = open(&arguments.model, target)?;
+    let weights = arguments.place.weights(model)?;
+    let options = BenchOptions {
+        prompt: arguments.prompt,
+        generate: arguments.generate,
+        repetitions: arguments.repetitions,
+        per_operator: arguments.per_op,
+        parallel: arguments.parallel,
+    };
+    let (session, device) = (arguments.place.session(1), arguments.place.options());
+    let report = bench(&weights, &session, &device, &options, started, &mut |what| output::note(what))?;
+    if let Some(file) = target {
+        output::document(file, &serde_json::to_string(&report)?)?;
+    }
+    if target != Some(Path::new("-")) {
+        output::line(&text(&report))?;
+    }
+    Ok(Code::Done)
+}
+
+/// The model of a file, or one that is made. Fails where the results have nowhere to go.
+fn open(model: &Path, target: Option<&Path>) -> Result<Arc<ModelFile>> {
+    let Some(described) = model.to_str().and_then(|model| model.strip_prefix(SYNTHETIC)) else {
+        let model = open_model(model)?;
+        check_target(target.filter(|target| *target != Path::new("-")), &model, &[])?;
+        return Ok(model);
+    };
+    target.map_or(Ok(()), |target| output::check_target(target, &[]))?;
+    let refuse = |problem: &str| {
+        let (shown, known) = (quote(described), synthetic::names());
+        Failure::new(format!("{SYNTHETIC}{shown}: {problem}; write synth:NAME:TYPE, where NAME is one of {known}"))
+    };
+    let (name, dtype) = described.rsplit_once(':').ok_or_else(|| refuse("expected a name and a type"))?;
+    let dtype = value::tensor_type(dtype).map_err(|types| refuse(&format!("expected as type {types}")))?;
+    Ok(Arc::new(synthetic::model(name, dtype)?))
+}
+
+/// All of a report, for people.
+fn text(report: &BenchReport) -> String {
+    let mut parts = vec![facts(report), phases(report), roof::line(report.roof.as_ref(), &report.device)];
+    parts.extend(report.per_op.iter().flatten().map(operators));
+    parts.extend(report.parallel.as_deref().map(parallel));
+    parts.join("\n\n")
+}
+
+/// Machine, model, load and memory.
+fn facts(report: &BenchReport) -> String {
+    let model = &report.model;
+    let types: Vec<String> = model.types.iter().map(|(name, bytes)| format!("{name} {}", megabytes(*bytes))).collect();
+    let peak = report.peak_memory_bytes.map_or_else(|| "not known".to_owned(), megabytes);
+    format!(
+        "device: {} ({})\nmodel: {} ({}), {:.1} million parameters in {} ({}), of which {} are read for a token; KV cache {}\n\
+         load: {:.2} s, first token {:.2} s after the start; first token behind the prompt: {:.3} s\n\
+         peak memory: {peak}, of which {} are weights",
+        report.device,
+        report.description,
+        quote(&model.name),
+        model.architecture,
+        model.parameters as f64 / 1e6,
+        megabytes(model.bytes),
+        types.join(", "),
+        megabytes(model.token_bytes),
+        report.kv,
+        report.load_seconds,
+        report.first_token_seconds,
+        report.prompt.seconds.median,
+        megabytes(model.bytes),
+    )
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share))
+}
+
+/// The two phases.
+fn phases(report: &BenchReport) -> String {
+    let columns = [
+        ("phase", Side::Left),
+        ("tokens", Side::Right),
+        ("tokens/s", Side::Right),
+        ("least", Side::Right),
+        ("most", Side::Right),
+        ("GB/s", Side::Right),
+        ("GOP/s", Side::Right),
+        ("roof", Side::Right),
+        ("", Side::Left),
+    ];
+    let note = if report.model.cached { "in caches" } else { "" };
+    let row = |(name, phase): (&str, &PhaseReport)| {
+        let speed = |seconds: f64| format!("{:.1}", phase.tokens as f64 / seconds.max(f64::MIN_POSITIVE));
+        let (least, most) = (speed(phase.seconds.max), speed(phase.seconds.min));
+        let (bytes, operations) = (format!("{:.1}", phase.gb_per_s), format!("{:.1}", phase.gop_per_s));
+        let (tokens, median) = (phase.tokens.to_string(), format!("{:.1}", phase.tokens_per_s));
+        let share = percent(phase.roof_share);
+        [name.to_owned(), tokens, median, least, most, bytes, operations, share, note.to_owned()]
+    };
+    let rows: Vec<_> = [("prompt", &report.prompt), ("decode", &report.decode)].into_iter().map(row).collect();
+    table(columns.map(|(title, side)| Column(title, side)), &rows)
+}
+
+/// The operators of one phase.
+fn operators(phase: &PhaseOperators) -> String {
+    let columns = [
+        ("operator", Side::Left),
+        ("weights", Side::Left),
+        ("shape", Side::Left),
+        ("calls", Side::Right),
+        ("ms", Side::Right),
+        ("share", Side::Right),
+        ("GB/s", Side::Right),
+        ("GOP/s", Side::Right),
+    ];
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
+    let row = |time: &OperatorTime| {
+        let (ms, share) = (format!("{:.3}", 1e3 * time.seconds), percent(Some(time.share)));
+        let (op, weights, shape) = (time.op.to_owned(), time.weights.clone(), time.shape.clone());
+        [op, weights, shape, time.calls.to_string(), ms, share, number(time.gb_per_s), number(time.gop_per_s)]
+    };
+    let rows: Vec<_> = phase.operators.iter().map(row).collect();
+    format!(
+        "{} of {}, operators one by one: {:.1} ms in all; without a stop behind each {:.1} ms\n{}",
+        phase.phase,
+        counted(phase.tokens, "token"),
+        1e3 * phase.seconds,
+        1e3 * phase.whole_seconds,
+        table(columns.map(|(title, side)| Column(title, side)), &rows)
+    )
+}
+
+/// Sequences at once.
+fn parallel(reports: &[ParallelReport]) -> String {
+    let columns = [
+        ("sequences", Side::Right),
+        ("tokens/s", Side::Right),
+        ("each", Side::Right),
+        ("times one", Side::Right),
+        ("roof", Side::Right),
+        ("KV cache", Side::Right),
+    ];
+    let row = |report: &ParallelReport| {
+        let (all, each) = (format!("{:.1}", report.tokens_per_s), format!("{:.1}", report.tokens_per_s_each));
+        let (ratio, memory) = (format!("{:.2}", report.ratio_to_one), megabytes(report.kv_bytes));
+        [report.sequences.to_string(), all, each, ratio, percent(report.roof_share), memory]
+    };
+    let rows: Vec<_> = reports.iter().map(row).collect();
+    table(columns.map(|(title, side)| Column(title, side)), &rows)
+}

@@ -1,0 +1,215 @@
+//! Models of known shapes, made in memory: numbers at random where a checkpoint would have trained ones, and just as much work.
+//!
+//! ```text
+//! name ─ numbers of its config.json ─ Hyper ─┬─ keys                                  ┐
+//!                                            └─ tensors ─ Recipe ─ types ─ made bytes ├─▶ ModelFile, checked like a file's
+//! ```
+//!
+//! A tensor is made when it is asked for, by [`fill`](self::fill), so that no second copy of the model stays.
+
+mod fill;
+
+use fill::Filling;
+use std::collections::HashMap;
+use std::path::Path;
+use trueup_blocks::DType;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{Error as FileError, TensorInfo, quote};
+use trueup_models::{Architecture, ExpectedTensor, Hyper, Role, expected_tensors};
+use trueup_quantize::{Recipe, file_type};
+use trueup_runtime::{Error, ModelFile, Result};
+
+/// A name and the numbers behind it, in the words of `config.json`.
+struct Known {
+    name: &'static str,
+    config: &'static str,
+}
+
+/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5-0.5B and of llama2.c's stories110M and stories15M.
+const KNOWN: [Known; 5] = [
+    Known {
+        name: "llama-1b",
+        config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 131072, "rope_theta": 500000.0, "tie_word_embeddings": true, "rope_scaling": {"rope_type": "llama3",
+            "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}"#,
+    },
+    Known {
+        name: "llama-8b",
+        config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 128256, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 131072, "rope_theta": 500000.0, "tie_word_embeddings": false, "rope_scaling": {"rope_type": "llama3",
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}"#,
+    },
+    Known {
+        name: "qwen2-0.5b",
+        config: r#"{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
+            "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "llama-110m",
+        config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+            "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 1024, "rope_theta": 10000.0, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "llama-15m",
+        config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 288, "num_hidden_layers": 6, "num_attention_heads": 6,
+            "num_key_value_heads": 6, "intermediate_size": 768, "vocab_size": 32000, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 256, "rope_theta": 10000.0, "tie_word_embeddings": true}"#,
+    },
+];
+
+/// The names of the models that can be made, as a sentence lists them.
+pub fn names() -> String {
+    KNOWN.map(|known| known.name).join(", ")
+}
+
+/// The model of that name with matrices of type `dtype`, as `quantize` would have made it: the ends of 4-bit models are q8_0, tensors of one
+/// dimension f32. The numbers are the same each time, and such that activations stay finite.
+///
+/// # Errors
+/// A name that is not known, and a type that no model is computed in.
+pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
+    let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
+        let (name, known) = (quote(name), names());
+        return Err(Error::Request(format!("there is no synthetic model called {name}; known are {known}")));
+    };
+    let full_name = format!("synth:{name}:{dtype}");
+    let path = Path::new(&full_name);
+    let config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(known.config)
+        .map_err(|error| FileError::new(path, format!("its description is no JSON: {error}")))?;
+    let architecture = Architecture::of_config(&config, path)?;
+    // One tensor for each layer at least: what a description claims is limited by what a checkpoint holds.
+    let hyper = Hyper::from_config(architecture, &config, LAYERS_MAX, path)?;
+    let expected = expected_tensors(architecture, &hyper);
+    let tensors = typed(&expected, dtype)?;
+    let fillings = expected.iter().zip(&tensors).map(|(expected, tensor)| {
+        let filling = filling(expected, &hyper);
+        (tensor.name.clone(), filling)
+    });
+    let fillings: HashMap<String, Filling> = fillings.collect();
+    let make =
+        move |tensor: &TensorInfo| fillings.get(&tensor.name).map_or_else(Vec::new, |filling| filling.bytes(tensor));
+    ModelFile::made(path, described(architecture, &hyper, name, dtype), tensors, Box::new(make))
+}
+
+/// No model here has more layers.
+const LAYERS_MAX: usize = 1000;
+
+/// The tensors with the types that the recipe gives them.
+fn typed(expected: &[ExpectedTensor], dtype: DType) -> Result<Vec<TensorInfo>> {
+    let plain = expected.iter().map(|tensor| TensorInfo::new(tensor.name.clone(), &tensor.shape, DType::F32));
+    let plain = plain.collect::<std::result::Result<Vec<_>, FileError>>()?;
+    let choices = Recipe::new(Some(dtype)).choose(&plain).map_err(|error| Error::Request(error.to_string()))?;
+    let typed = plain
+        .iter()
+        .zip(choices)
+        .map(|(tensor, choice)| Ok(TensorInfo::new(tensor.name.clone(), &tensor.shape, choice.dtype)?));
+    typed.collect()
+}
+
+/// The keys that a file of the model would have, without a tokenizer's.
+fn described(architecture: &Architecture, hyper: &Hyper, name: &str, dtype: DType) -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", architecture.gguf_name);
+    metadata.insert("general.type", "model");
+    metadata.insert("general.name", name);
+    if let Some(number) = file_type(dtype) {
+        metadata.insert("general.file_type", number);
+    }
+    hyper.write_metadata(architecture, &mut metadata);
+    metadata
+}
+
+/// What a tensor is filled with. Matrices keep the variance of what they multiply: each of `n` products has `1 / n` of it.
+fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
+    let columns = expected.shape.first().copied().and_then(|columns| u32::try_from(columns).ok()).unwrap_or(1);
+    match expected.role {
+        Role::RopeFactors => Filling::Given(hyper.rope().factors().unwrap_or_default()),
+        Role::AttentionNorm | Role::FfnNorm | Role::OutputNorm | Role::QueryNorm | Role::KeyNorm => {
+            Filling::Random { mean: 1.0, deviation: 0.1 }
+        }
+        Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::AttentionOutputBias => SMALL,
+        Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias => SMALL,
+        Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::AttentionOutput => {
+            matrix(columns)
+        }
+        Role::FfnGate | Role::FfnUp | Role::FfnDown => matrix(columns),
+    }
+}
+
+/// Biases.
+const SMALL: Filling = Filling::Random { mean: 0.0, deviation: 0.02 };
+
+fn matrix(columns: u32) -> Filling {
+    Filling::Random { mean: 0.0, deviation: 1.0 / f64::from(columns).sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use trueup_runtime::{DeviceOptions, Entry, Session, SessionOptions, Weights, open_device};
+
+    #[test]
+    fn every_known_name_is_a_model_of_its_published_size() {
+        // Parameters as the models' pages count them, tied heads once.
+        let expected = [1_235_814_400, 8_030_261_248, 494_032_768, 109_529_856, 15_191_712];
+        for (known, parameters) in KNOWN.iter().zip(expected) {
+            let model = model(known.name, DType::Q4_0).unwrap();
+            let weights = model.tensors().iter().filter(|tensor| tensor.name != "rope_freqs.weight");
+            let counted: u64 = weights.map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+            assert_eq!(counted, parameters, "{}", known.name);
+            let types = ["token_embd.weight", "blk.0.attn_q.weight", "blk.0.attn_norm.weight"]
+                .map(|name| model.tensors().iter().find(|tensor| tensor.name == name).unwrap().dtype);
+            assert_eq!(types, [DType::Q8_0, DType::Q4_0, DType::F32], "{}", known.name);
+        }
+    }
+
+    #[test]
+    fn logits_are_finite_and_the_same_each_time_in_every_type() {
+        let logits = |dtype| {
+            let weights = Weights::new(
+                Arc::new(model("llama-15m", dtype).unwrap()),
+                open_device("cpu", &DeviceOptions::default()).unwrap(),
+                None,
+            );
+            let mut session = Session::new(Arc::new(weights), &SessionOptions::default()).unwrap();
+            let entry = |token| Entry { token, sequence: 0, wants_logits: token == 5 };
+            session.compute(&[entry(1), entry(9), entry(5)], None).unwrap().row(0).to_vec()
+        };
+        for dtype in
+            [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0]
+        {
+            let first = logits(dtype);
+            let deviation = (first.iter().map(|logit| logit * logit).sum::<f64>() / first.len() as f64).sqrt();
+            assert!((0.1..10.0).contains(&deviation), "{dtype}: {deviation}");
+            assert_eq!(first, logits(dtype), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn tensors_are_made_alike_however_they_are_asked_for_and_must_be_whole() {
+        let made = model("llama-15m", DType::Q8_0).unwrap();
+        let mut pieces = Vec::new();
+        made.each_piece("blk.3.ffn_up.weight", &mut |piece| pieces.extend_from_slice(piece)).unwrap();
+        assert_eq!(*made.tensor_bytes("blk.3.ffn_up.weight").unwrap(), pieces);
+        assert!(made.tensor_bytes("blk.6.ffn_up.weight").unwrap_err().to_string().contains("no such tensor"));
+        assert!(made.tokenizer().is_err() && made.unchanged().is_ok());
+        let (metadata, tensors) = (made.metadata().clone(), made.tensors().to_vec());
+        let short = ModelFile::made("short", metadata, tensors, Box::new(|_| vec![0; 7])).unwrap();
+        let error = short.tensor_bytes("output_norm.weight").unwrap_err().to_string();
+        assert!(error.contains("short") && error.contains("expected 1152 bytes, 7 were made"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, llama-110m, llama-15m"
+        );
+    }
+}
