@@ -92,7 +92,12 @@ impl<const GROUPS: usize> Panels<GROUPS> {
 
     /// Rows `16 index ...`, block after block.
     pub fn panel(&self, index: usize) -> &[PanelBlock<GROUPS>] {
-        &self.blocks[index * self.blocks_per_row..][..self.blocks_per_row]
+        self.panels(index, 1)
+    }
+
+    /// `count` panels behind each other, from rows `16 index ...` on.
+    pub fn panels(&self, index: usize, count: usize) -> &[PanelBlock<GROUPS>] {
+        &self.blocks[index * self.blocks_per_row..][..count * self.blocks_per_row]
     }
 
     /// Takes the matrix's bytes as in the file, [`Panels::source_bytes`] of them.

@@ -14,9 +14,14 @@ use half::f16;
 pub const TILE: usize = 12;
 
 kernel! {
-    /// `sums[t][r] = panel row r . x_t` of q8_0, for up to [`TILE`] tokens whose activations lie side by side: block `b` of token `t` is
-    /// `xs[b * tokens + t]`.
-    fn panel_product_q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    /// `sums[t + tokens * p][r] = row r of panel p . x_t` of q8_0, for panels of one length behind each other and up to [`TILE`] tokens, whose
+    /// activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
+    fn panel_product_q8_0(
+        panels: &[PanelBlock<8>],
+        xs: &[ActivationBlock],
+        tokens: usize,
+        sums: &mut [[f32; PANEL_ROWS]],
+    ) {
         avx512 => super::avx512::panel_product::q8_0,
         avx2 => super::avx2::panel_product::q8_0,
         scalar => q8_0,
@@ -26,7 +31,12 @@ kernel! {
 
 kernel! {
     /// As [`panel_product_q8_0`], of q4_0.
-    fn panel_product_q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
+    fn panel_product_q4_0(
+        panels: &[PanelBlock<4>],
+        xs: &[ActivationBlock],
+        tokens: usize,
+        sums: &mut [[f32; PANEL_ROWS]],
+    ) {
         avx512 => super::avx512::panel_product::q4_0,
         avx2 => super::avx2::panel_product::q4_0,
         scalar => q4_0,
@@ -34,12 +44,12 @@ kernel! {
     q4_0_variants_agree on samples_q4_0
 }
 
-fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    product(panel, xs, sums, |block, row| std::array::from_fn(|k| block.codes[k / 4][row][k % 4] as i8));
+fn q8_0(panels: &[PanelBlock<8>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    product(panels, xs, tokens, sums, |block, row| std::array::from_fn(|k| block.codes[k / 4][row][k % 4] as i8));
 }
 
-fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    product(panel, xs, sums, |block, row| {
+fn q4_0(panels: &[PanelBlock<4>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    product(panels, xs, tokens, sums, |block, row| {
         let byte = |j: usize| block.codes[j / 4][row][j % 4];
         std::array::from_fn(|k| (if k < 16 { byte(k) & 15 } else { byte(k - 16) >> 4 }) as i8 - 8)
     });
@@ -47,40 +57,54 @@ fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL
 
 #[inline(always)]
 fn product<const GROUPS: usize>(
-    panel: &[PanelBlock<GROUPS>],
+    panels: &[PanelBlock<GROUPS>],
     xs: &[ActivationBlock],
+    tokens: usize,
     sums: &mut [[f32; PANEL_ROWS]],
     codes: impl Fn(&PanelBlock<GROUPS>, usize) -> [i8; BLOCK_LEN],
 ) {
-    assert_eq!(xs.len(), sums.len() * panel.len(), "activations for each token and block");
-    let tokens = sums.len();
-    sums.fill([0.0; PANEL_ROWS]);
-    for (b, block) in panel.iter().enumerate() {
-        for row in 0..PANEL_ROWS {
-            let (codes, scale) = (codes(block, row), f16::from_bits(block.scales[row]).to_f32());
-            for (t, sums) in sums.iter_mut().enumerate() {
-                let x = &xs[b * tokens + t];
-                let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| i32::from(*w) * i32::from(x)).sum();
-                sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
+    for (panel, sums) in each_panel(panels, xs, tokens, sums) {
+        sums.fill([0.0; PANEL_ROWS]);
+        for (block, xs) in panel.iter().zip(xs.chunks_exact(tokens)) {
+            for row in 0..PANEL_ROWS {
+                let (codes, scale) = (codes(block, row), f16::from_bits(block.scales[row]).to_f32());
+                for (x, sums) in xs.iter().zip(sums.iter_mut()) {
+                    let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| i32::from(*w) * i32::from(x)).sum();
+                    sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
+                }
             }
         }
     }
 }
 
+/// The panels one by one, each with its tokens' sums. Panics where activations or sums are not as many as panels and tokens want.
+pub(super) fn each_panel<'a, const GROUPS: usize>(
+    panels: &'a [PanelBlock<GROUPS>],
+    xs: &[ActivationBlock],
+    tokens: usize,
+    sums: &'a mut [[f32; PANEL_ROWS]],
+) -> impl Iterator<Item = (&'a [PanelBlock<GROUPS>], &'a mut [[f32; PANEL_ROWS]])> {
+    let tokens = tokens.max(1);
+    let (blocks, count) = (xs.len() / tokens, sums.len() / tokens);
+    assert!(xs.len() == blocks * tokens && sums.len() == count * tokens, "activations and sums for each token");
+    assert_eq!(panels.len(), blocks * count, "whole panels, and sums for each");
+    sums.chunks_mut(tokens).enumerate().map(move |(p, sums)| (&panels[p * blocks..][..blocks], sums))
+}
+
 /// The form of this file's kernels.
 #[cfg(test)]
 type PanelProduct<const GROUPS: usize> =
-    fn(Instructions, &[PanelBlock<GROUPS>], &[ActivationBlock], &mut [[f32; PANEL_ROWS]]);
+    fn(Instructions, &[PanelBlock<GROUPS>], &[ActivationBlock], usize, &mut [[f32; PANEL_ROWS]]);
 
-/// Panels of 0 to 33 blocks of all codes with 1 to 12 tokens, the extreme codes among them.
+/// One to three panels of 0 to 33 blocks of all codes with 1 to 12 tokens, the extreme codes among them.
 #[cfg(test)]
 fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduct<GROUPS>) -> Vec<f32> {
     let mut results = Vec::new();
-    for (blocks, tokens) in
-        [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 12), (3, 6), (4, 7), (2, 8), (1, 9), (2, 10), (3, 11)]
-    {
-        let mut panel = vec![PanelBlock::<GROUPS>::ZERO; blocks];
-        for (b, block) in panel.iter_mut().enumerate() {
+    let sizes =
+        [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 12), (3, 6), (4, 7), (2, 8), (1, 9), (2, 10), (3, 11), (5, 2)];
+    for ((blocks, tokens), count) in sizes.into_iter().flat_map(|size| [1, 2, 3].map(|count| (size, count))) {
+        let mut panels = vec![PanelBlock::<GROUPS>::ZERO; blocks * count];
+        for (b, block) in panels.iter_mut().enumerate() {
             block.scales =
                 std::array::from_fn(|row| f16::from_f32((row as f32 - 2.7) * 0.013 + b as f32 * 1e-3).to_bits());
             for (g, group) in block.codes.iter_mut().enumerate() {
@@ -88,7 +112,7 @@ fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduc
                     std::array::from_fn(|row| std::array::from_fn(|k| (b * 89 + g * 37 + row * 101 + k * 53) as u8));
             }
         }
-        if let Some(block) = panel.first_mut() {
+        if let Some(block) = panels.first_mut() {
             block.codes = [[[0x80; 4]; PANEL_ROWS]; GROUPS];
         }
         let mut xs = vec![ActivationBlock::default(); blocks * tokens];
@@ -99,10 +123,10 @@ fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduc
             });
             x.codes = x.codes.map(|code| code.max(-127));
             x.scale = 0.01 + place as f32 * 1e-3;
-            x.sum = x.codes.iter().map(|code| i32::from(*code)).sum();
+            x.bias = x.codes.iter().map(|code| -8 * i32::from(*code)).sum();
         }
-        let mut sums = vec![[f32::NAN; PANEL_ROWS]; tokens];
-        product(instructions, &panel, &xs, &mut sums);
+        let mut sums = vec![[f32::NAN; PANEL_ROWS]; tokens * count];
+        product(instructions, &panels, &xs, tokens, &mut sums);
         results.extend(sums.into_flattened());
     }
     results

@@ -6,7 +6,7 @@
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take panels of rows. Tokens go through a panel in tiles of up to twelve, and all panels see some tiles, which stay in a core's
+//! Threads take pairs of panels. Tokens go through them in tiles of up to twelve, and all panels see some tiles, which stay in a core's
 //! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
 
 use super::{Means, Operand, pieces_min};
@@ -59,7 +59,10 @@ pub struct Matrix<'a> {
     index: usize,
 }
 
-/// Results of a tile: those of a panel's rows for each token.
+/// Rows that are multiplied at once: those of two panels.
+const STRIP_ROWS: usize = 2 * PANEL_ROWS;
+
+/// Results of a tile: those of the first panel's rows for each token, then the second's.
 type Sums = [[f32; PANEL_ROWS]];
 
 impl<'a> Matrix<'a> {
@@ -71,7 +74,7 @@ impl<'a> Matrix<'a> {
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
     pub fn apply(self, means: Means, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
         let product = Product::new(self, means, tokens)?;
-        product.each_tile(x, y, 1, |rows| self.panel(rows), |panel, xs, sums| panel.multiply(means, xs, sums));
+        product.each_tile(x, y, 1, |rows| self.strip(rows), |strip, xs, sums| strip.multiply(means, xs, sums));
         Ok(())
     }
 
@@ -90,9 +93,9 @@ impl<'a> Matrix<'a> {
         if Product::new(up, means, tokens)?.in_codes != product.in_codes {
             return Err("gate and up take activations in two forms; compute them one by one".to_owned());
         }
-        let panels = |rows: Range<usize>| (gate.panel(rows.clone()), up.panel(rows));
-        product.each_tile(x, y, 2, panels, |(gate, up), xs, sums| {
-            let (mut gates, mut ups) = ([[0.0; PANEL_ROWS]; TILE], [[0.0; PANEL_ROWS]; TILE]);
+        let strips = |rows: Range<usize>| (gate.strip(rows.clone()), up.strip(rows));
+        product.each_tile(x, y, 2, strips, |(gate, up), xs, sums| {
+            let (mut gates, mut ups) = ([[0.0; PANEL_ROWS]; 2 * TILE], [[0.0; PANEL_ROWS]; 2 * TILE]);
             let (gates, ups) = (&mut gates[..sums.len()], &mut ups[..sums.len()]);
             gate.multiply(means, xs, gates);
             up.multiply(means, xs, ups);
@@ -101,31 +104,35 @@ impl<'a> Matrix<'a> {
         Ok(())
     }
 
-    /// Up to a panel's rows from a multiple of these on, in the form that they are multiplied in.
-    fn panel(self, rows: Range<usize>) -> Panel<'a> {
+    /// Up to a strip's rows from a multiple of these on, in the form that they are multiplied in.
+    fn strip(self, rows: Range<usize>) -> Strip<'a> {
         let [len, all_rows, ..] = self.stack.ty.shape.sizes();
         let first = self.index * all_rows + rows.start;
         let cells = first * len..(first + rows.len()) * len;
         let count = rows.len();
         match self.stack.view {
-            View::F32(all) => Panel::F32(Rows::dense(&all[cells], count, len)),
-            View::F16(all) => Panel::F16(Rows::dense(&all[cells], count, len)),
-            View::Bf16(all) => Panel::Bf16(Rows::dense(&all[cells], count, len)),
-            View::Q4Panels(panels) => Panel::Q4(panel_of(panels, first, count)),
-            View::Q8Panels(panels) => Panel::Q8(panel_of(panels, first, count)),
+            View::F32(all) => Strip::F32(Rows::dense(&all[cells], count, len)),
+            View::F16(all) => Strip::F16(Rows::dense(&all[cells], count, len)),
+            View::Bf16(all) => Strip::Bf16(Rows::dense(&all[cells], count, len)),
+            View::Q4Panels(panels) => Strip::Q4(panels_of(panels, first, count)),
+            View::Q8Panels(panels) => Strip::Q8(panels_of(panels, first, count)),
             View::Blocks(bytes) => {
                 let dtype = self.stack.ty.dtype;
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
-                Panel::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len)
+                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len)
             }
         }
     }
 }
 
-/// Rows from `first` on: a panel of the stack where one begins there, else packed again.
-fn panel_of<const GROUPS: usize>(panels: &Panels<GROUPS>, first: usize, count: usize) -> Cow<'_, [PanelBlock<GROUPS>]> {
+/// Rows from `first` on: panels of the stack where one begins there, else packed again.
+fn panels_of<const GROUPS: usize>(
+    panels: &Panels<GROUPS>,
+    first: usize,
+    count: usize,
+) -> Cow<'_, [PanelBlock<GROUPS>]> {
     if first.is_multiple_of(PANEL_ROWS) {
-        return Cow::Borrowed(panels.panel(first / PANEL_ROWS));
+        return Cow::Borrowed(panels.panels(first / PANEL_ROWS, count.div_ceil(PANEL_ROWS)));
     }
     let mut bytes = vec![0; count * panels.row_bytes()];
     for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes()).enumerate() {
@@ -136,13 +143,16 @@ fn panel_of<const GROUPS: usize>(panels: &Panels<GROUPS>, first: usize, count: u
 
 /// Packs rows that are kept as in the file.
 fn packed<const GROUPS: usize>(bytes: &[u8], blocks_per_row: usize) -> Cow<'static, [PanelBlock<GROUPS>]> {
-    let mut panel = vec![PanelBlock::ZERO; blocks_per_row];
-    pack_panel(bytes, &mut panel);
-    Cow::Owned(panel)
+    let panel_bytes = blocks_per_row * size_of::<PanelBlock<GROUPS>>();
+    let mut panels = vec![PanelBlock::ZERO; bytes.len().div_ceil(panel_bytes.max(1)) * blocks_per_row];
+    for (panel, bytes) in panels.chunks_mut(blocks_per_row.max(1)).zip(bytes.chunks(panel_bytes.max(1))) {
+        pack_panel(bytes, panel);
+    }
+    Cow::Owned(panels)
 }
 
-/// Up to sixteen rows of weights.
-enum Panel<'a> {
+/// Up to two panels of weights.
+enum Strip<'a> {
     F32(Rows<'a, f32>),
     F16(Rows<'a, f16>),
     Bf16(Rows<'a, bf16>),
@@ -152,54 +162,56 @@ enum Panel<'a> {
     Q8(Cow<'a, [PanelBlock<8>]>),
 }
 
-impl Panel<'_> {
+impl Strip<'_> {
     /// Rows of `len` weights in blocks as in the file: packed or decoded.
-    fn of_blocks(dtype: DType, bytes: &[u8], len: usize) -> Panel<'static> {
+    fn of_blocks(dtype: DType, bytes: &[u8], len: usize) -> Strip<'static> {
         match (dtype, dtype.decoder()) {
-            (DType::Q4_0, _) => Panel::Q4(packed(bytes, len / BLOCK_LEN)),
-            (DType::Q8_0, _) => Panel::Q8(packed(bytes, len / BLOCK_LEN)),
+            (DType::Q4_0, _) => Strip::Q4(packed(bytes, len / BLOCK_LEN)),
+            (DType::Q8_0, _) => Strip::Q8(packed(bytes, len / BLOCK_LEN)),
             (_, Some(decoder)) => {
                 let mut rows = vec![0.0; bytes.len() / dtype.block_bytes() * dtype.block_len()];
                 (decoder.decode)(bytes, &mut rows);
-                Panel::Decoded(rows, len)
+                Strip::Decoded(rows, len)
             }
             (_, None) => unreachable!("{dtype} was found to be decoded when the product began"),
         }
     }
 
-    /// `sums[t][r]` of the tokens of a tile; those behind the last row are of no meaning.
+    /// The results of a tile's tokens; those behind the last row are of no meaning.
     fn multiply(&self, means: Means, xs: &Tile, sums: &mut Sums) {
-        let instructions = means.instructions;
+        let (instructions, tokens) = (means.instructions, xs.floats.count());
         match self {
-            Panel::Q4(panel) => kernel::panel_product_q4_0(instructions, panel, xs.codes, sums),
-            Panel::Q8(panel) => kernel::panel_product_q8_0(instructions, panel, xs.codes, sums),
-            Panel::F32(rows) => {
-                spread(rows.count(), sums, |dots| kernel::dots_f32(instructions, *rows, xs.floats, dots))
+            Strip::Q4(panels) => kernel::panel_product_q4_0(instructions, panels, xs.codes, tokens, sums),
+            Strip::Q8(panels) => kernel::panel_product_q8_0(instructions, panels, xs.codes, tokens, sums),
+            Strip::F32(rows) => {
+                spread(rows.count(), tokens, sums, |dots| kernel::dots_f32(instructions, *rows, xs.floats, dots))
             }
-            Panel::F16(rows) => {
-                spread(rows.count(), sums, |dots| kernel::dots_f16(instructions, *rows, xs.floats, dots))
+            Strip::F16(rows) => {
+                spread(rows.count(), tokens, sums, |dots| kernel::dots_f16(instructions, *rows, xs.floats, dots))
             }
-            Panel::Bf16(rows) => {
-                spread(rows.count(), sums, |dots| kernel::dots_bf16(instructions, *rows, xs.floats, dots));
+            Strip::Bf16(rows) => {
+                spread(rows.count(), tokens, sums, |dots| kernel::dots_bf16(instructions, *rows, xs.floats, dots));
             }
-            Panel::Decoded(cells, len) => {
+            Strip::Decoded(cells, len) => {
                 let rows = Rows::dense(cells, cells.len() / len.max(&1), *len);
-                spread(rows.count(), sums, |dots| kernel::dots_f32(instructions, rows, xs.floats, dots));
+                spread(rows.count(), tokens, sums, |dots| kernel::dots_f32(instructions, rows, xs.floats, dots));
             }
         }
     }
 }
 
-/// Brings results `[rows, tokens]` to where a panel's lie.
-fn spread(rows: usize, sums: &mut Sums, compute: impl FnOnce(&mut [f32])) {
+/// Brings results `[rows, tokens]` to where those of panels lie.
+fn spread(rows: usize, tokens: usize, sums: &mut Sums, compute: impl FnOnce(&mut [f32])) {
     if rows == PANEL_ROWS {
         return compute(sums.as_flattened_mut());
     }
-    let mut dots = [0.0; PANEL_ROWS * TILE];
-    let dots = &mut dots[..rows * sums.len()];
+    let mut dots = [0.0; STRIP_ROWS * TILE];
+    let dots = &mut dots[..rows * tokens];
     compute(dots);
-    for (sums, dots) in sums.iter_mut().zip(dots.chunks_exact(rows)) {
-        sums[..rows].copy_from_slice(dots);
+    for (token, dots) in dots.chunks_exact(rows).enumerate() {
+        for (panel, dots) in dots.chunks(PANEL_ROWS).enumerate() {
+            sums[token + tokens * panel][..dots.len()].copy_from_slice(dots);
+        }
     }
 }
 
@@ -252,30 +264,34 @@ impl<'m> Product<'m> {
         Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, in_codes })
     }
 
-    /// Lets threads take panels of rows, of `matrices` matrices at once, and multiply each by tile after tile.
+    /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile.
     fn each_tile<P>(
         self,
         x: &'m [f32],
         y: &mut [f32],
         matrices: usize,
-        panel: impl Fn(Range<usize>) -> P + Sync,
+        strip: impl Fn(Range<usize>) -> P + Sync,
         multiply: impl Fn(&P, &Tile, &mut Sums) + Sync,
     ) {
         let mut codes = self.means.codes.take();
         let xs = self.taken(x, &mut codes);
         let seen = self.tokens_seen();
-        let grain = pieces_min(matrices * self.len * PANEL_ROWS * seen.min(self.tokens));
+        let grain = pieces_min(matrices * self.len * STRIP_ROWS * seen.min(self.tokens));
         for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
-            let pieces = Columns::new(y, self.rows, PANEL_ROWS);
+            let pieces = Columns::new(y, self.rows, STRIP_ROWS);
             self.means.team.each(pieces, grain, |mut piece: Piece| {
-                let panel = panel(piece.first()..piece.first() + piece.count());
+                let (rows, panels) = (piece.count(), piece.count().div_ceil(PANEL_ROWS));
+                let strip = strip(piece.first()..piece.first() + rows);
                 for first in (0..piece.tokens()).step_by(self.tile) {
-                    let mut sums = [[0.0; PANEL_ROWS]; TILE];
-                    let sums = &mut sums[..self.tile.min(piece.tokens() - first)];
-                    multiply(&panel, &xs.tile(index * seen + first), sums);
-                    for (token, sums) in sums.iter().enumerate() {
-                        let count = piece.count();
-                        piece.token(first + token).copy_from_slice(&sums[..count]);
+                    let tokens = self.tile.min(piece.tokens() - first);
+                    let mut sums = [[0.0; PANEL_ROWS]; 2 * TILE];
+                    let sums = &mut sums[..panels * tokens];
+                    multiply(&strip, &xs.tile(index * seen + first), sums);
+                    for token in 0..tokens {
+                        let parts = piece.token(first + token).chunks_mut(PANEL_ROWS);
+                        for (panel, part) in parts.enumerate() {
+                            part.copy_from_slice(&sums[token + tokens * panel][..part.len()]);
+                        }
                     }
                 }
             });

@@ -8,6 +8,7 @@
 //!  q4_0   (w + 8) * x                      8 * 2 * 15 * 127 = 30,480        fits 16 bits for a whole block; 8 * sum of x goes off
 //! ```
 
+use super::super::panel_product::each_panel;
 use super::super::quantize::ActivationBlock;
 use super::{LANES, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
@@ -34,17 +35,17 @@ impl<'x> Tokens<'x> {
 
 /// Of q8_0.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    assert_eq!(xs.len(), sums.len() * panel.len(), "activations for each token and block");
-    let tokens = sums.len();
-    for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
-        let t = tile * TOKENS;
-        for half in 0..2 {
-            match sums.len() {
-                1 => tile_q8_0::<1>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                2 => tile_q8_0::<2>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                3 => tile_q8_0::<3>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                _ => tile_q8_0::<TOKENS>(panel, half, Tokens { xs, tokens, first: t }, sums),
+pub fn q8_0(panels: &[PanelBlock<8>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, sums) in each_panel(panels, xs, tokens, sums) {
+        for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
+            let xs = Tokens { xs, tokens, first: tile * TOKENS };
+            for half in 0..2 {
+                match sums.len() {
+                    1 => tile_q8_0::<1>(panel, half, xs, sums),
+                    2 => tile_q8_0::<2>(panel, half, xs, sums),
+                    3 => tile_q8_0::<3>(panel, half, xs, sums),
+                    _ => tile_q8_0::<TOKENS>(panel, half, xs, sums),
+                }
             }
         }
     }
@@ -52,17 +53,17 @@ pub fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; P
 
 /// Of q4_0.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    assert_eq!(xs.len(), sums.len() * panel.len(), "activations for each token and block");
-    let tokens = sums.len();
-    for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
-        let t = tile * TOKENS;
-        for half in 0..2 {
-            match sums.len() {
-                1 => tile_q4_0::<1>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                2 => tile_q4_0::<2>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                3 => tile_q4_0::<3>(panel, half, Tokens { xs, tokens, first: t }, sums),
-                _ => tile_q4_0::<TOKENS>(panel, half, Tokens { xs, tokens, first: t }, sums),
+pub fn q4_0(panels: &[PanelBlock<4>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, sums) in each_panel(panels, xs, tokens, sums) {
+        for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
+            let xs = Tokens { xs, tokens, first: tile * TOKENS };
+            for half in 0..2 {
+                match sums.len() {
+                    1 => tile_q4_0::<1>(panel, half, xs, sums),
+                    2 => tile_q4_0::<2>(panel, half, xs, sums),
+                    3 => tile_q4_0::<3>(panel, half, xs, sums),
+                    _ => tile_q4_0::<TOKENS>(panel, half, xs, sums),
+                }
             }
         }
     }
@@ -117,8 +118,7 @@ fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], half: usize, xs: Tokens, s
         }
         let scales = load_scales(&block.scales.as_chunks().0[half]);
         for i in 0..T {
-            let offset = _mm256_set1_epi32(8 * xs[i].sum);
-            let dots = _mm256_sub_epi32(_mm256_madd_epi16(pairs[i], ones), offset);
+            let dots = _mm256_add_epi32(_mm256_madd_epi16(pairs[i], ones), _mm256_set1_epi32(xs[i].bias));
             totals[i] = multiply_add(dots, scales, xs[i].scale, totals[i]);
         }
     }

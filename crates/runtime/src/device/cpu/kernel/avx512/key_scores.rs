@@ -118,13 +118,15 @@ impl Tile<'_> {
             let start = (t + i) * self.keys + self.first_key;
             kept.as_flattened_mut()[..count].copy_from_slice(&sums[start..start + count]);
         }
-        let mut totals = kept.map(|kept| kept.map(|kept| load_f32(&kept)));
+        let mut totals: [[__m512; REGISTERS]; Q] =
+            std::array::from_fn(|i| std::array::from_fn(|register| load_f32(&kept[i][register])));
         for (element, turned) in self.turned.iter().enumerate() {
             let keys: [__m512; REGISTERS] = std::array::from_fn(|register| load_f32(&turned[register]));
-            for (totals, query) in totals.iter_mut().zip(&queries) {
-                let query = _mm512_set1_ps(query[element]);
-                for (total, keys) in totals.iter_mut().zip(keys) {
-                    *total = _mm512_fmadd_ps(keys, query, *total);
+            for i in 0..Q {
+                // SAFETY: each query was cut to as many elements as were turned over.
+                let query = _mm512_set1_ps(unsafe { *queries[i].get_unchecked(element) });
+                for register in 0..REGISTERS {
+                    totals[i][register] = _mm512_fmadd_ps(keys[register], query, totals[i][register]);
                 }
             }
         }

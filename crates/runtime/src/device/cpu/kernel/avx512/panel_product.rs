@@ -1,4 +1,5 @@
-//! Products of panels: a 512-bit register holds four codes of each of a panel's rows, and up to twelve tokens use it before the next is loaded.
+//! Products of panels: a 512-bit register holds four codes of each of a panel's rows, and up to six tokens use it, and
+//! that of a second panel, before the next is loaded.
 //!
 //! `vpdpbusd` multiplies unsigned by signed bytes and adds four products to a lane of 32 bits, without saturation:
 //!
@@ -8,80 +9,135 @@
 //!                                                      16 (w + 8), and their sum is shifted once a block
 //! ```
 
-use super::super::panel_product::TILE;
+use super::super::panel_product::each_panel;
 use super::super::quantize::ActivationBlock;
-use super::ask_for;
+use super::{ask_for, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
 
-/// Up to so many tokens, weights come from memory faster than they are multiplied, and are asked for ahead; with more they stay in a cache
-/// from tile to tile.
+/// Up to so many tokens, weights come from memory faster than they are multiplied: panels are read one by one, and asked for ahead. With
+/// more they stay in a cache, and two of them share each register of activations.
 const TOKENS_STREAMED: usize = 4;
 
-/// Calls a tile of as many tokens as there are sums: its registers are counted when it is compiled.
+/// Most tokens whose sums, of two panels, find room in registers.
+const TOKENS: usize = 6;
+
+/// Calls a function for as many tokens as there are: its registers are counted when it is compiled.
 macro_rules! of_tokens {
-    ($tile:ident($panel:ident, $xs:ident, $sums:ident), $($tokens:literal)*) => {
-        match $sums.len() {
+    ($count:expr, $tile:ident::<$panels:literal>($($argument:expr),*)) => {
+        match $count {
             0 => {}
-            $($tokens => $tile::<$tokens>($panel, $xs, $sums),)*
-            tokens => panic!("a tile has {tokens} tokens, and at most {TILE} find room in registers"),
+            1 => $tile::<$panels, 1>($($argument),*),
+            2 => $tile::<$panels, 2>($($argument),*),
+            3 => $tile::<$panels, 3>($($argument),*),
+            4 => $tile::<$panels, 4>($($argument),*),
+            5 => $tile::<$panels, 5>($($argument),*),
+            TOKENS => $tile::<$panels, TOKENS>($($argument),*),
+            tokens => unreachable!("{tokens} tokens at once are more than {TOKENS}"),
         }
     };
 }
 
+/// Goes through panels, alone or in pairs, with some tokens at a time.
+macro_rules! through_panels {
+    ($tile:ident, $panels:ident, $xs:ident, $tokens:ident, $sums:ident) => {
+        let mut each = each_panel($panels, $xs, $tokens, $sums);
+        let passes = $tokens.div_ceil(TOKENS).max(1);
+        let step = $tokens.div_ceil(passes).max(1);
+        while let Some((panel, sums)) = each.next() {
+            let second = if $tokens > TOKENS_STREAMED { each.next() } else { None };
+            let mut ends = (sums, second);
+            for first in (0..$tokens).step_by(step) {
+                let xs = Tokens { xs: $xs, tokens: $tokens, first };
+                let count = step.min($tokens - first);
+                match &mut ends {
+                    (sums, None) => {
+                        let sums = [&mut sums[first..]];
+                        of_tokens!(count, $tile::<1>([panel], xs, sums));
+                    }
+                    (sums, Some((second, others))) => {
+                        let sums = [&mut sums[first..], &mut others[first..]];
+                        of_tokens!(count, $tile::<2>([panel, *second], xs, sums));
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// Activations of tokens from `first` on, of all that lie side by side.
+#[derive(Clone, Copy)]
+struct Tokens<'x> {
+    xs: &'x [ActivationBlock],
+    tokens: usize,
+    first: usize,
+}
+
+impl<'x> Tokens<'x> {
+    /// Those of one block.
+    #[inline(always)]
+    fn of_block<const T: usize>(self, block: usize) -> &'x [ActivationBlock; T] {
+        let xs = self.xs[block * self.tokens + self.first..].first_chunk();
+        xs.expect("each block has the activations of all tokens")
+    }
+}
+
 /// Of q8_0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    of_tokens!(tile_q8_0(panel, xs, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
+pub fn q8_0(panels: &[PanelBlock<8>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    through_panels!(tile_q8_0, panels, xs, tokens, sums);
 }
 
 /// Of q4_0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    of_tokens!(tile_q4_0(panel, xs, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
+pub fn q4_0(panels: &[PanelBlock<4>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
+    through_panels!(tile_q4_0, panels, xs, tokens, sums);
 }
 
-/// `T` tokens.
+/// `T` tokens by `P` panels.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile_q8_0<const T: usize>(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    let xs = tokens_of::<T>(panel.len(), xs);
+fn tile_q8_0<const P: usize, const T: usize>(
+    panels: [&[PanelBlock<8>]; P],
+    xs: Tokens,
+    sums: [&mut [[f32; PANEL_ROWS]]; P],
+) {
     let sign = _mm512_set1_epi8(i8::MIN);
-    let mut totals = [_mm512_setzero_ps(); T];
-    for (block, xs) in panel.iter().zip(xs) {
+    let mut totals = [[_mm512_setzero_ps(); P]; T];
+    for b in 0..panels[0].len() {
+        let (blocks, xs) = (panels.map(|panel| &panel[b]), xs.of_block::<T>(b));
         if T <= TOKENS_STREAMED {
-            ask_for(block);
+            blocks.iter().for_each(|block| ask_for(*block));
         }
-        let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-128 * xs[i].sum));
-        for (g, codes) in block.codes.iter().enumerate() {
-            let codes = _mm512_xor_si512(load_codes(codes), sign);
-            for i in 0..T {
-                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, repeat(&xs[i], g));
-            }
+        let mut dots: [[__m512i; P]; T] =
+            std::array::from_fn(|i| [_mm512_slli_epi32::<4>(_mm512_set1_epi32(xs[i].bias)); P]);
+        for g in 0..8 {
+            let codes = blocks.map(|block| _mm512_xor_si512(load_codes(&block.codes[g]), sign));
+            add_products(&mut dots, codes, xs, g);
         }
-        let scales = load_scales(&block.scales);
-        for i in 0..T {
-            totals[i] = multiply_add(dots[i], scales, xs[i].scale, totals[i]);
-        }
+        add_blocks(&mut totals, dots, blocks.map(|block| &block.scales), xs);
     }
     store_all(&totals, sums);
 }
 
-/// `T` tokens.
+/// `T` tokens by `P` panels.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
-    let xs = tokens_of::<T>(panel.len(), xs);
-    let mut totals = [_mm512_setzero_ps(); T];
-    for (block, xs) in panel.iter().zip(xs) {
-        if T <= TOKENS_STREAMED {
-            ask_for(block);
-        }
-        let dots = if T <= TOKENS_STREAMED { dots_apart(block, xs) } else { dots_together(block, xs) };
-        let scales = load_scales(&block.scales);
-        for i in 0..T {
-            totals[i] = multiply_add(dots[i], scales, xs[i].scale, totals[i]);
-        }
+fn tile_q4_0<const P: usize, const T: usize>(
+    panels: [&[PanelBlock<4>]; P],
+    xs: Tokens,
+    sums: [&mut [[f32; PANEL_ROWS]]; P],
+) {
+    let mut totals = [[_mm512_setzero_ps(); P]; T];
+    for b in 0..panels[0].len() {
+        let (blocks, xs) = (panels.map(|panel| &panel[b]), xs.of_block::<T>(b));
+        let dots = if T <= TOKENS_STREAMED {
+            blocks.iter().for_each(|block| ask_for(*block));
+            dots_apart(blocks, xs)
+        } else {
+            dots_together(blocks, xs)
+        };
+        add_blocks(&mut totals, dots, blocks.map(|block| &block.scales), xs);
     }
     store_all(&totals, sums);
 }
@@ -89,46 +145,80 @@ fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], xs: &[ActivationBlock], su
 /// A block's products, high nibbles where they are: few instructions, two registers a token.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn dots_apart<const T: usize>(block: &PanelBlock<4>, xs: &[ActivationBlock; T]) -> [__m512i; T] {
+fn dots_apart<const P: usize, const T: usize>(
+    blocks: [&PanelBlock<4>; P],
+    xs: &[ActivationBlock; T],
+) -> [[__m512i; P]; T] {
     let (low, high) = (_mm512_set1_epi8(0x0F), _mm512_set1_epi8(0xF0_u8 as i8));
-    let mut lows: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
-    let mut highs = [_mm512_setzero_si512(); T];
-    for (g, codes) in block.codes.iter().enumerate() {
-        let codes = load_codes(codes);
-        let (first, second) = (_mm512_and_si512(codes, low), _mm512_and_si512(codes, high));
-        for i in 0..T {
-            lows[i] = _mm512_dpbusd_epi32(lows[i], first, repeat(&xs[i], g));
-            highs[i] = _mm512_dpbusd_epi32(highs[i], second, repeat(&xs[i], g + 4));
-        }
+    let mut lows = biases(xs);
+    let mut highs = [[_mm512_setzero_si512(); P]; T];
+    for g in 0..4 {
+        let codes = blocks.map(|block| load_codes(&block.codes[g]));
+        add_products(&mut lows, codes.map(|codes| _mm512_and_si512(codes, low)), xs, g);
+        add_products(&mut highs, codes.map(|codes| _mm512_and_si512(codes, high)), xs, g + 4);
     }
-    std::array::from_fn(|i| _mm512_add_epi32(lows[i], _mm512_srai_epi32::<4>(highs[i])))
+    std::array::from_fn(|i| std::array::from_fn(|p| _mm512_add_epi32(lows[i][p], _mm512_srai_epi32::<4>(highs[i][p]))))
 }
 
 /// The same with high nibbles brought down: one register a token.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn dots_together<const T: usize>(block: &PanelBlock<4>, xs: &[ActivationBlock; T]) -> [__m512i; T] {
+fn dots_together<const P: usize, const T: usize>(
+    blocks: [&PanelBlock<4>; P],
+    xs: &[ActivationBlock; T],
+) -> [[__m512i; P]; T] {
     let low = _mm512_set1_epi8(0x0F);
-    let mut dots: [__m512i; T] = std::array::from_fn(|i| _mm512_set1_epi32(-8 * xs[i].sum));
-    for (g, codes) in block.codes.iter().enumerate() {
-        let codes = load_codes(codes);
-        let first = _mm512_and_si512(codes, low);
-        for i in 0..T {
-            dots[i] = _mm512_dpbusd_epi32(dots[i], first, repeat(&xs[i], g));
-        }
-        let second = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low);
-        for i in 0..T {
-            dots[i] = _mm512_dpbusd_epi32(dots[i], second, repeat(&xs[i], g + 4));
-        }
+    let mut dots = biases(xs);
+    for g in 0..4 {
+        let codes = blocks.map(|block| load_codes(&block.codes[g]));
+        add_products(&mut dots, codes.map(|codes| _mm512_and_si512(codes, low)), xs, g);
+        let second = codes.map(|codes| _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low));
+        add_products(&mut dots, second, xs, g + 4);
     }
     dots
 }
 
-/// The activations of each block, token beside token.
-fn tokens_of<const T: usize>(blocks: usize, xs: &[ActivationBlock]) -> &[[ActivationBlock; T]] {
-    let (xs, rest) = xs.as_chunks();
-    assert!(xs.len() == blocks && rest.is_empty(), "activations for each token and block");
-    xs
+/// What products of codes that count from 0 begin with.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn biases<const P: usize, const T: usize>(xs: &[ActivationBlock; T]) -> [[__m512i; P]; T] {
+    std::array::from_fn(|i| [_mm512_set1_epi32(xs[i].bias); P])
+}
+
+/// Adds the products of four codes of each row with those of each token.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_products<const P: usize, const T: usize>(
+    dots: &mut [[__m512i; P]; T],
+    codes: [__m512i; P],
+    xs: &[ActivationBlock; T],
+    group: usize,
+) {
+    for i in 0..T {
+        let x = repeat(&xs[i], group);
+        for p in 0..P {
+            dots[i][p] = _mm512_dpbusd_epi32(dots[i][p], codes[p], x);
+        }
+    }
+}
+
+/// Adds a block's products, each by its scales, to the totals.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_blocks<const P: usize, const T: usize>(
+    totals: &mut [[__m512; P]; T],
+    dots: [[__m512i; P]; T],
+    scales: [&[u16; PANEL_ROWS]; P],
+    xs: &[ActivationBlock; T],
+) {
+    let scales = scales.map(|scales| load_scales(scales));
+    for i in 0..T {
+        let x = _mm512_set1_ps(xs[i].scale);
+        for p in 0..P {
+            let scale = _mm512_mul_ps(scales[p], x);
+            totals[i][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][p]), scale, totals[i][p]);
+        }
+    }
 }
 
 /// Four bytes of codes of each row.
@@ -147,13 +237,6 @@ fn load_scales(scales: &[u16; PANEL_ROWS]) -> __m512 {
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(scales.as_ptr().cast()) })
 }
 
-/// `totals + dots * (scales * scale)`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn multiply_add(dots: __m512i, scales: __m512, scale: f32, totals: __m512) -> __m512 {
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, _mm512_set1_ps(scale)), totals)
-}
-
 /// Four codes of the activations in each lane: elements `4 group ...` of the block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -162,12 +245,13 @@ fn repeat(x: &ActivationBlock, group: usize) -> __m512i {
     _mm512_set1_epi32(i32::from_le_bytes(codes))
 }
 
-/// Each token's sums.
+/// Each token's sums of each panel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn store_all(totals: &[__m512], sums: &mut [[f32; PANEL_ROWS]]) {
-    for (sums, totals) in sums.iter_mut().zip(totals) {
-        // SAFETY: the array holds 64 bytes; the store needs no alignment.
-        unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), *totals) };
+fn store_all<const P: usize, const T: usize>(totals: &[[__m512; P]; T], sums: [&mut [[f32; PANEL_ROWS]]; P]) {
+    for (p, sums) in sums.into_iter().enumerate() {
+        for (sums, totals) in sums.iter_mut().zip(totals) {
+            *sums = store(totals[p]);
+        }
     }
 }

@@ -28,7 +28,7 @@ pub fn quantize(xs: &[f32], blocks: &mut [ActivationBlock]) {
             // SAFETY: the array holds 16 bytes; the store needs no alignment.
             unsafe { _mm_storeu_si128(narrow.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(codes)) };
         }
-        *block = ActivationBlock { codes: narrow, scale, sum };
+        *block = ActivationBlock { codes: narrow, scale, bias: -8 * sum };
     }
 }
 
