@@ -24,9 +24,15 @@ const PREFETCH_BYTES: usize = 4096;
 fn ask_for<T>(weights: &T) {
     let start: *const T = weights;
     for line in (0..size_of::<T>()).step_by(64) {
-        // Asking touches nothing: an address of no memory is passed over.
-        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_byte_add(PREFETCH_BYTES + line).cast());
+        ask_for_line(start.wrapping_byte_add(PREFETCH_BYTES + line));
     }
+}
+
+/// Asks for the cache line of an address. Asking touches nothing: where there is no memory it is passed over.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for_line<T>(address: *const T) {
+    _mm_prefetch::<_MM_HINT_T0>(address.cast());
 }
 
 /// Sixteen f32.

@@ -41,6 +41,12 @@ impl<'a, E> Rows<'a, E> {
         self.len
     }
 
+    /// Cells from the beginning of one to that of the next.
+    #[inline(always)]
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// One of them.
     #[inline(always)]
     pub fn row(&self, index: usize) -> &'a [E] {

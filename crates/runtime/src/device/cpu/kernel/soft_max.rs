@@ -24,6 +24,10 @@ kernel! {
 #[inline(always)]
 fn share(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
     assert_eq!((x.len(), x.len()), (mask.len(), y.len()), "rows of one length");
+    let seen = mask.len() - masked_last(mask);
+    let (y, behind) = y.split_at_mut(seen);
+    behind.fill(0.0);
+    let (x, mask) = (&x[..seen], &mask[..seen]);
     for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
         *y = if is_masked(*mask) { f32::NEG_INFINITY } else { x.mul_add(scale, *mask) };
     }
@@ -39,6 +43,15 @@ fn share(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
         // A sum that is NaN leaves masked places alone too.
         *y = if is_masked(*mask) { 0.0 } else { *y / divisor };
     }
+}
+
+/// Positions at the end of which nothing is to be seen, in whole chunks: these change no bit of what is in front of them.
+#[inline(always)]
+fn masked_last(mask: &[f32]) -> usize {
+    const CHUNK: usize = 4 * LANES;
+    let chunks = mask.as_rchunks::<CHUNK>().1.iter().rev();
+    let seen = |chunk: &[f32; CHUNK]| chunk.iter().fold(false, |seen, mask| seen | !is_masked(*mask));
+    CHUNK * chunks.take_while(|chunk| !seen(chunk)).count()
 }
 
 /// Whether nothing of a position is to be seen.

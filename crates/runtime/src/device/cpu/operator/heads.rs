@@ -16,7 +16,7 @@ use std::iter::StepBy;
 use std::ops::Range;
 
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
-const QUERIES: usize = 48;
+const QUERIES: usize = 96;
 
 /// The heads of an operator and of its cache, and the tokens' sequences.
 pub struct Heads<'a> {

@@ -74,7 +74,7 @@ impl<'a> Matrix<'a> {
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
     pub fn apply(self, means: Means, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
         let product = Product::new(self, means, tokens)?;
-        product.each_tile(x, y, 1, |rows| self.strip(rows), |strip, xs, sums| strip.multiply(means, xs, sums));
+        product.each_tile(x, y, 1, |rows| self.strip(rows), |strip, xs, [sums, ..]| strip.multiply(means, xs, sums));
         Ok(())
     }
 
@@ -94,9 +94,7 @@ impl<'a> Matrix<'a> {
             return Err("gate and up take activations in two forms; compute them one by one".to_owned());
         }
         let strips = |rows: Range<usize>| (gate.strip(rows.clone()), up.strip(rows));
-        product.each_tile(x, y, 2, strips, |(gate, up), xs, sums| {
-            let (mut gates, mut ups) = ([[0.0; PANEL_ROWS]; 2 * TILE], [[0.0; PANEL_ROWS]; 2 * TILE]);
-            let (gates, ups) = (&mut gates[..sums.len()], &mut ups[..sums.len()]);
+        product.each_tile(x, y, 2, strips, |(gate, up), xs, [sums, gates, ups]| {
             gate.multiply(means, xs, gates);
             up.multiply(means, xs, ups);
             kernel::gated(means.instructions, gated, gates.as_flattened(), ups.as_flattened(), sums.as_flattened_mut());
@@ -264,14 +262,15 @@ impl<'m> Product<'m> {
         Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, in_codes })
     }
 
-    /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile.
+    /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile. The first of the three results
+    /// that a tile finds room for is taken.
     fn each_tile<P>(
         self,
         x: &'m [f32],
         y: &mut [f32],
         matrices: usize,
         strip: impl Fn(Range<usize>) -> P + Sync,
-        multiply: impl Fn(&P, &Tile, &mut Sums) + Sync,
+        multiply: impl Fn(&P, &Tile, [&mut Sums; 3]) + Sync,
     ) {
         let mut codes = self.means.codes.take();
         let xs = self.taken(x, &mut codes);
@@ -282,15 +281,20 @@ impl<'m> Product<'m> {
             self.means.team.each(pieces, grain, |mut piece: Piece| {
                 let (rows, panels) = (piece.count(), piece.count().div_ceil(PANEL_ROWS));
                 let strip = strip(piece.first()..piece.first() + rows);
+                let mut sums = [[[0.0; PANEL_ROWS]; 2 * TILE]; 3];
                 for first in (0..piece.tokens()).step_by(self.tile) {
                     let tokens = self.tile.min(piece.tokens() - first);
-                    let mut sums = [[0.0; PANEL_ROWS]; 2 * TILE];
-                    let sums = &mut sums[..panels * tokens];
-                    multiply(&strip, &xs.tile(index * seen + first), sums);
+                    let [results, others @ ..] = sums.each_mut().map(|sums| &mut sums[..panels * tokens]);
+                    let [second, third] = others;
+                    multiply(&strip, &xs.tile(index * seen + first), [&mut *results, second, third]);
                     for token in 0..tokens {
-                        let parts = piece.token(first + token).chunks_mut(PANEL_ROWS);
-                        for (panel, part) in parts.enumerate() {
-                            part.copy_from_slice(&sums[token + tokens * panel][..part.len()]);
+                        let (whole, rest) = piece.token(first + token).as_chunks_mut::<PANEL_ROWS>();
+                        let panels = results[token..].iter().step_by(tokens);
+                        for (part, sums) in whole.iter_mut().zip(panels.clone()) {
+                            *part = *sums;
+                        }
+                        if let Some(sums) = panels.clone().nth(whole.len()) {
+                            rest.copy_from_slice(&sums[..rest.len()]);
                         }
                     }
                 }

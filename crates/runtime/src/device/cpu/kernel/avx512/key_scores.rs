@@ -3,7 +3,7 @@
 use super::super::element::Element;
 use super::super::lanes::padded;
 use super::super::rows::Rows;
-use super::{LANES, load_f16, load_f32, store};
+use super::{LANES, ask_for_line, load_f16, load_f32, store};
 use half::f16;
 use std::arch::x86_64::*;
 
@@ -83,9 +83,13 @@ fn turn<E: Element>(
             if at >= keys.len() {
                 break;
             }
-            let elements = |key: usize| match keys.row(key)[at..].first_chunk() {
-                Some(elements) => load(elements),
-                None => load(&padded(&keys.row(key)[at..])),
+            let elements = |key: usize| {
+                let row = &keys.row(key)[at..];
+                ask_for_line(row.as_ptr().wrapping_add(KEYS * keys.stride()));
+                match row.first_chunk() {
+                    Some(elements) => load(elements),
+                    None => load(&padded(row)),
+                }
             };
             let zero = _mm512_setzero_ps();
             let rows = std::array::from_fn(|i| if start + i < keys.count() { elements(start + i) } else { zero });

@@ -3,9 +3,12 @@
 use super::super::element::Element;
 use super::super::lanes::STEPS;
 use super::super::rows::Rows;
-use super::{LANES, load_f16, load_f32, store};
+use super::{LANES, ask_for_line, load_f16, load_f32, store};
 use half::f16;
 use std::arch::x86_64::*;
+
+/// How many rows ahead the cache's are asked for: they lie apart, and the processor does not guess them.
+const ROWS_AHEAD: usize = 32;
 
 /// Of f32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -75,7 +78,11 @@ fn strip<E: Element, const Q: usize, const V: usize>(
     for block in (0..rows.count()).step_by(STEPS) {
         let mut lanes = [[_mm512_setzero_ps(); V]; Q];
         for j in block..rows.count().min(block + STEPS) {
-            let (chunks, _) = rows.row(j)[first..first + V * LANES].as_chunks::<LANES>();
+            let row = &rows.row(j)[first..first + V * LANES];
+            for line in (0..size_of_val(row)).step_by(64) {
+                ask_for_line(row.as_ptr().wrapping_byte_add(line).wrapping_add(ROWS_AHEAD * rows.stride()));
+            }
+            let (chunks, _) = row.as_chunks::<LANES>();
             let values: [__m512; V] = std::array::from_fn(|i| load(&chunks[i]));
             for (lanes, weights) in lanes.iter_mut().zip(weights) {
                 // SAFETY: each query has a weight for each row, as `mix` asserts.
