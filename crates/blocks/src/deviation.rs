@@ -9,6 +9,9 @@
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in order,
 //! the numbers are the same for any number of threads.
 
+use crate::finite::all_finite;
+use multiversion::multiversion;
+
 const LANES: usize = 4;
 
 /// Distance of decoded weights from their source.
@@ -41,26 +44,17 @@ impl DeviationSums {
     /// Adds the weights of one or more rows; both slices have the same length, else this panics.
     pub fn add(&mut self, source: &[f32], decoded: &[f32]) {
         assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
-        let (sources, source_rest) = source.as_chunks::<LANES>();
-        let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
-        // A copy, which the compiler keeps in registers over the loop.
-        let mut sums = *self;
-        for (source, decoded) in sources.iter().zip(decodeds) {
-            sums.add_lanes(source, decoded);
+        match all_finite(source) && all_finite(decoded) {
+            true => add::<true>(self, source, decoded),
+            false => add::<false>(self, source, decoded),
         }
-        // Zeros in the lanes that have no weight any more add nothing.
-        let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
-        source[..source_rest.len()].copy_from_slice(source_rest);
-        decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
-        sums.add_lanes(&source, &decoded);
-        sums.count += (LANES * sources.len() + source_rest.len()) as u64;
-        *self = sums;
     }
 
+    /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides.
     #[inline(always)]
-    fn add_lanes(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
+    fn add_lanes<const ALL_FINITE: bool>(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
         for lane in 0..LANES {
-            let finite = source[lane].is_finite() & decoded[lane].is_finite();
+            let finite = ALL_FINITE || source[lane].is_finite() & decoded[lane].is_finite();
             let source = f64::from(if finite { source[lane] } else { 0.0 });
             let decoded = f64::from(if finite { decoded[lane] } else { 0.0 });
             let error = source - decoded;
@@ -104,6 +98,25 @@ impl DeviationSums {
             not_finite: self.not_finite,
         }
     }
+}
+
+/// [`DeviationSums::add`], compiled for each instruction set: lanes stay what they are, so the numbers are the same in all of them.
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2"))]
+fn add<const ALL_FINITE: bool>(total: &mut DeviationSums, source: &[f32], decoded: &[f32]) {
+    let (sources, source_rest) = source.as_chunks::<LANES>();
+    let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
+    // A copy, which the compiler keeps in registers over the loop.
+    let mut sums = *total;
+    for (source, decoded) in sources.iter().zip(decodeds) {
+        sums.add_lanes::<ALL_FINITE>(source, decoded);
+    }
+    // Zeros in the lanes that have no weight any more add nothing.
+    let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
+    source[..source_rest.len()].copy_from_slice(source_rest);
+    decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
+    sums.add_lanes::<ALL_FINITE>(&source, &decoded);
+    sums.count += (LANES * sources.len() + source_rest.len()) as u64;
+    *total = sums;
 }
 
 #[cfg(test)]

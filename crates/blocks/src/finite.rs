@@ -1,5 +1,7 @@
 //! The check before encoding: a block format has no place for NaN and infinities.
 
+use multiversion::multiversion;
+
 /// The place of the first NaN or infinity; `None` when all weights are finite.
 ///
 /// ```
@@ -7,12 +9,18 @@
 /// assert_eq!(trueup_blocks::first_not_finite(&[0.0, f32::MAX]), None);
 /// ```
 pub fn first_not_finite(weights: &[f32]) -> Option<usize> {
-    const CHUNK: usize = 64;
-    // A whole chunk is judged without branches, which compiles to vector code.
-    let all_finite = |chunk: &[f32]| chunk.iter().fold(true, |all, weight| all & weight.is_finite());
-    let chunk = weights.chunks(CHUNK).position(|chunk| !all_finite(chunk))?;
-    let start = chunk * CHUNK;
-    weights[start..].iter().position(|weight| !weight.is_finite()).map(|place| start + place)
+    if all_finite(weights) {
+        return None;
+    }
+    weights.iter().position(|weight| !weight.is_finite())
+}
+
+/// Whether all weights are finite: without branches, which compiles to vector code.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2"))]
+pub(crate) fn all_finite(weights: &[f32]) -> bool {
+    // The largest magnitude is that of the largest bits; those of infinity and NaN are larger than any number's.
+    let largest = weights.iter().fold(0, |largest: u32, weight| largest.max(weight.to_bits() & 0x7FFF_FFFF));
+    f32::from_bits(largest).is_finite()
 }
 
 #[cfg(test)]
