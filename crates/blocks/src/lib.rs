@@ -27,6 +27,9 @@
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx512;
 mod codec;
 mod decoder;
 mod deviation;
