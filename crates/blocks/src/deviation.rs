@@ -45,9 +45,15 @@ impl DeviationSums {
     pub fn add(&mut self, source: &[f32], decoded: &[f32]) {
         assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
         match all_finite(source) && all_finite(decoded) {
-            true => add::<true>(self, source, decoded),
+            true => self.add_finite(source, decoded),
             false => add::<false>(self, source, decoded),
         }
+    }
+
+    /// The same of weights that are known to be finite on both sides: what is not makes the numbers NaN or infinite.
+    pub fn add_finite(&mut self, source: &[f32], decoded: &[f32]) {
+        assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
+        add::<true>(self, source, decoded);
     }
 
     /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides.

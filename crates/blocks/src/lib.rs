@@ -65,7 +65,7 @@ pub use codec::{Block, Codec};
 pub use decoder::Decoder;
 pub use deviation::{Deviation, DeviationSums};
 pub use dtype::DType;
-pub use finite::first_not_finite;
+pub use finite::{are_bytes_finite, first_not_finite};
 pub use split_scale::SplitScale;
 
 codec::codecs![

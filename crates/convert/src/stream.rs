@@ -168,7 +168,7 @@ impl<'a> Stream<'a> {
         } else {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
-            transcoder.transcode(source, bytes, &mut own.rooms, |_, _| ()).map_err(|unfit| {
+            transcoder.transcode(source, bytes, &mut own.rooms, None).map_err(|unfit| {
                 let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
                 let element = chunk.source_element(unfit.place);
                 unfit.in_tensor(self.source.path(), &quote(name), element)

@@ -271,9 +271,8 @@ impl<'a> Stream<'a> {
         self.source.read(chunk.tensor, bytes_of(first, from), bytes)?;
         self.progress.advance(bytes.len() as u64);
         let mut loss = DeviationSums::default();
-        let measure = |weights: &[f32], decoded: &[f32]| loss.add(weights, decoded);
         let blocks = first_bytes(&mut own.target, bytes_of(elements, to));
-        target.transcoder().transcode(bytes, blocks, &mut own.rooms, measure).map_err(|unfit| {
+        target.transcoder().transcode(bytes, blocks, &mut own.rooms, Some(&mut loss)).map_err(|unfit| {
             let element = first + unfit.place;
             unfit.in_tensor(self.source.path(), &quote(&target.source.name), element)
         })?;

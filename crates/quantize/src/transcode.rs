@@ -1,11 +1,12 @@
 //! A chunk from one type to another: decode, look for numbers that are none, encode, look at what came of it.
 //!
 //! ```text
-//! bytes ─ decode ─▶ f32 ─ finite? ─ encode ─▶ bytes ─ decode ─▶ f32 ─ finite? ─▶ bytes
+//! bytes ─ decode ─▶ f32 ─ finite? ─ encode ─▶ bytes ─ finite? ─▶ bytes
+//!                    └───────────────────────────── decode ─▶ f32 ─▶ what was lost
 //! ```
 
 use std::path::Path;
-use trueup_blocks::{Codec, DType, first_not_finite};
+use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};
 use trueup_formats::Error;
 
 /// From one type to another. Both have a codec, unless they are the same; blocks divide what is transcoded.
@@ -58,8 +59,8 @@ impl Transcoder {
         self.source == self.target
     }
 
-    /// Writes `source` in the new type to `target`, which has room for exactly that. `observe` sees the elements before and after, some at a
-    /// time and in their order; a copy is not looked at.
+    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements lose; a copy loses nothing
+    /// and is not looked at.
     ///
     /// # Errors
     /// An element that is not finite, or is not in the new type; `target` then holds anything.
@@ -68,7 +69,7 @@ impl Transcoder {
         source: &[u8],
         target: &mut [u8],
         rooms: &mut Rooms,
-        mut observe: impl FnMut(&[f32], &[f32]),
+        mut loss: Option<&mut DeviationSums>,
     ) -> Result<(), Unfit> {
         if self.is_copy() {
             target.copy_from_slice(source);
@@ -84,12 +85,17 @@ impl Transcoder {
                 return Err(self.damaged(place, source, weights[place]).behind(number));
             }
             (to.encode)(weights, target);
-            (to.decode)(target, decoded);
+            let is_finite = are_bytes_finite(self.target, target);
+            if loss.is_some() || !is_finite {
+                (to.decode)(target, decoded);
+            }
             // A block whose scale is not finite has elements that are none; the one to blame is the largest.
-            if let Some(place) = first_not_finite(decoded) {
+            if let Some(place) = first_not_finite(decoded).filter(|_| !is_finite) {
                 return Err(self.too_large(place, weights).behind(number));
             }
-            observe(weights, decoded);
+            if let Some(loss) = &mut loss {
+                loss.add_finite(weights, decoded);
+            }
         }
         Ok(())
     }
@@ -177,7 +183,7 @@ mod tests {
 
     fn message(transcoder: Transcoder, bytes: Vec<u8>) -> String {
         let mut target = vec![0; bytes_of(elements(transcoder.source, &bytes) as u64, transcoder.target) as usize];
-        let found = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), |_, _| ());
+        let found = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), None);
         let unfit = found.unwrap_err();
         let element = 100 + unfit.place;
         unfit.in_tensor(Path::new("m"), "t", element).to_string()
