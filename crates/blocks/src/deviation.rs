@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!  source  ┐            ┌ lane 0: sums of (s-d)^2, s*d, s*s, d*d, largest |s-d| ┐
-//!  decoded ┴─element i─▶│ ...            i modulo 4                             ├─in order─▶ rmse, cosine, max_abs
-//!                       └ lane 3                                                ┘
+//!  decoded ┴─element i─▶│ ...            i modulo 8                             ├─in order─▶ rmse, cosine, max_abs
+//!                       └ lane 7                                                ┘
 //! ```
 //!
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in order,
-//! the numbers are the same for any number of threads.
+//! the numbers are the same for any number of threads and for any instruction set.
 
 use crate::finite::all_finite;
 use multiversion::multiversion;
 
-const LANES: usize = 4;
+const LANES: usize = 8;
 
 /// Distance of decoded weights from their source.
 #[derive(Clone, Copy, PartialEq, Debug)]
