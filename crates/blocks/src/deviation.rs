@@ -56,6 +56,11 @@ impl DeviationSums {
         add::<true>(self, source, decoded);
     }
 
+    /// Whether everything that [`DeviationSums::add_finite`] was given is finite.
+    pub fn is_finite(&self) -> bool {
+        self.source_squared.iter().chain(&self.decoded_squared).all(|sum| sum.is_finite())
+    }
+
     /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides.
     #[inline(always)]
     fn add_lanes<const ALL_FINITE: bool>(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
@@ -158,6 +163,26 @@ mod tests {
         assert_eq!(found.not_finite, 2);
         assert_eq!(found.max_abs, 0.5);
         assert_eq!(found.rmse, (0.25f64 / 2.0).sqrt());
+    }
+
+    #[test]
+    fn what_is_not_finite_shows_in_the_sums_wherever_it_stands() {
+        for len in [1, 8, 9, 100] {
+            let weights = vec![f32::MAX; len];
+            let mut sums = DeviationSums::default();
+            (0..100).for_each(|_| sums.add_finite(&weights, &weights));
+            assert!(sums.is_finite(), "squares of the largest f32 do not overflow");
+            for place in 0..len {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut worse = weights.clone();
+                    worse[place] = bad;
+                    let (mut of_source, mut of_decoded) = (sums, sums);
+                    of_source.add_finite(&worse, &weights);
+                    of_decoded.add_finite(&weights, &worse);
+                    assert!(!of_source.is_finite() && !of_decoded.is_finite(), "{bad} at {place} of {len}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A chunk from one type to another: decode, look for numbers that are none, encode, look at what came of it.
 //!
 //! ```text
-//! bytes ─ decode ─▶ f32 ─ finite? ─ encode ─▶ bytes ─ finite? ─▶ bytes
-//!                    └───────────────────────────── decode ─▶ f32 ─▶ what was lost
+//! bytes ─ decode ─▶ f32 ─ encode ─▶ bytes ─ decode ─▶ f32 ─ measure, where that is wanted
+//!                    └──── finite? ─────┘
 //! ```
 
 use std::path::Path;
@@ -81,20 +81,26 @@ impl Transcoder {
             let count = elements(self.source, source);
             let (weights, decoded) = (&mut rooms.weights[..count], &mut rooms.decoded[..count]);
             (from.decode)(source, weights);
+            (to.encode)(weights, target);
+            let is_finite = match &mut loss {
+                Some(loss) => {
+                    (to.decode)(target, decoded);
+                    loss.add_finite(weights, decoded);
+                    // Squares of f32 do not overflow: of what is finite, the sums are.
+                    loss.is_finite()
+                }
+                None => first_not_finite(weights).is_none() && are_bytes_finite(self.target, target),
+            };
+            if is_finite {
+                continue;
+            }
             if let Some(place) = first_not_finite(weights) {
                 return Err(self.damaged(place, source, weights[place]).behind(number));
             }
-            (to.encode)(weights, target);
-            let is_finite = are_bytes_finite(self.target, target);
-            if loss.is_some() || !is_finite {
-                (to.decode)(target, decoded);
-            }
             // A block whose scale is not finite has elements that are none; the one to blame is the largest.
-            if let Some(place) = first_not_finite(decoded).filter(|_| !is_finite) {
+            (to.decode)(target, decoded);
+            if let Some(place) = first_not_finite(decoded) {
                 return Err(self.too_large(place, weights).behind(number));
-            }
-            if let Some(loss) = &mut loss {
-                loss.add_finite(weights, decoded);
             }
         }
         Ok(())
@@ -181,12 +187,20 @@ mod tests {
     use super::*;
     use crate::walk::bytes_of;
 
+    /// The same whether losses are measured or not, and wherever the elements stand.
     fn message(transcoder: Transcoder, bytes: Vec<u8>) -> String {
-        let mut target = vec![0; bytes_of(elements(transcoder.source, &bytes) as u64, transcoder.target) as usize];
-        let found = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), None);
-        let unfit = found.unwrap_err();
-        let element = 100 + unfit.place;
-        unfit.in_tensor(Path::new("m"), "t", element).to_string()
+        let told = |pieces: usize, is_measured: bool| {
+            let bytes = [vec![0; pieces * piece_bytes(transcoder.source)], bytes.clone()].concat();
+            let mut target = vec![0; bytes_of(elements(transcoder.source, &bytes) as u64, transcoder.target) as usize];
+            let mut loss = DeviationSums::default();
+            let measured = Some(&mut loss).filter(|_| is_measured);
+            let unfit = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), measured).unwrap_err();
+            let element = 100 + unfit.place - (pieces * PIECE_ELEMENTS) as u64;
+            unfit.in_tensor(Path::new("m"), "t", element).to_string()
+        };
+        let first = told(0, false);
+        assert_eq!([told(0, true), told(3, false), told(3, true)], [&first; 3].map(String::clone));
+        first
     }
 
     #[test]
