@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!  source  ┐            ┌ lane 0: sums of (s-d)^2, s*d, s*s, d*d, largest |s-d| ┐
-//!  decoded ┴─element i─▶│ ...            i modulo 4                             ├─in order─▶ rmse, cosine, max_abs
-//!                       └ lane 3                                                ┘
+//!  decoded ┴─element i─▶│ ...            i modulo 8                             ├─in order─▶ rmse, cosine, max_abs
+//!                       └ lane 7                                                ┘
 //! ```
 //!
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in order,
-//! the numbers are the same for any number of threads.
+//! the numbers are the same for any number of threads and for any instruction set.
 
-const LANES: usize = 4;
+use crate::finite::all_finite;
+use multiversion::multiversion;
+
+const LANES: usize = 8;
 
 /// Distance of decoded weights from their source.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -41,26 +44,28 @@ impl DeviationSums {
     /// Adds the weights of one or more rows; both slices have the same length, else this panics.
     pub fn add(&mut self, source: &[f32], decoded: &[f32]) {
         assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
-        let (sources, source_rest) = source.as_chunks::<LANES>();
-        let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
-        // A copy, which the compiler keeps in registers over the loop.
-        let mut sums = *self;
-        for (source, decoded) in sources.iter().zip(decodeds) {
-            sums.add_lanes(source, decoded);
+        match all_finite(source) && all_finite(decoded) {
+            true => self.add_finite(source, decoded),
+            false => add::<false>(self, source, decoded),
         }
-        // Zeros in the lanes that have no weight any more add nothing.
-        let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
-        source[..source_rest.len()].copy_from_slice(source_rest);
-        decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
-        sums.add_lanes(&source, &decoded);
-        sums.count += (LANES * sources.len() + source_rest.len()) as u64;
-        *self = sums;
     }
 
+    /// The same of weights that are known to be finite on both sides: what is not makes the numbers NaN or infinite.
+    pub fn add_finite(&mut self, source: &[f32], decoded: &[f32]) {
+        assert_eq!(source.len(), decoded.len(), "source and decoded differ in length");
+        add::<true>(self, source, decoded);
+    }
+
+    /// Whether everything that [`DeviationSums::add_finite`] was given is finite.
+    pub fn is_finite(&self) -> bool {
+        self.source_squared.iter().chain(&self.decoded_squared).all(|sum| sum.is_finite())
+    }
+
+    /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides.
     #[inline(always)]
-    fn add_lanes(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
+    fn add_lanes<const ALL_FINITE: bool>(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
         for lane in 0..LANES {
-            let finite = source[lane].is_finite() & decoded[lane].is_finite();
+            let finite = ALL_FINITE || source[lane].is_finite() & decoded[lane].is_finite();
             let source = f64::from(if finite { source[lane] } else { 0.0 });
             let decoded = f64::from(if finite { decoded[lane] } else { 0.0 });
             let error = source - decoded;
@@ -106,6 +111,25 @@ impl DeviationSums {
     }
 }
 
+/// [`DeviationSums::add`], compiled for each instruction set: lanes stay what they are, so the numbers are the same in all of them.
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2"))]
+fn add<const ALL_FINITE: bool>(total: &mut DeviationSums, source: &[f32], decoded: &[f32]) {
+    let (sources, source_rest) = source.as_chunks::<LANES>();
+    let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
+    // A copy, which the compiler keeps in registers over the loop.
+    let mut sums = *total;
+    for (source, decoded) in sources.iter().zip(decodeds) {
+        sums.add_lanes::<ALL_FINITE>(source, decoded);
+    }
+    // Zeros in the lanes that have no weight any more add nothing.
+    let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
+    source[..source_rest.len()].copy_from_slice(source_rest);
+    decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
+    sums.add_lanes::<ALL_FINITE>(&source, &decoded);
+    sums.count += (LANES * sources.len() + source_rest.len()) as u64;
+    *total = sums;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +163,26 @@ mod tests {
         assert_eq!(found.not_finite, 2);
         assert_eq!(found.max_abs, 0.5);
         assert_eq!(found.rmse, (0.25f64 / 2.0).sqrt());
+    }
+
+    #[test]
+    fn what_is_not_finite_shows_in_the_sums_wherever_it_stands() {
+        for len in [1, 8, 9, 100] {
+            let weights = vec![f32::MAX; len];
+            let mut sums = DeviationSums::default();
+            (0..100).for_each(|_| sums.add_finite(&weights, &weights));
+            assert!(sums.is_finite(), "squares of the largest f32 do not overflow");
+            for place in 0..len {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut worse = weights.clone();
+                    worse[place] = bad;
+                    let (mut of_source, mut of_decoded) = (sums, sums);
+                    of_source.add_finite(&worse, &weights);
+                    of_decoded.add_finite(&weights, &worse);
+                    assert!(!of_source.is_finite() && !of_decoded.is_finite(), "{bad} at {place} of {len}");
+                }
+            }
+        }
     }
 
     #[test]

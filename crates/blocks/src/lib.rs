@@ -27,6 +27,9 @@
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx512;
 mod codec;
 mod decoder;
 mod deviation;
@@ -62,7 +65,7 @@ pub use codec::{Block, Codec};
 pub use decoder::Decoder;
 pub use deviation::{Deviation, DeviationSums};
 pub use dtype::DType;
-pub use finite::first_not_finite;
+pub use finite::{are_bytes_finite, first_not_finite};
 pub use split_scale::SplitScale;
 
 codec::codecs![

@@ -73,6 +73,7 @@ dispatch! {
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        fast avx512("avx2", "avx512f", "avx512dq") => crate::avx512::encode_q4_0,
         fast avx2("avx2", "f16c") => crate::avx2::q4_0::encode,
         scalar => encode_scalar,
     }

@@ -16,6 +16,11 @@ use crate::{Block, DType, f16};
 pub(crate) const BYTES: usize = f16::BYTES + LEN;
 const _: () = assert!(BYTES == Q8_0::DTYPE.block_bytes() && LEN == Q8_0::DTYPE.block_len());
 
+/// How vectors are rounded, the largest f32 below one half: `value + PULL` with the sign of `value`, cut toward zero, is `value`
+/// rounded with halves away from zero. One half itself would carry the number just below it up to 1.
+#[cfg(any(test, target_arch = "x86_64"))]
+pub(crate) const PULL: f32 = 0.5 - f32::EPSILON / 4.0;
+
 /// Eight bits around zero, one scale for 32 weights.
 pub struct Q8_0;
 
@@ -80,8 +85,32 @@ dispatch! {
 
 dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        fast avx512("avx2", "avx512f", "avx512dq") => crate::avx512::encode_q8_0,
         fast avx2("avx2", "f16c") => crate::avx2::q8_0::encode,
         scalar => encode_scalar,
     }
     encode_variants_agree on crate::samples::weights(), in Q8_0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pull_rounds_as_round_does() {
+        let mut checked = 0u32;
+        for half in -256..=256i32 {
+            let center = (half as f32 * 0.5).to_bits();
+            for distance in 0..2000u32 {
+                for bits in [center.wrapping_add(distance), center.wrapping_sub(distance)] {
+                    let value = f32::from_bits(bits);
+                    if value.abs() <= 130.0 {
+                        assert_eq!((value + PULL.copysign(value)).trunc(), value.round(), "of {value:?}");
+                        checked += 1;
+                    }
+                }
+            }
+        }
+        assert!(checked > 1_900_000, "only {checked} values were in range");
+    }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
 use trueup_models::Faults;
-use trueup_quantize::{Transcoder, bytes_of, decode_exact, walk};
+use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with};
 
 /// How one tensor of the file agrees with its source.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -62,7 +62,7 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     let comparison = Comparison { source, written, mapping: &mapping, places: &places };
     let mut sums = vec![Found::default(); mapping.tensors().len()];
     let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
-    walk(chunks(&mapping), threads, source.path(), |chunk| comparison.one(chunk), add)?;
+    walk_with(chunks(&mapping), threads, source.path(), |own, chunk| comparison.one(own, chunk), add)?;
     source.unchanged()?;
     written.unchanged()?;
     let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
@@ -140,23 +140,37 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn one(&self, chunk: &Chunk) -> Result<Found> {
+    fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<Found> {
         let (from, number) = (self.mapping.tensors()[chunk.tensor].dtype, self.places[chunk.tensor]);
         let to = self.written.tensors()[number].dtype;
-        let mut bytes = vec![0; bytes_of(chunk.len(), to) as usize];
-        self.written.read(number, bytes_of(chunk.elements.start, to), &mut bytes)?;
-        let written = chunk.restore_rows(to, bytes);
-        let source = chunk.read_source(self.source, self.mapping)?;
-        let (source_values, written_values) = (decode_exact(from, &source), decode_exact(to, &written));
-        let expected = Transcoder::new(from, to).transcode_unchecked(source);
+        let bytes = first_bytes(&mut own.written, bytes_of(chunk.len(), to));
+        self.written.read(number, bytes_of(chunk.elements.start, to), bytes)?;
+        let written = chunk.restore_rows(to, bytes, &mut own.restored);
+        let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
+        chunk.read_source(self.source, self.mapping, source)?;
+        let expected = first_bytes(&mut own.expected, bytes_of(chunk.len(), to));
+        Transcoder::new(from, to).transcode_unchecked(source, expected, &mut own.rooms);
         let blocks = expected.chunks_exact(to.block_bytes()).zip(written.chunks_exact(to.block_bytes()));
         let wrong_blocks = blocks.filter(|(expected, written)| expected != written).count();
         let mut found = Found { wrong: (wrong_blocks * to.block_len()) as u64, ..Found::default() };
-        found.sums.add(&narrowed(&source_values), &narrowed(&written_values));
-        let pairs = source_values.iter().zip(&written_values);
-        found.different = pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count() as u64;
+        for (source, written) in source.chunks(piece_bytes(from)).zip(written.chunks(piece_bytes(to))) {
+            let (source_values, written_values) = (decode_exact(from, source), decode_exact(to, written));
+            found.sums.add(&narrowed(&source_values), &narrowed(&written_values));
+            let pairs = source_values.iter().zip(&written_values);
+            found.different += pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count() as u64;
+        }
         Ok(found)
     }
+}
+
+/// What each thread has of its own.
+#[derive(Default)]
+struct Own {
+    written: Vec<u8>,
+    restored: Vec<u8>,
+    source: Vec<u8>,
+    expected: Vec<u8>,
+    rooms: Rooms,
 }
 
 /// As f32, in which distances are measured.

@@ -12,7 +12,7 @@ use crate::permute::{restore_rope_rows, sort_rope_rows};
 use std::ops::Range;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Result};
-use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges};
+use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes};
 
 /// Consecutive elements of one tensor of the file to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,38 +112,44 @@ impl Chunk {
         unreachable!("place {place} is behind a chunk of {} elements", self.len())
     }
 
-    /// The bytes in the checkpoint's order of rows.
-    pub fn read_source(&self, source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vec<u8>> {
+    /// Fills `out` with the bytes in the checkpoint's order of rows; it has room for exactly them.
+    pub fn read_source(&self, source: &dyn Checkpoint, mapping: &Mapping, out: &mut [u8]) -> Result<()> {
         let tensor = &mapping.tensors()[self.tensor];
         let Some(number) = tensor.source else {
-            let values = mapping.computed(tensor);
             let range = self.elements.start as usize..self.elements.end as usize;
-            return Ok(values[range].iter().flat_map(|value| value.to_le_bytes()).collect());
+            let (values, (out, _)) = (mapping.computed(tensor), out.as_chunks_mut());
+            values[range].iter().zip(out).for_each(|(value, out)| *out = value.to_le_bytes());
+            return Ok(());
         };
-        let mut bytes = vec![0; bytes_of(self.len(), tensor.dtype) as usize];
-        let mut rest = bytes.as_mut_slice();
+        let mut rest = out;
         for range in &self.sources {
             let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, tensor.dtype) as usize);
             source.read(number, bytes_of(range.start, tensor.dtype), target)?;
             rest = after;
         }
-        Ok(bytes)
+        Ok(())
     }
 
-    /// Rows of this type in the checkpoint's order, in the order of the file.
-    pub fn sort_rows(&self, dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
-        self.moved(sort_rope_rows, dtype, bytes)
+    /// Rows of this type in the checkpoint's order, in the order of the file; where that is another, they are put into `room`.
+    pub fn sort_rows<'a>(&self, dtype: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+        self.moved(sort_rope_rows, dtype, bytes, room)
     }
 
     /// The inverse of [`Chunk::sort_rows`].
-    pub fn restore_rows(&self, dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
-        self.moved(restore_rope_rows, dtype, bytes)
+    pub fn restore_rows<'a>(&self, dtype: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+        self.moved(restore_rope_rows, dtype, bytes, room)
     }
 
-    fn moved(&self, rows: fn(&[u8], &mut [u8], usize, usize), dtype: DType, bytes: Vec<u8>) -> Vec<u8> {
+    fn moved<'a>(
+        &self,
+        rows: fn(&[u8], &mut [u8], usize, usize),
+        dtype: DType,
+        bytes: &'a [u8],
+        room: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
         let Some(Sorting { head_rows, row }) = self.sorting else { return bytes };
-        let mut moved = vec![0; bytes.len()];
-        rows(&bytes, &mut moved, head_rows, bytes_of(row, dtype) as usize);
+        let moved = first_bytes(room, bytes.len() as u64);
+        rows(bytes, moved, head_rows, bytes_of(row, dtype) as usize);
         moved
     }
 }
@@ -169,10 +175,11 @@ mod tests {
                 assert!(chunk.len() <= CHUNK_ELEMENTS.max(2 * row), "{} elements at once", chunk.len());
                 let read = chunk.sources.iter().flat_map(|range| &source[range.start as usize..range.end as usize]);
                 let bytes: Vec<u8> = read.flat_map(|value| value.to_le_bytes()).collect();
-                let sorted = chunk.sort_rows(DType::F32, bytes.clone());
+                let (mut room, mut back) = (Vec::new(), Vec::new());
+                let sorted = chunk.sort_rows(DType::F32, &bytes, &mut room);
                 let values: Vec<u32> = sorted.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
                 assert!(values == expected[chunk.elements.start as usize..end as usize], "{heads} {head_rows} {row}");
-                assert!(chunk.restore_rows(DType::F32, sorted) == bytes);
+                assert!(chunk.restore_rows(DType::F32, sorted, &mut back) == bytes);
                 let first = u32::from_le_bytes(bytes[..4].try_into().unwrap());
                 let last = u32::from_le_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
                 assert_eq!(chunk.source_element(0), u64::from(first));

@@ -12,7 +12,8 @@ use trueup_blocks::DType;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Transform;
-use trueup_quantize::{Choice, Progress, Recipe, Resumed, Transcoder, bytes_of, open_writer, take_over, walk};
+use trueup_quantize::{Choice, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
+use trueup_quantize::{open_writer, take_over, walk_with};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -117,6 +118,15 @@ struct Stream<'a> {
     missing: Vec<AtomicU64>,
 }
 
+/// What each thread has of its own.
+#[derive(Default)]
+struct Own {
+    source: Vec<u8>,
+    target: Vec<u8>,
+    sorted: Vec<u8>,
+    rooms: Rooms,
+}
+
 impl<'a> Stream<'a> {
     fn new(
         source: &'a dyn Checkpoint,
@@ -144,20 +154,28 @@ impl<'a> Stream<'a> {
     fn run(&self, threads: Option<usize>) -> Result<()> {
         let taken: Vec<bool> = self.missing.iter().map(|missing| missing.load(Ordering::Relaxed) == 0).collect();
         let chunks = chunks(self.mapping).filter(|chunk| !taken[chunk.tensor]);
-        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
+        walk_with(chunks, threads, self.source.path(), |own, chunk| self.one(own, chunk), |_, ()| ())
     }
 
     /// Types change before rows are sorted, so that a message names the element of the checkpoint.
-    fn one(&self, chunk: &Chunk) -> Result<()> {
+    fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<()> {
         let tensor = &self.mapping.tensors()[chunk.tensor];
         let (from, to) = (tensor.dtype, self.writer.tensors()[chunk.tensor].dtype);
-        let bytes = chunk.read_source(self.source, self.mapping)?;
-        let bytes = Transcoder::new(from, to).transcode(bytes, |_, _| ()).map_err(|unfit| {
-            let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
-            let element = chunk.source_element(unfit.place);
-            unfit.in_tensor(self.source.path(), &quote(name), element)
-        })?;
-        self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), &chunk.sort_rows(to, bytes))?;
+        let transcoder = Transcoder::new(from, to);
+        let bytes = first_bytes(&mut own.target, bytes_of(chunk.len(), to));
+        if transcoder.is_copy() {
+            chunk.read_source(self.source, self.mapping, bytes)?;
+        } else {
+            let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
+            chunk.read_source(self.source, self.mapping, source)?;
+            transcoder.transcode(source, bytes, &mut own.rooms, None).map_err(|unfit| {
+                let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
+                let element = chunk.source_element(unfit.place);
+                unfit.in_tensor(self.source.path(), &quote(name), element)
+            })?;
+        }
+        let sorted = chunk.sort_rows(to, bytes, &mut own.sorted);
+        self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), sorted)?;
         self.progress.advance(bytes_of(chunk.len(), from));
         // The last chunk of a tensor finds all others written.
         if self.missing[chunk.tensor].fetch_sub(chunk.len(), Ordering::AcqRel) == chunk.len() {

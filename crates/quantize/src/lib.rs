@@ -25,5 +25,5 @@ pub use recipe::{Choice, Recipe, Rule, RuleError};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, quantize};
-pub use transcode::{Transcoder, Unfit, decode_exact};
-pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, walk};
+pub use transcode::{Rooms, Transcoder, Unfit, decode_exact, piece_bytes};
+pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk, walk_with};

@@ -12,8 +12,8 @@ use crate::progress::Progress;
 use crate::recipe::{Choice, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
-use crate::transcode::Transcoder;
-use crate::walk::{bytes_of, chunk_ranges, walk};
+use crate::transcode::{Rooms, Transcoder};
+use crate::walk::{bytes_of, chunk_ranges, first_bytes, walk_with};
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
@@ -209,6 +209,14 @@ struct Stream<'a> {
     losses: Vec<Loss>,
 }
 
+/// What each thread has of its own.
+#[derive(Default)]
+struct Own {
+    source: Vec<u8>,
+    target: Vec<u8>,
+    rooms: Rooms,
+}
+
 /// Consecutive elements of one tensor.
 struct Chunk {
     /// The tensor's number.
@@ -252,26 +260,26 @@ impl<'a> Stream<'a> {
         let missing = missing.filter(|(_, (_, loss))| loss.deviation().is_none());
         let chunks =
             missing.flat_map(|(tensor, (target, _))| target.chunks().map(move |elements| Chunk { tensor, elements }));
-        walk(chunks, threads, self.source.path(), |chunk| self.one(chunk), |_, ()| ())
+        walk_with(chunks, threads, self.source.path(), |own, chunk| self.one(own, chunk), |_, ()| ())
     }
 
-    fn one(&self, chunk: &Chunk) -> Result<()> {
+    fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<()> {
         let target = &self.targets[chunk.tensor];
         let (from, to) = (target.source.dtype, target.choice.dtype);
         let (first, elements) = (chunk.elements.start, chunk.elements.end - chunk.elements.start);
-        let mut bytes = vec![0; bytes_of(elements, from) as usize];
-        self.source.read(chunk.tensor, bytes_of(first, from), &mut bytes)?;
+        let bytes = first_bytes(&mut own.source, bytes_of(elements, from));
+        self.source.read(chunk.tensor, bytes_of(first, from), bytes)?;
         self.progress.advance(bytes.len() as u64);
         let mut loss = DeviationSums::default();
-        let measure = |weights: &[f32], decoded: &[f32]| loss.add(weights, decoded);
-        let blocks = target.transcoder().transcode(bytes, measure).map_err(|unfit| {
+        let blocks = first_bytes(&mut own.target, bytes_of(elements, to));
+        target.transcoder().transcode(bytes, blocks, &mut own.rooms, Some(&mut loss)).map_err(|unfit| {
             let element = first + unfit.place;
             unfit.in_tensor(self.source.path(), &quote(&target.source.name), element)
         })?;
         let outputs = &self.outputs[chunk.tensor];
         match target.split {
-            None => self.writer.write(outputs.start, bytes_of(first, to), &blocks)?,
-            Some(split) => self.write_planes(split, chunk, &blocks)?,
+            None => self.writer.write(outputs.start, bytes_of(first, to), blocks)?,
+            Some(split) => self.write_planes(split, chunk, blocks)?,
         }
         match self.losses[chunk.tensor].add(first, elements, loss) {
             Some(deviation) => self.writer.finished(outputs.clone(), Loss::measure(&deviation)),

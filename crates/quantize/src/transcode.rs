@@ -1,12 +1,12 @@
 //! A chunk from one type to another: decode, look for numbers that are none, encode, look at what came of it.
 //!
 //! ```text
-//! bytes ─ decode ─▶ f32 ─ finite? ─ encode ─▶ bytes ─ decode ─▶ f32 ─ finite? ─▶ bytes
+//! bytes ─ decode ─▶ f32 ─ encode ─▶ bytes ─ decode ─▶ f32 ─ measure, where that is wanted
+//!                    └──── finite? ─────┘
 //! ```
 
-use crate::walk::bytes_of;
 use std::path::Path;
-use trueup_blocks::{Codec, DType, first_not_finite};
+use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};
 use trueup_formats::Error;
 
 /// From one type to another. Both have a codec, unless they are the same; blocks divide what is transcoded.
@@ -27,6 +27,27 @@ pub struct Unfit {
     help: String,
 }
 
+/// Elements that are between two types at once: their f32 stay in the first level cache. A multiple of every block length.
+const PIECE_ELEMENTS: usize = 4096;
+
+/// Room for the elements that are between two types.
+#[derive(Debug)]
+pub struct Rooms {
+    weights: Box<[f32]>,
+    decoded: Box<[f32]>,
+}
+
+impl Default for Rooms {
+    fn default() -> Rooms {
+        Rooms { weights: [0.0; PIECE_ELEMENTS].into(), decoded: [0.0; PIECE_ELEMENTS].into() }
+    }
+}
+
+/// Bytes of the elements that are looked at together.
+pub fn piece_bytes(dtype: DType) -> usize {
+    PIECE_ELEMENTS / dtype.block_len() * dtype.block_bytes()
+}
+
 impl Transcoder {
     /// From `source` to `target`.
     pub fn new(source: DType, target: DType) -> Transcoder {
@@ -38,34 +59,65 @@ impl Transcoder {
         self.source == self.target
     }
 
-    /// The bytes in the new type. `observe` sees the elements before and after; a copy is not looked at.
-    pub fn transcode(self, bytes: Vec<u8>, observe: impl FnOnce(&[f32], &[f32])) -> Result<Vec<u8>, Unfit> {
+    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements lose; a copy loses nothing
+    /// and is not looked at.
+    ///
+    /// # Errors
+    /// An element that is not finite, or is not in the new type; `target` then holds anything.
+    pub fn transcode(
+        self,
+        source: &[u8],
+        target: &mut [u8],
+        rooms: &mut Rooms,
+        mut loss: Option<&mut DeviationSums>,
+    ) -> Result<(), Unfit> {
         if self.is_copy() {
-            return Ok(bytes);
+            target.copy_from_slice(source);
+            return Ok(());
         }
-        let weights = decode(self.source, &bytes);
-        if let Some(place) = first_not_finite(&weights) {
-            return Err(self.damaged(place, &bytes, weights[place]));
+        let (from, to) = (codec_of(self.source), codec_of(self.target));
+        let sources = source.chunks(piece_bytes(self.source));
+        for (number, (source, target)) in sources.zip(target.chunks_mut(piece_bytes(self.target))).enumerate() {
+            let count = elements(self.source, source);
+            let (weights, decoded) = (&mut rooms.weights[..count], &mut rooms.decoded[..count]);
+            (from.decode)(source, weights);
+            (to.encode)(weights, target);
+            let is_finite = match &mut loss {
+                Some(loss) => {
+                    (to.decode)(target, decoded);
+                    loss.add_finite(weights, decoded);
+                    // Squares of f32 do not overflow: of what is finite, the sums are.
+                    loss.is_finite()
+                }
+                None => first_not_finite(weights).is_none() && are_bytes_finite(self.target, target),
+            };
+            if is_finite {
+                continue;
+            }
+            if let Some(place) = first_not_finite(weights) {
+                return Err(self.damaged(place, source, weights[place]).behind(number));
+            }
+            // A block whose scale is not finite has elements that are none; the one to blame is the largest.
+            (to.decode)(target, decoded);
+            if let Some(place) = first_not_finite(decoded) {
+                return Err(self.too_large(place, weights).behind(number));
+            }
         }
-        let encoded = self.encode(&weights);
-        let decoded = decode(self.target, &encoded);
-        // A block whose scale is not finite has elements that are none; the one to blame is the largest.
-        if let Some(place) = first_not_finite(&decoded) {
-            return Err(self.too_large(place, &weights));
-        }
-        observe(&weights, &decoded);
-        Ok(encoded)
+        Ok(())
     }
 
-    /// The bytes in the new type, without a look at them.
-    pub fn transcode_unchecked(self, bytes: Vec<u8>) -> Vec<u8> {
-        if self.is_copy() { bytes } else { self.encode(&decode(self.source, &bytes)) }
-    }
-
-    fn encode(self, weights: &[f32]) -> Vec<u8> {
-        let mut encoded = vec![0; bytes_of(weights.len() as u64, self.target) as usize];
-        (codec_of(self.target).encode)(weights, &mut encoded);
-        encoded
+    /// The same without a look at the elements.
+    pub fn transcode_unchecked(self, source: &[u8], target: &mut [u8], rooms: &mut Rooms) {
+        if self.is_copy() {
+            return target.copy_from_slice(source);
+        }
+        let (from, to) = (codec_of(self.source), codec_of(self.target));
+        let sources = source.chunks(piece_bytes(self.source));
+        for (source, target) in sources.zip(target.chunks_mut(piece_bytes(self.target))) {
+            let weights = &mut rooms.weights[..elements(self.source, source)];
+            (from.decode)(source, weights);
+            (to.encode)(weights, target);
+        }
     }
 
     /// An element of the source that is no finite f32.
@@ -103,17 +155,15 @@ impl Transcoder {
 }
 
 impl Unfit {
+    /// The same, with its place counted from the first of the pieces before it.
+    fn behind(self, pieces: usize) -> Unfit {
+        Unfit { place: self.place + (pieces * PIECE_ELEMENTS) as u64, ..self }
+    }
+
     /// As an error of a file's tensor; `element` is the number of the element in it.
     pub fn in_tensor(self, path: &Path, tensor: &str, element: u64) -> Error {
         Error::new(path, format!("element {element} {}", self.problem)).at(format!("tensor {tensor}")).help(self.help)
     }
-}
-
-/// Elements as f32.
-fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
-    let mut weights = vec![0.0; elements(dtype, bytes)];
-    (codec_of(dtype).decode)(bytes, &mut weights);
-    weights
 }
 
 /// Elements as the exact numbers that the bytes stand for.
@@ -135,11 +185,22 @@ fn codec_of(dtype: DType) -> &'static Codec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::walk::bytes_of;
 
+    /// The same whether losses are measured or not, and wherever the elements stand.
     fn message(transcoder: Transcoder, bytes: Vec<u8>) -> String {
-        let unfit = transcoder.transcode(bytes, |_, _| ()).unwrap_err();
-        let element = 100 + unfit.place;
-        unfit.in_tensor(Path::new("m"), "t", element).to_string()
+        let told = |pieces: usize, is_measured: bool| {
+            let bytes = [vec![0; pieces * piece_bytes(transcoder.source)], bytes.clone()].concat();
+            let mut target = vec![0; bytes_of(elements(transcoder.source, &bytes) as u64, transcoder.target) as usize];
+            let mut loss = DeviationSums::default();
+            let measured = Some(&mut loss).filter(|_| is_measured);
+            let unfit = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), measured).unwrap_err();
+            let element = 100 + unfit.place - (pieces * PIECE_ELEMENTS) as u64;
+            unfit.in_tensor(Path::new("m"), "t", element).to_string()
+        };
+        let first = told(0, false);
+        assert_eq!([told(0, true), told(3, false), told(3, true)], [&first; 3].map(String::clone));
+        first
     }
 
     #[test]

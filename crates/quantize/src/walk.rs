@@ -7,9 +7,9 @@
 //! Every thread holds one chunk. Where a chunk begins depends on the tensor alone, and results come back in the order of chunks, so
 //! nothing depends on the number of threads.
 
-use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use trueup_blocks::DType;
 use trueup_formats::{Error, Result};
 
@@ -32,19 +32,39 @@ pub fn bytes_of(elements: u64, dtype: DType) -> u64 {
     dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
 }
 
+/// The first bytes of a buffer that is used again and again, and grows where they are more than it has; what they hold is left open.
+pub fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
+    let bytes = bytes as usize;
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+    &mut buffer[..bytes]
+}
+
 /// Chunks whose results are kept at once: enough to keep every thread busy, few enough for models of any size.
 const BATCH_CHUNKS: usize = 4096;
 
 /// Does `work` on each chunk, on so many threads (`None` is one per core), and hands each result to `done`, in the order of chunks.
-/// `path` is the file that messages name.
+/// Chunks are begun in their order too, so that files are read from front to back. `path` is the file that messages name.
 ///
 /// # Errors
-/// The first error of `work`, and a number of threads that is 0, more than 1024 or more than the system starts.
-pub fn walk<C: Sync, T: Send>(
-    mut chunks: impl Iterator<Item = C>,
+/// That of the first chunk whose `work` fails, and a number of threads that is 0, more than 1024 or more than the system starts.
+pub fn walk<C: Send + Sync, T: Send>(
+    chunks: impl Iterator<Item = C>,
     threads: Option<usize>,
     path: &Path,
     work: impl Fn(&C) -> Result<T> + Sync,
+    done: impl FnMut(&C, T),
+) -> Result<()> {
+    walk_with(chunks, threads, path, |(), chunk| work(chunk), done)
+}
+
+/// As [`walk`], with something of its own for each thread: buffers, which then stay in its cache and are made once.
+pub fn walk_with<C: Send + Sync, S: Default, T: Send>(
+    mut chunks: impl Iterator<Item = C>,
+    threads: Option<usize>,
+    path: &Path,
+    work: impl Fn(&mut S, &C) -> Result<T> + Sync,
     mut done: impl FnMut(&C, T),
 ) -> Result<()> {
     if let Some(count) = threads.filter(|count| !(1..=THREADS_MAX).contains(count)) {
@@ -58,9 +78,22 @@ pub fn walk<C: Sync, T: Send>(
         if batch.is_empty() {
             return Ok(());
         }
-        // One chunk at a time and thread: rayon would otherwise hand out long runs of neighbours.
-        let one_each = || batch.par_iter().with_max_len(1).map(&work).collect::<Result<Vec<T>>>();
-        let results = pool.install(one_each)?;
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let worker = |_: rayon::BroadcastContext<'_>| {
+            let (mut own, mut results) = (S::default(), Vec::new());
+            while !failed.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(chunk) = batch.get(number) else { break };
+                let result = work(&mut own, chunk);
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                results.push((number, result));
+            }
+            results
+        };
+        let mut results: Vec<(usize, Result<T>)> = pool.broadcast(worker).into_iter().flatten().collect();
+        results.sort_unstable_by_key(|(number, _)| *number);
+        // Whoever fails, those before him have begun and end.
+        let results = results.into_iter().map(|(_, result)| result).collect::<Result<Vec<T>>>()?;
         batch.iter().zip(results).for_each(|(chunk, result)| done(chunk, result));
     }
 }
@@ -103,5 +136,28 @@ mod tests {
         assert!(doubled == (0..count).map(|number| number * 2).collect::<Vec<usize>>());
         let fail = |number: &usize| if *number == count - 1 { Err(Error::new("m", "last")) } else { Ok(()) };
         assert!(walk(0..count, Some(3), Path::new("m.gguf"), fail, |_, ()| ()).is_err());
+    }
+
+    #[test]
+    fn the_first_chunk_that_fails_is_the_one_that_is_told() {
+        for threads in [1, 2, 7] {
+            let fail = |number: &usize| match number % 5 {
+                3 => Err(Error::new("m", format!("chunk {number}"))),
+                _ => Ok(()),
+            };
+            let error = walk(0..40, Some(threads), Path::new("m"), fail, |_, ()| ()).unwrap_err();
+            assert_eq!(error.to_string(), "m: chunk 3", "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn what_a_thread_has_of_its_own_lasts_from_chunk_to_chunk() {
+        let count = |seen: &mut usize, _: &usize| {
+            *seen += 1;
+            Ok(*seen)
+        };
+        let mut last = 0;
+        walk_with(0..100, Some(1), Path::new("m"), count, |_, seen| last = seen).unwrap();
+        assert_eq!(last, 100);
     }
 }

@@ -8,6 +8,7 @@ use crate::{Source, report, sources};
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/avx2.rs",
     "crates/blocks/src/avx2/",
+    "crates/blocks/src/avx512.rs",
     "crates/blocks/src/dispatch.rs",
     "crates/formats/src/gguf/map.rs",
     "crates/guard/",

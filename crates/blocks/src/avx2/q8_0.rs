@@ -5,12 +5,8 @@ use std::arch::x86_64::*;
 use super::{load_16_bytes, load_block, low_bytes, magnitude_max, store_16_scaled, store_32_bytes};
 use crate::codec::whole_blocks;
 use crate::f16;
-use crate::q8_0::BYTES;
+use crate::q8_0::{BYTES, PULL};
 use crate::scale::{LEN, reciprocal};
-
-/// The largest f32 below one half: `value + PULL` with the sign of `value`, cut toward zero, is `value` rounded with halves
-/// away from zero. One half itself would carry the number just below it up to 1.
-const PULL: f32 = 0.5 - f32::EPSILON / 4.0;
 
 /// Bytes to weights, as the scalar rule.
 #[target_feature(enable = "avx2,f16c")]
@@ -52,27 +48,4 @@ pub(super) fn scale_and_codes(weights: &[f32; LEN]) -> (f32, __m256i) {
         _mm256_cvttps_epi32(_mm256_add_ps(value, pull))
     });
     (scale, low_bytes(codes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pull_rounds_as_round_does() {
-        let mut checked = 0u32;
-        for half in -256..=256i32 {
-            let center = (half as f32 * 0.5).to_bits();
-            for distance in 0..2000u32 {
-                for bits in [center.wrapping_add(distance), center.wrapping_sub(distance)] {
-                    let value = f32::from_bits(bits);
-                    if value.abs() <= 130.0 {
-                        assert_eq!((value + PULL.copysign(value)).trunc(), value.round(), "of {value:?}");
-                        checked += 1;
-                    }
-                }
-            }
-        }
-        assert!(checked > 1_900_000, "only {checked} values were in range");
-    }
 }

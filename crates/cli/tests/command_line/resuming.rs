@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Tensors of the large model, 2 MiB each.
+/// Tensors of the large model, 4 MiB each.
 const TENSORS: usize = 64;
 
 /// Bytes of a journal without records.
@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 8;
 /// A model that takes long enough to be interrupted.
 fn large(scratch: &Scratch) -> String {
     let path = scratch.path("large.gguf");
-    let info = |tensor| TensorInfo::new(format!("blk.{tensor}.ffn_up.weight"), &[1024, 512], DType::F32);
+    let info = |tensor| TensorInfo::new(format!("blk.{tensor}.ffn_up.weight"), &[1024, 1024], DType::F32);
     let infos: Vec<TensorInfo> = (0..TENSORS).map(|tensor| info(tensor).expect("a tensor")).collect();
     let mut metadata = Metadata::default();
     metadata.insert("general.architecture", "llama");
@@ -99,7 +99,8 @@ fn interrupt(scratch: &Scratch, call: &[&str], output: &str, signal: &str) {
                 }
             }
         }
-        fs::remove_file(scratch.path(output)).ok();
+        // Killed between its name and its end, a run leaves a journal that the next attempt would take for its own.
+        [scratch.path(output), journal.clone()].iter().for_each(|path| drop(fs::remove_file(path)));
     }
     panic!("{ATTEMPTS} runs came to their end before they could be interrupted");
 }
@@ -124,7 +125,8 @@ fn a_killed_run_is_gone_on_with() {
         let told = trueup(&[&call[..], &["--json"]].concat()).exits(0);
         let mut answer = told.json();
         let resumed = answer["resumed"].take();
-        assert!(resumed["taken_over"].as_u64().is_some_and(|count| (1..64).contains(&count)), "{signal}: {resumed}");
+        // All of them where the signal came between the last tensor and the name.
+        assert!(resumed["taken_over"].as_u64().is_some_and(|count| (1..=64).contains(&count)), "{signal}: {resumed}");
         assert_eq!((&resumed["tensors"], &resumed["redone"]), (&TENSORS.into(), &0.into()), "{signal}");
         assert!(
             told.stderr.contains("note: resumed: ") && told.stderr.contains("of 64 tensors taken over"),

@@ -82,10 +82,15 @@ impl<'a> Side<'a> {
     /// The bytes of the chunk's elements, in the order of rows that GGUF has.
     pub fn read(&self, chunk: &Chunk) -> Result<Vec<u8>> {
         let dtype = self.tensors[chunk.tensor].dtype;
+        let mut bytes = vec![0; bytes_of(chunk.len(), dtype) as usize];
         match &self.kind {
-            SideKind::Mapped(mapping) => Ok(chunk.sort_rows(dtype, chunk.read_source(self.source, mapping)?)),
+            SideKind::Mapped(mapping) => {
+                chunk.read_source(self.source, mapping, &mut bytes)?;
+                let mut sorted = Vec::new();
+                chunk.sort_rows(dtype, &bytes, &mut sorted);
+                Ok(if sorted.is_empty() { bytes } else { sorted })
+            }
             SideKind::Gguf(_) => {
-                let mut bytes = vec![0; bytes_of(chunk.len(), dtype) as usize];
                 self.source.read(chunk.tensor, bytes_of(chunk.elements.start, dtype), &mut bytes)?;
                 Ok(bytes)
             }

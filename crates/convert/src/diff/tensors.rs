@@ -6,7 +6,7 @@ use crate::chunk::{Chunk, Sorting, row_elements, sorted_chunks};
 use std::collections::HashMap;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::Result;
-use trueup_quantize::{Transcoder, chunk_ranges, decode_exact, walk};
+use trueup_quantize::{Rooms, Transcoder, bytes_of, chunk_ranges, decode_exact, walk};
 
 /// What comparing all tensors gave.
 pub(super) struct Tensors {
@@ -178,7 +178,11 @@ impl Found {
         };
         found.sums.add(&narrowed(&a_values), &narrowed(&b_values));
         if found.different > 0 {
-            let rounded = |from, to, bytes: &[u8]| Transcoder::new(from, to).transcode_unchecked(bytes.to_vec());
+            let rounded = |from, to, bytes: &[u8]| {
+                let mut expected = vec![0; bytes_of(a_values.len() as u64, to) as usize];
+                Transcoder::new(from, to).transcode_unchecked(bytes, &mut expected, &mut Rooms::default());
+                expected
+            };
             found.not_rounded_to = [rounded(a_type, b_type, a) != b, rounded(b_type, a_type, b) != a];
         }
         found
