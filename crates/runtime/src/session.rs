@@ -24,6 +24,7 @@ use bound::{BoundPiece, BoundPlan, Buffers};
 pub use options::SessionOptions;
 use options::Sizes;
 use std::sync::Arc;
+use trueup_blocks::DType;
 
 /// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
 const PLANS_MAX: usize = 16;
@@ -41,6 +42,8 @@ pub struct Session {
     /// The most recently used last.
     plans: Vec<(PlanKey, BoundPlan)>,
     batches: usize,
+    /// Room for results on their way from the device.
+    downloaded: Vec<u8>,
 }
 
 /// Logits of the tokens that wanted them.
@@ -68,7 +71,8 @@ impl Session {
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let (buffers, plans) = (Buffers::default(), Vec::new());
-        let mut session = Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0 };
+        let mut session =
+            Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0, downloaded: Vec::new() };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
@@ -151,7 +155,7 @@ impl Session {
         reserved.map_err(|_| Error::Request(format!("no memory for the logits of {rows} tokens; ask for fewer")))?;
         for chunk in entries.chunks(self.sizes.prompt_chunk) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
-            logits.values.extend(self.compute_chunk(chunk, observer)?);
+            self.compute_chunk(chunk, observer, &mut logits.values)?;
         }
         Ok(logits)
     }
@@ -199,18 +203,25 @@ impl Session {
         }
     }
 
-    fn compute_chunk(&mut self, entries: &[Entry], observer: Option<&mut dyn Observer>) -> Result<Vec<f64>> {
+    /// Computes a chunk and adds the logits that it wants to `logits`.
+    fn compute_chunk(
+        &mut self,
+        entries: &[Entry],
+        observer: Option<&mut dyn Observer>,
+        logits: &mut Vec<f64>,
+    ) -> Result<()> {
         let batch = PlacedBatch::new(entries, &mut self.lengths());
         let index = self.bound_plan((batch.tokens.len(), batch.outputs.len(), batch.capacity))?;
         let bound = &self.plans[index].1;
         let run = Run { bound, devices: self.weights.devices(), batch: &batch, batches: self.batches };
         run.upload(self.sizes.room, self.sizes.window)?;
         run.execute(observer)?;
-        let wanted = entries.iter().any(|entry| entry.wants_logits);
-        let logits = if wanted { run.logits()? } else { Vec::new() };
+        if entries.iter().any(|entry| entry.wants_logits) {
+            run.add_logits(&mut self.downloaded, logits)?;
+        }
         entries.iter().for_each(|entry| self.tokens[entry.sequence].push(entry.token));
         self.batches += 1;
-        Ok(logits)
+        Ok(())
     }
 
     /// The place of the plan for a shape, which is made when it is not there.
@@ -296,15 +307,21 @@ impl Run<'_> {
         }
     }
 
-    /// The last node's output.
-    fn logits(&self) -> Result<Vec<f64>> {
+    /// Adds the last node's output to `logits`; `bytes` is room for it.
+    fn add_logits(&self, bytes: &mut Vec<u8>, logits: &mut Vec<f64>) -> Result<()> {
         let Some((device, step)) = self.bound.pieces.last().and_then(|piece| Some((piece.device, piece.steps.last()?)))
         else {
             return Err(Error::Request("the model's graph is empty".to_owned()));
         };
-        let mut bytes = vec![0; step.output.ty.bytes()];
-        self.devices[device].download(&step.output, &mut bytes)?;
-        Ok(HostTensor::stored(step.output.ty, bytes).values().into_owned())
+        let ty = step.output.ty;
+        bytes.resize(ty.bytes(), 0);
+        self.devices[device].download(&step.output, bytes)?;
+        if ty.dtype == DType::F32 {
+            logits.extend(bytes.as_chunks().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))));
+        } else {
+            logits.extend(HostTensor::stored(ty, std::mem::take(bytes)).values().iter());
+        }
+        Ok(())
     }
 }
 

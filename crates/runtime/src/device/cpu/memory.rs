@@ -141,6 +141,19 @@ impl Memory {
     }
 }
 
+/// Takes cells from their bytes, on all threads.
+fn each_cell<T: Send, const N: usize>(
+    team: &Team,
+    cells: &mut [T],
+    bytes: &[[u8; N]],
+    cell: impl Fn([u8; N]) -> T + Sync,
+) {
+    const PIECE: usize = 1 << 17;
+    team.each(cells.chunks_mut(PIECE).zip(bytes.chunks(PIECE)), 1, |(cells, bytes)| {
+        cells.iter_mut().zip(bytes).for_each(|(target, bytes)| *target = cell(*bytes));
+    });
+}
+
 /// Whether elements are kept as 32-bit words.
 fn is_word(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32)
@@ -181,26 +194,16 @@ impl Cells {
             Cells::F32(cells) => {
                 let targets = &mut cells[words(ty, offset_bytes)];
                 let (whole, rest) = bytes.as_chunks();
-                for (cell, bytes) in targets.iter_mut().zip(whole) {
-                    *cell = f32::from_bits(u32::from_le_bytes(*bytes));
-                }
                 if let Some(cell) = targets.get_mut(whole.len()) {
                     let mut word = cell.to_bits().to_le_bytes();
                     word[..rest.len()].copy_from_slice(rest);
                     *cell = f32::from_bits(u32::from_le_bytes(word));
                 }
+                each_cell(team, targets, whole, |bytes| f32::from_bits(u32::from_le_bytes(bytes)));
             }
-            Cells::F16(cells) => {
-                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
-                    *cell = f16::from_le_bytes(*bytes);
-                }
-            }
-            Cells::Bf16(cells) => {
-                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
-                    *cell = bf16::from_le_bytes(*bytes);
-                }
-            }
-            Cells::Blocks(cells) => cells.copy_from_slice(bytes),
+            Cells::F16(cells) => each_cell(team, cells, bytes.as_chunks().0, f16::from_le_bytes),
+            Cells::Bf16(cells) => each_cell(team, cells, bytes.as_chunks().0, bf16::from_le_bytes),
+            Cells::Blocks(cells) => each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte),
             Cells::Q4Panels(panels) => panels.pack(team, bytes),
             Cells::Q8Panels(panels) => panels.pack(team, bytes),
         }

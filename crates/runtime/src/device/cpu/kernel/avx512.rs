@@ -22,11 +22,21 @@ const PREFETCH_BYTES: usize = 8192;
 /// ones is asked for in vain.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn ask_for<T>(weights: &T) {
+fn ask_for_once<T>(weights: &T) {
     let start: *const T = weights;
     for line in (0..size_of::<T>()).step_by(64) {
         // Touches nothing: an address of no memory is passed over.
         _mm_prefetch::<_MM_HINT_NTA>(start.wrapping_byte_add(PREFETCH_BYTES + line).cast());
+    }
+}
+
+/// Asks for weights as many as these that come later and are used more than once.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for_again<T>(weights: &T) {
+    let start: *const T = weights;
+    for line in (0..size_of::<T>()).step_by(64) {
+        ask_for_line(start.wrapping_byte_add(PREFETCH_BYTES + line));
     }
 }
 

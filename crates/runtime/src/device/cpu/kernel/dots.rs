@@ -1,7 +1,7 @@
 //! Dot products of some rows with some vectors.
 //!
 //! ```text
-//!  element k ─▶ lane k % 32, one after the other for 8 steps ─▶ added to the lane's total ─▶ ... ─▶ totals added in f64
+//!  element k ─▶ lane k % 32, one after the other for 16 steps ─▶ added to the lane's total ─▶ ... ─▶ totals added in f64
 //! ```
 
 use super::element::Element;
@@ -76,7 +76,7 @@ fn samples<E: Element>(
     dots: fn(Instructions, Rows<E>, Rows<f32>, &mut [f32]),
 ) -> Vec<f32> {
     let mut results = Vec::new();
-    for len in [0, 1, 7, 31, 32, 33, 64, 255, 256, 257, 600] {
+    for len in [0, 1, 7, 31, 32, 33, 64, 255, 256, 257, 600, 1100] {
         for (rows, tokens) in [(1, 1), (4, 3), (9, 1), (5, 4), (8, 2), (3, 7)] {
             let stride = len + 3;
             let mut cells: Vec<E> = numbers(rows * stride, 7 + len as u32).into_iter().map(narrow).collect();

@@ -11,12 +11,12 @@
 
 use super::super::panel_product::each_panel;
 use super::super::quantize::ActivationBlock;
-use super::{ask_for, store};
+use super::{ask_for_again, ask_for_once, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
 
-/// Up to so many tokens, weights come from memory faster than they are multiplied: panels are read one by one, and asked for ahead. With
-/// more they stay in a cache, and two of them share each register of activations.
+/// Up to so many tokens, panels are multiplied faster than they come from memory: they are read one by one. With more, two of them share
+/// each register of activations.
 const TOKENS_STREAMED: usize = 4;
 
 /// Most tokens whose sums, of two panels, find room in registers.
@@ -106,9 +106,7 @@ fn tile_q8_0<const P: usize, const T: usize>(
     let mut totals = [[_mm512_setzero_ps(); P]; T];
     for b in 0..panels[0].len() {
         let (blocks, xs) = (panels.map(|panel| &panel[b]), xs.of_block::<T>(b));
-        if T <= TOKENS_STREAMED {
-            blocks.iter().for_each(|block| ask_for(*block));
-        }
+        blocks.iter().for_each(|block| ask_for::<_, T>(*block));
         let mut dots: [[__m512i; P]; T] =
             std::array::from_fn(|i| [_mm512_slli_epi32::<4>(_mm512_set1_epi32(xs[i].bias)); P]);
         for g in 0..8 {
@@ -131,12 +129,8 @@ fn tile_q4_0<const P: usize, const T: usize>(
     let mut totals = [[_mm512_setzero_ps(); P]; T];
     for b in 0..panels[0].len() {
         let (blocks, xs) = (panels.map(|panel| &panel[b]), xs.of_block::<T>(b));
-        let dots = if T <= TOKENS_STREAMED {
-            blocks.iter().for_each(|block| ask_for(*block));
-            dots_apart(blocks, xs)
-        } else {
-            dots_together(blocks, xs)
-        };
+        blocks.iter().for_each(|block| ask_for::<_, T>(*block));
+        let dots = if T <= TOKENS_STREAMED { dots_apart(blocks, xs) } else { dots_together(blocks, xs) };
         add_blocks(&mut totals, dots, blocks.map(|block| &block.scales), xs);
     }
     store_all(&totals, sums);
@@ -183,6 +177,13 @@ fn dots_together<const P: usize, const T: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn biases<const P: usize, const T: usize>(xs: &[ActivationBlock; T]) -> [[__m512i; P]; T] {
     std::array::from_fn(|i| [_mm512_set1_epi32(xs[i].bias); P])
+}
+
+/// Asks for weights that come later: those of few tokens are used once, others by the next tile too.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for<W, const T: usize>(weights: &W) {
+    if T <= TOKENS_STREAMED { ask_for_once(weights) } else { ask_for_again(weights) }
 }
 
 /// Adds the products of four codes of each row with those of each token.
