@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unit tests of blocks and formats under Miri, which finds undefined behaviour: the readable rules and what surrounds them. It has no AVX2:
-# vector variants run between guard pages in the usual tests.
+# Unit tests of blocks and formats, and of what the threads of the cpu device share, under Miri, which finds undefined behaviour and races: the
+# readable rules and what surrounds them. It has no AVX2: vector variants run between guard pages in the usual tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,3 +26,6 @@ cargo $toolchain miri test --locked -p trueup-blocks --lib -- --skip agree --ski
 # shellcheck disable=SC2086
 cargo $toolchain miri test --locked -p trueup-formats --lib -- --skip journal --skip atomic_file --skip zip --skip npz \
     --skip what_stands_in_for_a_model --skip want_of_descriptors
+# Threads, the rows that they write, and the memory that weights lie in; not how more memory than there is is refused, for Miri ends there.
+# shellcheck disable=SC2086
+cargo $toolchain miri test --locked -p trueup-runtime --lib -- cpu::team cpu::columns cpu::pages --skip more_than_there_is
