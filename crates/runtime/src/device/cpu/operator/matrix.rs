@@ -52,6 +52,9 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
 /// Bytes of activations that all rows see before the next: about half of a core's cache of the second level.
 const SEEN_BYTES: usize = 512 << 10;
 
+/// The same of floats: weights that are read again for every few tokens cost more than activations from the cache of all cores.
+const SEEN_FLOATS_BYTES: usize = 2 << 20;
+
 /// Matrix number `index` of a stack `[len, rows, ...]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -303,15 +306,14 @@ impl<'m> Product<'m> {
         self.means.codes.put(codes);
     }
 
-    /// Tokens whose activations stay in a core's cache: whole tiles.
+    /// Tokens whose activations stay in a core's cache, in codes, or in that of all cores, which are four times as large: whole tiles.
     fn tokens_seen(self) -> usize {
-        let cell_bytes = if self.in_codes {
-            size_of::<ActivationBlock>() as f64 / BLOCK_LEN as f64
+        let (row_bytes, seen_bytes) = if self.in_codes {
+            (self.len / BLOCK_LEN * size_of::<ActivationBlock>(), SEEN_BYTES)
         } else {
-            size_of::<f32>() as f64
+            (self.len * size_of::<f32>(), SEEN_FLOATS_BYTES)
         };
-        let tokens = SEEN_BYTES as f64 / (self.len.max(1) as f64 * cell_bytes);
-        (tokens as usize / self.tile).max(1) * self.tile
+        (seen_bytes / row_bytes.max(1) / self.tile).max(1) * self.tile
     }
 
     /// Activations as these products take them; `codes` is room for those in 8 bits.

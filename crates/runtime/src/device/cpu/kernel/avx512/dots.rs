@@ -118,7 +118,9 @@ fn multiply_add<E: Element, const R: usize, const T: usize>(
     load: impl Fn(&[E; LANES]) -> __m512 + Copy,
 ) {
     for (lanes, weights) in lanes.iter_mut().zip(weights) {
-        ask_for_once(*weights);
+        if T == 1 {
+            ask_for_once(*weights);
+        }
         for (register, weights) in weights.as_chunks().0.iter().enumerate() {
             let w = load(weights);
             for (lanes, vector) in lanes.iter_mut().zip(vectors) {
