@@ -64,7 +64,7 @@ const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "kq_soft_max-1", "mask-none", "ignores the mask"),
     (DType::F32, "kq_soft_max-0", "mask-off-by-one", "shows one position more than the mask"),
     (DType::Q8_0, "ffn_norm-1", "norm-epsilon", "takes an epsilon ten times as large"),
-    (DType::F32, "result_norm", "norm-epsilon", "takes an epsilon ten times as large"),
+    (DType::F32, "attn_norm-0", "norm-epsilon", "takes an epsilon ten times as large"),
     (DType::Q4_1, "kq_soft_max-1", "soft-max-row-rest", "instead of 1"),
     (DType::Q5_0, "cache_v-0", "kv-negated", "the opposite sign in"),
     (DType::F16, "Vcur-0", "accumulator-half2", "in pairs of f16 (half2)"),

@@ -107,7 +107,7 @@ fn each_fault_is_found_at_its_node() {
         (DType::Q8_0, "kq_soft_max-1", "mask-none"),
         (DType::F32, "kq_soft_max-0", "mask-off-by-one"),
         (DType::Q8_0, "ffn_norm-1", "norm-epsilon"),
-        (DType::F32, "result_norm", "norm-epsilon"),
+        (DType::F32, "attn_norm-0", "norm-epsilon"),
         (DType::Q8_0, "kq-0", "sequence-ignored"),
         (DType::F32, "kqv_out-1", "sequence-ignored"),
         (DType::Q4_0, "cache_k-1", "kv-sequence"),
