@@ -5,6 +5,7 @@
 //!      fn NAME(arguments) {
 //!          avx512 => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled,
+//!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
 //!          scalar => PATH of the readable rule,
 //!      }
 //!      TEST_NAME on SAMPLES
@@ -37,6 +38,9 @@ mod key_scores;
 mod lanes;
 mod mix;
 mod multiply_add;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers, and two instructions have no intrinsic")]
+mod neon;
 mod panel_product;
 mod quantize;
 mod rms_norm;
@@ -64,6 +68,9 @@ pub use lanes::{DOT_LANES, LANES};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {
+    (@first $first:path $(, $other:path)?) => {
+        $first
+    };
     (
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
@@ -125,6 +132,7 @@ macro_rules! kernel {
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx2 => $avx2:path,
+            $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
@@ -134,6 +142,7 @@ macro_rules! kernel {
             fn $name($($argument: $Type),*) {
                 avx512 => $avx2,
                 avx2 => $avx2,
+                $(neon => $neon,)?
                 scalar => $scalar,
             }
             $test on $samples
@@ -144,6 +153,7 @@ macro_rules! kernel {
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx512 => $avx512:path,
             avx2 => $avx2:path,
+            $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
@@ -168,6 +178,12 @@ macro_rules! kernel {
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
                 #[allow(unsafe_code)]
                 $crate::device::cpu::Isa::Avx2 => unsafe { $avx2($($argument),*) },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: `Instructions` of NEON exist only where NEON and dot products were found, and the variant enables no more.
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Neon => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($neon,)? $scalar)($($argument),*)
+                },
                 $crate::device::cpu::Isa::Scalar => $scalar($($argument),*),
             }
         }
