@@ -15,6 +15,9 @@ pub enum Isa {
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// x86-64 with SSE4.1 and SSSE3, without fused multiply-adds.
+    #[cfg(target_arch = "x86_64")]
+    Sse41,
     /// aarch64 with NEON and the dot products of bytes of ARMv8.2.
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -29,6 +32,8 @@ impl Isa {
         Isa::Avx512,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Sse41,
         #[cfg(target_arch = "aarch64")]
         Isa::Neon,
         Isa::Scalar,
@@ -54,6 +59,8 @@ impl Isa {
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse41 => is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3"),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("dotprod"),
             Isa::Scalar => true,
@@ -67,6 +74,8 @@ impl Isa {
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse41 => "sse41",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
             Isa::Scalar => "scalar",

@@ -5,6 +5,7 @@
 //!      fn NAME(arguments) {
 //!          avx512 => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled,
+//!          sse41 => PATH of the variant; without this line the rule is taken,
 //!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
 //!          scalar => PATH of the readable rule,
 //!      }
@@ -46,6 +47,9 @@ mod quantize;
 mod rms_norm;
 mod rows;
 mod soft_max;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod sse41;
 mod sums;
 mod unary;
 
@@ -132,6 +136,7 @@ macro_rules! kernel {
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx2 => $avx2:path,
+            $(sse41 => $sse41:path,)?
             $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
@@ -142,6 +147,7 @@ macro_rules! kernel {
             fn $name($($argument: $Type),*) {
                 avx512 => $avx2,
                 avx2 => $avx2,
+                $(sse41 => $sse41,)?
                 $(neon => $neon,)?
                 scalar => $scalar,
             }
@@ -153,6 +159,7 @@ macro_rules! kernel {
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx512 => $avx512:path,
             avx2 => $avx2:path,
+            $(sse41 => $sse41:path,)?
             $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
@@ -178,6 +185,12 @@ macro_rules! kernel {
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
                 #[allow(unsafe_code)]
                 $crate::device::cpu::Isa::Avx2 => unsafe { $avx2($($argument),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Instructions` of SSE4.1 exist only where it and SSSE3 were found, and the variant enables no more.
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Sse41 => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($sse41,)? $scalar)($($argument),*)
+                },
                 #[cfg(target_arch = "aarch64")]
                 // SAFETY: `Instructions` of NEON exist only where NEON and dot products were found, and the variant enables no more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]

@@ -179,7 +179,7 @@ mod tests {
             return expect_agreement(test, samples);
         }
         let death = run_in_child(test);
-        let expected = Isa::available() != [Isa::Scalar];
+        let expected = Isa::available().iter().any(|isa| ["avx2", "neon"].contains(&isa.name()));
         assert_eq!(death.as_ref().is_err_and(|death| death.contains("(SIG")), expected, "{death:?}");
     }
 }

@@ -19,6 +19,7 @@ kernel! {
     fn panel_product_q8_0(panel: &[PanelBlock<8>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
         avx512 => super::avx512::panel_product::q8_0,
         avx2 => super::avx2::panel_product::q8_0,
+        sse41 => super::sse41::panel_product::q8_0,
         neon => super::neon::panel_product::q8_0,
         scalar => q8_0,
     }
@@ -30,6 +31,7 @@ kernel! {
     fn panel_product_q4_0(panel: &[PanelBlock<4>], xs: &[ActivationBlock], sums: &mut [[f32; PANEL_ROWS]]) {
         avx512 => super::avx512::panel_product::q4_0,
         avx2 => super::avx2::panel_product::q4_0,
+        sse41 => super::sse41::panel_product::q4_0,
         neon => super::neon::panel_product::q4_0,
         scalar => q4_0,
     }
