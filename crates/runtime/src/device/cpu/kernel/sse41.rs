@@ -56,19 +56,22 @@ fn store(lanes: __m128) -> [f32; LANES] {
     target
 }
 
-/// Bits of the lower four f16 as f32: exponent and fraction moved to their places and brought to f32's bias by an exact product.
+/// Bits of the lower four f16 as f32: exponent and fraction moved to their places, and the exponent to f32's bias.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
 fn widen_f16(bits: __m128i) -> __m128 {
     let bits = _mm_cvtepu16_epi32(bits);
     let magnitude = _mm_and_si128(bits, _mm_set1_epi32(0x7FFF));
     let sign = _mm_slli_epi32::<16>(_mm_xor_si128(bits, magnitude));
-    let bias = _mm_set1_ps(f32::from_bits((127 + 112) << 23));
-    let number = _mm_mul_ps(_mm_castsi128_ps(_mm_slli_epi32::<13>(magnitude)), bias);
+    let normal = _mm_add_epi32(_mm_slli_epi32::<13>(magnitude), _mm_set1_epi32(112 << 23));
     // Infinity and NaN have the largest exponent here too.
     let special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7BFF));
-    let exponent = _mm_and_si128(special, _mm_set1_epi32(0x7F80_0000));
-    _mm_or_ps(number, _mm_castsi128_ps(_mm_or_si128(exponent, sign)))
+    let normal = _mm_or_si128(normal, _mm_and_si128(special, _mm_set1_epi32(0x7F80_0000)));
+    // Below the smallest normal f16, 2^-14, stands a count of 2^-24; no f32 below its smallest normal number is computed with, which is slow.
+    let counted = _mm_mul_ps(_mm_cvtepi32_ps(magnitude), _mm_set1_ps(f32::from_bits((127 - 24) << 23)));
+    let small = _mm_cmpgt_epi32(_mm_set1_epi32(0x0400), magnitude);
+    let number = _mm_blendv_ps(_mm_castsi128_ps(normal), counted, _mm_castsi128_ps(small));
+    _mm_or_ps(number, _mm_castsi128_ps(sign))
 }
 
 /// `a * b + c`, rounded once.
