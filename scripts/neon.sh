@@ -61,4 +61,10 @@ if grep 'skipped: the neon variant' "$kernels"; then
     exit 1
 fi
 # shellcheck disable=SC2086
-cargo test --locked --quiet --target "$target" $packages --lib --tests -- $emulated
+cargo test --locked --quiet --target "$target" $packages --lib --test decoders --test dtypes --test edge_cases --test goldens --test properties \
+    --test death --test indices --test operators --test views -- $emulated
+# Sessions take an emulator longest, and what they do beyond computing is the same on every processor.
+sessions="cpu_is_near_the_oracle fusion_changes_no_bit threads_change_no_bit"
+# shellcheck disable=SC2086
+cargo test --locked --quiet --target "$target" -p trueup-runtime --test session -- $emulated $sessions
+echo "not run on aarch64: tests of sessions other than $sessions, and crates other than guard, blocks and runtime"
