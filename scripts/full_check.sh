@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
-# suite, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs cargo-deny; runs Miri where that is installed.
+# suite, also on emulated NEON kernels, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs cargo-deny; runs
+# Miri where that is installed.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail
@@ -10,6 +11,7 @@ python="${PYTHON:-python3}"
 .ci/run
 scripts/dependencies.sh --required
 scripts/miri.sh
+scripts/neon.sh --operators
 cargo build --locked --release -p trueup-cli
 cargo test --locked -p trueup-cli --test hostile -- --seed 2
 cargo test --locked -p trueup-cli --test hostile -- --seed 3

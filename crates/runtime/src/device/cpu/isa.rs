@@ -1,5 +1,7 @@
 //! Instruction sets for which kernels are written, and the proof that this machine has one.
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 use std::fmt;
 #[cfg(test)]
 use trueup_guard::Side;
@@ -13,6 +15,12 @@ pub enum Isa {
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// x86-64 with SSE4.1 and SSSE3, without fused multiply-adds.
+    #[cfg(target_arch = "x86_64")]
+    Sse41,
+    /// aarch64 with NEON and the dot products of bytes of ARMv8.2.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     /// What the compiler makes of the readable rule.
     Scalar,
 }
@@ -24,6 +32,10 @@ impl Isa {
         Isa::Avx512,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Sse41,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon,
         Isa::Scalar,
     ];
 
@@ -47,6 +59,10 @@ impl Isa {
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse41 => is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("dotprod"),
             Isa::Scalar => true,
         }
     }
@@ -58,6 +74,10 @@ impl Isa {
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse41 => "sse41",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "neon",
             Isa::Scalar => "scalar",
         }
     }

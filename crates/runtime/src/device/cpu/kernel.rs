@@ -5,6 +5,8 @@
 //!      fn NAME(arguments) {
 //!          avx512 => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled,
+//!          sse41 => PATH of the variant; without this line the rule is taken,
+//!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
 //!          scalar => PATH of the readable rule,
 //!      }
 //!      TEST_NAME on SAMPLES
@@ -38,12 +40,18 @@ mod key_scores;
 mod lanes;
 mod mix;
 mod multiply_add;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers, and two instructions have no intrinsic")]
+mod neon;
 mod panel_product;
 mod quantize;
 mod read_lines;
 mod rms_norm;
 mod rows;
 mod soft_max;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod sse41;
 mod sums;
 mod unary;
 
@@ -68,6 +76,9 @@ pub use lanes::{DOT_LANES, LANES};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {
+    (@first $first:path $(, $other:path)?) => {
+        $first
+    };
     (
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
@@ -129,6 +140,8 @@ macro_rules! kernel {
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx2 => $avx2:path,
+            $(sse41 => $sse41:path,)?
+            $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
@@ -138,6 +151,8 @@ macro_rules! kernel {
             fn $name($($argument: $Type),*) {
                 avx512 => $avx2,
                 avx2 => $avx2,
+                $(sse41 => $sse41,)?
+                $(neon => $neon,)?
                 scalar => $scalar,
             }
             $test on $samples
@@ -148,6 +163,8 @@ macro_rules! kernel {
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             avx512 => $avx512:path,
             avx2 => $avx2:path,
+            $(sse41 => $sse41:path,)?
+            $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
@@ -172,6 +189,18 @@ macro_rules! kernel {
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
                 #[allow(unsafe_code)]
                 $crate::device::cpu::Isa::Avx2 => unsafe { $avx2($($argument),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Instructions` of SSE4.1 exist only where it and SSSE3 were found, and the variant enables no more.
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Sse41 => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($sse41,)? $scalar)($($argument),*)
+                },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: `Instructions` of NEON exist only where NEON and dot products were found, and the variant enables no more.
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Neon => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($neon,)? $scalar)($($argument),*)
+                },
                 $crate::device::cpu::Isa::Scalar => $scalar($($argument),*),
             }
         }

@@ -19,6 +19,8 @@ kernel! {
     fn dots_f32(rows: Rows<f32>, xs: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::dots::dots_f32,
         avx2 => super::avx2::dots::dots_f32,
+        sse41 => super::sse41::dots::dots_f32,
+        neon => super::neon::dots::dots_f32,
         scalar => dots,
     }
     dots_f32_variants_agree on samples_f32
@@ -29,6 +31,8 @@ kernel! {
     fn dots_f16(rows: Rows<f16>, xs: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::dots::dots_f16,
         avx2 => super::avx2::dots::dots_f16,
+        sse41 => super::sse41::dots::dots_f16,
+        neon => super::neon::dots::dots_f16,
         scalar => dots,
     }
     dots_f16_variants_agree on samples_f16
@@ -39,6 +43,8 @@ kernel! {
     fn dots_bf16(rows: Rows<bf16>, xs: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::dots::dots_bf16,
         avx2 => super::avx2::dots::dots_bf16,
+        sse41 => super::sse41::dots::dots_bf16,
+        neon => super::neon::dots::dots_bf16,
         scalar => dots,
     }
     dots_bf16_variants_agree on samples_bf16

@@ -147,9 +147,10 @@ mod tests {
     }
 
     /// Copies, and looks at one element more.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[allow(unsafe_code, reason = "memory outside of a slice is touched on purpose")]
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,dotprod"))]
     fn one_too_far(x: &[f32], y: &mut [f32]) {
         copied(x, y);
         // SAFETY: none: what lies behind the slice is read on purpose, in a child that a guard page kills.
@@ -157,12 +158,13 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[allow(unnameable_test_items, dead_code, reason = "a test that must fail is called by this one")]
     fn a_variant_that_looks_one_element_too_far_is_found() {
         kernel! {
             fn careless(x: &[f32], y: &mut [f32]) {
                 avx2 => one_too_far,
+                neon => one_too_far,
                 scalar => copied,
             }
             careless_variants_agree on samples
@@ -177,7 +179,7 @@ mod tests {
             return expect_agreement(test, samples);
         }
         let death = run_in_child(test);
-        let expected = Isa::Avx2.is_available();
+        let expected = Isa::available().iter().any(|isa| ["avx2", "neon"].contains(&isa.name()));
         assert_eq!(death.as_ref().is_err_and(|death| death.contains("(SIG")), expected, "{death:?}");
     }
 }

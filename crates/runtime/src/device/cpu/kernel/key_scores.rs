@@ -19,6 +19,8 @@ kernel! {
     fn key_scores_f32(keys: Rows<f32>, queries: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::key_scores::key_scores_f32,
         avx2 => super::avx2::key_scores::key_scores_f32,
+        sse41 => super::sse41::key_scores::key_scores_f32,
+        neon => super::neon::key_scores::key_scores_f32,
         scalar => key_scores,
     }
     key_scores_f32_variants_agree on samples_f32
@@ -29,6 +31,8 @@ kernel! {
     fn key_scores_f16(keys: Rows<f16>, queries: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::key_scores::key_scores_f16,
         avx2 => super::avx2::key_scores::key_scores_f16,
+        sse41 => super::sse41::key_scores::key_scores_f16,
+        neon => super::neon::key_scores::key_scores_f16,
         scalar => key_scores,
     }
     key_scores_f16_variants_agree on samples_f16

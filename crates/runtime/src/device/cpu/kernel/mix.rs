@@ -17,6 +17,8 @@ kernel! {
     fn mix_f32(rows: Rows<f32>, weights: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::mix::mix_f32,
         avx2 => super::avx2::mix::mix_f32,
+        sse41 => super::sse41::mix::mix_f32,
+        neon => super::neon::mix::mix_f32,
         scalar => mix,
     }
     mix_f32_variants_agree on samples_f32
@@ -27,6 +29,8 @@ kernel! {
     fn mix_f16(rows: Rows<f16>, weights: Rows<f32>, sums: &mut [f32]) {
         avx512 => super::avx512::mix::mix_f16,
         avx2 => super::avx2::mix::mix_f16,
+        sse41 => super::sse41::mix::mix_f16,
+        neon => super::neon::mix::mix_f16,
         scalar => mix,
     }
     mix_f16_variants_agree on samples_f16

@@ -24,6 +24,8 @@ kernel! {
     ) {
         avx512 => super::avx512::panel_product::q8_0,
         avx2 => super::avx2::panel_product::q8_0,
+        sse41 => super::sse41::panel_product::q8_0,
+        neon => super::neon::panel_product::q8_0,
         scalar => q8_0,
     }
     q8_0_variants_agree on samples_q8_0
@@ -39,6 +41,8 @@ kernel! {
     ) {
         avx512 => super::avx512::panel_product::q4_0,
         avx2 => super::avx2::panel_product::q4_0,
+        sse41 => super::sse41::panel_product::q4_0,
+        neon => super::neon::panel_product::q4_0,
         scalar => q4_0,
     }
     q4_0_variants_agree on samples_q4_0
@@ -89,6 +93,26 @@ pub(super) fn each_panel<'a, const GROUPS: usize>(
     assert!(xs.len() == blocks * tokens && sums.len() == count * tokens, "activations and sums for each token");
     assert_eq!(panels.len(), blocks * count, "whole panels, and sums for each");
     sums.chunks_mut(tokens).enumerate().map(move |(p, sums)| (&panels[p * blocks..][..blocks], sums))
+}
+
+/// Activations of tokens from `first` on, of all that lie side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens<'x> {
+    /// Those of all tokens, block after block.
+    pub xs: &'x [ActivationBlock],
+    /// How many tokens there are.
+    pub tokens: usize,
+    /// The first token that is wanted.
+    pub first: usize,
+}
+
+impl<'x> Tokens<'x> {
+    /// Those of one block and `T` tokens.
+    #[inline(always)]
+    pub fn of_block<const T: usize>(self, block: usize) -> &'x [ActivationBlock; T] {
+        let xs = self.xs[block * self.tokens + self.first..].first_chunk();
+        xs.expect("each block has the activations of all tokens")
+    }
 }
 
 /// The form of this file's kernels.

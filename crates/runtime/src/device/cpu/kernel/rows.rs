@@ -42,6 +42,7 @@ impl<'a, E> Rows<'a, E> {
     }
 
     /// Cells from the beginning of one to that of the next.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn stride(&self) -> usize {
         self.stride

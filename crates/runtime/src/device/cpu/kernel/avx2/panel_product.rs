@@ -8,7 +8,7 @@
 //!  q4_0   (w + 8) * x                      8 * 2 * 15 * 127 = 30,480        fits 16 bits for a whole block; 8 * sum of x goes off
 //! ```
 
-use super::super::panel_product::each_panel;
+use super::super::panel_product::{Tokens, each_panel};
 use super::super::quantize::ActivationBlock;
 use super::{LANES, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
@@ -16,22 +16,6 @@ use std::arch::x86_64::*;
 
 /// Tokens that use a register of codes.
 const TOKENS: usize = 4;
-
-/// Activations of some tokens from `first` on, of all that lie side by side.
-#[derive(Clone, Copy)]
-struct Tokens<'x> {
-    xs: &'x [ActivationBlock],
-    tokens: usize,
-    first: usize,
-}
-
-impl<'x> Tokens<'x> {
-    #[inline(always)]
-    fn of_block<const T: usize>(self, block: usize) -> &'x [ActivationBlock; T] {
-        let xs = self.xs[block * self.tokens + self.first..].first_chunk();
-        xs.expect("each block has the activations of all tokens")
-    }
-}
 
 /// Of q8_0.
 #[target_feature(enable = "avx2,fma,f16c")]

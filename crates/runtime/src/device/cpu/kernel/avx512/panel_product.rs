@@ -9,7 +9,7 @@
 //!                                                      16 (w + 8), and their sum is shifted once a block
 //! ```
 
-use super::super::panel_product::each_panel;
+use super::super::panel_product::{Tokens, each_panel};
 use super::super::quantize::ActivationBlock;
 use super::{ask_for_again, ask_for_once, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
@@ -63,23 +63,6 @@ macro_rules! through_panels {
             }
         }
     };
-}
-
-/// Activations of tokens from `first` on, of all that lie side by side.
-#[derive(Clone, Copy)]
-struct Tokens<'x> {
-    xs: &'x [ActivationBlock],
-    tokens: usize,
-    first: usize,
-}
-
-impl<'x> Tokens<'x> {
-    /// Those of one block.
-    #[inline(always)]
-    fn of_block<const T: usize>(self, block: usize) -> &'x [ActivationBlock; T] {
-        let xs = self.xs[block * self.tokens + self.first..].first_chunk();
-        xs.expect("each block has the activations of all tokens")
-    }
 }
 
 /// Of q8_0.

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# aarch64 under qemu-user: tests of guard, blocks and runtime, among them the NEON variants of the CPU kernels against their rules and
+# between guard pages, and whole tiny models on them. Needs qemu-aarch64 and the Rust target; no C compiler for it, no libraries.
+#
+#   scripts/neon.sh [--install] [--operators]
+#
+#   --install      tries to install what is absent, by apt-get and rustup
+#   --operators    computes the operator suite on the NEON kernels instead of the tests
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=aarch64-unknown-linux-musl
+install=no
+what="tests of guard, blocks and runtime on aarch64 with NEON kernels"
+for argument in "$@"; do
+    case "$argument" in
+        --install) install=yes ;;
+        --operators) what="the operator suite on NEON kernels" ;;
+        *) echo "neon.sh: unknown argument $argument" >&2; exit 2 ;;
+    esac
+done
+
+has_target() { rustup target list --installed 2>/dev/null | grep -qx "$target"; }
+
+if [ "$install" = yes ]; then
+    root=""
+    [ "$(id -u)" = 0 ] || root="sudo -n"
+    package="apt-get install --yes --no-install-recommends qemu-user"
+    # shellcheck disable=SC2086
+    command -v qemu-aarch64 >/dev/null || timeout 120 $root $package >/dev/null 2>&1 ||
+        { timeout 120 $root apt-get update && timeout 120 $root $package; } >/dev/null 2>&1 || true
+    has_target || timeout 120 rustup target add "$target" >/dev/null 2>&1 || true
+fi
+if ! command -v qemu-aarch64 >/dev/null; then
+    echo "not run: $what, which needs qemu-aarch64 (apt-get install qemu-user)"
+    exit
+fi
+if ! has_target; then
+    echo "not run: $what, which needs the standard library for it (rustup target add $target)"
+    exit
+fi
+
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64
+if [ "$what" = "the operator suite on NEON kernels" ]; then
+    cargo run --locked --quiet --target "$target" -p trueup-cli -- ops test --dev cpu --isa neon | tail -n 1
+    exit
+fi
+packages="-p trueup-guard -p trueup-blocks -p trueup-runtime"
+# Tests start processes of their own by the emulator's name (crates/guard/src/child.rs).
+emulated="--skip emulator=qemu-aarch64"
+# shellcheck disable=SC2086
+cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
+kernels="$(mktemp)"
+trap 'rm -f "$kernels"' EXIT
+# shellcheck disable=SC2086
+cargo test --locked --target "$target" -p trueup-runtime --lib -- --nocapture $emulated variants_agree >"$kernels" 2>&1 ||
+    { cat "$kernels"; exit 1; }
+if grep 'skipped: the neon variant' "$kernels"; then
+    echo "neon.sh: this qemu emulates a processor without NEON's dot products; a newer one has them" >&2
+    exit 1
+fi
+# shellcheck disable=SC2086
+cargo test --locked --quiet --target "$target" $packages --lib --test decoders --test dtypes --test edge_cases --test goldens --test properties \
+    --test death --test indices --test operators --test views -- $emulated
+# Sessions take an emulator longest, and what they do beyond computing is the same on every processor.
+sessions="cpu_is_near_the_oracle fusion_changes_no_bit threads_change_no_bit"
+# shellcheck disable=SC2086
+cargo test --locked --quiet --target "$target" -p trueup-runtime --test session -- $emulated $sessions
+echo "not run on aarch64: tests of sessions other than $sessions, and crates other than guard, blocks and runtime"
