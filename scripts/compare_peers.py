@@ -2,16 +2,16 @@
 """Compare trueup with llama.cpp and candle on the same files, in turns, and write docs/performance.md's table and chart.
 
     python scripts/compare_peers.py TRUEUP [--work DIR] [--rounds 5] [--threads 1,2] [--types q4_0,q8_0,f16]
-                                    [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off] [--wait SECONDS] [--tries 2]
+                                    [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off] [--wait SECONDS] [--tries 2] [--minutes 10]
 
-The work folder gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by `trueup convert`, an
+The work folder (target/compare_peers) gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by `trueup convert`, an
 environment with llama-cpp-python built for this machine (not with --python, which names the Python of one that has llama-cpp-python
 and matplotlib), and candle's timer built by cargo (--candle PATH names one that is there). About 5 GB and, once, 15 minutes.
 
 In each round every file and number of threads is measured by one process of each program behind each other, in the reverse order in
 the next round. Ratios are those of neighbours in a round; medians and the smallest and largest stand in the table. No thread of anyone
 is pinned. --wait lets others finish before each pair, for so long at most; a pair during which others had more than a tenth of the
-processors is measured again, --tries times at most, and the quietest counts. --redraw writes the page again from the last results.
+processors is measured again, --tries times at most, and the quietest counts. No round begins after --minutes. --redraw writes the page again from the last results.
 """
 import argparse
 import datetime
@@ -183,7 +183,7 @@ def numbers(text):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("trueup")
-    parser.add_argument("--work", default="compare_peers_work")
+    parser.add_argument("--work", default=os.path.join(HERE, "..", "target", "compare_peers"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--types", type=lambda text: text.split(","), default=["q4_0", "q8_0", "f16"])
@@ -193,6 +193,7 @@ def parse():
     parser.add_argument("--candle", default="build")
     parser.add_argument("--wait", type=float, default=0)
     parser.add_argument("--tries", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--redraw", action="store_true")
     arguments = parser.parse_args()
     arguments.trueup, arguments.work = os.path.abspath(arguments.trueup), os.path.abspath(arguments.work)
@@ -204,10 +205,14 @@ def compare(arguments, python):
     if arguments.candle != "off":
         peers["candle"] = candle(arguments.work) if arguments.candle == "build" else os.path.abspath(arguments.candle)
     comparison = Comparison(arguments, python, peers, models(arguments.work, arguments.trueup, python, arguments.types))
+    end = time.monotonic() + 60 * arguments.minutes
     for number in range(arguments.rounds):
+        if number and time.monotonic() > end:
+            break
         comparison.round(number)
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
     version = subprocess.run([arguments.trueup, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    arguments.rounds = 1 + max(row["round"] for row in comparison.rows)
     shown = {name: getattr(arguments, name) for name in ("rounds", "threads", "types", "prompt", "generate")}
     return {"date": datetime.date.today().isoformat(), "machine": machine(), "version": version, "context": comparison.context(),
             "sequences": SEQUENCES, "arguments": shown, "rows": comparison.rows}

@@ -25,19 +25,20 @@ WIDTH = 0.27
 
 def draw(axes, results, phase):
     configurations = page.configurations(results)
-    for number, (program, color) in enumerate(COLORS.items()):
+    colors = {program: color for program, color in COLORS.items() if any(rows.rates(program, phase) for _, _, rows in configurations)}
+    for number, (program, color) in enumerate(colors.items()):
         for place, (_, _, rows) in enumerate(configurations):
             shares = [100 * share for share in rows.shares(program, phase)]
             if not shares:
                 continue
-            middle, x = statistics.median(shares), place + (number - 1) * WIDTH
+            middle, x = statistics.median(shares), place + (number - (len(colors) - 1) / 2) * WIDTH
             reach = [[middle - min(shares)], [max(shares) - middle]]
-            axes.bar(x, middle, WIDTH, color=color, label=program if place == 0 else None, yerr=reach, ecolor="#333333", capsize=2)
+            axes.bar(x, middle, WIDTH, color=color, label=program if rows is configurations[0][2] else None, yerr=reach, ecolor="#333333", capsize=2)
             rate = statistics.median(rows.rates(program, phase))
             axes.text(x, max(shares) + 1.5, f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}", ha="center", fontsize=8)
     axes.set_xticks(range(len(configurations)), [f"{kind}\n{threads} thread{'s' * (threads > 1)}" for kind, threads, _ in configurations])
     axes.axhline(100, color="#333333", linewidth=1)
-    axes.set_ylim(0, 112)
+    axes.set_ylim(0, 115)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -51,7 +52,7 @@ def main():
         draw(axes, results, phase)
         axes.set_title(f"{title} (above the bars: tokens/s)", fontsize=10)
     panels[0].set_ylabel("share of the roof, %")
-    panels[0].legend(loc="upper left", bbox_to_anchor=(0, 0.97), ncols=3, frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLORS), frameon=False)
     figure.suptitle(f"Llama-3.2-1B's shape on {results['machine'].split(', ')[0]}, {results['date']}", fontsize=11)
     figure.savefig(PICTURE, dpi=110)
 
