@@ -2,16 +2,19 @@
 """Compare trueup with llama.cpp and candle on the same files, in turns, and write docs/performance.md's table and chart.
 
     python scripts/compare_peers.py TRUEUP [--work DIR] [--rounds 5] [--threads 1,2] [--types q4_0,q8_0,f16]
-                                    [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off] [--wait SECONDS] [--tries 2] [--minutes 10]
+                                    [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off]
+                                    [--wait SECONDS] [--tries 2] [--minutes 10] [--redraw]
 
-The work folder (target/compare_peers) gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by `trueup convert`, an
-environment with llama-cpp-python built for this machine (not with --python, which names the Python of one that has llama-cpp-python
-and matplotlib), and candle's timer built by cargo (--candle PATH names one that is there). About 5 GB and, once, 15 minutes.
+The work folder (target/compare_peers) gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by
+`trueup convert`, an environment with llama-cpp-python built for this machine (not with --python, which names the Python of one that
+has llama-cpp-python, numpy and matplotlib), and candle's timer built by cargo (--candle PATH names one that is there). About 10 GB
+and, once, 15 minutes.
 
 In each round every file and number of threads is measured by one process of each program behind each other, in the reverse order in
 the next round. Ratios are those of neighbours in a round; medians and the smallest and largest stand in the table. No thread of anyone
 is pinned. --wait lets others finish before each pair, for so long at most; a pair during which others had more than a tenth of the
-processors is measured again, --tries times at most, and the quietest counts. No round begins after --minutes. --redraw writes the page again from the last results.
+processors is measured again, --tries times at most, and the quietest counts. No round begins after --minutes. candle, which is slow,
+is measured in the first round only, with the most threads. --redraw writes the page again from the last results.
 """
 import argparse
 import datetime
@@ -133,7 +136,8 @@ class Comparison:
         for kind, path in self.paths.items():
             for threads in self.arguments.threads:
                 row = self.quietest(programs[::-1 if number % 2 else 1], path, threads)
-                if "candle" in self.peers and number == 0:
+                # It takes longer than the others together.
+                if "candle" in self.peers and number == 0 and threads == max(self.arguments.threads):
                     row |= self.quietest(["candle"], path, threads)
                 self.rows.append(row | {"round": number, "type": kind, "threads": threads, "file_bytes": os.path.getsize(path)})
             self.together(number, kind, path)

@@ -3,8 +3,8 @@
 //!     candle_peer FILE.gguf PROMPT GENERATE
 //!
 //! Prints one line of JSON: seconds from loading until the logits behind one token are there, seconds of a prompt and of the tokens
-//! behind it, one by one, and the largest resident memory until a prompt and a token were computed. The first prompt is not counted
-//! in the seconds, as in `trueup bench`. RAYON_NUM_THREADS, which candle reads, says how many threads it uses.
+//! behind it, one by one, and the largest resident memory of all that. No prompt is computed before the one that counts.
+//! RAYON_NUM_THREADS, which candle reads, says how many threads it uses.
 use std::time::Instant;
 
 use candle_core::quantized::gguf_file::Content;
@@ -60,14 +60,12 @@ fn main() -> Result<()> {
     let following = model.ids(generate.parse().map_err(Error::wrap)?);
     model.compute(&prompt[..1], 0)?;
     let first = start.elapsed().as_secs_f64();
-    model.compute(&prompt, 0)?;
-    model.compute(&following[..1], prompt.len())?;
-    let memory = peak_memory_bytes();
     let prompted = model.compute(&prompt, 0)?;
     let mut decoded = 0.0;
     for (place, token) in following.iter().enumerate() {
         decoded += model.compute(&[*token], prompt.len() + place)?;
     }
+    let memory = peak_memory_bytes();
     println!(
         "{{\"first\": {first}, \"memory\": {memory}, \"prompt\": {prompted}, \"decode\": {decoded}, \"about\": \"candle 0.9.1\"}}"
     );
