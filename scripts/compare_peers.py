@@ -30,7 +30,6 @@ import compare_peers_page as page
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = ["llama-cpp-python==0.3.36", "matplotlib==3.11.2", "numpy==2.4.6"]
 CONTEXT, SEQUENCES = 1024, 16
-QUIET = 0.1
 
 
 def run(command, **options):
@@ -85,7 +84,7 @@ def wait_for_quiet(seconds):
     while time.monotonic() < end:
         before = busy_seconds()
         time.sleep(1)
-        if busy_seconds() - before < QUIET * os.cpu_count():
+        if busy_seconds() - before < page.QUIET * os.cpu_count():
             return
 
 
@@ -153,7 +152,7 @@ class Comparison:
                 tried[program] = (of_bench(found) if program == "trueup" else found) | {"others": others}
             if best is None or disturbance(tried) < disturbance(best):
                 best = tried
-            if disturbance(best) <= QUIET:
+            if disturbance(best) <= page.QUIET:
                 break
         return best
 
