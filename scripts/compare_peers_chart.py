@@ -4,7 +4,7 @@
     python scripts/compare_peers_chart.py RESULTS.json
 
 One panel for each phase: bars of the share of the roof that each program reaches, with the smallest and largest as a line and
-the median of tokens a second above.
+the median of tokens a second above. Pale bars are of measurements that others disturbed.
 """
 import json
 import os
@@ -20,7 +20,7 @@ import compare_peers_page as page  # noqa: E402
 
 PICTURE = os.path.join(os.path.dirname(page.PAGE), "performance.png")
 COLORS = {"trueup": "#1b6ca8", "llama.cpp": "#e08e2b", "candle": "#8a8a8a"}
-WIDTH = 0.27
+WIDTH, PALE = 0.27, 0.3
 
 
 def draw(axes, results, phase):
@@ -33,7 +33,8 @@ def draw(axes, results, phase):
                 continue
             middle, x = statistics.median(shares), place + (number - (len(colors) - 1) / 2) * WIDTH
             reach = [[middle - min(shares)], [max(shares) - middle]]
-            axes.bar(x, middle, WIDTH, color=color, label=program if rows is configurations[0][2] else None, yerr=reach, ecolor="#333333", capsize=2)
+            axes.bar(x, middle, WIDTH, color=color, label=program if rows is configurations[0][2] else None, yerr=reach, ecolor="#333333", capsize=2,
+                     alpha=PALE if rows.disturbed else 1)
             rate = statistics.median(rows.rates(program, phase))
             axes.text(x, max(shares) + 1.5, f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}", ha="center", fontsize=8)
     axes.set_xticks(range(len(configurations)), [f"{kind}\n{threads} thread{'s' * (threads > 1)}" for kind, threads, _ in configurations])
@@ -50,7 +51,7 @@ def main():
     titles = {"decode": f"Decode, {shown['generate']} tokens", "prompt": f"Prompt, {shown['prompt']} tokens"}
     for axes, (phase, title) in zip(panels, titles.items()):
         draw(axes, results, phase)
-        axes.set_title(f"{title} (above the bars: tokens/s)", fontsize=10)
+        axes.set_title(f"{title} (above the bars: tokens/s; pale: disturbed)", fontsize=10)
     panels[0].set_ylabel("share of the roof, %")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLORS), frameon=False)
     figure.suptitle(f"Llama-3.2-1B's shape on {results['machine'].split(', ')[0]}, {results['date']}", fontsize=11)
