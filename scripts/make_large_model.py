@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write a large synthetic Llama checkpoint, to measure the memory of convert and quantize.
 
-    python scripts/make_large_model.py FOLDER [--layers 25] [--shard-bytes 500000000]
+    python scripts/make_large_model.py FOLDER [--shape plain|llama-1b] [--layers N] [--shard-bytes 500000000]
 
 About 2.5 GB of bf16 in several safetensors files with an index, config.json, and the tokenizer of the fixture llama2 (the
-vocabulary's other rows have no token). Values are normal with a deviation of 0.02, taken from one random block that every
+vocabulary's other rows have no token). `llama-1b` has the sizes of Llama-3.2-1B, whose head is the embedding. Values are normal with a deviation of 0.02, taken from one random block that every
 tensor reads from another offset; the writer streams and needs little memory. The model says nothing of sense.
 """
 import argparse
@@ -16,32 +16,35 @@ import numpy as np
 
 TOKENIZER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "models", "llama2")
 POOL_VALUES = 1 << 22
-HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, VOCABULARY = 2048, 5632, 32, 4, 32000
+HIDDEN, HEADS = 2048, 32
+SHAPES = {"plain": {"layers": 25, "feed_forward": 5632, "kv_heads": 4, "vocabulary": 32000, "tied": False},
+          "llama-1b": {"layers": 16, "feed_forward": 8192, "kv_heads": 8, "vocabulary": 128256, "tied": True}}
 
 
-def config(layers):
+def config(shape):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN,
-            "intermediate_size": FEED_FORWARD, "num_hidden_layers": layers, "num_attention_heads": HEADS,
-            "num_key_value_heads": KV_HEADS, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-            "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": VOCABULARY,
+            "intermediate_size": shape["feed_forward"], "num_hidden_layers": shape["layers"], "num_attention_heads": HEADS,
+            "num_key_value_heads": shape["kv_heads"], "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+            "rope_scaling": None, "tie_word_embeddings": shape["tied"], "torch_dtype": "bfloat16", "vocab_size": shape["vocabulary"],
             "bos_token_id": 1, "eos_token_id": 2}
 
 
-def shapes(layers):
+def shapes(shape):
     """name -> shape, in the order of a checkpoint."""
-    kv = HIDDEN // HEADS * KV_HEADS
-    result = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
-    for i in range(layers):
+    kv, feed_forward = HIDDEN // HEADS * shape["kv_heads"], shape["feed_forward"]
+    result = {"model.embed_tokens.weight": (shape["vocabulary"], HIDDEN)}
+    for i in range(shape["layers"]):
         prefix = f"model.layers.{i}."
         result[prefix + "input_layernorm.weight"] = (HIDDEN,)
         for name, rows in (("q", HIDDEN), ("k", kv), ("v", kv), ("o", HIDDEN)):
             result[f"{prefix}self_attn.{name}_proj.weight"] = (rows, HIDDEN)
         result[prefix + "post_attention_layernorm.weight"] = (HIDDEN,)
-        result[prefix + "mlp.gate_proj.weight"] = (FEED_FORWARD, HIDDEN)
-        result[prefix + "mlp.up_proj.weight"] = (FEED_FORWARD, HIDDEN)
-        result[prefix + "mlp.down_proj.weight"] = (HIDDEN, FEED_FORWARD)
+        result[prefix + "mlp.gate_proj.weight"] = (feed_forward, HIDDEN)
+        result[prefix + "mlp.up_proj.weight"] = (feed_forward, HIDDEN)
+        result[prefix + "mlp.down_proj.weight"] = (HIDDEN, feed_forward)
     result["model.norm.weight"] = (HIDDEN,)
-    result["lm_head.weight"] = (VOCABULARY, HIDDEN)
+    if not shape["tied"]:
+        result["lm_head.weight"] = (shape["vocabulary"], HIDDEN)
     return result
 
 
@@ -98,14 +101,18 @@ def write_json(folder, name, value):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
-    parser.add_argument("--layers", type=int, default=25)
+    parser.add_argument("--shape", choices=SHAPES, default="plain")
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--shard-bytes", type=int, default=500_000_000)
     arguments = parser.parse_args()
+    shape = dict(SHAPES[arguments.shape])
+    if arguments.layers:
+        shape["layers"] = arguments.layers
     os.makedirs(arguments.folder, exist_ok=True)
     rng = np.random.default_rng(1)
     pools = {"matrix": to_bf16(rng.standard_normal(POOL_VALUES, np.float32) * 0.02),
              "norm": to_bf16(1 + rng.standard_normal(1 << 14, np.float32) * 0.1)}
-    tensors = shapes(arguments.layers)
+    tensors = shapes(shape)
     parts = shards(tensors, arguments.shard_bytes)
     index = {"metadata": {"total_size": sum(map(size_bytes, tensors.values()))}, "weight_map": {}}
     for i, names in enumerate(parts):
@@ -113,7 +120,7 @@ def main():
         write_shard(os.path.join(arguments.folder, name), names, tensors, pools, rng)
         index["weight_map"].update(dict.fromkeys(names, name))
     write_json(arguments.folder, "model.safetensors.index.json", index)
-    write_json(arguments.folder, "config.json", config(arguments.layers))
+    write_json(arguments.folder, "config.json", config(shape))
     for name in ("tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                  "generation_config.json"):
         shutil.copyfile(os.path.join(TOKENIZER, name), os.path.join(arguments.folder, name))

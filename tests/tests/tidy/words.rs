@@ -29,6 +29,7 @@ const PRINTING_ROOMS: &[&str] = &[
     "tests/",
     "/tests/",
     "/benches/",
+    "scripts/candle_peer/",
 ];
 
 fn lies_in(source: &Source, rooms: &[&str]) -> bool {
