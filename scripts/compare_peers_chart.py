@@ -14,7 +14,8 @@ import sys
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
+from matplotlib.patches import Patch  # noqa: E402
 
 import compare_peers_page as page  # noqa: E402
 
@@ -33,7 +34,7 @@ def draw(axes, results, phase):
                 continue
             middle, x = statistics.median(shares), place + (number - (len(colors) - 1) / 2) * WIDTH
             reach = [[middle - min(shares)], [max(shares) - middle]]
-            axes.bar(x, middle, WIDTH, color=color, label=program if rows is configurations[0][2] else None, yerr=reach, ecolor="#333333", capsize=2,
+            axes.bar(x, middle, WIDTH, color=color, yerr=reach, ecolor="#333333", capsize=2,
                      alpha=PALE if rows.disturbed else 1)
             rate = statistics.median(rows.rates(program, phase))
             axes.text(x, max(shares) + 1.5, f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}", ha="center", fontsize=8)
@@ -53,7 +54,8 @@ def main():
         draw(axes, results, phase)
         axes.set_title(f"{title} (above the bars: tokens/s; pale: disturbed)", fontsize=10)
     panels[0].set_ylabel("share of the roof, %")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLORS), frameon=False)
+    figure.legend(handles=[Patch(color=color, label=program) for program, color in COLORS.items()], loc="outside lower center",
+                  ncols=len(COLORS), frameon=False)
     figure.suptitle(f"Llama-3.2-1B's shape on {results['machine'].split(', ')[0]}, {results['date']}", fontsize=11)
     figure.savefig(PICTURE, dpi=110)
 
