@@ -147,7 +147,7 @@ has the same value, and where it does the operator suite plants it (`crates/veri
 ## Alarms on right programs
 
 {runs} runs of the right device, drawn with seed {seed}: all fixture models in eight types of weights, one to four prompts of 1 to 60
-tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, one to three threads, AVX2 and scalar kernels, fused and not;
+tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, one to three threads, the fastest and scalar kernels, fused and not;
 {nodes} verdicts on nodes. **Alarms: {alarms}.**
 """
 
