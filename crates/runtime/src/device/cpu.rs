@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  Device ──▶ cpu.rs ──▶ operator.rs: what each declares, how it is cut into pieces ──▶ kernel.rs: loops over numbers
-//!                │                                                                        avx2 │ scalar
-//!                └──▶ memory.rs, panels.rs: where tensors lie
+//!                │                                        avx512 │ avx2 │ sse41 │ neon │ scalar
+//!                ├──▶ team.rs, columns.rs: who computes which piece
+//!                └──▶ memory.rs, panels.rs, pages.rs: where tensors lie
 //! ```
 //!
 //! Every element is computed by one thread, and its sums have one order, whatever else is in the batch: results depend neither on
