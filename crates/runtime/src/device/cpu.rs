@@ -40,12 +40,11 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
 pub use isa::Isa;
-use kernel::ActivationBlock;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
 use pages::Store;
 pub use peaks::Line;
-use spare::Spare;
+use spare::Spares;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;
 use trueup_formats::counted;
@@ -77,8 +76,8 @@ pub struct Cpu {
     /// Where weights lie.
     store: Store,
     team: Team,
-    /// Room for activations in 8 bits.
-    codes: Spare<ActivationBlock>,
+    /// Room for activations in another form.
+    spares: Spares,
     /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
     turn: Mutex<()>,
 }
@@ -99,7 +98,7 @@ impl Cpu {
             repack: options.repack,
             store: Store::default(),
             team,
-            codes: Spare::default(),
+            spares: Spares::default(),
             turn: Mutex::new(()),
         })
     }
@@ -195,7 +194,7 @@ impl Cpu {
         let call = Call {
             instructions: self.instructions,
             team: &self.team,
-            codes: &self.codes,
+            spares: &self.spares,
             inputs,
             output: split.target,
             output_type: step.output.ty,

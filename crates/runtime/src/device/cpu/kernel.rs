@@ -3,8 +3,8 @@
 //! ```text
 //!  kernel! {
 //!      fn NAME(arguments) {
-//!          avx512 => PATH of the variant; without this line that of avx2 is taken,
-//!          avx2 => PATH of the variant | recompiled,
+//!          avx512 => PATH of the variant | recompiled_wider; without this line that of avx2 is taken,
+//!          avx2 => PATH of the variant | recompiled; without this line the rule is taken,
 //!          sse41 => PATH of the variant; without this line the rule is taken,
 //!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
 //!          scalar => PATH of the readable rule,
@@ -13,7 +13,7 @@
 //!  }
 //! ```
 //!
-//! `recompiled` is the rule itself, compiled once more for the instruction set: Rust neither reorders nor contracts floating-point
+//! `recompiled` and `recompiled_wider` are the rule itself, compiled once more for the instruction set: Rust neither reorders nor contracts floating-point
 //! operations, so that it gives the same bits. `SAMPLES` runs the kernel on many inputs and gives the bits of all results; the test
 //! holds every variant that this machine can run against the scalar one, and does so once more in a process of its own with all arguments
 //! between guard pages, which kill a kernel that touches a byte outside of them (`guarded.rs`).
@@ -53,6 +53,7 @@ mod soft_max;
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod sse41;
 mod sums;
+mod turned_product;
 mod unary;
 
 pub use dot_int8::{INT8_PRODUCTS, INT8_SUMS, dot_int8, int8_codes};
@@ -70,109 +71,46 @@ pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
 pub use sums::{squares, sum_of};
+pub use turned_product::{
+    TURNED_ROWS, Turned, turn_bf16, turn_f16, turn_f32, turn_vectors, turned_from, turned_len, turned_product_bf16,
+    turned_product_f16, turned_product_f32,
+};
 pub use unary::unary;
 
 pub use lanes::{DOT_LANES, LANES};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {
-    (@first $first:path $(, $other:path)?) => {
+    (@first $first:path $(, $other:path)*) => {
         $first
     };
     (
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
-            avx2 => recompiled,
-            scalar => $scalar:path,
-        }
-        $test:ident on $samples:path
-    ) => {
-        $crate::device::cpu::kernel::kernel! {
-            $(#[$doc])*
-            fn $name($($argument: $Type),*) {
-                avx512 => recompiled_wider,
-                avx2 => recompiled,
-                scalar => $scalar,
-            }
-            $test on $samples
-            where {
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-                fn recompiled_wider($($argument: $Type),*) {
-                    $scalar($($argument),*)
-                }
-
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2,fma,f16c")]
-                fn recompiled($($argument: $Type),*) {
-                    $scalar($($argument),*)
-                }
-            }
-        }
-    };
-    (
-        $(#[$doc:meta])*
-        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
-            avx512 => $avx512:path,
-            avx2 => recompiled,
-            scalar => $scalar:path,
-        }
-        $test:ident on $samples:path
-    ) => {
-        $crate::device::cpu::kernel::kernel! {
-            $(#[$doc])*
-            fn $name($($argument: $Type),*) {
-                avx512 => $avx512,
-                avx2 => recompiled,
-                scalar => $scalar,
-            }
-            $test on $samples
-            where {
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2,fma,f16c")]
-                fn recompiled($($argument: $Type),*) {
-                    $scalar($($argument),*)
-                }
-            }
-        }
-    };
-    (
-        $(#[$doc:meta])*
-        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
-            avx2 => $avx2:path,
+            $(avx512 => $avx512:path,)?
+            $(avx2 => $avx2:path,)?
             $(sse41 => $sse41:path,)?
             $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:path
-    ) => {
-        $crate::device::cpu::kernel::kernel! {
-            $(#[$doc])*
-            fn $name($($argument: $Type),*) {
-                avx512 => $avx2,
-                avx2 => $avx2,
-                $(sse41 => $sse41,)?
-                $(neon => $neon,)?
-                scalar => $scalar,
-            }
-            $test on $samples
-        }
-    };
-    (
-        $(#[$doc:meta])*
-        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
-            avx512 => $avx512:path,
-            avx2 => $avx2:path,
-            $(sse41 => $sse41:path,)?
-            $(neon => $neon:path,)?
-            scalar => $scalar:path,
-        }
-        $test:ident on $samples:path
-        $(where { $($recompiled:item)* })?
     ) => {
         $(#[$doc])*
         pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
-            $($($recompiled)*)?
+            #[cfg(target_arch = "x86_64")]
+            #[allow(dead_code, reason = "many kernels have variants of their own")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+            fn recompiled_wider($($argument: $Type),*) {
+                $scalar($($argument),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[allow(dead_code, reason = "many kernels have variants of their own")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn recompiled($($argument: $Type),*) {
+                $scalar($($argument),*)
+            }
+
             #[cfg(test)]
             if let Some(side) = instructions.guards() {
                 $(let mut $argument = $crate::device::cpu::kernel::guarded::Laid::new($argument, side);)*
@@ -183,12 +121,16 @@ macro_rules! kernel {
             match instructions.isa() {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of AVX-512 exist only where its parts that variants enable were found, and AVX2, FMA and F16C.
-                #[allow(unsafe_code)]
-                $crate::device::cpu::Isa::Avx512 => unsafe { $avx512($($argument),*) },
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Avx512 => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($avx512,)? $($avx2,)? $scalar)($($argument),*)
+                },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
-                #[allow(unsafe_code)]
-                $crate::device::cpu::Isa::Avx2 => unsafe { $avx2($($argument),*) },
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::Avx2 => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($avx2,)? $scalar)($($argument),*)
+                },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of SSE4.1 exist only where it and SSSE3 were found, and the variant enables no more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]

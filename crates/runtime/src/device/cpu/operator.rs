@@ -40,9 +40,8 @@ mod unary;
 mod upscale;
 
 use super::isa::Instructions;
-use super::kernel::ActivationBlock;
 use super::memory::{Target, View};
-use super::spare::Spare;
+use super::spare::Spares;
 use super::team::Team;
 use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
@@ -125,8 +124,8 @@ pub struct Means<'a> {
     pub instructions: Instructions,
     /// Who computes.
     pub team: &'a Team,
-    /// Room for activations in 8 bits.
-    pub codes: &'a Spare<ActivationBlock>,
+    /// Room for activations in another form.
+    pub spares: &'a Spares,
 }
 
 /// One operator's tensors.
@@ -135,8 +134,8 @@ pub struct Call<'a> {
     pub instructions: Instructions,
     /// Who computes.
     pub team: &'a Team,
-    /// Room for activations in 8 bits.
-    pub codes: &'a Spare<ActivationBlock>,
+    /// Room for activations in another form.
+    pub spares: &'a Spares,
     /// In the operator's order; of an operator that writes into its first input, without that one.
     pub inputs: Vec<Operand<'a>>,
     /// Where the result goes.
@@ -189,7 +188,7 @@ impl<'a> Operand<'a> {
 impl<'a> Call<'a> {
     /// What it is computed with.
     fn means(&self) -> Means<'a> {
-        Means { instructions: self.instructions, team: self.team, codes: self.codes }
+        Means { instructions: self.instructions, team: self.team, spares: self.spares }
     }
 
     /// The cells of an f32 result.

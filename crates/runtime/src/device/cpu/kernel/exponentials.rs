@@ -10,6 +10,7 @@ use crate::device::cpu::isa::Instructions;
 kernel! {
     /// `scores[j] = exp(scores[j] - largest)`; exactly 0 where a score is -infinity. `largest` is finite.
     fn exponentials(largest: f32, scores: &mut [f32]) {
+        avx512 => recompiled_wider,
         avx2 => recompiled,
         scalar => differences,
     }

@@ -11,6 +11,7 @@ use trueup_graph::op::Gated;
 kernel! {
     /// `y[i] = f(gate[i]) * up[i]`.
     fn gated(op: Gated, gate: &[f32], up: &[f32], y: &mut [f32]) {
+        avx512 => recompiled_wider,
         avx2 => recompiled,
         scalar => opened,
     }

@@ -18,13 +18,6 @@ kernel! {
         scalar => chains,
     }
     multiply_add_variants_agree on samples
-    where {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn recompiled(rounds: usize, factor: f32, sums: &mut [f32; SUMS]) {
-            chains(rounds, factor, sums);
-        }
-    }
 }
 
 #[inline(always)]

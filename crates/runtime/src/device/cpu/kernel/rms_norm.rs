@@ -11,6 +11,7 @@ kernel! {
     /// `y[i] = x[i] / sqrt(mean(x^2) + epsilon) * w[i]`. Squares are summed in eight lanes; the factor of the row is found in f64 and
     /// rounded once.
     fn rms_norm(x: &[f32], w: &[f32], epsilon: f32, y: &mut [f32]) {
+        avx512 => recompiled_wider,
         avx2 => recompiled,
         scalar => normalise,
     }

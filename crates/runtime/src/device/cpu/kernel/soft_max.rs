@@ -15,6 +15,7 @@ kernel! {
     /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding of its own.
     /// Places behind the last unmasked one change no bit of the others.
     fn soft_max(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
+        avx512 => recompiled_wider,
         avx2 => recompiled,
         scalar => share,
     }

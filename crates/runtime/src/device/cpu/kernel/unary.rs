@@ -12,6 +12,7 @@ use trueup_graph::op::Unary;
 kernel! {
     /// `y[i] = f(x[i])`.
     fn unary(op: Unary, x: &[f32], y: &mut [f32]) {
+        avx512 => recompiled_wider,
         avx2 => recompiled,
         scalar => mapped,
     }

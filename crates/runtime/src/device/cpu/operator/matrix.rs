@@ -2,18 +2,22 @@
 //!
 //! ```text
 //!  q4_0, q8_0             activations to 8 bits ─▶ panels of sixteen rows, integers within blocks      (panel_product.rs)
-//!  f32, f16, bf16         32 lanes over K                                                               (dots.rs)
+//!  f32, f16, bf16         few tokens:  32 lanes over K                                                  (dots.rs)
+//!                         many tokens: rows and activations are turned over, and lanes computed one by one, with the same bits
+//!                                                                                                       (turned_product.rs)
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take pairs of panels. Tokens go through them in tiles of up to twelve, and all panels see some tiles, which stay in a core's
+//! Threads take strips of 32 rows. Tokens go through them in tiles of up to twelve, and all panels see some tiles, which stay in a core's
 //! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
 
 use super::{Means, Operand, pieces_min};
 use crate::device::cpu::columns::{Columns, Piece};
-use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE};
+use crate::device::cpu::isa::Instructions;
+use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE, TURNED_ROWS, Turned};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock, Panels, pack_panel};
+use crate::device::cpu::spare::{Lent, Spare, Spares};
 use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
 use half::{bf16, f16};
 use std::borrow::Cow;
@@ -55,6 +59,9 @@ const SEEN_BYTES: usize = 512 << 10;
 /// The same of floats: weights that are read again for every few tokens cost more than activations from the cache of all cores.
 const SEEN_FLOATS_BYTES: usize = 2 << 20;
 
+/// The same of floats that were turned over: turning rows over once more costs more still.
+const SEEN_TURNED_BYTES: usize = 8 << 20;
+
 /// Matrix number `index` of a stack `[len, rows, ...]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -63,7 +70,7 @@ pub struct Matrix<'a> {
 }
 
 /// Rows that are multiplied at once: those of two panels.
-const STRIP_ROWS: usize = 2 * PANEL_ROWS;
+const STRIP_ROWS: usize = TURNED_ROWS;
 
 /// Results of a tile: those of the first panel's rows for each token, then the second's.
 type Sums = [[f32; PANEL_ROWS]];
@@ -77,7 +84,8 @@ impl<'a> Matrix<'a> {
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
     pub fn apply(self, means: Means, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
         let product = Product::new(self, means, tokens)?;
-        product.each_tile(x, y, 1, |rows| self.strip(rows), |strip, xs, [sums, ..]| strip.multiply(means, xs, sums));
+        let strip = |rows| self.strip(rows, product);
+        product.each_tile(x, y, 1, strip, |strip, xs, [sums, ..]| strip.multiply(means, xs, sums));
         Ok(())
     }
 
@@ -93,10 +101,10 @@ impl<'a> Matrix<'a> {
         y: &mut [f32],
     ) -> Result<(), String> {
         let product = Product::new(gate, means, tokens)?;
-        if Product::new(up, means, tokens)?.in_codes != product.in_codes {
+        if Product::new(up, means, tokens)?.form != product.form {
             return Err("gate and up take activations in two forms; compute them one by one".to_owned());
         }
-        let strips = |rows: Range<usize>| (gate.strip(rows.clone()), up.strip(rows));
+        let strips = |rows: Range<usize>| (gate.strip(rows.clone(), product), up.strip(rows, product));
         product.each_tile(x, y, 2, strips, |(gate, up), xs, [sums, gates, ups]| {
             gate.multiply(means, xs, gates);
             up.multiply(means, xs, ups);
@@ -106,12 +114,12 @@ impl<'a> Matrix<'a> {
     }
 
     /// Up to a strip's rows from a multiple of these on, in the form that they are multiplied in.
-    fn strip(self, rows: Range<usize>) -> Strip<'a> {
+    fn strip(self, rows: Range<usize>, product: Product<'a>) -> Strip<'a> {
         let [len, all_rows, ..] = self.stack.ty.shape.sizes();
         let first = self.index * all_rows + rows.start;
         let cells = first * len..(first + rows.len()) * len;
         let count = rows.len();
-        match self.stack.view {
+        let strip = match self.stack.view {
             View::F32(all) => Strip::F32(Rows::dense(&all[cells], count, len)),
             View::F16(all) => Strip::F16(Rows::dense(&all[cells], count, len)),
             View::Bf16(all) => Strip::Bf16(Rows::dense(&all[cells], count, len)),
@@ -120,9 +128,10 @@ impl<'a> Matrix<'a> {
             View::Blocks(bytes) => {
                 let dtype = self.stack.ty.dtype;
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
-                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len)
+                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len, product.means.spares)
             }
-        }
+        };
+        if product.form == Form::Turned { strip.turned(product.means) } else { strip }
     }
 }
 
@@ -152,25 +161,28 @@ fn packed<const GROUPS: usize>(bytes: &[u8], blocks_per_row: usize) -> Cow<'stat
     Cow::Owned(panels)
 }
 
-/// Up to two panels of weights.
+/// Weights of up to [`STRIP_ROWS`] rows.
 enum Strip<'a> {
     F32(Rows<'a, f32>),
     F16(Rows<'a, f16>),
     Bf16(Rows<'a, bf16>),
     /// Decoded, of this length.
-    Decoded(Vec<f32>, usize),
+    Decoded(Lent<'a, f32>, usize),
+    TurnedF32(Lent<'a, Turned<f32>>),
+    TurnedF16(Lent<'a, Turned<f16>>),
+    TurnedBf16(Lent<'a, Turned<bf16>>),
     Q4(Cow<'a, [PanelBlock<4>]>),
     Q8(Cow<'a, [PanelBlock<8>]>),
 }
 
-impl Strip<'_> {
+impl<'a> Strip<'a> {
     /// Rows of `len` weights in blocks as in the file: packed or decoded.
-    fn of_blocks(dtype: DType, bytes: &[u8], len: usize) -> Strip<'static> {
+    fn of_blocks(dtype: DType, bytes: &[u8], len: usize, spares: &'a Spares) -> Strip<'a> {
         match (dtype, dtype.decoder()) {
             (DType::Q4_0, _) => Strip::Q4(packed(bytes, len / BLOCK_LEN)),
             (DType::Q8_0, _) => Strip::Q8(packed(bytes, len / BLOCK_LEN)),
             (_, Some(decoder)) => {
-                let mut rows = vec![0.0; bytes.len() / dtype.block_bytes() * dtype.block_len()];
+                let mut rows = spares.decoded.lend(bytes.len() / dtype.block_bytes() * dtype.block_len());
                 (decoder.decode)(bytes, &mut rows);
                 Strip::Decoded(rows, len)
             }
@@ -178,10 +190,25 @@ impl Strip<'_> {
         }
     }
 
+    /// The same rows turned over, where they are multiplied with floats.
+    fn turned(self, Means { instructions, spares, .. }: Means<'a>) -> Strip<'a> {
+        let of_f32 = |rows| Strip::TurnedF32(turned(rows, &spares.turned_f32, instructions, kernel::turn_f32));
+        match self {
+            Strip::F32(rows) => of_f32(rows),
+            Strip::F16(rows) => Strip::TurnedF16(turned(rows, &spares.turned_f16, instructions, kernel::turn_f16)),
+            Strip::Bf16(rows) => Strip::TurnedBf16(turned(rows, &spares.turned_bf16, instructions, kernel::turn_bf16)),
+            Strip::Decoded(cells, len) => of_f32(Rows::dense(&cells, cells.len() / len.max(1), len)),
+            Strip::Q4(_) | Strip::Q8(_) | Strip::TurnedF32(_) | Strip::TurnedF16(_) | Strip::TurnedBf16(_) => self,
+        }
+    }
+
     /// The results of a tile's tokens; those behind the last row are of no meaning.
     fn multiply(&self, means: Means, xs: &Tile, sums: &mut Sums) {
         let (instructions, tokens) = (means.instructions, xs.floats.count());
         match self {
+            Strip::TurnedF32(rows) => kernel::turned_product_f32(instructions, rows, xs.turned, tokens, sums),
+            Strip::TurnedF16(rows) => kernel::turned_product_f16(instructions, rows, xs.turned, tokens, sums),
+            Strip::TurnedBf16(rows) => kernel::turned_product_bf16(instructions, rows, xs.turned, tokens, sums),
             Strip::Q4(panels) => kernel::panel_product_q4_0(instructions, panels, xs.codes, tokens, sums),
             Strip::Q8(panels) => kernel::panel_product_q8_0(instructions, panels, xs.codes, tokens, sums),
             Strip::F32(rows) => {
@@ -199,6 +226,18 @@ impl Strip<'_> {
             }
         }
     }
+}
+
+/// Rows that a kernel turns over.
+fn turned<'s, E: Copy + Default>(
+    rows: Rows<E>,
+    spare: &'s Spare<Turned<E>>,
+    instructions: Instructions,
+    turn: fn(Instructions, Rows<E>, &mut [Turned<E>]),
+) -> Lent<'s, Turned<E>> {
+    let mut cells = spare.lend(kernel::turned_len(rows.len()));
+    turn(instructions, rows, &mut cells);
+    cells
 }
 
 /// Brings results `[rows, tokens]` to where those of panels lie.
@@ -221,23 +260,27 @@ struct Tile<'x> {
     floats: Rows<'x, f32>,
     /// Block after block, of each those of all tokens; empty where weights take floats.
     codes: &'x [ActivationBlock],
+    /// Place after place, of each those of all tokens; empty where weights are not turned over.
+    turned: &'x [f32],
 }
 
 /// Activations of all tokens, in the form that weights are multiplied with.
 struct Taken<'x> {
     product: Product<'x>,
     floats: &'x [f32],
-    codes: &'x [ActivationBlock],
+    codes: Lent<'x, ActivationBlock>,
+    turned: Lent<'x, f32>,
 }
 
 impl Taken<'_> {
     /// The tile that begins with this token.
     fn tile(&self, first: usize) -> Tile<'_> {
-        let Product { len, tokens, tile, in_codes, .. } = self.product;
+        let Product { len, tokens, tile, .. } = self.product;
         let count = tile.min(tokens - first);
         let floats = Rows::dense(&self.floats[first * len..][..count * len], count, len);
-        let blocks = if in_codes { len / BLOCK_LEN } else { 0 };
-        Tile { floats, codes: &self.codes[first * blocks..][..count * blocks] }
+        let (blocks, places) = self.product.taken_len();
+        let codes = &self.codes[first * blocks..][..count * blocks];
+        Tile { floats, codes, turned: &self.turned[first * places..][..count * places] }
     }
 }
 
@@ -250,19 +293,36 @@ struct Product<'m> {
     tokens: usize,
     /// Tokens of a tile, but for the last.
     tile: usize,
-    /// Whether activations are multiplied in 8 bits.
-    in_codes: bool,
+    form: Form,
+}
+
+/// What activations are brought into before they are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Blocks of 8 bits.
+    Codes,
+    /// Nothing else.
+    Floats,
+    /// The order of turned rows.
+    Turned,
 }
 
 impl<'m> Product<'m> {
     /// Products of this matrix and of others that take activations in the same form.
     fn new(matrix: Matrix, means: Means<'m>, tokens: usize) -> Result<Product<'m>, String> {
         let TensorType { dtype, shape } = matrix.stack.ty;
-        let in_codes = profile(dtype)?.activations != Activations::Unchanged;
+        let turned_from = kernel::turned_from(means.instructions.isa());
+        let form = if profile(dtype)?.activations != Activations::Unchanged {
+            Form::Codes
+        } else if turned_from.is_some_and(|from| tokens >= from) {
+            Form::Turned
+        } else {
+            Form::Floats
+        };
         dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
         // Tiles as even as can be.
         let tile = tokens.div_ceil(tokens.div_ceil(TILE).max(1)).max(1);
-        Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, in_codes })
+        Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, form })
     }
 
     /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile. The first of the three results
@@ -275,8 +335,7 @@ impl<'m> Product<'m> {
         strip: impl Fn(Range<usize>) -> P + Sync,
         multiply: impl Fn(&P, &Tile, [&mut Sums; 3]) + Sync,
     ) {
-        let mut codes = self.means.codes.take();
-        let xs = self.taken(x, &mut codes);
+        let xs = self.taken(x);
         let seen = self.tokens_seen();
         let grain = pieces_min(matrices * self.len * STRIP_ROWS * seen.min(self.tokens));
         for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
@@ -303,34 +362,45 @@ impl<'m> Product<'m> {
                 }
             });
         }
-        self.means.codes.put(codes);
     }
 
     /// Tokens whose activations stay in a core's cache, in codes, or in that of all cores, which are four times as large: whole tiles.
     fn tokens_seen(self) -> usize {
-        let (row_bytes, seen_bytes) = if self.in_codes {
-            (self.len / BLOCK_LEN * size_of::<ActivationBlock>(), SEEN_BYTES)
-        } else {
-            (self.len * size_of::<f32>(), SEEN_FLOATS_BYTES)
+        let (row_bytes, seen_bytes) = match self.form {
+            Form::Codes => (self.len / BLOCK_LEN * size_of::<ActivationBlock>(), SEEN_BYTES),
+            Form::Floats => (self.len * size_of::<f32>(), SEEN_FLOATS_BYTES),
+            Form::Turned => (self.len * size_of::<f32>(), SEEN_TURNED_BYTES),
         };
         (seen_bytes / row_bytes.max(1) / self.tile).max(1) * self.tile
     }
 
-    /// Activations as these products take them; `codes` is room for those in 8 bits.
-    fn taken<'x>(self, x: &'x [f32], codes: &'x mut Vec<ActivationBlock>) -> Taken<'x>
-    where
-        'm: 'x,
-    {
-        let blocks = if self.in_codes { self.len / BLOCK_LEN } else { 0 };
-        if codes.len() < self.tokens * blocks {
-            codes.resize(self.tokens * blocks, ActivationBlock::default());
+    /// Blocks of codes and turned places of a token.
+    fn taken_len(self) -> (usize, usize) {
+        match self.form {
+            Form::Codes => (self.len / BLOCK_LEN, 0),
+            Form::Floats => (0, 0),
+            Form::Turned => (0, kernel::turned_len(self.len)),
         }
-        let codes = &mut codes[..self.tokens * blocks];
+    }
+
+    /// Activations as these products take them.
+    fn taken(self, x: &'m [f32]) -> Taken<'m> {
+        let (blocks, places) = self.taken_len();
+        let mut codes = self.means.spares.codes.lend(self.tokens * blocks);
+        let mut turned = self.means.spares.turned.lend(self.tokens * places);
+        let grain = pieces_min(2 * self.tile * self.len);
+        let xs = || x.chunks((self.tile * self.len).max(1));
         if blocks > 0 {
-            let tiles = codes.chunks_mut(self.tile * blocks).zip(x.chunks(self.tile * self.len));
-            self.means.team.each(tiles, pieces_min(2 * self.tile * self.len), |(codes, x)| self.quantize(x, codes));
+            self.means
+                .team
+                .each(codes.chunks_mut(self.tile * blocks).zip(xs()), grain, |(codes, x)| self.quantize(x, codes));
         }
-        Taken { product: self, floats: x, codes }
+        if places > 0 {
+            self.means.team.each(turned.chunks_mut(self.tile * places).zip(xs()), grain, |(turned, x)| {
+                kernel::turn_vectors(self.means.instructions, Rows::dense(x, x.len() / self.len, self.len), turned);
+            });
+        }
+        Taken { product: self, floats: x, codes, turned }
     }
 
     /// Quantizes the tokens of a tile and puts their blocks side by side.

@@ -146,7 +146,7 @@ impl Tile<'_> {
 /// Rows become columns: pairs of lanes, pairs of pairs, quarters and halves change places.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
+pub(super) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     let pairs: [__m512; LANES] = std::array::from_fn(|i| {
         let (a, b) = (rows[i & !1], rows[i | 1]);
         if i & 1 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) }
