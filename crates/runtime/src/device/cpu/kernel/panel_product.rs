@@ -11,7 +11,7 @@ use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock};
 use half::f16;
 
 /// Most tokens that go through a panel at once.
-pub const TILE: usize = 12;
+pub const TILE: usize = 18;
 
 kernel! {
     /// `sums[t + tokens * p][r] = row r of panel p . x_t` of q8_0, for panels of one length behind each other and up to [`TILE`] tokens, whose
@@ -120,12 +120,28 @@ impl<'x> Tokens<'x> {
 type PanelProduct<const GROUPS: usize> =
     fn(Instructions, &[PanelBlock<GROUPS>], &[ActivationBlock], usize, &mut [[f32; PANEL_ROWS]]);
 
-/// One to three panels of 0 to 33 blocks of all codes with 1 to 12 tokens, the extreme codes among them.
+/// One to three panels of 0 to 33 blocks of all codes with 1 to 18 tokens, the extreme codes among them.
 #[cfg(test)]
 fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduct<GROUPS>) -> Vec<f32> {
     let mut results = Vec::new();
-    let sizes =
-        [(0, 1), (1, 1), (2, 3), (3, 4), (33, 5), (8, 12), (3, 6), (4, 7), (2, 8), (1, 9), (2, 10), (3, 11), (5, 2)];
+    let sizes = [
+        (0, 1),
+        (1, 1),
+        (2, 3),
+        (3, 4),
+        (33, 5),
+        (8, 12),
+        (3, 6),
+        (4, 7),
+        (2, 8),
+        (1, 9),
+        (2, 10),
+        (3, 11),
+        (5, 2),
+        (2, 13),
+        (3, 16),
+        (2, 18),
+    ];
     for ((blocks, tokens), count) in sizes.into_iter().flat_map(|size| [1, 2, 3].map(|count| (size, count))) {
         let mut panels = vec![PanelBlock::<GROUPS>::ZERO; blocks * count];
         for (b, block) in panels.iter_mut().enumerate() {

@@ -33,7 +33,7 @@ pub type Turned<E> = [E; TURNED_ROWS];
 pub fn turned_from(isa: Isa) -> Option<usize> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => Some(16),
+        Isa::Avx512 => Some(32),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::Sse41 => None,
         #[cfg(target_arch = "aarch64")]
@@ -182,11 +182,12 @@ fn samples_turned<E: Element>(
     results
 }
 
-/// One to twelve vectors of odd lengths.
+/// One to eighteen vectors of odd lengths.
 #[cfg(test)]
 fn samples_vectors(instructions: Instructions) -> Vec<f32> {
     let mut results = Vec::new();
-    for (len, count) in [(0, 3), (1, 1), (31, 12), (32, 6), (33, 5), (64, 12), (100, 7), (250, 11)] {
+    for (len, count) in [(0, 3), (1, 1), (31, 12), (32, 6), (33, 5), (64, 12), (100, 7), (250, 11), (70, 16), (90, 18)]
+    {
         let cells = numbers(count * (len + 3), 5 + len as u32);
         let mut turned = vec![f32::NAN; turned_len(len) * count];
         turn_vectors(instructions, Rows::strided(&cells, count, len, len + 3), &mut turned);
@@ -210,7 +211,7 @@ fn samples_turned_bf16(instructions: Instructions) -> Vec<f32> {
     samples_turned(instructions, bf16::from_f32, turn_bf16)
 }
 
-/// Products of 0 to 600 elements with 1 to 12 vectors.
+/// Products of 0 to 600 elements with 1 to 18 vectors.
 #[cfg(test)]
 fn samples<E: Element>(
     instructions: Instructions,
@@ -218,7 +219,20 @@ fn samples<E: Element>(
     product: fn(Instructions, &[Turned<E>], &[f32], usize, &mut [[f32; PANEL_ROWS]]),
 ) -> Vec<f32> {
     let mut results = Vec::new();
-    let sizes = [(0, 1), (32, 1), (64, 2), (96, 3), (544, 4), (512, 5), (1088, 6), (64, 7), (32, 11), (640, 12)];
+    let sizes = [
+        (0, 1),
+        (32, 1),
+        (64, 2),
+        (96, 3),
+        (544, 4),
+        (512, 5),
+        (1088, 6),
+        (64, 7),
+        (32, 11),
+        (640, 12),
+        (64, 17),
+        (96, 18),
+    ];
     for ((len, tokens), panels) in sizes.into_iter().flat_map(|size| [(size, 1), (size, 2)]) {
         let elements = numbers(len * TURNED_ROWS, 7 + len as u32).into_iter().map(narrow);
         let elements: Vec<E> = elements.collect();

@@ -8,7 +8,7 @@
 //!  other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take strips of 32 rows. Tokens go through them in tiles of up to twelve, and all panels see some tiles, which stay in a core's
+//! Threads take strips of 32 rows. Tokens go through them in tiles of up to eighteen, and all panels see some tiles, which stay in a core's
 //! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
 
 use super::{Means, Operand, pieces_min};

@@ -5,13 +5,16 @@ use super::super::lanes::{DOT_LANES, STEPS, padded};
 use super::super::rows::Rows;
 use super::super::turned_product::{TURNED_ROWS, Turned, panels_of, turned_len};
 use super::key_scores::transposed;
-use super::{LANES, load_bf16, load_f16, load_f32, store};
+use super::{LANES, ask_for_line, load_bf16, load_f16, load_f32, store};
 use crate::device::cpu::panels::PANEL_ROWS;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 /// Most vectors whose sums find room in registers, with their totals.
 const TOKENS: usize = 6;
+
+/// How many chunks ahead rows are asked for: sixteen of them at once are more than the processor guesses.
+const CHUNKS_AHEAD: usize = 16;
 
 /// Registers of one element of all rows.
 const REGISTERS: usize = TURNED_ROWS / LANES;
@@ -205,6 +208,10 @@ fn turn<E: Element>(
             let mut chunks_of_rows = [&zeros; LANES];
             for (i, elements) in chunks_of_rows.iter_mut().enumerate() {
                 let (whole, behind) = rows[i].as_chunks();
+                for line in (0..size_of::<[E; DOT_LANES]>()).step_by(64) {
+                    let start: *const E = rows[i].as_ptr();
+                    ask_for_line(start.wrapping_add((chunk + CHUNKS_AHEAD) * DOT_LANES).wrapping_byte_add(line));
+                }
                 *elements = match whole.get(chunk) {
                     Some(elements) => elements,
                     None if chunk == whole.len() && !behind.is_empty() => &rest[i],
@@ -236,17 +243,19 @@ fn turn_halves<E>(chunk: &[&[E; DOT_LANES]; LANES], lanes: &mut Places<E>) {
     }
 }
 
-/// Up to sixteen vectors: squares of so many elements are turned over, and the columns stored as far as there are vectors.
+/// Sixteen vectors at a time: squares of so many elements are turned over, and the columns stored as far as there are vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn turn_vectors(xs: Rows<f32>, turned: &mut [f32]) {
     let (chunks, count) = (turned_len(xs.len()) / DOT_LANES, xs.count());
     assert_eq!(turned.len(), chunks * DOT_LANES * count, "room for the places of each vector");
-    assert!(count <= LANES, "more vectors than are turned over together");
-    let stored = ((1u32 << count) - 1) as __mmask16;
-    for first in (0..chunks * DOT_LANES).step_by(LANES) {
+    for (first_t, first) in
+        (0..count).step_by(LANES).flat_map(|t| (0..chunks * DOT_LANES).step_by(LANES).map(move |k| (t, k)))
+    {
+        let some = LANES.min(count - first_t);
+        let stored = ((1u32 << some) - 1) as __mmask16;
         let mut square = [_mm512_setzero_ps(); LANES];
-        for (t, row) in square.iter_mut().enumerate().take(count) {
-            let elements = xs.row(t).get(first..).unwrap_or_default();
+        for (t, row) in square.iter_mut().enumerate().take(some) {
+            let elements = xs.row(first_t + t).get(first..).unwrap_or_default();
             *row = match elements.first_chunk() {
                 Some(whole) => load_f32(whole),
                 None => load_f32(&padded(elements)),
@@ -254,7 +263,7 @@ pub fn turn_vectors(xs: Rows<f32>, turned: &mut [f32]) {
         }
         for (i, column) in transposed(square).into_iter().enumerate() {
             let (lane, chunk) = ((first + i) % DOT_LANES, (first + i) / DOT_LANES);
-            let target = &mut turned[(lane * chunks + chunk) * count..][..count];
+            let target = &mut turned[(lane * chunks + chunk) * count + first_t..][..some];
             // SAFETY: as many elements are stored as the target holds.
             unsafe { _mm512_mask_storeu_ps(target.as_mut_ptr(), stored, column) };
         }
