@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Device ──▶ cpu.rs ──▶ operator.rs: what each declares, how it is cut into pieces ──▶ kernel.rs: loops over numbers
-//!                │                                        avx512 │ avx2 │ sse41 │ neon │ scalar
+//!                │                             avx512 │ avx-vnni │ avx2 │ sse41 │ neon │ scalar
 //!                ├──▶ team.rs, columns.rs: who computes which piece
 //!                └──▶ memory.rs, panels.rs, pages.rs: where tensors lie
 //! ```

@@ -12,6 +12,9 @@ pub enum Isa {
     /// x86-64 with AVX-512 F, BW, VL and VNNI, and what AVX2 stands for.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// x86-64 with AVX-VNNI, and what AVX2 stands for.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -30,6 +33,8 @@ impl Isa {
     pub const ALL: &'static [Isa] = &[
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2,
         #[cfg(target_arch = "x86_64")]
@@ -56,6 +61,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
@@ -72,6 +79,8 @@ impl Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "avx-vnni",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]

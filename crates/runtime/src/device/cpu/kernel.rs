@@ -4,6 +4,7 @@
 //!  kernel! {
 //!      fn NAME(arguments) {
 //!          avx512 => PATH of the variant | recompiled_wider; without this line that of avx2 is taken,
+//!          avx_vnni => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled; without this line the rule is taken,
 //!          sse41 => PATH of the variant; without this line the rule is taken,
 //!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
@@ -27,6 +28,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod avx_vnni;
 mod dot_int8;
 mod dots;
 mod element;
@@ -88,6 +92,7 @@ macro_rules! kernel {
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
             $(avx512 => $avx512:path,)?
+            $(avx_vnni => $avx_vnni:path,)?
             $(avx2 => $avx2:path,)?
             $(sse41 => $sse41:path,)?
             $(neon => $neon:path,)?
@@ -124,6 +129,12 @@ macro_rules! kernel {
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::Avx512 => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($avx512,)? $($avx2,)? $scalar)($($argument),*)
+                },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Instructions` of AVX-VNNI exist only where it was found, and AVX2, FMA and F16C; the variant enables no more.
+                #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
+                $crate::device::cpu::Isa::AvxVnni => unsafe {
+                    $crate::device::cpu::kernel::kernel!(@first $($avx_vnni,)? $($avx2,)? $scalar)($($argument),*)
                 },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.

@@ -41,7 +41,7 @@ fn load_bf16(source: &[bf16; LANES]) -> __m256 {
 /// The eight lanes as an array.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn store(lanes: __m256) -> [f32; LANES] {
+pub(super) fn store(lanes: __m256) -> [f32; LANES] {
     let mut target = [0.0; LANES];
     // SAFETY: the array holds 32 bytes; the store needs no alignment.
     unsafe { _mm256_storeu_ps(target.as_mut_ptr(), lanes) };

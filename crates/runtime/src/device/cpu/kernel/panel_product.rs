@@ -23,6 +23,7 @@ kernel! {
         sums: &mut [[f32; PANEL_ROWS]],
     ) {
         avx512 => super::avx512::panel_product::q8_0,
+        avx_vnni => super::avx_vnni::panel_product::q8_0,
         avx2 => super::avx2::panel_product::q8_0,
         sse41 => super::sse41::panel_product::q8_0,
         neon => super::neon::panel_product::q8_0,
@@ -40,6 +41,7 @@ kernel! {
         sums: &mut [[f32; PANEL_ROWS]],
     ) {
         avx512 => super::avx512::panel_product::q4_0,
+        avx_vnni => super::avx_vnni::panel_product::q4_0,
         avx2 => super::avx2::panel_product::q4_0,
         sse41 => super::sse41::panel_product::q4_0,
         neon => super::neon::panel_product::q4_0,

@@ -35,7 +35,7 @@ pub fn turned_from(isa: Isa) -> Option<usize> {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(32),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Sse41 => None,
+        Isa::AvxVnni | Isa::Avx2 | Isa::Sse41 => None,
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => None,
         Isa::Scalar => None,

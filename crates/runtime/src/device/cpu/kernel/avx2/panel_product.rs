@@ -114,7 +114,7 @@ fn tile_q4_0<const T: usize>(panel: &[PanelBlock<4>], half: usize, xs: Tokens, s
 /// Four bytes of codes of each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_codes(codes: &[[u8; 4]; LANES]) -> __m256i {
+pub(in super::super) fn load_codes(codes: &[[u8; 4]; LANES]) -> __m256i {
     // SAFETY: the arrays hold 32 bytes behind each other; the load needs no alignment.
     unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
 }
@@ -122,7 +122,7 @@ fn load_codes(codes: &[[u8; 4]; LANES]) -> __m256i {
 /// Each row's scale.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_scales(scales: &[u16; LANES]) -> __m256 {
+pub(in super::super) fn load_scales(scales: &[u16; LANES]) -> __m256 {
     // SAFETY: the array holds 16 bytes; the load needs no alignment.
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(scales.as_ptr().cast()) })
 }
@@ -130,14 +130,14 @@ fn load_scales(scales: &[u16; LANES]) -> __m256 {
 /// `totals + dots * (scales * scale)`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn multiply_add(dots: __m256i, scales: __m256, scale: f32, totals: __m256) -> __m256 {
+pub(in super::super) fn multiply_add(dots: __m256i, scales: __m256, scale: f32, totals: __m256) -> __m256 {
     _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), _mm256_mul_ps(scales, _mm256_set1_ps(scale)), totals)
 }
 
 /// Four codes of the activations in each lane: elements `4 group ...` of the block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn repeat(x: &ActivationBlock, group: usize) -> __m256i {
+pub(in super::super) fn repeat(x: &ActivationBlock, group: usize) -> __m256i {
     let codes = x.codes.as_chunks::<4>().0[group].map(|code| code as u8);
     _mm256_set1_epi32(i32::from_le_bytes(codes))
 }
