@@ -341,26 +341,44 @@ impl<'m> Product<'m> {
         for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
             let pieces = Columns::new(y, self.rows, STRIP_ROWS);
             self.means.team.each(pieces, grain, |mut piece: Piece| {
-                let (rows, panels) = (piece.count(), piece.count().div_ceil(PANEL_ROWS));
-                let strip = strip(piece.first()..piece.first() + rows);
-                let mut sums = [[[0.0; PANEL_ROWS]; 2 * TILE]; 3];
-                for first in (0..piece.tokens()).step_by(self.tile) {
-                    let tokens = self.tile.min(piece.tokens() - first);
-                    let [results, others @ ..] = sums.each_mut().map(|sums| &mut sums[..panels * tokens]);
-                    let [second, third] = others;
-                    multiply(&strip, &xs.tile(index * seen + first), [&mut *results, second, third]);
-                    for token in 0..tokens {
-                        let (whole, rest) = piece.token(first + token).as_chunks_mut::<PANEL_ROWS>();
-                        let panels = results[token..].iter().step_by(tokens);
-                        for (part, sums) in whole.iter_mut().zip(panels.clone()) {
-                            *part = *sums;
-                        }
-                        if let Some(sums) = panels.clone().nth(whole.len()) {
-                            rest.copy_from_slice(&sums[..rest.len()]);
-                        }
-                    }
+                let strip = strip(piece.first()..piece.first() + piece.count());
+                let multiply = |xs: &Tile, sums: [&mut Sums; 3]| multiply(&strip, xs, sums);
+                // Zeros cost time, too, where a strip is read once.
+                if self.tile == 1 {
+                    self.tiles::<2>(&mut piece, &xs, index * seen, multiply);
+                } else {
+                    self.tiles::<{ 2 * TILE }>(&mut piece, &xs, index * seen, multiply);
                 }
             });
+        }
+    }
+
+    /// The results of a strip, tile after tile, of which each has `SUMS` panels' results at most; `first_token` is the first of all tokens that
+    /// the piece has.
+    fn tiles<const SUMS: usize>(
+        self,
+        piece: &mut Piece,
+        xs: &Taken,
+        first_token: usize,
+        multiply: impl Fn(&Tile, [&mut Sums; 3]),
+    ) {
+        let panels = piece.count().div_ceil(PANEL_ROWS);
+        let mut sums = [[[0.0; PANEL_ROWS]; SUMS]; 3];
+        for first in (0..piece.tokens()).step_by(self.tile) {
+            let tokens = self.tile.min(piece.tokens() - first);
+            let [results, others @ ..] = sums.each_mut().map(|sums| &mut sums[..panels * tokens]);
+            let [second, third] = others;
+            multiply(&xs.tile(first_token + first), [&mut *results, second, third]);
+            for token in 0..tokens {
+                let (whole, rest) = piece.token(first + token).as_chunks_mut::<PANEL_ROWS>();
+                let panels = results[token..].iter().step_by(tokens);
+                for (part, sums) in whole.iter_mut().zip(panels.clone()) {
+                    *part = *sums;
+                }
+                if let Some(sums) = panels.clone().nth(whole.len()) {
+                    rest.copy_from_slice(&sums[..rest.len()]);
+                }
+            }
         }
     }
 
