@@ -72,7 +72,7 @@ pub use soft_max::soft_max;
 pub use sums::{squares, sum_of};
 pub use unary::unary;
 
-pub use lanes::{DOT_LANES, LANES};
+pub use lanes::{DOT_LANES, LANES, STEPS};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {
