@@ -34,7 +34,8 @@ fn a_cache_of_blocks_is_run_verified_planned_timed_and_traced() {
 fn heads_that_are_no_whole_blocks_are_refused() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("llama3"), "llama3.gguf");
-    for command in [&["run", &model, "--ids", "1"][..], &["verify", &model], &["plan", &model], &["bench", &model]] {
+    let bench = ["bench", &model, "--prompt", "5", "--generate", "2"];
+    for command in [&["run", &model, "--ids", "1"][..], &["verify", &model], &["plan", &model], &bench] {
         trueup(&[command, &["--kv", "q8_0"]].concat()).refuses(&[
             "q8_0",
             "heads of a multiple of 32",
