@@ -112,7 +112,8 @@ impl Walk {
         if profile.output.is_quantized() && !matches!(node.op, Op::KvStore(_)) {
             let (node, dtype) = (&node.name, profile.output);
             return Err(Error::Request(format!(
-                "the trace says that results of {node} are {dtype}, which only the KV cache can be; record the trace again"
+                "text profiles of the trace: expected the profile of a device, found results of {node} in {dtype}, which only a KV cache holds; \
+                 record the trace again"
             )));
         }
         let inputs: Vec<Value> = node.inputs.iter().map(|input| self.input(*input)).collect::<Result<_>>()?;
