@@ -228,6 +228,16 @@ fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     expect(fits, || format!("{what} must be f32, f64 or f16, not {}", ty.dtype))
 }
 
+/// What keys and values are cached in: floating point, or `q8_0` blocks that lie inside of the `len` elements of `whole`.
+fn expect_cache(what: &str, ty: &TensorType, (whole, len): (&str, usize)) -> Result<(), String> {
+    let known = ty.dtype.is_float() || ty.dtype == DType::Q8_0;
+    expect(known, || format!("{what} must be floating point or q8_0, not {}", ty.dtype))?;
+    let block_len = ty.dtype.block_len();
+    expect(len.is_multiple_of(block_len), || {
+        format!("{what} of {} need {whole} of a multiple of {block_len} elements, not {len}: take f16 or f32", ty.dtype)
+    })
+}
+
 fn expect_indices(what: &str, ty: &TensorType, len: usize) -> Result<(), String> {
     let fits = ty.dtype == DType::I32 && ty.shape == Shape::new(&[len]);
     expect(fits, || format!("{what} must be i32[{len}], not {ty}"))

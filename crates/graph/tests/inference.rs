@@ -1,6 +1,6 @@
 //! What each operator makes of its inputs, and what it refuses.
 
-use trueup_blocks::DType::{self, F16, F32, F64, I32, Q4_0};
+use trueup_blocks::DType::{self, F16, F32, F64, I32, Q4_0, Q8_0};
 use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
 use trueup_graph::op::{SoftMax, Unary};
 use trueup_graph::{Graph, Input, Op, TensorType};
@@ -24,7 +24,7 @@ fn every_case_of_the_suite_keeps_the_rule_of_its_operator() {
 
 #[test]
 fn outputs_follow_from_inputs() {
-    let cache = ty(F16, &[32, 256, 3]);
+    let (cache, blocks) = (ty(F16, &[32, 256, 3]), ty(Q8_0, &[64, 256, 3]));
     let cases: Vec<(Op, Vec<TensorType>, TensorType)> = vec![
         (Arithmetic::Add.into(), vec![ty(F32, &[8, 5]), ty(F32, &[8])], ty(F32, &[8, 5])),
         (Arithmetic::Sub.into(), vec![ty(F32, &[4, 1, 6]), ty(F16, &[8, 5, 2])], ty(F32, &[8, 5, 6])),
@@ -45,6 +45,9 @@ fn outputs_follow_from_inputs() {
             ty(F32, &[64, 7, 4]),
         ),
         (KvMix { kv_heads: 2 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], ty(F32, &[64, 7])),
+        (KvStore.into(), vec![blocks, ty(F32, &[64, 7]), ty(I32, &[7])], blocks),
+        (KvScores { capacity: 64 }.into(), vec![ty(F32, &[32, 4, 7]), blocks, ty(I32, &[7])], ty(F32, &[64, 7, 4])),
+        (KvMix { kv_heads: 2 }.into(), vec![ty(F32, &[64, 7, 4]), blocks, ty(I32, &[7])], ty(F32, &[128, 7])),
         (Gated::Swiglu.into(), vec![ty(F64, &[9, 2]), ty(F64, &[9, 2])], ty(F64, &[9, 2])),
     ];
     for (op, inputs, output) in &cases {
@@ -54,7 +57,7 @@ fn outputs_follow_from_inputs() {
 
 #[test]
 fn inputs_that_do_not_fit_are_refused_with_the_rule() {
-    let cache = ty(F16, &[32, 256, 3]);
+    let (cache, blocks) = (ty(F16, &[32, 256, 3]), ty(Q8_0, &[64, 256, 3]));
     let cases: Vec<(Op, Vec<TensorType>, &str)> = vec![
         (Arithmetic::Add.into(), vec![ty(F32, &[8, 5])], "takes 2 inputs, got 1"),
         (
@@ -87,6 +90,14 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
             "mask must be f32 or f16 and [64, 7]",
         ),
         (KvMix { kv_heads: 3 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], "4 heads do not share"),
+        (KvStore.into(), vec![ty(Q8_0, &[40, 64]), ty(F32, &[40, 7]), ty(I32, &[7])], "rows of a multiple of 32"),
+        (KvStore.into(), vec![ty(Q4_0, &[64, 64]), ty(F32, &[64, 7]), ty(I32, &[7])], "floating point or q8_0"),
+        (
+            KvScores { capacity: 64 }.into(),
+            vec![ty(F32, &[16, 4, 7]), blocks, ty(I32, &[7])],
+            "heads of a multiple of 32",
+        ),
+        (KvMix { kv_heads: 4 }.into(), vec![ty(F32, &[64, 7, 4]), blocks, ty(I32, &[7])], "heads of a multiple of 32"),
         (Gated::Swiglu.into(), vec![ty(F32, &[9, 2]), ty(F32, &[9, 3])], "must have one type"),
     ];
     for (op, inputs, rule) in &cases {

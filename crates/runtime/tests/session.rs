@@ -2,6 +2,8 @@
 
 mod tiny_model;
 
+#[path = "session/blocks.rs"]
+mod blocks;
 #[path = "session/cancelling.rs"]
 mod cancelling;
 #[path = "session/fusion.rs"]
@@ -189,7 +191,9 @@ fn requests_that_cannot_be_served_say_why() {
     for (options, part) in [
         (SessionOptions { context: Some(161), ..options }, "between 1 and the model's 160"),
         (SessionOptions { sequences: 0, ..options }, "at least one sequence"),
-        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "floating point"),
+        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32 elements, and the model's have 16"),
+        (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32 elements, and the model's have 16"),
+        (SessionOptions { kv: Some(DType::I32), ..options }, "floating point or q8_0"),
     ] {
         let error = Session::new(weights.clone(), &options).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");

@@ -149,7 +149,8 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
-        Op::GetRows(_) | Op::KvStore(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
+        Op::KvStore(_) => output.dtype.is_quantized(),
+        Op::GetRows(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,
         Op::SoftMax(_) => false,
         Op::Reduce(_) | Op::SsmConv(_) | Op::SsmScan(_) => profile.accumulator == Accumulator::F16,
         Op::Im2Col(_) | Op::Make(_) | Op::Norm(_) | Op::Pool2d(_) | Op::Rank(_) | Op::Upscale(_) => false,

@@ -15,6 +15,7 @@ mod activation;
 mod baseline;
 mod batch;
 mod bound;
+mod cached;
 mod choice;
 mod chosen;
 mod collector;

@@ -28,11 +28,13 @@ pub struct Precision {
 }
 
 /// The formats that results are kept in.
-const PRECISIONS: [Precision; 4] = [
+const PRECISIONS: [Precision; 5] = [
     Precision { dtype: DType::F64, unit: exp2(-53), normal_min: f64::MIN_POSITIVE, max: f64::MAX },
     Precision { dtype: DType::F32, unit: exp2(-24), normal_min: exp2(-126), max: f32::MAX as f64 },
     Precision { dtype: DType::F16, unit: exp2(-11), normal_min: exp2(-14), max: 65504.0 },
     Precision { dtype: DType::Bf16, unit: exp2(-8), normal_min: exp2(-126), max: 3.389_531_389_251_535_5e38 },
+    // A number that is read from a block is an f32; the block is rounded as a whole, see `cached.rs`.
+    Precision { dtype: DType::Q8_0, unit: exp2(-24), normal_min: exp2(-126), max: 127.0 * 65504.0 },
 ];
 
 impl Precision {
@@ -52,7 +54,7 @@ impl Precision {
 
     /// The number of this format next to `value`, halves to even, beyond the range infinite.
     pub fn round(&self, value: f64) -> f64 {
-        if self.dtype == DType::F32 {
+        if self.dtype == DType::F32 || self.dtype == DType::Q8_0 {
             f64::from(value as f32)
         } else if self.dtype == DType::F16 {
             half::f16::from_f32(to_f32_odd(value)).to_f64()

@@ -5,8 +5,8 @@
 //!   oracle   node 0 ─ node 1 ─ node 2 ...        computed when the device's node is seen, forgotten after its last use
 //! ```
 
+use crate::cached::cached;
 use crate::operand;
-use crate::precision::Precision;
 use rayon::ThreadPool;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -179,7 +179,7 @@ impl Running {
                 let Some(rows) = stored_rows(node) else {
                     return Ok(results.get(&node.name).map(|result| Cow::Borrowed(result.as_slice())));
                 };
-                let cache = Precision::of(graph.value(node.output).ty.dtype);
+                let cache = graph.value(node.output).ty.dtype;
                 Ok(results.get(&graph.value(rows).name).map(|rows| Cow::Owned(cached(cache, rows))))
             }
         }
@@ -194,11 +194,6 @@ fn indices(ty: TensorType, choices: &[i32]) -> HostTensor {
 /// The rows that a `kv_store` writes.
 fn stored_rows(node: &Node) -> Option<ValueId> {
     matches!(node.op, Op::KvStore(_)).then(|| node.inputs[1])
-}
-
-/// Rows as a cache of that precision keeps them.
-fn cached(cache: Precision, rows: &[f64]) -> Vec<f64> {
-    rows.iter().map(|value| cache.round(*value)).collect()
 }
 
 /// Keeps every result of a batch.
@@ -288,8 +283,7 @@ impl Oracle {
             }
         }
         if stored {
-            let cache = Precision::of(self.kv);
-            return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(cache, &rows.values()))));
+            return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(self.kv, &rows.values()))));
         }
         Ok(self.values[node.output.index()].as_ref().map(HostTensor::values))
     }

@@ -1,5 +1,7 @@
 //! Faults planted at the device's boundary are found at the right node; the same device without a fault passes.
 
+#[path = "planted/cached_blocks.rs"]
+mod cached_blocks;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
 mod tiny_model;

@@ -6,6 +6,7 @@
 //! ```
 
 mod benching;
+mod cached_blocks;
 mod changing;
 mod comparing;
 mod context;

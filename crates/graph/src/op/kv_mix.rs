@@ -1,4 +1,5 @@
-use super::{Rule, exactly, expect, expect_activation, expect_indices};
+use super::kv_store::attention_sizes;
+use super::{Rule, exactly, expect, expect_activation, expect_cache, expect_indices};
 use crate::case::{Case, Fill};
 use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use trueup_blocks::DType;
 /// `y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h]` over the values `V` of the sequence of token `t`: the cached
 /// values, weighed by attention, heads side by side.
 ///
-/// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context, sequences]`, `sequences` i32
-/// `[tokens]`. Output: `[head size * heads, tokens]` of the type of `p`.
+/// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context, sequences]`, floating
+/// point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[head size * heads, tokens]` of the type of `p`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvMix {
     /// Heads of the cache; divides the heads of `p`.
@@ -22,12 +23,12 @@ impl Rule for KvMix {
         let [p, values, sequences] = exactly(inputs)?;
         expect_activation("p", &p)?;
         let [capacity, tokens, heads, _] = p.shape.sizes();
-        expect(values.dtype.is_float(), || format!("values must be floating point, not {}", values.dtype))?;
         let width = values.shape[0];
         expect(
             self.kv_heads > 0 && width.is_multiple_of(self.kv_heads) && heads.is_multiple_of(self.kv_heads),
             || format!("{heads} heads do not share rows of {width} values in {} heads evenly", self.kv_heads),
         )?;
+        expect_cache("values", &values, ("heads", width / self.kv_heads))?;
         expect(capacity <= values.shape[1], || {
             format!("capacity {capacity} is more than the context {}", values.shape[1])
         })?;
@@ -37,22 +38,12 @@ impl Rule for KvMix {
 
     fn cases() -> Vec<Case> {
         let mut cases = Vec::new();
-        for dtype in [DType::F32, DType::F16] {
-            // Head size, heads, kv heads, tokens, capacity, context, sequences.
-            for [size, heads, kv_heads, tokens, capacity, context, sequences] in [
-                [1, 1, 1, 1, 1, 1, 1],
-                [31, 3, 1, 2, 33, 40, 1],
-                [64, 8, 2, 7, 64, 128, 3],
-                [33, 6, 6, 9, 31, 31, 5],
-                [40, 4, 4, 1, 257, 300, 2],
-                [128, 16, 4, 3, 192, 256, 2],
-                [80, 5, 5, 17, 64, 64, 33],
-                [16, 2, 2, 0, 64, 64, 2],
-                [128, 32, 8, 1, 2048, 2048, 1],
-            ] {
-                for (fill, probe) in
-                    [(Fill::Uniform(0.0, 0.1), false), (Fill::Normal(1.0), false), (Fill::Integers(-15, 15), true)]
-                {
+        for dtype in [DType::F32, DType::F16, DType::Q8_0] {
+            for [size, heads, kv_heads, tokens, capacity, context, sequences] in attention_sizes(dtype) {
+                let fills =
+                    [(Fill::Uniform(0.0, 0.1), false), (Fill::Normal(1.0), false), (Fill::Integers(-15, 15), true)];
+                // Blocks hold integers with an error.
+                for (fill, probe) in fills.into_iter().filter(|(_, probe)| !(*probe && dtype.is_quantized())) {
                     let p = (TensorType::new(DType::F32, &[capacity, tokens, heads]), fill);
                     let values = if probe { fill } else { Fill::Normal(1.0) };
                     let values = (TensorType::new(dtype, &[size * kv_heads, context, sequences]), values);

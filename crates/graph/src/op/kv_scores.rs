@@ -1,4 +1,5 @@
-use super::{Rule, exactly, expect, expect_activation, expect_indices};
+use super::kv_store::attention_sizes;
+use super::{Rule, exactly, expect, expect_activation, expect_cache, expect_indices};
 use crate::case::{Case, Fill};
 use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use trueup_blocks::DType;
 /// `y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t]` over the keys `K` of the sequence of token `t`: how much each token of
 /// the batch looks at each cached position.
 ///
-/// Inputs: `q` an activation `[head size, heads, tokens]`, `keys` the cache `[head size * kv heads, context, sequences]`, `sequences` i32
-/// `[tokens]`. Output: `[capacity, tokens, heads]` of the type of `q`.
+/// Inputs: `q` an activation `[head size, heads, tokens]`, `keys` the cache `[head size * kv heads, context, sequences]`, floating
+/// point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[capacity, tokens, heads]` of the type of `q`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvScores {
     /// Positions looked at: the valid length of the longest sequence, rounded up to the unit of plans.
@@ -22,7 +23,7 @@ impl Rule for KvScores {
         let [q, keys, sequences] = exactly(inputs)?;
         expect_activation("q", &q)?;
         let [head_size, heads, tokens, _] = q.shape.sizes();
-        expect(keys.dtype.is_float(), || format!("keys must be floating point, not {}", keys.dtype))?;
+        expect_cache("keys", &keys, ("heads", head_size))?;
         let kv_heads = keys.shape[0] / head_size;
         expect(kv_heads > 0 && keys.shape[0].is_multiple_of(head_size) && heads.is_multiple_of(kv_heads), || {
             format!("{heads} heads of {head_size} do not share rows of {} keys evenly", keys.shape[0])
@@ -36,20 +37,11 @@ impl Rule for KvScores {
 
     fn cases() -> Vec<Case> {
         let mut cases = Vec::new();
-        for dtype in [DType::F32, DType::F16] {
-            // Head size, heads, kv heads, tokens, capacity, context, sequences.
-            for [size, heads, kv_heads, tokens, capacity, context, sequences] in [
-                [1, 1, 1, 1, 1, 1, 1],
-                [31, 3, 1, 2, 33, 40, 1],
-                [64, 8, 2, 7, 64, 128, 3],
-                [33, 6, 6, 9, 31, 31, 5],
-                [40, 4, 4, 1, 257, 300, 2],
-                [128, 16, 4, 3, 192, 256, 2],
-                [80, 5, 5, 17, 64, 64, 33],
-                [16, 2, 2, 0, 64, 64, 2],
-                [128, 32, 8, 1, 2048, 2048, 1],
-            ] {
-                for (fill, probe) in [(Fill::Normal(1.0), false), (Fill::Integers(-15, 15), true)] {
+        for dtype in [DType::F32, DType::F16, DType::Q8_0] {
+            for [size, heads, kv_heads, tokens, capacity, context, sequences] in attention_sizes(dtype) {
+                let fills = [(Fill::Normal(1.0), false), (Fill::Integers(-15, 15), true)];
+                // Blocks hold integers with an error.
+                for (fill, probe) in fills.into_iter().filter(|(_, probe)| !(*probe && dtype.is_quantized())) {
                     let q = (TensorType::new(DType::F32, &[size, heads, tokens]), fill);
                     let keys = (TensorType::new(dtype, &[size * kv_heads, context, sequences]), fill);
                     let own = (TensorType::new(DType::I32, &[tokens]), Fill::Integers(0, sequences as i32 - 1));

@@ -24,7 +24,7 @@ pub struct SessionOptions {
     pub context: Option<usize>,
     /// How many sequences there are room for.
     pub sequences: usize,
-    /// The type of the KV cache. `None`: f64 where activations are f64, else f16.
+    /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are f64, else f16.
     pub kv: Option<DType>,
     /// The type of activations. `None`: f64 on a device that computes in f64, else f32.
     pub activation: Option<DType>,
@@ -81,6 +81,7 @@ impl Sizes {
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });
+        expect_heads_of_blocks(kv, hyper.head_size())?;
         Ok(Sizes {
             context,
             room,
@@ -149,6 +150,17 @@ impl Sizes {
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
         if self.fusion { Plan::fusing(graph, &devices) } else { Plan::new(graph, &devices) }
     }
+}
+
+/// Whether each head of a row of the cache is whole blocks of its type.
+fn expect_heads_of_blocks(kv: DType, head_size: usize) -> Result<()> {
+    let block_len = kv.block_len();
+    if head_size.is_multiple_of(block_len) {
+        return Ok(());
+    }
+    Err(Error::Request(format!(
+        "a KV cache of {kv} needs heads of a multiple of {block_len} elements, and the model's have {head_size}; take f16 or f32"
+    )))
 }
 
 /// f64 where the device computes in it, else f32.

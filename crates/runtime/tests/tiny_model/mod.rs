@@ -11,6 +11,8 @@ const WIDTH: u64 = 64;
 const FFN: u64 = 96;
 const LAYERS: u64 = 2;
 const HEAD_SIZE: u64 = 16;
+const HEADS: u64 = 4;
+const KV_HEADS: u64 = 2;
 
 /// Positions that a token of the relatives sees, itself included.
 #[allow(dead_code, reason = "not every test program has use for it")]
@@ -21,6 +23,9 @@ pub const WINDOW: usize = 16;
 pub enum Kind {
     /// Plain.
     Llama,
+    /// Plain, with heads of 32: whole blocks of the KV cache.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    Wide,
     /// With biases of queries, keys and values, and a sliding window on its last layer.
     #[allow(dead_code, reason = "not every test program has use for it")]
     Qwen2,
@@ -32,16 +37,30 @@ pub enum Kind {
 impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Llama => "llama",
+            Kind::Llama | Kind::Wide => "llama",
             Kind::Qwen2 => "qwen2",
             Kind::Qwen3 => "qwen3",
+        }
+    }
+
+    fn head_size(self) -> u64 {
+        match self {
+            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 => HEAD_SIZE,
+            Kind::Wide => 2 * HEAD_SIZE,
+        }
+    }
+
+    fn has_window(self) -> bool {
+        match self {
+            Kind::Llama | Kind::Wide => false,
+            Kind::Qwen2 | Kind::Qwen3 => true,
         }
     }
 
     /// What a layer has beside a Llama's.
     fn of_layer(self) -> Vec<(&'static str, u64)> {
         match self {
-            Kind::Llama => vec![],
+            Kind::Llama | Kind::Wide => vec![],
             Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
             Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
         }
@@ -98,15 +117,20 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
         ("embedding_length", WIDTH as u32),
         ("block_count", LAYERS as u32),
         ("feed_forward_length", FFN as u32),
-        ("attention.head_count", 4),
-        ("attention.head_count_kv", 2),
+        ("attention.head_count", HEADS as u32),
+        ("attention.head_count_kv", KV_HEADS as u32),
     ];
     for (key, count) in counts {
         metadata.insert(format!("{architecture}.{key}"), count);
     }
+    if kind == Kind::Wide {
+        for key in ["attention.key_length", "attention.value_length"] {
+            metadata.insert(format!("{architecture}.{key}"), kind.head_size() as u32);
+        }
+    }
     metadata.insert(format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5f32);
     metadata.insert(format!("{architecture}.rope.freq_base"), 10_000f32);
-    if kind != Kind::Llama {
+    if kind.has_window() {
         metadata.insert(format!("{architecture}.attention.sliding_window"), WINDOW as u32);
     }
     if kind == Kind::Qwen2 {
@@ -120,13 +144,14 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
     if kind == Kind::Qwen3 {
         tensors.push(("rope_freqs.weight".to_owned(), vec![HEAD_SIZE / 2]));
     }
+    let (queries, cached) = (HEADS * kind.head_size(), KV_HEADS * kind.head_size());
     for layer in 0..LAYERS {
         let of_layer = [
             ("attn_norm", vec![WIDTH]),
-            ("attn_q", vec![WIDTH, WIDTH]),
-            ("attn_k", vec![WIDTH, WIDTH / 2]),
-            ("attn_v", vec![WIDTH, WIDTH / 2]),
-            ("attn_output", vec![WIDTH, WIDTH]),
+            ("attn_q", vec![WIDTH, queries]),
+            ("attn_k", vec![WIDTH, cached]),
+            ("attn_v", vec![WIDTH, cached]),
+            ("attn_output", vec![queries, WIDTH]),
             ("ffn_norm", vec![WIDTH]),
             ("ffn_gate", vec![WIDTH, FFN]),
             ("ffn_up", vec![WIDTH, FFN]),

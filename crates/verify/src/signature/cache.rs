@@ -4,9 +4,10 @@
 
 use super::{Evidence, SignatureKind};
 use crate::bound::gate;
+use crate::cached::expected_rows;
 use crate::explain::Supposed;
-use crate::precision::Precision;
 use crate::scene::{Content, Scene};
+use crate::statistics::Expected;
 use trueup_graph::Op;
 
 /// Whether the device's result would pass if input `input` held `content`; `None` where it holds that already.
@@ -50,11 +51,12 @@ pub(super) fn cache_row(evidence: &Evidence) -> Option<(SignatureKind, String)> 
 /// How far from its index the first token's row lies in the cache; near places come first.
 fn shift(scene: &Scene, wanted: i32) -> Option<i32> {
     let (width, rows) = (scene.output.shape[0], scene.output.shape.rows() as i32);
-    let precision = Precision::of(scene.output.dtype);
     let mut buffer = Vec::new();
-    let x = scene.inputs[1].operand();
-    let x: Vec<f64> = x.row(0, &mut buffer).iter().map(|value| precision.round(*value)).collect();
-    let lies = |row: &i32| (0..rows).contains(row) && scene.device[*row as usize * width..][..width] == x[..];
+    let x = expected_rows(scene.output.dtype, scene.inputs[1].operand().row(0, &mut buffer), true);
+    let lies = |row: &i32| {
+        let same = |(found, x): (&f64, &Expected)| found == &x.declared || (found - x.declared).abs() <= x.ties;
+        (0..rows).contains(row) && scene.device[*row as usize * width..][..width].iter().zip(&x).all(same)
+    };
     let near = [wanted.checked_add(1), wanted.checked_sub(1)].into_iter().flatten();
     near.chain(0..rows).filter(|row| *row != wanted).find(lies).map(|found| found - wanted)
 }

@@ -137,7 +137,7 @@ fn layer_cases() -> Vec<Case> {
     let f32 = |sizes: &[usize]| normal(DType::F32, sizes);
     let zeros = |tokens| (ty(DType::I32, &[tokens]), Fill::Constant(0.0));
     let rows = |tokens| (ty(DType::I32, &[tokens]), Fill::Counting(0));
-    let cache = || normal(DType::F16, &[256, 1024, 1]);
+    let cache = |dtype| normal(dtype, &[256, 1024, 1]);
     let mut cases = Vec::new();
     let stored = [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q8_0, DType::Q4K, DType::Q6K];
     for tokens in [1, 64] {
@@ -147,10 +147,14 @@ fn layer_cases() -> Vec<Case> {
         cases.extend(stored.map(product));
     }
     for tokens in [1, 64] {
+        for dtype in [DType::F16, DType::Q8_0] {
+            cases.extend([
+                Case::new(KvScores { capacity: 1024 }, &[f32(&[64, 32, tokens]), cache(dtype), zeros(tokens)]),
+                Case::new(KvMix { kv_heads: 4 }, &[f32(&[1024, tokens, 32]), cache(dtype), zeros(tokens)]),
+                Case::new(KvStore, &[cache(dtype), f32(&[256, tokens]), rows(tokens)]),
+            ]);
+        }
         cases.extend([
-            Case::new(KvScores { capacity: 1024 }, &[f32(&[64, 32, tokens]), cache(), zeros(tokens)]),
-            Case::new(KvMix { kv_heads: 4 }, &[f32(&[1024, tokens, 32]), cache(), zeros(tokens)]),
-            Case::new(KvStore, &[cache(), f32(&[256, tokens]), rows(tokens)]),
             Case::new(RmsNorm { epsilon: 1e-5 }, &[f32(&[WIDTH, tokens]), f32(&[WIDTH])]),
             Case::new(Op::get_rows(DType::F32), &[normal(DType::Q4_0, &[WIDTH, 4096]), rows(tokens)]),
         ]);

@@ -44,7 +44,7 @@ const LANES_MAX: usize = 1 << 16;
 const FUNCTION_ULP_MAX: f32 = 1024.0;
 
 /// Types of a KV cache.
-const KV_TYPES: [DType; 4] = [DType::F16, DType::F32, DType::F64, DType::Bf16];
+const KV_TYPES: [DType; 5] = [DType::F16, DType::F32, DType::F64, DType::Bf16, DType::Q8_0];
 
 /// A profile and the nodes it was declared for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl Program {
         let mut profiles = HashMap::new();
         for DeclaredProfile { profile, many, one } in declared {
             let sane = profile.lanes <= LANES_MAX && (0.0..=FUNCTION_ULP_MAX).contains(&profile.function_ulp);
-            if !sane || !profile.output.is_float() {
+            if !sane || !KV_TYPES.contains(&profile.output) {
                 return Err(fault(format!("expected the profile of a device, found {profile}")));
             }
             profiles.extend(many.into_iter().map(|node| ((node, false), profile)));

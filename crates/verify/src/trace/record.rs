@@ -10,13 +10,14 @@ use super::free::stored_rows;
 use super::model_facts::{KEY_MODEL, KEY_TENSORS};
 use super::program::{DeclaredProfile, FusedNodes, KEY_DEVICE, KEY_FUSED, KEY_KV, KEY_PROFILES, KEY_PROGRAM};
 use crate::model_hash::{model_hash, tensor_facts};
+use crate::operand;
 use crate::record::result_shape;
 use crate::tokens::top;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, TensorType};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{Entry, Error, Observer, Result, Seen, Session, SessionOptions, Weights};
+use trueup_runtime::{Entry, Error, HostTensor, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 /// What follows the prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,10 +173,21 @@ impl Observer for Recorder<'_> {
         let ty = TensorType { dtype: output.ty().dtype, shape };
         let mut bytes = output.to_bytes().into_owned();
         if stored {
-            let row_bytes = shape[0] * ty.dtype.block_bytes();
+            let row_bytes = shape[0] / ty.dtype.block_len() * ty.dtype.block_bytes();
             let row = |row: usize| bytes[row * row_bytes..(row + 1) * row_bytes].to_vec();
             bytes = stored_rows(seen).into_iter().flat_map(row).collect();
         }
+        let (ty, bytes) = as_floats(ty, bytes);
         (self.sink)(&Recorded { step: seen.batch, graph: seen.graph, node, ty, bytes })
     }
+}
+
+/// Rows of blocks, which files of traces do not have, as the numbers that they decode to: each is an f32.
+fn as_floats(ty: TensorType, bytes: Vec<u8>) -> (TensorType, Vec<u8>) {
+    if !ty.dtype.is_quantized() {
+        return (ty, bytes);
+    }
+    let floats = TensorType { dtype: DType::F32, ..ty };
+    let bytes = HostTensor::real(floats, operand::decode(&ty, &bytes)).into_bytes();
+    (floats, bytes)
 }

@@ -12,6 +12,7 @@ use super::program::Program;
 use super::report::PROGRAM;
 use crate::activation::Row;
 use crate::bound::{declares_loss, expected, gate};
+use crate::cached::{cached, expected_rows};
 use crate::explain::{Before, explain};
 use crate::operand::Operand;
 use crate::precision::{LAMBDA, Precision};
@@ -108,6 +109,13 @@ impl Walk {
         explains: bool,
     ) -> Result<Option<Judged>> {
         let node = self.graph.nodes()[index].clone();
+        if profile.output.is_quantized() && !matches!(node.op, Op::KvStore(_)) {
+            let (node, dtype) = (&node.name, profile.output);
+            return Err(Error::Request(format!(
+                "text profiles of the trace: expected the profile of a device, found results of {node} in {dtype}, which only a KV cache holds; \
+                 record the trace again"
+            )));
+        }
         let inputs: Vec<Value> = node.inputs.iter().map(|input| self.input(*input)).collect::<Result<_>>()?;
         let pool = self.pool.clone();
         let computed = pool.install(|| self.compute(&node, &inputs, profile))?;
@@ -152,12 +160,10 @@ impl Walk {
     fn compute(&self, node: &Node, inputs: &[Value], profile: &Profile) -> Result<Computed> {
         let certain = inputs.iter().all(Value::is_certain);
         if let (Op::KvStore(_), Some(rows)) = (&node.op, inputs.get(1)) {
-            let cache = Precision::of(self.kv);
-            let stored =
-                |rows: &HostTensor| rows.values().iter().map(|value| cache.round(*value)).collect::<Vec<f64>>();
-            let same = |value: &f64| Expected::same(*value, cache.round(*value));
+            let stored = |rows: &HostTensor| cached(self.kv, &rows.values());
             let members = if rows.is_certain() { Vec::new() } else { rows.members.iter().map(stored).collect() };
-            return Ok(Computed { expected: rows.base.values().iter().map(same).collect(), members });
+            let expected = expected_rows(self.kv, &rows.base.values(), rows.is_certain());
+            return Ok(Computed { expected, members });
         }
         let bases: Vec<Decoded> =
             node.inputs.iter().zip(inputs).map(|(id, value)| self.decoded(*id, &value.base)).collect();

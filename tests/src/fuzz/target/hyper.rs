@@ -84,8 +84,13 @@ pub fn graph_of(architecture: &'static Architecture, hyper: &Hyper, path: &Path)
     let context = hyper.context().min(CONTEXT_MAX);
     let (activation, kv) = (DType::F32, DType::F16);
     let batch = Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, activation, kv };
-    match model.graph(&batch) {
-        Ok(_) => Ok(Answer::Accepted("graph")),
-        Err(problem) => Err(format!("the graph of an accepted model cannot be built: {problem}")),
+    if let Err(problem) = model.graph(&batch) {
+        return Err(format!("the graph of an accepted model cannot be built: {problem}"));
     }
+    let in_blocks = model.graph(&Batch { kv: DType::Q8_0, ..batch }).is_ok();
+    law(
+        in_blocks == hyper.head_size().is_multiple_of(32),
+        "a cache of q8_0 goes with heads of whole blocks, and no others",
+    )?;
+    Ok(Answer::Accepted("graph"))
 }

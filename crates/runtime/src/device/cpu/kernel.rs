@@ -81,7 +81,7 @@ pub use turned_product::{
 };
 pub use unary::unary;
 
-pub use lanes::{DOT_LANES, LANES};
+pub use lanes::{DOT_LANES, LANES, STEPS};
 
 /// Declares a kernel with its variants and the test of their agreement; the form stands above.
 macro_rules! kernel {

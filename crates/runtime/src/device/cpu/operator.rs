@@ -223,9 +223,16 @@ fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
+/// What attention in one operator reads.
 fn expect_cache(what: &str, ty: &TensorType) -> Result<(), String> {
     let cache = matches!(ty.dtype, DType::F32 | DType::F16);
     if cache { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
+}
+
+/// What the KV cache holds.
+fn expect_kv_cache(what: &str, ty: &TensorType) -> Result<(), String> {
+    let cache = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Q8_0);
+    if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0 here, not {}", ty.dtype)) }
 }
 
 /// Pieces of `work` multiplications or so each that a thread takes at least, so that small tensors wake no other thread.

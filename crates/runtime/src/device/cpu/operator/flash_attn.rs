@@ -85,6 +85,7 @@ impl Online<'_> {
         match dense_rows(v, first, mask.len())? {
             CachedRows::F32(values) => kernel::mix_f32(self.instructions, values, weights, &mut added),
             CachedRows::F16(values) => kernel::mix_f16(self.instructions, values, weights, &mut added),
+            CachedRows::Q8_0(_) => return Err(format!("mixes no values of {}", v.ty)),
         }
         mixed.iter_mut().zip(&added).for_each(|(mixed, added)| *mixed = *mixed * kept[0] + added);
         self.largest = largest;
@@ -97,6 +98,7 @@ impl Online<'_> {
         match dense_rows(k, first, mask.len())? {
             CachedRows::F32(keys) => kernel::dots_f32(self.instructions, keys, query, scores),
             CachedRows::F16(keys) => kernel::dots_f16(self.instructions, keys, query, scores),
+            CachedRows::Q8_0(_) => return Err(format!("multiplies no keys of {}", k.ty)),
         }
         for (score, mask) in scores.iter_mut().zip(mask) {
             *score = if *mask == f32::NEG_INFINITY { *mask } else { self.capped(*score) + mask };

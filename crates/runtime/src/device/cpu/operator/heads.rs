@@ -14,6 +14,7 @@ use crate::device::cpu::memory::View;
 use half::f16;
 use std::iter::StepBy;
 use std::ops::Range;
+use trueup_blocks::DType;
 
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
 const QUERIES: usize = 96;
@@ -112,6 +113,27 @@ pub enum CachedRows<'a> {
     F32(Rows<'a, f32>),
     /// f16.
     F16(Rows<'a, f16>),
+    /// q8_0.
+    Q8_0(BlockRows<'a>),
+}
+
+/// Rows of blocks, to be decoded some at a time.
+pub struct BlockRows<'a> {
+    bytes: Rows<'a, u8>,
+    len: usize,
+    decode: fn(&[u8], &mut [f32]),
+}
+
+impl BlockRows<'_> {
+    /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in f32.
+    pub fn decoded<'b>(&self, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
+        let count = rows.len();
+        room.resize(count * self.len, 0.0);
+        for (row, elements) in rows.zip(room.chunks_exact_mut(self.len)) {
+            (self.decode)(self.bytes.row(row), elements);
+        }
+        Rows::dense(room, count, self.len)
+    }
 }
 
 /// The first `count` positions of a sequence in a cache `[head size * kv heads, context, sequences]`.
@@ -127,6 +149,12 @@ pub fn cached_rows<'a>(
     match cache.view {
         View::F32(cells) => Ok(CachedRows::F32(Rows::strided(&cells[start..], count, head_size, width))),
         View::F16(cells) => Ok(CachedRows::F16(Rows::strided(&cells[start..], count, head_size, width))),
+        View::Blocks(bytes) if cache.ty.dtype == DType::Q8_0 => {
+            let codec = cache.ty.dtype.codec().ok_or_else(|| format!("{} cannot be decoded", cache.ty))?;
+            let in_bytes = |elements: usize| elements / DType::Q8_0.block_len() * DType::Q8_0.block_bytes();
+            let bytes = Rows::strided(&bytes[in_bytes(start)..], count, in_bytes(head_size), in_bytes(width));
+            Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size, decode: codec.decode }))
+        }
         View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
             Err(format!("{} lies in memory that is no KV cache", cache.ty))
         }

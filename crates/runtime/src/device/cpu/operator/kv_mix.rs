@@ -1,15 +1,18 @@
 //! Cached values, weighed by attention.
 
-use super::heads::{CachedRows, Heads, cached_rows};
-use super::{Call, expect_cache, expect_f32, pieces_min};
+use super::heads::{BlockRows, CachedRows, Heads, Run, cached_rows};
+use super::{Call, expect_f32, expect_kv_cache, pieces_min};
+use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
+use std::iter::StepBy;
+use std::ops::Range;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvMix;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("p", &inputs[0])?;
-    expect_cache("values", &inputs[1])?;
+    expect_kv_cache("values", &inputs[1])?;
     Ok(Profile { lanes: 1, ..Profile::F32 })
 }
 
@@ -28,25 +31,85 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
     // y[d + size * h, t]
     let pieces = heads.dealt(pieces, y.chunks_mut(size), |token, head| head + count * token);
     call.team.try_each(pieces.into_iter(), grain, |(piece, mut rows)| {
-        let mut sums = Vec::new();
-        for runs in heads.runs(&piece) {
-            let (token, head) = runs.first;
-            let stride = if runs.along_tokens { capacity } else { capacity * tokens };
-            let first = (head * tokens + token) * capacity;
-            let weights = |seen| Rows::strided(&p[first..], runs.places.len(), seen, stride);
-            let all = weights(capacity);
-            let seen = (0..all.count()).map(|query| without_last_zeros(all.row(query))).max().unwrap_or(0);
-            sums.resize(size * all.count(), 0.0);
-            match cached_rows(values, piece.sequence, piece.kv_head, seen, size)? {
-                CachedRows::F32(values) => kernel::mix_f32(call.instructions, values, weights(seen), &mut sums),
-                CachedRows::F16(values) => kernel::mix_f16(call.instructions, values, weights(seen), &mut sums),
-            }
-            for (place, sums) in runs.places.zip(sums.chunks_exact(size)) {
-                rows[place].copy_from_slice(sums);
-            }
+        let runs: Vec<Weights> = heads.runs(&piece).map(|run| Weights::new(p, [capacity, tokens], run)).collect();
+        let seen = runs.iter().map(|run| run.seen).max().unwrap_or(0);
+        match cached_rows(values, piece.sequence, piece.kv_head, seen, size)? {
+            CachedRows::F32(values) => mix(size, runs, &mut rows, |positions, weights, sums| {
+                kernel::mix_f32(call.instructions, values.part(positions), weights, sums);
+            }),
+            CachedRows::F16(values) => mix(size, runs, &mut rows, |positions, weights, sums| {
+                kernel::mix_f16(call.instructions, values.part(positions), weights, sums);
+            }),
+            CachedRows::Q8_0(values) => mix_decoded(call.instructions, &values, &runs, &mut rows),
         }
         Ok(())
     })
+}
+
+/// The mixtures of all runs by a kernel, in rows of `size`.
+fn mix(size: usize, runs: Vec<Weights>, rows: &mut [&mut [f32]], kernel: impl Fn(Range<usize>, Rows<f32>, &mut [f32])) {
+    let mut sums = Vec::new();
+    for run in runs {
+        sums.resize(size * run.places.len(), 0.0);
+        kernel(0..run.seen, run.of(0..run.seen), &mut sums);
+        for (place, sums) in run.places.zip(sums.chunks_exact(size)) {
+            rows[place].copy_from_slice(sums);
+        }
+    }
+}
+
+/// The weights of a run of queries: rows at equal distances.
+struct Weights<'a> {
+    /// From the first query's on.
+    p: &'a [f32],
+    stride: usize,
+    places: StepBy<Range<usize>>,
+    /// How many positions there are up to the last one that any of them looks at.
+    seen: usize,
+}
+
+impl<'a> Weights<'a> {
+    /// Of `p[j, t, h]`, with so many `j` and `t`.
+    fn new(p: &'a [f32], [capacity, tokens]: [usize; 2], run: Run) -> Weights<'a> {
+        let (token, head) = run.first;
+        let stride = if run.along_tokens { capacity } else { capacity * tokens };
+        let p = &p[(head * tokens + token) * capacity..];
+        let all = Rows::strided(p, run.places.len(), capacity, stride);
+        let seen = (0..all.count()).map(|query| without_last_zeros(all.row(query))).max().unwrap_or(0);
+        Weights { p, stride, places: run.places, seen }
+    }
+
+    /// Those of some positions.
+    fn of(&self, positions: Range<usize>) -> Rows<'a, f32> {
+        Rows::strided(&self.p[positions.start..], self.places.len(), positions.len(), self.stride)
+    }
+}
+
+/// The mixtures of values in blocks: those positions are decoded whose sum the kernel adds to the total at a time, so that the order is
+/// that of values which lie decoded.
+fn mix_decoded(instructions: Instructions, values: &BlockRows, runs: &[Weights], rows: &mut [&mut [f32]]) {
+    rows.iter_mut().for_each(|row| row.fill(0.0));
+    let seen = runs.iter().map(|run| run.seen).max().unwrap_or(0);
+    let (mut room, mut sums) = (Vec::new(), Vec::new());
+    for first in (0..seen).step_by(kernel::STEPS) {
+        let positions = first..seen.min(first + kernel::STEPS);
+        let looks = |run: &&Weights| {
+            let weights = run.of(positions.clone());
+            (0..weights.count()).any(|query| weights.row(query).iter().any(|weight| *weight != 0.0))
+        };
+        let mut looking = runs.iter().filter(looks).peekable();
+        if looking.peek().is_none() {
+            continue;
+        }
+        let values = values.decoded(positions.clone(), &mut room);
+        for run in looking {
+            sums.resize(values.len() * run.places.len(), 0.0);
+            kernel::mix_f32(instructions, values, run.of(positions.clone()), &mut sums);
+            for (place, sums) in run.places.clone().zip(sums.chunks_exact(values.len())) {
+                rows[place].iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+            }
+        }
+    }
 }
 
 /// How many there are up to the last weight that is not zero: positions that a token may not look at are not read.

@@ -1,7 +1,7 @@
 //! Products of queries with cached keys.
 
 use super::heads::{CachedRows, Heads, cached_rows};
-use super::{Call, expect_cache, expect_f32, pieces_min};
+use super::{Call, expect_f32, expect_kv_cache, pieces_min};
 use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
@@ -12,7 +12,7 @@ const POSITIONS: usize = 64;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
-    expect_cache("keys", &inputs[1])?;
+    expect_kv_cache("keys", &inputs[1])?;
     Ok(Profile { lanes: 1, ..Profile::F32 })
 }
 
@@ -36,7 +36,7 @@ pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
         }
         let queries = Rows::dense(&queries, rows.len(), size);
         let cached = cached_rows(keys, piece.sequence, piece.kv_head, op.capacity, size)?;
-        let mut sums = vec![0.0; POSITIONS * rows.len()];
+        let (mut sums, mut room) = (vec![0.0; POSITIONS * rows.len()], Vec::new());
         for first in (0..op.capacity).step_by(POSITIONS) {
             let positions = first..op.capacity.min(first + POSITIONS);
             let sums = &mut sums[..positions.len() * rows.len()];
@@ -46,6 +46,10 @@ pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
                 }
                 CachedRows::F16(keys) => {
                     kernel::key_scores_f16(call.instructions, keys.part(positions.clone()), queries, sums);
+                }
+                CachedRows::Q8_0(keys) => {
+                    let keys = keys.decoded(positions.clone(), &mut room);
+                    kernel::key_scores_f32(call.instructions, keys, queries, sums);
                 }
             }
             for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(positions.len())) {

@@ -1,6 +1,6 @@
 //! New keys or values enter the KV cache.
 
-use super::{Call, ELEMENTWISE, expect_cache, expect_f32};
+use super::{Call, ELEMENTWISE, expect_f32, expect_kv_cache};
 use crate::device::cpu::memory::Target;
 use crate::profile::Profile;
 use half::f16;
@@ -8,7 +8,7 @@ use trueup_graph::TensorType;
 use trueup_graph::op::KvStore;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
-    expect_cache("the cache", &inputs[0])?;
+    expect_kv_cache("the cache", &inputs[0])?;
     expect_f32("x", &inputs[1])?;
     Ok(Profile { output: inputs[0].dtype, ..ELEMENTWISE })
 }
@@ -34,7 +34,15 @@ pub fn compute(_: &KvStore, call: Call) -> Result<(), String> {
                 }
             }
         }
-        Target::Bf16(_) | Target::Blocks(_) => return Err(format!("writes no cache of {}", call.output_type.dtype)),
+        Target::Blocks(cache) => {
+            let dtype = call.output_type.dtype;
+            let codec = dtype.codec().ok_or_else(|| format!("{dtype} cannot be encoded"))?;
+            let row_bytes = width / dtype.block_len() * dtype.block_bytes();
+            for (x, row) in x.chunks_exact(width).zip(rows) {
+                (codec.encode)(x, &mut cache[row * row_bytes..][..row_bytes]);
+            }
+        }
+        Target::Bf16(_) => return Err(format!("writes no cache of {}", call.output_type.dtype)),
     }
     Ok(())
 }

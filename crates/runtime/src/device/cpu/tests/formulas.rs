@@ -193,13 +193,13 @@ fn rope_is_the_formula_at_any_position() {
 
 #[test]
 fn the_cache_takes_rows_rounded_to_its_type() {
-    for dtype in [DType::F16, DType::F32] {
-        let cache = stored(dtype, &[33, 5, 2], 11, Usage::State);
-        let x = activation(&[33, 3], 12);
+    for (dtype, width) in [(DType::F16, 33), (DType::F32, 33), (DType::Q8_0, 96)] {
+        let cache = stored(dtype, &[width, 5, 2], 11, Usage::State);
+        let x = activation(&[width, 3], 12);
         let bytes = run(&default_cpu(), &KvStore.into(), &[cache.clone(), x.clone(), integers(&[9, 0, 4])]).unwrap();
-        let row_bytes = 33 * dtype.block_bytes();
+        let row_bytes = width / dtype.block_len() * dtype.block_bytes();
         let mut expected = cache.bytes;
-        for (row, x) in [9, 0, 4].into_iter().zip(floats_of(&x.bytes).chunks(33)) {
+        for (row, x) in [9, 0, 4].into_iter().zip(floats_of(&x.bytes).chunks(width)) {
             (dtype.codec().unwrap().encode)(x, &mut expected[row * row_bytes..][..row_bytes]);
         }
         assert_eq!(bytes, expected, "{dtype}");
@@ -209,10 +209,16 @@ fn the_cache_takes_rows_rounded_to_its_type() {
 #[test]
 fn scores_and_mixtures_are_the_formulas() {
     let cpu = default_cpu();
-    for (head_size, heads, kv_heads, tokens, capacity) in
-        [(8, 1, 1, 1, 1), (31, 4, 2, 3, 33), (64, 6, 2, 2, 40), (80, 3, 3, 5, 7)]
-    {
-        for dtype in [DType::F16, DType::F32] {
+    for (head_size, heads, kv_heads, tokens, capacity) in [
+        (8usize, 1, 1, 1, 1),
+        (31, 4, 2, 3, 33),
+        (64, 6, 2, 2, 40),
+        (80, 3, 3, 5, 7),
+        (32, 2, 1, 4, 17),
+        (96, 4, 4, 1, 33),
+    ] {
+        let fits = |dtype: &DType| head_size.is_multiple_of(dtype.block_len());
+        for dtype in [DType::F16, DType::F32, DType::Q8_0].into_iter().filter(fits) {
             let cache = stored(dtype, &[head_size * kv_heads, 40, 3], 13, Usage::State);
             let sequence_of: Vec<usize> = (0..tokens).map(|t| (t * 2 + 1) % 3).collect();
             let sequences = integers(&sequence_of.iter().map(|s| *s as i32).collect::<Vec<i32>>());

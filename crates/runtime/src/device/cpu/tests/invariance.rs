@@ -25,7 +25,7 @@ fn cases() -> Vec<(Op, Vec<Given>)> {
     cases.push((SoftMax { scale: 3.0, max_bias: 0.0 }.into(), vec![activation(&[96, 9, 16], 7), mask]));
     let sequences = integers(&[0, 1, 2, 0, 1, 2, 0, 1, 2]);
     let cache = |dtype| stored(dtype, &[128, 100, 3], 8, Usage::State);
-    for dtype in [DType::F16, DType::F32] {
+    for dtype in [DType::F16, DType::F32, DType::Q8_0] {
         let q = activation(&[64, 16, 9], 9);
         cases.push((KvScores { capacity: 96 }.into(), vec![q, cache(dtype), sequences.clone()]));
         let p = activation(&[96, 9, 16], 10);
@@ -80,7 +80,7 @@ fn a_token_in_a_batch_is_the_token_alone() {
 fn attention_of_a_token_does_not_see_the_batch_or_the_capacity() {
     let cpu = default_cpu();
     let (head_size, heads, context) = (64, 4, 128);
-    for dtype in [DType::F16, DType::F32] {
+    for dtype in [DType::F16, DType::F32, DType::Q8_0] {
         let cache = stored(dtype, &[head_size * 2, context, 2], 3, Usage::State);
         let q = numbers(head_size * heads * 2, 4);
         let attention = |capacity: usize, lengths: &[usize], sequences: &[i32], q: &[f32]| {
@@ -102,5 +102,35 @@ fn attention_of_a_token_does_not_see_the_batch_or_the_capacity() {
         let together = attention(128, &[37, 101], &[1, 0], &q);
         assert_eq!(together[..width], attention(64, &[37], &[1], &q[..width]), "{dtype}, first");
         assert_eq!(together[width..], attention(104, &[101], &[0], &q[width..]), "{dtype}, second");
+    }
+}
+
+/// Blocks of the cache mean the numbers that they decode to, to the last bit: the order of sums is theirs too.
+#[test]
+fn attention_over_blocks_is_attention_over_what_they_decode_to() {
+    let (head_size, kv_heads, heads, tokens, capacity) = (96, 2, 6, 5, 150);
+    let blocks = stored(DType::Q8_0, &[head_size * kv_heads, 160, 3], 21, Usage::State);
+    let mut floats = vec![0.0; blocks.ty.shape.elements()];
+    (DType::Q8_0.codec().unwrap().decode)(&blocks.bytes, &mut floats);
+    let ty = TensorType { dtype: DType::F32, ..blocks.ty };
+    let decoded = Given { ty, bytes: bytes_of(&floats), usage: Usage::State };
+    let sequences = integers(&[1, 1, 1, 0, 2]);
+    let q = activation(&[head_size, heads, tokens], 22);
+    // Windows: positions that nobody looks at before, between and behind those that some do.
+    let mut p = numbers(capacity * tokens * heads, 23);
+    for (row, p) in p.chunks_mut(capacity).enumerate() {
+        p[..row % 40].fill(0.0);
+        p[64..80].fill(0.0);
+        p[140 - row..].fill(0.0);
+    }
+    let p = activation_of(&[capacity, tokens, heads], &p);
+    for isa in Isa::available() {
+        let cpu = cpu(2, isa);
+        let attention = |cache: &Given| {
+            let scores = KvScores { capacity }.into();
+            let scores = run(&cpu, &scores, &[q.clone(), cache.clone(), sequences.clone()]).unwrap();
+            (scores, run(&cpu, &KvMix { kv_heads }.into(), &[p.clone(), cache.clone(), sequences.clone()]).unwrap())
+        };
+        assert_eq!(attention(&blocks), attention(&decoded), "{isa}");
     }
 }

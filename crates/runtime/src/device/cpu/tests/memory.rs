@@ -32,7 +32,7 @@ fn uploads_come_back_byte_for_byte() {
 #[test]
 fn states_are_zero_at_first() {
     let cpu = default_cpu();
-    for dtype in [DType::F16, DType::F32] {
+    for dtype in [DType::F16, DType::F32, DType::Q8_0] {
         let ty = TensorType::new(dtype, &[32, 4, 2]);
         let tensor = Tensor { buffer: cpu.alloc(&ty, Usage::State).unwrap(), offset_bytes: 0, ty };
         let mut found = vec![1; ty.bytes()];
@@ -66,6 +66,7 @@ fn what_is_larger_than_any_memory_is_refused() {
         for (dtype, usage, part) in [
             (DType::F32, Usage::State, "context (-c) smaller"),
             (DType::F16, Usage::State, "or take fewer sequences"),
+            (DType::Q8_0, Usage::State, "or take fewer sequences"),
             (DType::I8, Usage::Arena, "fewer tokens at once"),
             (DType::Bf16, Usage::Weight, "smaller model"),
             (DType::Q4_0, Usage::Weight, "smaller model"),
