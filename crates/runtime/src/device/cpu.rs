@@ -20,6 +20,7 @@
 
 #[allow(unsafe_code, reason = "threads write different rows of one result")]
 mod columns;
+mod control_group;
 mod isa;
 mod kernel;
 mod mapped;
