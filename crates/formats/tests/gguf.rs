@@ -249,6 +249,11 @@ fn a_map_shows_the_same_bytes_as_reading() {
             assert_eq!(mapped.tensor_bytes(tensor), bytes, "{}", info.name);
         }
         assert_eq!(mapped.model().tensors().len(), expected.len());
+        let kept: Vec<MappedBytes> = (0..expected.len()).map(|tensor| mapped.tensor(tensor)).collect();
+        drop(mapped);
+        for (kept, (info, bytes)) in kept.iter().zip(&expected) {
+            assert_eq!(**kept, **bytes, "{} without its model", info.name);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ mod tiny_model;
 mod cancelling;
 #[path = "session/fusion.rs"]
 mod fusion;
+#[path = "session/mapped.rs"]
+mod mapped;
 #[path = "session/relatives.rs"]
 mod relatives;
 #[path = "session/room.rs"]

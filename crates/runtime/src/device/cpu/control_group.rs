@@ -23,12 +23,7 @@ struct Version {
 }
 
 const VERSIONS: [Version; 2] = [
-    Version {
-        mount: "",
-        limit: "memory.max",
-        usage: "memory.current",
-        file_pages: ["active_file", "inactive_file"],
-    },
+    Version { mount: "", limit: "memory.max", usage: "memory.current", file_pages: ["active_file", "inactive_file"] },
     Version {
         mount: "memory",
         limit: "memory.limit_in_bytes",
