@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use support::{Faults, find, golden, read, read_f32, write};
 use trueup_blocks::DType;
-use trueup_formats::gguf::{Array, Gguf, GgufPlan, GgufWriter, Metadata, Value, ValueType};
+use trueup_formats::gguf::{Array, Gguf, GgufPlan, GgufWriter, MappedBytes, Metadata, Value, ValueType};
 use trueup_formats::{Checkpoint, Description, TensorInfo};
 
 /// What `golden/make.py` put into `values.gguf`, in its order.
