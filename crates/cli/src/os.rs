@@ -42,14 +42,27 @@ pub fn wait_for_end() {
     }
 }
 
-/// A mapped model file that shrinks under us ends the run with a sentence and exit code 2.
+/// A mapped model file that shrinks under us ends the run with a sentence and exit code 2, whichever thread reads it, and however many do.
+///
+/// The handler takes the place of the standard library's instead of standing behind it: that one gives the signal back to the system, which
+/// kills the process when a second thread misses the same bytes before the first has said its sentence.
 #[allow(unsafe_code)]
 fn explain_bus_errors() {
-    let explain = || {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    extern "C" fn explain(_signal: libc::c_int) {
+        while IS_SAID.swap(true, Ordering::SeqCst) {
+            // Another thread says it, and ends this one, too.
+            thread::yield_now();
+        }
         let sentence = b"error: a mapped model file was cut short while it was used; start again with the whole file\n";
         rustix::io::write(rustix::stdio::stderr(), sentence).ok();
         low_level::exit(2);
-    };
-    // SAFETY: the handler only makes two system calls that POSIX lists as async-signal-safe, write and _exit.
-    unsafe { low_level::register(SIGBUS, explain) }.ok();
+    }
+    // SAFETY: plain numbers, of which all zeros are an action without flags and with an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = explain as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: the handler takes one number, as without SA_SIGINFO, and makes no system calls but sched_yield, and write and _exit, which POSIX
+    // lists as async-signal-safe.
+    unsafe { libc::sigaction(SIGBUS, &raw const action, std::ptr::null_mut()) };
 }

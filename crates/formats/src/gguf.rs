@@ -45,7 +45,7 @@ mod value;
 mod writer;
 
 pub use journal::Measure;
-pub use map::MappedGguf;
+pub use map::{MappedBytes, MappedGguf};
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile};
 pub use reader::Gguf;

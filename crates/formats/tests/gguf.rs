@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use support::{Faults, find, golden, read, read_f32, write};
 use trueup_blocks::DType;
-use trueup_formats::gguf::{Array, Gguf, GgufPlan, GgufWriter, Metadata, Value, ValueType};
+use trueup_formats::gguf::{Array, Gguf, GgufPlan, GgufWriter, MappedBytes, Metadata, Value, ValueType};
 use trueup_formats::{Checkpoint, Description, TensorInfo};
 
 /// What `golden/make.py` put into `values.gguf`, in its order.
@@ -249,6 +249,11 @@ fn a_map_shows_the_same_bytes_as_reading() {
             assert_eq!(mapped.tensor_bytes(tensor), bytes, "{}", info.name);
         }
         assert_eq!(mapped.model().tensors().len(), expected.len());
+        let kept: Vec<MappedBytes> = (0..expected.len()).map(|tensor| mapped.tensor(tensor)).collect();
+        drop(mapped);
+        for (kept, (info, bytes)) in kept.iter().zip(&expected) {
+            assert_eq!(**kept, **bytes, "{} without its model", info.name);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::model_file::ModelFile;
 use crate::peak_memory::peak_memory_bytes;
 use crate::roof::Roof;
 use crate::session::{Entry, Session, SessionOptions};
-use crate::weights::Weights;
+use crate::weights::{HeldWeights, Weights};
 use demand::Demand;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -70,7 +70,10 @@ pub struct BenchReport {
     pub load_seconds: f64,
     /// From the beginning of the command until the logits behind one token are there.
     pub first_token_seconds: f64,
-    /// The largest resident size of the process until a prompt and a token were computed; null where the system does not say.
+    /// How the weights are held.
+    pub weights: HeldWeights,
+    /// The largest resident size of the process until a prompt and a token were computed, pages of the mapped file included; null where the
+    /// system does not say.
     pub peak_memory_bytes: Option<u64>,
     /// The prompt phase.
     pub prompt: PhaseReport,
@@ -184,6 +187,7 @@ pub fn bench(
         kv: decode_demand.kv,
         load_seconds,
         first_token_seconds,
+        weights: weights.held(),
         peak_memory_bytes,
         prompt: prompt_report,
         decode: decode_report,

@@ -10,6 +10,7 @@ use std::any::Any;
 use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
+use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
 pub use decorator::Decorator;
@@ -25,6 +26,12 @@ pub trait Device: Send + Sync {
 
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
+
+    /// Takes a weight where the file is mapped instead of allocating and uploading it, and keeps the map. `None` where the device needs, or
+    /// computes faster with, bytes of its own, unless there is no `room` for these. Fails where there are not as many bytes as `ty` has.
+    fn adopt(&self, _bytes: &MappedBytes, _ty: &TensorType, _room: CopyRoom) -> Result<Option<Buffer>> {
+        Ok(None)
+    }
 
     /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view. The device may keep them in another layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
@@ -72,6 +79,15 @@ pub enum Usage {
     Input,
     /// Room for intermediate results; the type is `I8[bytes]`, and tensors lie in it at offsets that are multiples of [`ARENA_ALIGN_BYTES`].
     Arena,
+}
+
+/// Whether a device's memory has room for a copy of a weight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyRoom {
+    /// It has: what computes fastest is best.
+    Enough,
+    /// It has not: what takes no memory is best.
+    TooLittle,
 }
 
 impl Usage {

@@ -123,6 +123,10 @@ pub fn generate_watched(
             finished[prompt] = Some(generation.result());
         }
     }
+    if session.weights().held().mapped_bytes > 0 {
+        // What is read while it computes may have been written to meanwhile.
+        session.model().unchanged()?;
+    }
     Ok(finished.into_iter().flatten().collect())
 }
 

@@ -32,5 +32,5 @@ pub use peak_memory::peak_memory_bytes;
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
 pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
-pub use weights::Weights;
+pub use weights::{HeldWeights, Weights};
 pub use work::Work;

@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use trueup_blocks::SplitScale;
-use trueup_formats::gguf::{Gguf, MappedGguf, Metadata};
+use trueup_formats::gguf::{Gguf, MappedBytes, MappedGguf, Metadata};
 use trueup_formats::{Checkpoint, Error as FileError, SplitScalePart, TensorInfo, quote, split_scale_parts};
 use trueup_models::Model;
 use trueup_tokenizer::{Tokenizer, Vocabulary};
@@ -169,6 +169,13 @@ impl ModelFile {
             show(joined);
         }
         Ok(())
+    }
+
+    /// A tensor's bytes where the file is mapped, to be kept; `None` where they are joined from the split-scale layout, or made.
+    pub fn mapped(&self, name: &str) -> Option<MappedBytes> {
+        let Source::File { file, parts } = &self.source else { return None };
+        let part = parts.get(*self.places.get(name)?)?;
+        part.scales.is_none().then(|| file.tensor(part.values))
     }
 
     /// Gives the memory back that reading a tensor of the mapped file took.

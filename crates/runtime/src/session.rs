@@ -232,7 +232,8 @@ impl Session {
         }
         let plan = self.sizes.plan(&self.weights, key)?;
         if !self.buffers.hold(&plan) {
-            self.buffers.expect_room(&plan, &self.weights)?;
+            let largest = || self.sizes.largest_plan(&self.weights);
+            self.buffers.expect_room(&plan, &largest, &self.weights)?;
             self.plans.clear();
             self.buffers.grow(&plan, self.weights.devices())?;
         }

@@ -1,17 +1,41 @@
-//! A model's weights on the devices that compute with them: uploaded once, shared by all sessions.
+//! A model's weights on the devices that compute with them: brought there once, shared by all sessions.
+//!
+//! ```text
+//!  weight ─┬─ copied   in the device's own memory and layout; the mapped pages are given back
+//!          └─ mapped   where the file is mapped: what the device gains nothing from copying, and whole layers that its memory has no room for
+//! ```
 
-use crate::device::{Device, Tensor, Usage};
+use crate::device::{CopyRoom, Device, Tensor, Usage};
 use crate::error::Result;
 use crate::model_file::ModelFile;
+use serde::Serialize;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trueup_graph::TensorType;
 
 /// A model, the devices it is computed on, and its weights there.
 pub struct Weights {
     model: Arc<ModelFile>,
     devices: Vec<Arc<dyn Device>>,
-    uploaded: Mutex<HashMap<(usize, String), Tensor>>,
+    uploaded: Mutex<Uploaded>,
+}
+
+/// The weights that are on a device, by its place in the list and their names.
+type Uploaded = HashMap<(usize, String), Held>;
+
+/// A weight on a device.
+struct Held {
+    tensor: Tensor,
+    is_mapped: bool,
+}
+
+/// Bytes of the weights that are on devices, as in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct HeldWeights {
+    /// Of those that were copied, into whatever layout the device has.
+    pub copied_bytes: u64,
+    /// Of those that are read where the file is mapped.
+    pub mapped_bytes: u64,
 }
 
 impl Weights {
@@ -31,24 +55,88 @@ impl Weights {
         &self.devices
     }
 
-    /// Whether a weight is on a device already.
-    pub(crate) fn is_uploaded(&self, device: usize, name: &str) -> bool {
-        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        uploaded.contains_key(&(device, name.to_owned()))
+    /// How the weights that are on devices by now are held.
+    pub fn held(&self) -> HeldWeights {
+        self.uploaded().values().fold(HeldWeights::default(), |mut sums, held| {
+            let bytes = held.tensor.ty.bytes() as u64;
+            let sum = if held.is_mapped { &mut sums.mapped_bytes } else { &mut sums.copied_bytes };
+            *sum = sum.saturating_add(bytes);
+            sums
+        })
     }
 
-    /// A weight on a device, uploaded when it is asked for the first time.
+    /// Whether a weight is on a device already.
+    pub(crate) fn is_uploaded(&self, device: usize, name: &str) -> bool {
+        self.uploaded().contains_key(&(device, name.to_owned()))
+    }
+
+    /// A weight on a device, brought there when it is asked for the first time.
     pub fn tensor(&self, device: usize, name: &str, ty: &TensorType) -> Result<Tensor> {
-        let key = (device, name.to_owned());
-        let mut uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tensor) = uploaded.get(&key) {
-            return Ok(tensor.clone());
+        let mut uploaded = self.uploaded();
+        if let Some(held) = uploaded.get(&(device, name.to_owned())) {
+            return Ok(held.tensor.clone());
+        }
+        if let Some(tensor) = self.adopt(&mut uploaded, device, (name, ty), CopyRoom::Enough)? {
+            return Ok(tensor);
         }
         let buffer = self.devices[device].alloc(ty, Usage::Weight)?;
         let tensor = Tensor { buffer, offset_bytes: 0, ty: *ty };
         self.devices[device].upload(&self.model.tensor_bytes(name)?, &tensor)?;
         self.model.release(name);
-        uploaded.insert(key, tensor.clone());
+        uploaded.insert((device, name.to_owned()), Held { tensor: tensor.clone(), is_mapped: false });
         Ok(tensor)
     }
+
+    /// Leaves weights where they are mapped, of those that are not on the device yet and in their order: what the device gains nothing from
+    /// copying, and all of each layer whose copies do not fit into what is left of `room_bytes`. The others are yet to be copied.
+    pub(crate) fn place(&self, device: usize, weights: &[(&str, TensorType)], room_bytes: u64) -> Result<()> {
+        let mut uploaded = self.uploaded();
+        let mut to_copy: Vec<(&str, &TensorType)> = Vec::new();
+        for (name, ty) in weights {
+            let is_there = uploaded.contains_key(&(device, (*name).to_owned()));
+            if !is_there && self.adopt(&mut uploaded, device, (name, ty), CopyRoom::Enough)?.is_none() {
+                to_copy.push((name, ty));
+            }
+        }
+        let mut left = room_bytes;
+        for layer in to_copy.chunk_by(|(one, _), (next, _)| layer(one) == layer(next)) {
+            let bytes = |weights: &[(&str, &TensorType)]| weights.iter().map(|(_, ty)| ty.bytes() as u64).sum::<u64>();
+            let mut copied = layer.to_vec();
+            if bytes(&copied) > left {
+                copied.clear();
+                for weight in layer {
+                    if self.adopt(&mut uploaded, device, *weight, CopyRoom::TooLittle)?.is_none() {
+                        copied.push(*weight);
+                    }
+                }
+            }
+            left = left.saturating_sub(bytes(&copied));
+        }
+        Ok(())
+    }
+
+    /// A weight where the file is mapped, if the device takes it there.
+    fn adopt(
+        &self,
+        uploaded: &mut Uploaded,
+        device: usize,
+        (name, ty): (&str, &TensorType),
+        room: CopyRoom,
+    ) -> Result<Option<Tensor>> {
+        let Some(bytes) = self.model.mapped(name) else { return Ok(None) };
+        let Some(buffer) = self.devices[device].adopt(&bytes, ty, room)? else { return Ok(None) };
+        let tensor = Tensor { buffer, offset_bytes: 0, ty: *ty };
+        uploaded.insert((device, name.to_owned()), Held { tensor: tensor.clone(), is_mapped: true });
+        Ok(Some(tensor))
+    }
+
+    fn uploaded(&self) -> MutexGuard<'_, Uploaded> {
+        self.uploaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is placed together: `blk.3` of `blk.3.ffn_up.weight`, else the tensor by itself.
+fn layer(name: &str) -> &str {
+    let number = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    number.map_or(name, |(number, _)| &name[..4 + number.len()])
 }

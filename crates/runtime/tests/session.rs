@@ -8,6 +8,8 @@ mod blocks;
 mod cancelling;
 #[path = "session/fusion.rs"]
 mod fusion;
+#[path = "session/mapped.rs"]
+mod mapped;
 #[path = "session/relatives.rs"]
 mod relatives;
 #[path = "session/room.rs"]

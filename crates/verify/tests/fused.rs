@@ -6,9 +6,10 @@ mod tiny_model;
 
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_formats::gguf::MappedBytes;
 use trueup_formats::{Trace, TraceWriter};
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{Decorator, Device, Tensor};
+use trueup_runtime::device::{Buffer, CopyRoom, Decorator, Device, Tensor};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup_verify::{
@@ -94,6 +95,10 @@ struct WrongUpload {
 impl Decorator for WrongUpload {
     fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    fn adopt(&self, _: &MappedBytes, _: &TensorType, _: CopyRoom) -> trueup_runtime::Result<Option<Buffer>> {
+        Ok(None)
     }
 
     fn upload(&self, source: &[u8], target: &Tensor) -> trueup_runtime::Result<()> {

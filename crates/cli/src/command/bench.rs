@@ -115,7 +115,7 @@ fn facts(report: &BenchReport) -> String {
     format!(
         "device: {} ({})\nmodel: {} ({}), {:.1} million parameters in {} ({}), of which {} are read for a token; KV cache {}\n\
          load: {:.2} s, first token {:.2} s after the start; first token behind the prompt: {:.3} s\n\
-         peak memory: {peak}, of which {} are weights",
+         peak memory: {peak}; weights: {} copied, {} in the mapped file",
         report.device,
         report.description,
         quote(&model.name),
@@ -128,7 +128,8 @@ fn facts(report: &BenchReport) -> String {
         report.load_seconds,
         report.first_token_seconds,
         report.prompt.seconds.median,
-        megabytes(model.bytes),
+        megabytes(report.weights.copied_bytes),
+        megabytes(report.weights.mapped_bytes),
     )
 }
 

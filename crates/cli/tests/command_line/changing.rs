@@ -3,6 +3,7 @@
 use crate::trueup::{Scratch, binary, stories};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -79,4 +80,31 @@ fn stop_with_open(run: &mut Child, file: &Path) -> bool {
 
 fn pid(run: &Child) -> Pid {
     Pid::from_child(run)
+}
+
+/// Weights are read where the file is mapped, by all threads: what is cut off is missed in the middle of a product.
+#[test]
+fn a_model_that_is_cut_short_while_it_computes_ends_with_a_sentence() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&stories(), "stories.gguf");
+    let bytes = fs::metadata(&model).unwrap().len();
+    for left in [0, bytes / 2] {
+        let cut = scratch.path("cut.gguf");
+        fs::copy(&model, &cut).unwrap();
+        let mut command = binary();
+        command.args(["chat", &cut, "--repack", "off", "-t", "3", "-n", "4", "-q"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        input.write_all(b"Hello\n").unwrap();
+        let mut lines = BufReader::new(output).lines();
+        assert!(!lines.next().unwrap().unwrap().is_empty(), "the model answers while it is whole");
+        File::options().write(true).open(&cut).unwrap().set_len(left).unwrap();
+        input.write_all(b"Again\n").unwrap();
+        drop(input);
+        let ended = child.wait_with_output().unwrap();
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(2), "{left} bytes left: {told}");
+        assert!(told.starts_with("error: a mapped model file was cut short"), "{left} bytes left: {told}");
+    }
 }

@@ -12,18 +12,51 @@ use crate::source_file::SourceFile;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
 use memmap2::{Mmap, MmapOptions};
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 /// A model whose tensors are slices of memory.
 #[derive(Debug)]
 pub struct MappedGguf {
     model: Gguf,
-    maps: Vec<Mmap>,
+    maps: Vec<Arc<Mmap>>,
+}
+
+/// Bytes of a mapped file. They stay mapped for as long as somebody has them, also when the model is gone.
+#[derive(Clone)]
+pub struct MappedBytes {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl MappedBytes {
+    /// Bytes in this range of a map; `None` where the map is shorter.
+    fn new(map: &Arc<Mmap>, range: Range<u64>) -> Option<MappedBytes> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        map.get(range.clone())?;
+        Some(MappedBytes { map: map.clone(), range })
+    }
+}
+
+impl Deref for MappedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.map.get(self.range.clone()).unwrap_or_else(|| unreachable!("the range was found in the map"))
+    }
+}
+
+impl fmt::Debug for MappedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedBytes({:?})", self.range)
+    }
 }
 
 impl Gguf {
     /// Maps all files of the model.
     pub fn map(self) -> Result<MappedGguf> {
-        let maps = self.sources().into_iter().map(map).collect::<Result<Vec<_>>>()?;
+        let maps = self.sources().into_iter().map(|source| map(source).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         Ok(MappedGguf { model: self, maps })
     }
 }
@@ -43,6 +76,13 @@ impl MappedGguf {
             map.get(start..end)
         });
         // Ranges are inside the file by the header's check, and the map has the file's size.
+        bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {file}"))
+    }
+
+    /// The same bytes, to be kept.
+    pub fn tensor(&self, tensor: usize) -> MappedBytes {
+        let Place { file, range, .. } = self.model.place(tensor);
+        let bytes = self.maps.get(file).and_then(|map| MappedBytes::new(map, range.clone()));
         bytes.unwrap_or_else(|| unreachable!("bytes {range:?} of file number {file}"))
     }
 

@@ -4,7 +4,7 @@
 //!  Device ──▶ cpu.rs ──▶ operator.rs: what each declares, how it is cut into pieces ──▶ kernel.rs: loops over numbers
 //!                │                             avx512 │ avx-vnni │ avx2 │ sse41 │ neon │ scalar
 //!                ├──▶ team.rs, columns.rs: who computes which piece
-//!                └──▶ memory.rs, panels.rs, pages.rs: where tensors lie
+//!                └──▶ memory.rs, panels.rs, pages.rs, mapped.rs: where tensors lie
 //! ```
 //!
 //! Every element is computed by one thread, and its sums have one order, whatever else is in the batch: results depend neither on
@@ -20,8 +20,10 @@
 
 #[allow(unsafe_code, reason = "threads write different rows of one result")]
 mod columns;
+mod control_group;
 mod isa;
 mod kernel;
+mod mapped;
 mod memory;
 mod operator;
 #[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
@@ -35,7 +37,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
+use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
@@ -47,7 +49,9 @@ pub use peaks::Line;
 use spare::Spares;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;
+use trueup_blocks::DType;
 use trueup_formats::counted;
+use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
 /// How the processor is used. Nothing here changes a result.
@@ -57,7 +61,8 @@ pub struct CpuOptions {
     pub threads: usize,
     /// The instruction set; the fastest that the machine has if `None`.
     pub isa: Option<Isa>,
-    /// Whether weights are brought into the kernels' layout at upload; otherwise it happens at each use.
+    /// Whether weights are brought at upload into the layout, and onto the pages, that kernels read fastest; otherwise they are computed
+    /// with where they are mapped, which takes least memory.
     pub repack: bool,
 }
 
@@ -137,6 +142,7 @@ impl Cpu {
         if step.op.is_view() {
             return Ok(());
         }
+        written(&step.output)?;
         for tensor in step.inputs.iter().chain([&step.output]) {
             if !memory(tensor)?.is_in_place(&tensor.ty) {
                 return self.compute_apart(step);
@@ -209,6 +215,15 @@ fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
+}
+
+/// The memory of a tensor of this device that can be written.
+fn written(tensor: &Tensor) -> std::result::Result<&Memory, String> {
+    let memory = memory(tensor)?;
+    match memory.is_mapped() {
+        false => Ok(memory),
+        true => Err(format!("{} lies in the model's file and cannot be written", tensor.ty)),
+    }
 }
 
 /// A copy of what a tensor shows, in memory of its own.
@@ -300,8 +315,22 @@ impl Device for Cpu {
         Ok(Buffer(Arc::new(memory)))
     }
 
+    fn adopt(&self, bytes: &MappedBytes, ty: &TensorType, room: CopyRoom) -> Result<Option<Buffer>> {
+        expect_bytes(bytes.len(), ty)?;
+        // Into panels, or onto huge pages; what is decoded at each use gains nothing from either.
+        let is_faster_copied = match ty.dtype {
+            DType::F32 | DType::F16 | DType::Bf16 | DType::Q4_0 | DType::Q8_0 => self.repack,
+            _ => false,
+        };
+        // Vectors are small.
+        if ty.shape.rows() <= 1 || (is_faster_copied && room == CopyRoom::Enough) {
+            return Ok(None);
+        }
+        Ok(Memory::mapped(bytes, ty).map(|memory| Buffer(Arc::new(memory))))
+    }
+
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        let memory = memory(target).map_err(failure)?;
+        let memory = written(target).map_err(failure)?;
         expect_bytes(source.len(), &target.ty)?;
         if !target.ty.shape.is_dense() {
             return Err(failure(format!("a view cannot be written: {}", target.ty)));

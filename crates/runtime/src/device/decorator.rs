@@ -1,8 +1,9 @@
 //! Devices that stand before another one and change a part of what it does: with a fault in it, with an operator less, with less memory.
 
-use super::{About, Buffer, Device, Step, Tensor, Usage};
+use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage};
 use crate::error::Result;
 use crate::profile::Profile;
+use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
 /// A device that is another one but for the methods that it has itself.
@@ -23,6 +24,11 @@ pub trait Decorator: Send + Sync {
     /// As [`Device::alloc`].
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.device().alloc(ty, usage)
+    }
+
+    /// As [`Device::adopt`]. Who changes what is uploaded takes nothing where it is mapped: `Ok(None)`.
+    fn adopt(&self, bytes: &MappedBytes, ty: &TensorType, room: CopyRoom) -> Result<Option<Buffer>> {
+        self.device().adopt(bytes, ty, room)
     }
 
     /// As [`Device::upload`].
@@ -47,6 +53,10 @@ impl<D: Decorator> Device for D {
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         Decorator::alloc(self, ty, usage)
+    }
+
+    fn adopt(&self, bytes: &MappedBytes, ty: &TensorType, room: CopyRoom) -> Result<Option<Buffer>> {
+        Decorator::adopt(self, bytes, ty, room)
     }
 
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Input, Origin, TensorType, ValueId};
 
+/// The part of free memory that weights leave to others: one in so many bytes.
+const FREE_SHARE: u64 = 16;
+
 /// A plan whose tensors lie in buffers.
 pub(super) struct BoundPlan {
     pub plan: Plan,
@@ -44,21 +47,33 @@ impl Buffers {
         (0..plan.devices()).all(|device| self.arena_bytes(device) >= plan.arena_bytes(device))
     }
 
-    /// Whether what a plan needs and is not there yet fits into the devices' free memory, where they can tell.
-    pub fn expect_room(&self, plan: &Plan, weights: &Weights) -> Result<()> {
+    /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers whose weights do not fit
+    /// stay where the file is mapped, on a device that computes with them there. `largest` is the largest plan that will come. Fails where
+    /// too little is free even so.
+    pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Option<Plan>, weights: &Weights) -> Result<()> {
         for (index, device) in weights.devices().iter().enumerate() {
-            let bytes = plan.held(index).map(|id| plan.graph().value(id)).filter_map(|value| {
-                let is_there = match value.origin {
-                    Origin::Weight => weights.is_uploaded(index, &value.name),
-                    Origin::State => self.states.contains_key(&(index, value.name.clone())),
-                    Origin::Input(_) | Origin::Node(_) => false,
-                };
-                (!is_there).then(|| value.ty.bytes() as u64)
-            });
-            let arena = plan.arena_bytes(index).saturating_sub(self.arena_bytes(index)) as u64;
-            let needed = bytes.fold(arena, u64::saturating_add);
             let about = device.about();
-            if let Some((_, free)) = about.memory.filter(|(_, free)| needed > *free) {
+            let free = about.memory.map_or(u64::MAX, |(_, free)| free);
+            let held = || plan.held(index).map(|id| plan.graph().value(id));
+            let arena = plan.arena_bytes(index).saturating_sub(self.arena_bytes(index)) as u64;
+            let others = held().filter(|value| match value.origin {
+                Origin::State => !self.states.contains_key(&(index, value.name.clone())),
+                Origin::Input(_) => true,
+                Origin::Weight | Origin::Node(_) => false,
+            });
+            let others = others.fold(arena, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
+            let missing = || {
+                let of_file = held().filter(|value| value.origin == Origin::Weight);
+                of_file.filter(|value| !weights.is_uploaded(index, &value.name))
+            };
+            let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
+            if !to_place.is_empty() {
+                let later = largest().map_or(0, |largest| largest.arena_bytes(index) as u64).saturating_sub(arena);
+                let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
+                weights.place(index, &to_place, free.saturating_sub(kept_free))?;
+            }
+            let needed = missing().fold(others, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
+            if needed > free {
                 let problem = format!(
                     "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
                      smaller, or take fewer sequences, fewer tokens at once or a smaller model"

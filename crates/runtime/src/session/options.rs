@@ -134,6 +134,12 @@ impl Sizes {
         )))
     }
 
+    /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never computed.
+    pub fn largest_plan(&self, weights: &Weights) -> Option<Plan> {
+        let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
+        self.plan(weights, (tokens, 1, self.room)).ok()
+    }
+
     /// The plan of a batch shape: tokens, outputs, capacity.
     pub fn plan(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<Plan> {
         self.expect_countable(weights, (tokens, outputs, capacity))?;

@@ -4,10 +4,12 @@ use super::tiny_model::{CONTEXT, Kind};
 use super::{device, entries, model, model_of, prompts};
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_runtime::device::{About, Decorator, Device};
-use trueup_runtime::{Session, SessionOptions, Weights};
+use trueup_formats::gguf::MappedBytes;
+use trueup_graph::TensorType;
+use trueup_runtime::device::{About, Buffer, CopyRoom, Decorator, Device};
+use trueup_runtime::{Result, Session, SessionOptions, Weights};
 
-/// The processor, of which little memory is free.
+/// The processor, of which little memory is free, and which reads no weights where they are mapped.
 struct Small {
     inner: Arc<dyn Device>,
     free: u64,
@@ -20,6 +22,10 @@ impl Decorator for Small {
 
     fn about(&self) -> About {
         About { memory: Some((1 << 40, self.free)), ..self.inner.about() }
+    }
+
+    fn adopt(&self, _: &MappedBytes, _: &TensorType, _: CopyRoom) -> Result<Option<Buffer>> {
+        Ok(None)
     }
 }
 

@@ -5,11 +5,13 @@
 //!  f16 and bf16                f16, bf16                row after row
 //!  q4_0, q8_0                  Panels          sixteen rows side by side (see panels.rs)
 //!  other block types, i64      u8              as in the file
+//!  weights of any type         Mapped          in the file (see mapped.rs); only read
 //! ```
 //!
 //! 32-bit integers lie as f32 by their bits: an arena holds both. Tensors of other types lie in an arena by their bytes, and are taken
 //! out of it to be computed with.
 
+use super::mapped::Mapped;
 use super::pages::{NoMemory, Pages, Plain, Store};
 use super::panels::{PANEL_ROWS, Panels};
 use super::team::Team;
@@ -18,6 +20,7 @@ use half::{bf16, f16};
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use trueup_blocks::DType;
+use trueup_formats::gguf::MappedBytes;
 use trueup_graph::TensorType;
 
 /// One buffer.
@@ -59,6 +62,8 @@ pub(super) enum Cells {
     Q4Panels(Panels<4>),
     /// q8_0, packed.
     Q8Panels(Panels<8>),
+    /// A weight in its file.
+    Mapped(Mapped),
 }
 
 /// One tensor, to be read.
@@ -100,6 +105,17 @@ impl Memory {
             Cells::new(ty, usage, room)?
         };
         Ok(Memory { ty: *ty, cells: RwLock::new(cells) })
+    }
+
+    /// A weight in its file; `None` where it cannot be read there.
+    pub fn mapped(bytes: &MappedBytes, ty: &TensorType) -> Option<Memory> {
+        let mapped = Mapped::new(bytes, ty.dtype)?;
+        Some(Memory { ty: *ty, cells: RwLock::new(Cells::Mapped(mapped)) })
+    }
+
+    /// Whether nothing can be written here.
+    pub fn is_mapped(&self) -> bool {
+        matches!(*self.read(), Cells::Mapped(_))
     }
 
     /// The cells, shared. A panic of a writer leaves numbers behind, not broken memory.
@@ -206,6 +222,7 @@ impl Cells {
             Cells::Blocks(cells) => each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte),
             Cells::Q4Panels(panels) => panels.pack(team, bytes),
             Cells::Q8Panels(panels) => panels.pack(team, bytes),
+            Cells::Mapped(_) => unreachable!("a mapped weight is refused before it is written"),
         }
     }
 
@@ -235,6 +252,7 @@ impl Cells {
             Cells::Blocks(cells) => bytes.copy_from_slice(cells),
             Cells::Q4Panels(panels) => panels.unpack(team, bytes),
             Cells::Q8Panels(panels) => panels.unpack(team, bytes),
+            Cells::Mapped(mapped) => bytes.copy_from_slice(mapped.bytes()),
         }
     }
 
@@ -247,6 +265,7 @@ impl Cells {
             Cells::Blocks(cells) => View::Blocks(cells),
             Cells::Q4Panels(panels) => View::Q4Panels(panels),
             Cells::Q8Panels(panels) => View::Q8Panels(panels),
+            Cells::Mapped(mapped) => mapped.view(),
         }
     }
 }
@@ -274,6 +293,7 @@ impl<'a> Split<'a> {
             Cells::Bf16(cells) => Ok(Split::whole(Target::Bf16(cells))),
             Cells::Blocks(cells) => Ok(Split::whole(Target::Blocks(cells))),
             Cells::Q4Panels(_) | Cells::Q8Panels(_) => Err(format!("writes no results of type {}", ty.dtype)),
+            Cells::Mapped(_) => Err(format!("{ty} lies in the model's file and cannot be written")),
         }
     }
 

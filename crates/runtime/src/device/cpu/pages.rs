@@ -137,6 +137,13 @@ impl<T: Plain> DerefMut for Pages<T> {
     }
 }
 
+/// Bytes as the numbers that they are; `None` where they are not aligned as these, or end within one.
+pub(super) fn cells<T: Plain>(bytes: &[u8]) -> Option<&[T]> {
+    // SAFETY: every pattern of bits is a value.
+    let (before, cells, after) = unsafe { bytes.align_to() };
+    (before.is_empty() && after.is_empty()).then_some(cells)
+}
+
 /// Bytes up to the next cache line.
 fn bytes_of<T>(len: usize) -> Result<usize, NoMemory> {
     let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(ALIGN));
@@ -210,6 +217,18 @@ mod tests {
         let (second, third): (Pages<u8>, Pages<u8>) = (store.zeros(HUGE_BYTES).unwrap(), store.zeros(100).unwrap());
         assert!(first.as_ptr().addr().is_multiple_of(HUGE_BYTES) && second.as_ptr().addr().is_multiple_of(HUGE_BYTES));
         assert_eq!(third.as_ptr().addr() - second.as_ptr().addr(), HUGE_BYTES);
+    }
+
+    #[test]
+    fn bytes_are_cells_where_they_are_aligned_and_whole() {
+        let aligned: Pages<u8> = Pages::zeros(64).unwrap();
+        assert_eq!(cells::<f32>(&aligned).map(<[f32]>::len), Some(16));
+        assert_eq!(cells::<half::f16>(&aligned[2..10]).map(<[half::f16]>::len), Some(4));
+        assert_eq!(cells::<u8>(&aligned[1..4]).map(<[u8]>::len), Some(3));
+        assert_eq!(cells::<f32>(&[]).map(<[f32]>::len), Some(0));
+        for range in [1..5, 2..6, 0..3, 4..9] {
+            assert!(cells::<f32>(&aligned[range.clone()]).is_none(), "{range:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the operating system says about the processor and its memory.
 
+use super::control_group;
 use std::fs;
 
 /// The processor's name, or its architecture where the system does not say.
@@ -8,17 +9,25 @@ pub(super) fn name() -> String {
     field(&text, "model name").unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
-/// Bytes of memory, all and free, where the system says.
+/// Bytes of memory, all and free, where the system says: the machine's, or what this process may have of it.
 pub(super) fn memory() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let bytes = |name| field(&text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024);
-    Some((bytes("MemTotal")?, bytes("MemAvailable")?))
+    let (all, free) = (bytes("MemTotal")?, bytes("MemAvailable")?);
+    let (limit, left) = control_group::memory().unwrap_or((all, free));
+    Some((all.min(limit), free.min(left)))
 }
 
 /// The value behind `name` and a colon, in lines such as `MemTotal:   8056584 kB`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// The value behind `name` and a space, in lines such as `active_file 4096`.
+pub(super) fn field_in_words<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.map(|(key, value)| (key, value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
 #[cfg(test)]

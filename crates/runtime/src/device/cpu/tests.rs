@@ -7,6 +7,7 @@ mod formulas;
 mod fused;
 mod guarded;
 mod invariance;
+mod mapped;
 mod memory;
 mod moving;
 mod products;

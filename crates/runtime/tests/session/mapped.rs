@@ -1,0 +1,113 @@
+//! Weights that stay where their file is mapped, by choice or for want of memory: the same bits.
+
+use super::*;
+use trueup_graph::Origin;
+use trueup_runtime::HeldWeights;
+
+/// The processor with so much memory free.
+struct Free {
+    device: Arc<dyn Device>,
+    bytes: u64,
+}
+
+impl Decorator for Free {
+    fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    fn about(&self) -> About {
+        About { memory: Some((1 << 40, self.bytes)), ..self.device.about() }
+    }
+}
+
+fn cpu(repack: bool) -> Arc<dyn Device> {
+    open_device("cpu", &DeviceOptions { threads: Some(2), repack, ..DeviceOptions::default() }).unwrap()
+}
+
+/// Bits of the logits of all prompts, and how the weights are held.
+fn computed(model: &Arc<ModelFile>, device: Arc<dyn Device>) -> (Vec<Vec<u64>>, HeldWeights) {
+    let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
+    let mut session = session(model, device, options);
+    let bits = bits(&mut session, &entries(&prompts()));
+    let held = session.weights().held();
+    (bits, held)
+}
+
+/// Bytes of the tensors whose names begin so, and of the vectors among them.
+fn bytes(model: &ModelFile, prefix: &str) -> (u64, u64) {
+    let all = model.tensors().iter().filter(|tensor| tensor.name.starts_with(prefix));
+    all.fold((0, 0), |(all, vectors), tensor| {
+        (all + tensor.bytes, vectors + if tensor.shape.len() == 1 { tensor.bytes } else { 0 })
+    })
+}
+
+/// Bytes of all that is no weight and is needed at once, and of what a prompt needs beyond that.
+fn others(model: &Arc<ModelFile>) -> u64 {
+    let weights = Weights::new(model.clone(), cpu(true), None);
+    let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
+    let plan = Session::plan(&weights, &options, 1, 1, 1).unwrap();
+    let graph = plan.graph();
+    let held = plan.held(0).map(|id| graph.value(id)).filter(|value| value.origin != Origin::Weight);
+    let largest = Session::plan(&weights, &options, 512, 1, tiny_model::CONTEXT).unwrap();
+    held.map(|value| value.ty.bytes() as u64).sum::<u64>() + largest.arena_bytes(0) as u64
+}
+
+#[test]
+fn without_repacking_matrices_stay_in_the_file() {
+    for dtype in DTYPES.into_iter().chain([DType::Q5_0]) {
+        let (folder, model) = model(dtype, false);
+        let (all, vectors) = bytes(&model, "");
+        let (expected, copied) = computed(&model, cpu(true));
+        let packed = if dtype == DType::Q5_0 { vectors } else { all };
+        assert_eq!(copied, HeldWeights { copied_bytes: packed, mapped_bytes: all - packed }, "{dtype}");
+        let (found, held) = computed(&model, cpu(false));
+        assert_eq!(held, HeldWeights { copied_bytes: vectors, mapped_bytes: all - vectors }, "{dtype}");
+        assert!(found == expected, "{dtype}");
+        let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
+        let mut session = session(&model, cpu(false), options);
+        drop((folder, model));
+        assert!(bits(&mut session, &entries(&prompts())) == expected, "{dtype}: the map holds a file that is gone");
+    }
+}
+
+/// Free memory grows from what is needed beside weights on: more and more layers are copied, each as a whole.
+#[test]
+fn layers_beyond_the_free_memory_stay_in_the_file() {
+    for dtype in [DType::F16, DType::Q4_0, DType::Q8_0] {
+        let (_folder, model) = model(dtype, false);
+        let (all, vectors) = bytes(&model, "");
+        let (layer, layer_vectors) = bytes(&model, "blk.0.");
+        let (table, _) = bytes(&model, "token_embd");
+        let expected = computed(&model, cpu(true)).0;
+        let others = others(&model);
+        // The table comes first; then both layers, of the same size, and a norm.
+        for (room, mapped) in [
+            (table - 1, 2 * (layer - layer_vectors)),
+            (table, 2 * (layer - layer_vectors)),
+            (table + layer - 1, 2 * (layer - layer_vectors)),
+            (table + layer, layer - layer_vectors),
+            (table + 2 * layer - 1, layer - layer_vectors),
+            (table + 2 * layer, 0),
+        ] {
+            // A sixteenth of what is free is left to others.
+            let wanted = others + room;
+            let free = (wanted..).find(|free| free - free / 16 == wanted).unwrap();
+            let (found, held) = computed(&model, Arc::new(Free { device: cpu(true), bytes: free }));
+            let mapped = if room < table { mapped + table } else { mapped };
+            let what = format!("{dtype}: {free} bytes free, {room} for weights, layers of {layer}, vectors {vectors}");
+            assert_eq!(held.mapped_bytes, mapped, "{what}");
+            assert_eq!(held.copied_bytes, all - mapped, "{what}");
+            assert!(found == expected, "{what}");
+        }
+    }
+}
+
+/// Parts of the split-scale layout are joined in memory, and stay in no file.
+#[test]
+fn the_split_scale_layout_is_copied() {
+    let (_folder, model) = model(DType::Q8_0, true);
+    let (expected, held) = computed(&model, cpu(true));
+    assert_eq!(held.mapped_bytes, 0);
+    let (found, held) = computed(&model, cpu(false));
+    assert!(found == expected && held.mapped_bytes == 0);
+}
