@@ -9,7 +9,8 @@
 //! ```
 
 use super::Operand;
-use crate::device::cpu::kernel::Rows;
+use crate::device::cpu::isa::Instructions;
+use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
 use half::f16;
 use std::iter::StepBy;
@@ -121,17 +122,14 @@ pub enum CachedRows<'a> {
 pub struct BlockRows<'a> {
     bytes: Rows<'a, u8>,
     len: usize,
-    decode: fn(&[u8], &mut [f32]),
 }
 
 impl BlockRows<'_> {
     /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in f32.
-    pub fn decoded<'b>(&self, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
+    pub fn decoded<'b>(&self, instructions: Instructions, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
         let count = rows.len();
         room.resize(count * self.len, 0.0);
-        for (row, elements) in rows.zip(room.chunks_exact_mut(self.len)) {
-            (self.decode)(self.bytes.row(row), elements);
-        }
+        kernel::decode_q8_0(instructions, self.bytes.part(rows), room);
         Rows::dense(room, count, self.len)
     }
 }
@@ -150,10 +148,9 @@ pub fn cached_rows<'a>(
         View::F32(cells) => Ok(CachedRows::F32(Rows::strided(&cells[start..], count, head_size, width))),
         View::F16(cells) => Ok(CachedRows::F16(Rows::strided(&cells[start..], count, head_size, width))),
         View::Blocks(bytes) if cache.ty.dtype == DType::Q8_0 => {
-            let codec = cache.ty.dtype.codec().ok_or_else(|| format!("{} cannot be decoded", cache.ty))?;
             let in_bytes = |elements: usize| elements / DType::Q8_0.block_len() * DType::Q8_0.block_bytes();
             let bytes = Rows::strided(&bytes[in_bytes(start)..], count, in_bytes(head_size), in_bytes(width));
-            Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size, decode: codec.decode }))
+            Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size }))
         }
         View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
             Err(format!("{} lies in memory that is no KV cache", cache.ty))

@@ -101,7 +101,7 @@ fn mix_decoded(instructions: Instructions, values: &BlockRows, runs: &[Weights],
         if looking.peek().is_none() {
             continue;
         }
-        let values = values.decoded(positions.clone(), &mut room);
+        let values = values.decoded(instructions, positions.clone(), &mut room);
         for run in looking {
             sums.resize(values.len() * run.places.len(), 0.0);
             kernel::mix_f32(instructions, values, run.of(positions.clone()), &mut sums);

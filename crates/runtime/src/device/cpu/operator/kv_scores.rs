@@ -48,7 +48,7 @@ pub fn compute(op: &KvScores, call: Call) -> Result<(), String> {
                     kernel::key_scores_f16(call.instructions, keys.part(positions.clone()), queries, sums);
                 }
                 CachedRows::Q8_0(keys) => {
-                    let keys = keys.decoded(positions.clone(), &mut room);
+                    let keys = keys.decoded(call.instructions, positions.clone(), &mut room);
                     kernel::key_scores_f32(call.instructions, keys, queries, sums);
                 }
             }
