@@ -45,6 +45,11 @@ impl<'a> Masks<'a> {
         }
     }
 
+    /// Heads that have masks of their own; further ones take these again.
+    pub fn heads(&self) -> usize {
+        self.sizes[2]
+    }
+
     /// The row of a token, a head and a batch, times `slope`; -infinity stays.
     pub fn row(&self, [token, head, batch]: [usize; 3], slope: f32) -> Cow<'_, [f32]> {
         let [capacity, tokens, heads, batches] = self.sizes;
