@@ -7,6 +7,7 @@ mod formulas;
 mod fused;
 mod guarded;
 mod invariance;
+mod kv_attention;
 mod memory;
 mod moving;
 mod products;
