@@ -27,7 +27,7 @@ const QUERIES: usize = 96;
 /// Scores of a piece, about: they stay in a core's second level cache.
 const SCORES: usize = 1 << 16;
 
-/// Positions whose keys are multiplied with all queries of a piece before the next.
+/// Positions whose keys kernels bring into registers at once: the first that is looked at is a multiple of them.
 const POSITIONS: usize = 64;
 
 /// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
@@ -115,8 +115,6 @@ fn dealt(pieces: Vec<Piece>, y: &mut [f32], len: usize, parts: usize) -> Vec<Dea
 struct Room {
     /// The queries, dense.
     queries: Vec<f32>,
-    /// Scores of one tile of positions.
-    tile: Vec<f32>,
     /// Scores of one query.
     row: Vec<f32>,
     /// Scores of all queries, later their weights.
@@ -195,20 +193,12 @@ impl Attention<'_> {
         let queries = Rows::dense(queries, count, self.size);
         let keys = cached_rows(self.keys, piece.sequence, piece.heads.start / self.group, seen.end, self.size)?;
         let scores = cells(&mut room.scores, count * seen.len());
-        for first in seen.clone().step_by(POSITIONS) {
-            let tile = first..seen.end.min(first + POSITIONS);
-            let sums = cells(&mut room.tile, count * tile.len());
-            match &keys {
-                CachedRows::F32(keys) => {
-                    kernel::key_scores_f32(self.instructions, keys.part(tile.clone()), queries, sums);
-                }
-                CachedRows::F16(keys) => {
-                    kernel::key_scores_f16(self.instructions, keys.part(tile.clone()), queries, sums);
-                }
+        match keys {
+            CachedRows::F32(keys) => {
+                kernel::key_scores_f32(self.instructions, keys.part(seen.clone()), queries, scores);
             }
-            let place = tile.start - seen.start..tile.end - seen.start;
-            for (row, sums) in scores.chunks_exact_mut(seen.len()).zip(sums.chunks_exact(tile.len())) {
-                row[place.clone()].copy_from_slice(sums);
+            CachedRows::F16(keys) => {
+                kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
             }
         }
         Ok(())
