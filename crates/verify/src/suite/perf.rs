@@ -10,7 +10,7 @@ use super::{Candidate, Selection, candidates, named};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use trueup_blocks::DType;
-use trueup_graph::op::{KvMix, KvScores, KvStore, MulMat, RmsNorm};
+use trueup_graph::op::{KvAttention, KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
@@ -150,6 +150,16 @@ fn layer_cases() -> Vec<Case> {
         cases.extend([
             Case::new(KvScores { capacity: 1024 }, &[f32(&[64, 32, tokens]), cache(), zeros(tokens)]),
             Case::new(KvMix { kv_heads: 4 }, &[f32(&[1024, tokens, 32]), cache(), zeros(tokens)]),
+            Case::new(
+                KvAttention { scale: 0.125, max_bias: 0.0 },
+                &[
+                    f32(&[64, 32, tokens]),
+                    cache(),
+                    cache(),
+                    zeros(tokens),
+                    (ty(DType::F32, &[1024, tokens]), Fill::Causal(1024 - tokens as i32)),
+                ],
+            ),
             Case::new(KvStore, &[cache(), f32(&[256, tokens]), rows(tokens)]),
             Case::new(RmsNorm { epsilon: 1e-5 }, &[f32(&[WIDTH, tokens]), f32(&[WIDTH])]),
             Case::new(Op::get_rows(DType::F32), &[normal(DType::Q4_0, &[WIDTH, 4096]), rows(tokens)]),

@@ -8,6 +8,7 @@ pub mod multiply_add;
 pub mod panel_product;
 pub mod quantize;
 pub mod read_lines;
+pub mod soft_max;
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;

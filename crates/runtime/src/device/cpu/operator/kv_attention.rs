@@ -115,8 +115,6 @@ fn dealt(pieces: Vec<Piece>, y: &mut [f32], len: usize, parts: usize) -> Vec<Dea
 struct Room {
     /// The queries, dense.
     queries: Vec<f32>,
-    /// Scores of one query.
-    row: Vec<f32>,
     /// Scores of all queries, later their weights.
     scores: Vec<f32>,
     /// The results.
@@ -206,12 +204,10 @@ impl Attention<'_> {
 
     /// Scores become weights.
     fn soften(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) {
-        let row = cells(&mut room.row, seen.len());
         let queries = piece.tokens.clone().flat_map(|token| piece.heads.clone().map(move |head| (token, head)));
         for ((token, head), scores) in queries.zip(room.scores.chunks_exact_mut(seen.len())) {
             let mask = self.masks.row([token, head, 0], slope(self.op.max_bias, head, self.heads));
-            row.copy_from_slice(scores);
-            kernel::soft_max(self.instructions, row, &mask[seen.clone()], self.op.scale, scores);
+            kernel::soft_max(self.instructions, scores, &mask[seen.clone()], self.op.scale);
         }
     }
 
