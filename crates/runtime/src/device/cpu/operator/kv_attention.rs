@@ -24,8 +24,11 @@ use trueup_graph::op::KvAttention;
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
 const QUERIES: usize = 96;
 
-/// Scores of a piece, about: they stay in a core's second level cache.
-const SCORES: usize = 1 << 16;
+/// Scores of a piece, about: they stay in a core's second level cache ...
+const SCORES: usize = 1 << 17;
+
+/// ... unless that leaves fewer queries than these.
+const QUERIES_MIN: usize = 32;
 
 /// Positions whose keys kernels bring into registers at once: the first that is looked at is a multiple of them.
 const POSITIONS: usize = 64;
@@ -74,7 +77,7 @@ struct Piece {
 
 /// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than threads.
 fn pieces(sequences: &[usize], [heads, group]: [usize; 2], capacity: usize, threads: usize) -> Vec<Piece> {
-    let tokens_max = (QUERIES.min(SCORES / capacity) / group).max(1);
+    let tokens_max = ((SCORES / capacity).clamp(QUERIES_MIN, QUERIES) / group).max(1);
     let runs = || sequences.chunk_by(|a, b| a == b);
     let whole: usize = runs().map(|run| run.len().div_ceil(tokens_max)).sum::<usize>() * (heads / group);
     let parts = threads.div_ceil(whole.max(1)).min(group);
@@ -248,7 +251,8 @@ mod tests {
                 for piece in pieces(&sequences, [heads, group], capacity, threads) {
                     assert!(piece.tokens.clone().all(|token| sequences[token] == piece.sequence));
                     assert_eq!(piece.heads.start / group, (piece.heads.end - 1) / group, "one head of the cache");
-                    assert!(piece.tokens.len() == 1 || piece.tokens.len() * group * capacity <= SCORES);
+                    let scores = piece.tokens.len() * group * capacity;
+                    assert!(piece.tokens.len() == 1 || scores <= SCORES.max(QUERIES_MIN * capacity));
                     for token in piece.tokens {
                         piece.heads.clone().for_each(|head| seen[token * heads + head] += 1);
                     }
