@@ -112,6 +112,28 @@ def flash_attn():
             yield op, [q, k, v] + [mask] * masked, y.transpose(1, 2).numpy()
 
 
+def kv_attention():
+    """The cache (sequences, context, heads of the cache, size); each token looks at the first positions of its own sequence."""
+    rng = np.random.default_rng(47)
+    for heads, kv_heads, size, width, dtype in [(4, 2, 8, 8, np.float16), (6, 3, 7, 5, np.float32), (3, 1, 8, 8, np.float16)]:
+        sequences, lengths = np.array([2, 0, 0, 1], np.int32), np.array([17, 1, 20, 9])
+        context, capacity, tokens = 24, 20, len(sequences)
+        q = normal(rng, tokens, heads, size)
+        k, v = (normal(rng, 3, context, kv_heads, n).astype(dtype) for n in (size, width))
+        for scale, max_bias, window in [(0.3, 0.0, context), (0.25, 8.0, context), (1.0, 0.0, 5)]:
+            j, last = np.arange(capacity), lengths[:, None] - 1
+            distances = j - last if max_bias > 0 else np.zeros((tokens, capacity))
+            mask = np.where((j <= last) & (j > last - window), distances, -np.inf).astype(np.float32)
+            bias = f64(mask)[:, None, :]
+            if max_bias > 0:
+                bias = slopes(max_bias, heads)[None, :, None] * bias
+            own = [f64(cache[sequences, :capacity]).repeat_interleave(heads // kv_heads, 2).transpose(1, 2) for cache in (k, v)]
+            y = F.scaled_dot_product_attention(f64(q)[:, :, None], *own, attn_mask=bias[:, :, None], scale=f32(scale))
+            inputs = [q, *(cache.reshape(3, context, -1) for cache in (k, v)), sequences, mask]
+            op = {"KvAttention": {"scale": scale, "max_bias": max_bias}}
+            yield op, inputs, y.reshape(tokens, heads * width).numpy()
+
+
 def angles(positions, dimensions, base, scaling, factors):
     """Su et al. 2021, equation 34, and Peng et al. 2023, equations 17 to 23."""
     i = np.arange(dimensions // 2)
@@ -164,6 +186,7 @@ def rope():
 GOLDENS = {
     "diag_mask": diag_mask,
     "flash_attn": flash_attn,
+    "kv_attention": kv_attention,
     "mul_mat": mul_mat,
     "mul_mat_id": mul_mat_id,
     "rope": rope,

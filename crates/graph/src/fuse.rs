@@ -10,6 +10,7 @@
 //! pieces. The fused node has the name of the group's last one, for its value is the same; the pieces stay known, so that what is wrong in
 //! the whole can be looked for in them.
 
+mod kv_attention;
 mod mul_mat_gated;
 
 use crate::graph::{Graph, Node, Origin, ValueId};
@@ -31,7 +32,7 @@ struct Match {
 type Pattern = fn(&Graph, usize) -> Option<Match>;
 
 /// All fused operators.
-const PATTERNS: &[Pattern] = &[mul_mat_gated::find];
+const PATTERNS: &[Pattern] = &[kv_attention::find, mul_mat_gated::find];
 
 /// A group of nodes that may be fused, as the caller is asked about it.
 #[derive(Clone, Debug)]
@@ -136,29 +137,40 @@ fn readers(graph: &Graph) -> Vec<usize> {
     readers
 }
 
-/// Whether every result but the last is read within the group and nowhere else, and nothing that the group reads or writes may change
-/// between its pieces: no alias among them, and no memory that outlives the computation.
+/// Whether every result but the last is read within the group and nowhere else, no piece is an alias, and nothing that the group reads is
+/// written between its first piece and its last: memory that outlives the computation may be, before and behind.
 fn is_closed(graph: &Graph, readers: &[usize], found: &Match) -> bool {
     let nodes = || found.pieces.iter().map(|piece| &graph.nodes()[*piece]);
-    let Some((_, inner)) = found.pieces.split_last() else { return false };
+    let Some((last, inner)) = found.pieces.split_last() else { return false };
     let reads = |value: ValueId| nodes().flat_map(|node| &node.inputs).filter(|input| **input == value).count();
     let inside = inner.iter().map(|piece| graph.nodes()[*piece].output).all(|value| {
         let count = readers[value.index()];
         count > 0 && count == reads(value)
     });
-    inside && nodes().all(|node| !node.op.is_alias()) && found.inputs.iter().all(|input| !is_state(graph, *input))
+    let between = &graph.nodes()[found.pieces[0]..*last];
+    let is_read = |memory: ValueId| found.inputs.iter().any(|input| memory_of(graph, *input) == memory);
+    inside
+        && nodes().all(|node| !node.op.is_alias())
+        && !between.iter().filter_map(|node| written(graph, node)).any(is_read)
 }
 
-/// Whether a value lies in memory that outlives the computation.
-fn is_state(graph: &Graph, value: ValueId) -> bool {
-    match graph.value(value).origin {
-        Origin::State => true,
-        Origin::Input(_) | Origin::Weight => false,
-        Origin::Node(place) => {
-            let node = &graph.nodes()[place];
-            node.op.is_alias() && node.inputs.first().is_some_and(|first| is_state(graph, *first))
+/// The value whose memory a node writes into in place, where it does.
+fn written(graph: &Graph, node: &Node) -> Option<ValueId> {
+    let in_place = node.op.is_alias() && !node.op.is_view();
+    node.inputs.first().filter(|_| in_place).map(|first| memory_of(graph, *first))
+}
+
+/// The value whose memory a value lies in: itself, but for aliases.
+fn memory_of(graph: &Graph, value: ValueId) -> ValueId {
+    let mut value = value;
+    while let Origin::Node(place) = graph.value(value).origin {
+        let node = &graph.nodes()[place];
+        match node.inputs.first().filter(|_| node.op.is_alias()) {
+            Some(first) => value = *first,
+            None => break,
         }
     }
+    value
 }
 
 fn accepted(graph: &Graph, found: &Match, accepts: &dyn Fn(&Candidate) -> bool) -> bool {

@@ -10,6 +10,7 @@ mod gated;
 mod get_rows;
 mod im2col;
 mod index_fill;
+mod kv_attention;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -45,6 +46,7 @@ pub use gated::Gated;
 pub use get_rows::GetRows;
 pub use im2col::Im2Col;
 pub use index_fill::IndexFill;
+pub use kv_attention::KvAttention;
 pub use kv_mix::KvMix;
 pub use kv_scores::KvScores;
 pub use kv_store::KvStore;
@@ -139,6 +141,7 @@ operators! {
     GetRows,
     Im2Col,
     IndexFill,
+    KvAttention,
     KvMix,
     KvScores,
     KvStore,

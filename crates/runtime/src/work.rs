@@ -41,6 +41,12 @@ impl Work {
                 let read = used(keys, output.shape[0]);
                 Work { bytes: all(&[*q]) + read + written, operations: products(q.shape[0], output) }
             }
+            ("kv_attention", [q, keys, values, sequences, mask]) => {
+                let capacity = mask.shape[0];
+                let read = all(&[*q, *sequences, *mask]) + used(keys, capacity) + used(values, capacity);
+                let scored = 2 * q.shape.elements() as u64 * capacity as u64;
+                Work { bytes: read + written, operations: scored + products(capacity, output) }
+            }
             ("kv_mix", [p, values, _]) => {
                 let read = used(values, p.shape[0]);
                 Work { bytes: all(&[*p]) + read + written, operations: products(p.shape[0], output) }
@@ -71,7 +77,7 @@ fn used(table: &TensorType, rows: usize) -> u64 {
 mod tests {
     use super::*;
     use trueup_blocks::DType;
-    use trueup_graph::op::{FlashAttn, Gated, MulMat, MulMatGated, MulMatId};
+    use trueup_graph::op::{FlashAttn, Gated, KvAttention, MulMat, MulMatGated, MulMatId};
 
     #[test]
     fn work_follows_from_shapes() {
@@ -93,6 +99,11 @@ mod tests {
         let attention = FlashAttn { scale: 1.0, max_bias: 0.0, softcap: 0.0 };
         let work = Work::of(&attention.into(), &inputs, &ty(DType::F32, &[6, 4, 5]));
         assert_eq!(work, Work { bytes: 640 + 288 + 216 + 480, operations: 2 * (8 + 6) * 9 * 5 * 4 });
+        let cache = ty(DType::F16, &[16, 20, 3]);
+        let inputs = [ty(DType::F32, &[8, 4, 5]), cache, cache, ty(DType::I32, &[5]), ty(DType::F32, &[9, 5])];
+        let attention = KvAttention { scale: 1.0, max_bias: 0.0 };
+        let work = Work::of(&attention.into(), &inputs, &ty(DType::F32, &[32, 5]));
+        assert_eq!(work, Work { bytes: 640 + 2 * 9 * 32 + 20 + 180 + 640, operations: 2 * (8 + 8) * 9 * 5 * 4 });
         let x = ty(DType::F32, &[4, 3]);
         assert_eq!(Work::of(&Op::reshape(&[12]), &[x], &x), Work { bytes: 0, operations: 0 });
     }

@@ -17,6 +17,7 @@ pub(crate) mod dot;
 mod flash_attn;
 mod gated;
 mod get_rows;
+mod kv_attention;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -48,6 +49,7 @@ use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::Gate;
 use rayon::prelude::*;
 pub(crate) use rope::pair_places;
+pub(crate) use soft_max::{biases, slope};
 use std::ops::Range;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
@@ -90,6 +92,7 @@ pub fn judge(case: &Case) -> Statistics {
         Op::Cast(_) => moving::judge(case),
         Op::Concat(_) => moving::judge(case),
         Op::IndexFill(_) => moving::judge(case),
+        Op::KvAttention(attention) => kv_attention::judge(attention, case),
         Op::KvMix(mix) => kv_mix::judge(mix, case),
         Op::KvScores(_) => kv_scores::judge(case),
         Op::KvStore(_) => kv_store::judge(case),
@@ -137,7 +140,7 @@ pub fn gate(op: &Op) -> Gate {
         Op::Pool2d(pool) => pool_2d::gate(pool),
         Op::Reduce(reduce) => reduce::gate(reduce),
         Op::SsmConv(_) => Gate::Noise,
-        Op::FlashAttn(_) => Gate::Bound,
+        Op::FlashAttn(_) | Op::KvAttention(_) => Gate::Bound,
         Op::MulMatGated(_) | Op::MulMatId(_) => Gate::Noise,
     }
 }
@@ -148,6 +151,7 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
             profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
         }
+        Op::KvAttention(_) => profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16,
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
         Op::KvStore(_) => output.dtype.is_quantized(),
         Op::GetRows(_) | Op::Reshape(_) | Op::RmsNorm(_) | Op::Rope(_) => false,

@@ -1,12 +1,14 @@
 //! What an element was computed from, in few numbers: the largest products of its sum, the elements it was made of, or its row.
 //!
 //! ```text
-//!   mul_mat, kv_scores, kv_mix    the 4 largest |w x| of the sum
+//!   mul_mat, kv_scores, kv_mix    the 4 largest |w x| of the sum; of kv_attention that of the values
 //!   elementwise, moves, rope      the input elements themselves; of a fused feed-forward its two sums
 //!   norms, soft_max               the row in summary, the element's own score or weight
 //! ```
 //!
 //! Taken for the worst elements only, while the inputs are at hand, as the device had them: without the rounding that it declares.
+
+mod kv_attention;
 
 use crate::bound::{Case, pair_places};
 use crate::operand::Operand;
@@ -90,6 +92,7 @@ pub(crate) fn of(case: &Case, index: usize) -> Option<ElementInputs> {
         Op::MulMatGated(_) => mul_mat_gated(case, places),
         Op::MulMatId(_) => mul_mat_id(case, places),
         Op::KvScores(_) => kv_scores(case, places),
+        Op::KvAttention(attention) => kv_attention::of(attention, case, places),
         Op::KvMix(mix) => kv_mix(mix.kv_heads, case, places),
         Op::Arithmetic(_) => repeated(case, index, &["a", "b"]),
         Op::Gated(_) => repeated(case, index, &["gate", "up"]),

@@ -11,6 +11,7 @@
 mod blocks;
 mod estimated;
 mod functions;
+mod kv_attention;
 mod quantized;
 mod rms_norm;
 mod rope;
@@ -79,13 +80,14 @@ struct Candidate {
 }
 
 /// All lists of candidates, one for each family of operators.
-const CANDIDATES: [&[Candidate]; 8] = [
+const CANDIDATES: [&[Candidate]; 9] = [
     sums::CANDIDATES,
     blocks::CANDIDATES,
     functions::CANDIDATES,
     rms_norm::CANDIDATES,
     rope::CANDIDATES,
     soft_max::CANDIDATES,
+    kv_attention::CANDIDATES,
     rounded::CANDIDATES,
     wiring::CANDIDATES,
 ];

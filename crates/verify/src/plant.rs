@@ -78,6 +78,7 @@ const ADD: &[&str] = &["add"];
 const GATED: &[&str] = &["swiglu"];
 const ROWS: &[&str] = &["get_rows"];
 const FUSED: &[&str] = &["mul_mat_swiglu"];
+const ATTENTION: &[&str] = &["kv_attention"];
 
 /// Nodes that a refusal names.
 const PLACES_SHOWN: usize = 4;
@@ -342,6 +343,42 @@ pub const PLANTS: &[Plant] = &[
         Fault::Weight(WeightFault::Scale),
         "the scale of one block of the up weight is 5 % too large, in the fused operator and in its pieces",
     ),
+    plant(
+        "attention-sequence",
+        ATTENTION,
+        Fault::Input(InputFault::FirstSequence),
+        "every token looks into the cache of the first sequence inside of fused attention",
+    ),
+    plant(
+        "attention-mask",
+        ATTENTION,
+        Fault::Input(InputFault::MaskOneOff),
+        "fused attention shows the position behind the token's own",
+    ),
+    plant(
+        "attention-window",
+        ATTENTION,
+        Fault::Input(InputFault::NoWindow),
+        "fused attention ignores the sliding window of the mask",
+    ),
+    plant(
+        "attention-scale",
+        ATTENTION,
+        Fault::Parameter(ParameterFault::Scale),
+        "scores are not scaled inside of fused attention",
+    ),
+    plant(
+        "attention-exchanged",
+        ATTENTION,
+        Fault::Input(InputFault::Exchanged),
+        "keys and values are exchanged inside of fused attention",
+    ),
+    plant(
+        "attention-f16",
+        ATTENTION,
+        Fault::Output(OutputFault::F16),
+        "the result of fused attention is rounded to f16",
+    ),
 ];
 
 /// A device with a fault, and where it sits.
@@ -473,7 +510,11 @@ impl Plant {
                 format!("node {node} of this model ({}) cannot have the fault", ops.join(", unfused "))
             }
         };
-        let fused = if fusion || self.ops != FUSED { "" } else { ", which is there with --fusion on only" };
+        let fused = if fusion || ![FUSED, ATTENTION].contains(&self.ops) {
+            ""
+        } else {
+            ", which is there with --fusion on only"
+        };
         let places = self.places(graphs);
         let places = if places.is_empty() { String::new() } else { format!("; take {places}") };
         Error::Request(format!("{problem} {name}: it needs {ops}{needs}{fused}{places}"))

@@ -289,7 +289,7 @@ pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
         Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) => &["column", "row", "plane", "volume"],
         Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => &["column", "row", "plane", "volume"],
-        Op::KvMix(_) => &["row", "token"],
+        Op::KvAttention(_) | Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],
         Op::KvStore(_) => &["row", "cached position", "sequence"],

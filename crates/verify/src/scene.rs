@@ -184,6 +184,10 @@ impl Scene {
     /// The size of an axis; `None` where the operator cannot be cut that way.
     pub fn len(&self, axis: Axis) -> Option<usize> {
         let (_, output) = self.dimensions(axis)?;
+        if matches!(self.op, Op::KvAttention(_)) && output.is_none() {
+            // The mask says how many positions are looked at; the caches may have more.
+            return self.inputs.last().map(|mask| mask.ty.shape[0]);
+        }
         Some(output.map_or(self.inputs[0].ty.shape[0], |at| self.output.shape[at]))
     }
 
@@ -241,6 +245,7 @@ impl Scene {
             Axis::Depth if matches!(op, Op::MulMatGated(_)) => (vec![Some(0); 3], None),
             Axis::Rows if matches!(op, Op::KvScores(_)) => (vec![None, Some(1), None], Some(0)),
             Axis::Depth if matches!(op, Op::KvMix(_)) => (vec![Some(0), Some(1), None], None),
+            Axis::Depth if matches!(op, Op::KvAttention(_)) => (vec![None, Some(1), Some(1), None, Some(0)], None),
             Axis::Rows if matches!(op, Op::SoftMax(_)) => (vec![Some(2), None], Some(2)),
             Axis::Rows if matches!(op, Op::Rope(_)) => {
                 let mut inputs = vec![None; self.inputs.len()];
@@ -252,6 +257,7 @@ impl Scene {
             Axis::Tokens if matches!(op, Op::MulMatGated(_)) => (vec![None, None, Some(1)], Some(1)),
             Axis::Tokens if matches!(op, Op::KvScores(_)) => (vec![Some(2), None, Some(0)], Some(1)),
             Axis::Tokens if matches!(op, Op::KvMix(_)) => (vec![Some(1), None, Some(0)], Some(1)),
+            Axis::Tokens if matches!(op, Op::KvAttention(_)) => (vec![Some(2), None, None, Some(0), Some(1)], Some(1)),
             Axis::Tokens if matches!(op, Op::SoftMax(_)) => (vec![Some(1), Some(1)], Some(1)),
             Axis::Tokens if matches!(op, Op::GetRows(_)) => (vec![None, Some(0)], Some(1)),
             Axis::Tokens if matches!(op, Op::RmsNorm(_)) => (vec![Some(last), None], Some(last)),

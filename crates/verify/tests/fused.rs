@@ -139,7 +139,7 @@ fn a_fault_in_a_piece_is_planted_without_fusion() {
     }
     let fault = planted("gain@Qcur-1", &model, device()).unwrap();
     let report = verified(&model, fault.device, &options());
-    assert!(!fault.unfused && report.coverage.fused == 2 && report.first_bad.is_some_and(|bad| bad.node == "Qcur-1"));
+    assert!(!fault.unfused && report.coverage.fused == 4 && report.first_bad.is_some_and(|bad| bad.node == "Qcur-1"));
     // Where nothing is fused, there is no fused operator, and places are those of the unfused graph.
     let refused = planted_in("fused-gelu", &model, device(), false).err().unwrap().to_string();
     assert!(refused.contains("with --fusion on only"), "{refused}");
@@ -156,7 +156,7 @@ fn fusion_off_looks_at_every_node_and_both_runs_give_the_same_logits() {
     let on = verified(&model, device(), &options());
     let off = verified(&model, device(), &VerifyOptions { fusion: false, ..options() });
     assert_eq!((on.result, off.result), (Outcome::Pass, Outcome::Pass));
-    assert_eq!((on.coverage.fused, off.coverage.fused, off.coverage.nodes), (2, 0, on.coverage.nodes + 4));
+    assert_eq!((on.coverage.fused, off.coverage.fused, off.coverage.nodes), (4, 0, on.coverage.nodes + 8));
     assert_eq!(on.repeat.logits_sha256, off.repeat.logits_sha256);
     // Against a report without fusion nothing got lost, and the other way round.
     let baseline = |report: &Report| Baseline::parse(&serde_json::to_vec(report).unwrap()).unwrap();
@@ -193,7 +193,7 @@ fn a_device_that_fuses_in_one_phase_only_is_covered_in_both() {
     let report = verified(&model, Arc::new(FewTokens(device())), &VerifyOptions { prompts, ..options() });
     let coverage = report.coverage;
     assert_eq!(report.result, Outcome::Pass, "{}", report.to_terminal());
-    assert_eq!(coverage.fused, 2);
+    assert_eq!(coverage.fused, 4);
     assert_eq!(
         (coverage.checked, coverage.checked_prompt, coverage.checked_decode),
         (coverage.nodes, coverage.nodes, coverage.nodes)
@@ -236,7 +236,7 @@ fn own_traces_of_fused_runs_are_judged_in_the_nodes_that_they_hold() {
             assert_eq!((node.op.as_str(), node.verdict.passes()), (FUSED, true));
             let every = compared(&model, &unfused, fusion);
             assert_eq!(every.result, Outcome::Pass, "{dtype}: {}", every.sentence);
-            assert_eq!((every.checked, every.graph_nodes), (every.graph_nodes, report.graph_nodes + 4));
+            assert_eq!((every.checked, every.graph_nodes), (every.graph_nodes, report.graph_nodes + 8));
             // Both sides give the same bits, at every node of the trace.
             assert!(
                 every.free.distances.iter().all(|(_, distance)| *distance == Some(0.0)),

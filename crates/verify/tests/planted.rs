@@ -56,7 +56,7 @@ fn without_a_fault_every_type_of_weight_passes_and_repeats() {
         let (_directory, model) = model(dtype);
         for kv in [None, Some(DType::F32)] {
             let report = verified(&model, device("cpu"), &VerifyOptions { kv, ..options() });
-            let whole = report.coverage.checked == report.coverage.nodes && report.coverage.nodes > 40;
+            let whole = report.coverage.checked == report.coverage.nodes && report.coverage.nodes > 30;
             let repeats = report.repeat.deterministic && report.repeat.taps_neutral;
             if report.result != Outcome::Pass || !whole || !repeats {
                 problems.push(format!("{dtype}, cache {kv:?}\n{}", report.to_terminal()));
@@ -228,7 +228,7 @@ fn noise_that_differs_from_run_to_run_passes_within_what_is_declared() {
 #[test]
 fn a_race_is_named_by_the_first_node_that_differs_on_the_same_inputs() {
     for (dtype, name, more) in
-        [(DType::Q8_0, "ffn_swiglu-0", 0.1), (DType::F32, "l_out-0", 1e-3), (DType::Q4_0, "kq-1", f32::NAN)]
+        [(DType::Q8_0, "ffn_swiglu-0", 0.1), (DType::F32, "l_out-0", 1e-3), (DType::Q4_0, "kqv_out-1", f32::NAN)]
     {
         let (_directory, model) = model(dtype);
         let racy = Faulty::new(device("cpu"), Fault::Wavering(more), node(&model, name));

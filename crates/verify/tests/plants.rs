@@ -106,6 +106,12 @@ const CAUSES: &[(&str, &str)] = &[
     ("fused-stale-ups", ""),
     ("fused-up-f16", ""),
     ("fused-up-weight", ""),
+    ("attention-sequence", "reads the cache of the first token's sequence"),
+    ("attention-mask", "shows one position more than the mask"),
+    ("attention-window", "the sliding window is ignored"),
+    ("attention-scale", "leaves the scale out"),
+    ("attention-exchanged", "takes keys for values and values for keys"),
+    ("attention-f16", "rounds results to f16"),
 ];
 
 /// Faults that must be explained.

@@ -99,8 +99,8 @@ fn worst_elements_say_what_they_were_computed_from() {
     }
     let kind = |op: &str| kinds.iter().find(|(name, _)| name == op).map(|(_, kind)| kind.as_str());
     assert_eq!(
-        [kind("mul_mat"), kind("soft_max"), kind("mul_mat_swiglu")],
-        [Some("products"), Some("row"), Some("values")]
+        [kind("mul_mat"), kind("kv_attention"), kind("rms_norm"), kind("mul_mat_swiglu")],
+        [Some("products"), Some("products"), Some("row"), Some("values")]
     );
     // The element with the wrong sign: where the sum has a few large products, these say its sign.
     let bad = &json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_out-0").unwrap();

@@ -248,6 +248,7 @@ const REPORT_WORDS: &[&str] = &[
     "rope",
     "soft_max",
     "kv_scores",
+    "kv_attention",
     "kv_mix",
     "kv_store",
     "get_rows",

@@ -153,6 +153,8 @@ fn fusion_is_a_choice_of_every_command_that_computes() {
     let (on, off) = (nodes("on"), nodes("off"));
     let has = |nodes: &[(String, String)], name: &str, op: &str| nodes.contains(&(name.to_owned(), op.to_owned()));
     assert!(has(&on, "ffn_swiglu-1", "mul_mat_swiglu") && !has(&on, "ffn_up-1", "mul_mat"), "{on:?}");
+    assert!(has(&on, "kqv_out-1", "kv_attention") && !has(&on, "kq-1", "kv_scores"), "{on:?}");
+    assert!(has(&off, "kqv_out-1", "kv_mix") && has(&off, "kq-1", "kv_scores"), "{off:?}");
     assert!(has(&off, "ffn_swiglu-1", "swiglu") && has(&off, "ffn_up-1", "mul_mat"), "{off:?}");
     let call = ["verify", &model, "--ids", "1 5 9", "--steps", "1", "--json", "-"];
     let inside = [&call[..], &["--plant", "fused-stale-ups"]].concat();

@@ -187,7 +187,9 @@ impl Cpu {
             Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
             Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
             Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
-            Op::DiagMask(_) | Op::FlashAttn(_) | Op::MulMatGated(_) | Op::MulMatId(_) => &step.inputs[..],
+            Op::DiagMask(_) | Op::FlashAttn(_) | Op::KvAttention(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
+                &step.inputs[..]
+            }
             Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
             Op::Overlay(_) | Op::Reshape(_) | Op::SetRows(_) => &step.inputs[..],
         };

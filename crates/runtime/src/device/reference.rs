@@ -18,6 +18,7 @@ mod gated;
 mod get_rows;
 mod im2col;
 mod index_fill;
+mod kv_attention;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -71,6 +72,9 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
         Op::Concat(concat) => return Ok(concat::evaluate(concat, inputs, &output)),
         Op::IndexFill(fill) => {
             return index_fill::evaluate(fill, inputs, &output).map_err(|problem| fault(op, problem));
+        }
+        Op::KvAttention(attention) => {
+            kv_attention::evaluate(attention, inputs, &output).map_err(|problem| fault(op, problem))?
         }
         Op::KvMix(mix) => kv_mix::evaluate(mix, inputs, &output).map_err(|problem| fault(op, problem))?,
         Op::KvScores(_) => kv_scores::evaluate(inputs, &output).map_err(|problem| fault(op, problem))?,

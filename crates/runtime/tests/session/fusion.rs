@@ -7,7 +7,9 @@ use trueup_runtime::device::Device;
 use trueup_runtime::plan::Plan;
 use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 
-const FUSED: &str = "mul_mat_swiglu";
+/// Fused operators, and their pieces in a layer with the last one first, which gives the name.
+const FUSED: [(&str, [&str; 3]); 2] =
+    [("kv_attention", ["kqv_out", "kq", "kq_soft_max"]), ("mul_mat_swiglu", ["ffn_swiglu", "ffn_gate", "ffn_up"])];
 
 fn options(fusion: bool) -> SessionOptions {
     SessionOptions { sequences: 4, fusion, ..SessionOptions::default() }
@@ -41,19 +43,22 @@ fn fusion_changes_no_bit() {
 }
 
 #[test]
-fn every_feed_forward_is_fused_and_its_pieces_are_known() {
+fn attention_and_feed_forward_of_every_layer_are_fused_and_their_pieces_are_known() {
     let (_folder, model) = model_of(Kind::Qwen3, 160, DType::Q8_0);
     let (on, off) = (plan(&model, device("cpu"), &options(true)), plan(&model, device("cpu"), &options(false)));
     let layers = model.model().hyper().layers();
-    assert_eq!((fused(&on).len(), fused(&off).len()), (layers, 0));
-    assert_eq!(on.graph().nodes().len() + 2 * layers, off.graph().nodes().len());
-    for (layer, (name, pieces)) in fused(&on).into_iter().enumerate() {
-        assert_eq!(name, format!("ffn_swiglu-{layer}"));
-        assert_eq!(pieces, ["ffn_gate", "ffn_up", "ffn_swiglu"].map(|node| format!("{node}-{layer}")));
+    assert_eq!((fused(&on).len(), fused(&off).len()), (2 * layers, 0));
+    assert_eq!(on.graph().nodes().len() + 4 * layers, off.graph().nodes().len());
+    for (index, (name, pieces)) in fused(&on).into_iter().enumerate() {
+        let (layer, (_, [last, first, second])) = (index / 2, FUSED[index % 2]);
+        assert_eq!(name, format!("{last}-{layer}"));
+        assert_eq!(pieces, [first, second, last].map(|node| format!("{node}-{layer}")));
     }
     let text = on.report().to_string();
-    assert!(text.contains("mul_mat_swiglu") && text.contains("; with ffn_gate-0 and ffn_up-0"), "{text}");
-    assert!(on.arena_bytes(0) <= off.arena_bytes(0), "two results less are kept");
+    for words in ["mul_mat_swiglu", "; with ffn_gate-0 and ffn_up-0", "kv_attention", "; with kq-0 and kq_soft_max-0"] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(on.arena_bytes(0) <= off.arena_bytes(0), "four results less are kept");
 }
 
 /// A device that lacks the whole, or one of the pieces, leaves the group as it is; so does the oracle's graph in f64.
@@ -61,12 +66,20 @@ fn every_feed_forward_is_fused_and_its_pieces_are_known() {
 fn what_the_main_device_does_not_compute_itself_is_not_fused() {
     let (_folder, model) = model(DType::F32, false);
     let without = |op| Arc::new(Without { inner: device("cpu"), op });
-    for op in [FUSED, "mul_mat", "swiglu"] {
+    let pieces =
+        [["kv_attention", "kv_scores", "soft_max", "kv_mix"].as_slice(), &["mul_mat_swiglu", "mul_mat", "swiglu"]];
+    for ((group, (whole, [last, first, _])), op) in FUSED
+        .into_iter()
+        .enumerate()
+        .flat_map(|(group, fused)| pieces[group].iter().map(move |op| ((group, fused), *op)))
+    {
         let plan = plan(&model, without(op), &options(true));
-        assert!(fused(&plan).is_empty(), "{op}");
-        assert!(plan.graph().nodes().iter().any(|node| node.name == "ffn_up-0"), "{op}");
+        let nodes: Vec<String> = fused(&plan).into_iter().map(|(name, _)| name).collect();
+        let (_, [other, ..]) = FUSED[1 - group];
+        assert!(!nodes.contains(&format!("{last}-0")) && nodes.contains(&format!("{other}-0")), "{op}: {nodes:?}");
+        assert!(plan.graph().nodes().iter().any(|node| node.name == format!("{first}-0")), "{op}");
         let falls_back = plan.nodes().iter().any(|node| node.fell_back.is_some());
-        assert_eq!(falls_back, op != FUSED, "{op}");
+        assert_eq!(falls_back, op != whole, "{op}");
     }
     assert!(fused(&plan(&model, device("ref"), &options(true))).is_empty());
     let f32_on_ref = SessionOptions { activation: Some(DType::F32), ..options(true) };

@@ -10,7 +10,6 @@
 use super::soft_max::{bias_units, biases, slope};
 use super::{Case, arithmetic, function_error, in_strips, within};
 use crate::activation::Row;
-use crate::operand::Operand;
 use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};
 use crate::statistics::Statistics;
 use crate::sum::Sum;
@@ -18,8 +17,8 @@ use trueup_graph::op::FlashAttn;
 use trueup_runtime::profile::Activations;
 
 /// A position that is looked at.
-struct Seen {
-    position: usize,
+pub(super) struct Seen {
+    pub position: usize,
     /// Its score, scaled, capped and masked; later its weight.
     weight: f64,
     /// Variance of the relative error of its weight.
@@ -41,7 +40,12 @@ pub(super) fn judge(attention: &FlashAttn, case: &Case) -> Statistics {
         let query = Row::declared(query, case.profile.activations).values;
         let slope = slope(attention.max_bias, head, heads);
         let biases = biases(case.inputs.get(3), place, positions, slope);
-        let seen = weights(attention, case, &query, (&k, first), &biases);
+        let mut buffer = Vec::new();
+        let products = |position: usize| {
+            let key = k.row(first + position, &mut buffer);
+            key.iter().zip(&query).map(|(key, query)| key * query).collect()
+        };
+        let seen = weights(attention, case, products, &biases);
         let mut buffer = Vec::new();
         let values: Vec<Vec<f64>> =
             seen.iter().map(|seen| v.row(first + seen.position, &mut buffer).to_vec()).collect();
@@ -53,22 +57,16 @@ pub(super) fn judge(attention: &FlashAttn, case: &Case) -> Statistics {
     })
 }
 
-/// The weights of the positions that are looked at, whose keys begin at row `first`.
-fn weights(
+/// The weights of the positions that are looked at; `products` gives those of the query with the key of a position.
+pub(super) fn weights(
     attention: &FlashAttn,
     case: &Case,
-    query: &[f64],
-    (k, first): (&Operand, usize),
+    mut products: impl FnMut(usize) -> Vec<f64>,
     biases: &[f64],
 ) -> Vec<Seen> {
-    let mut buffer = Vec::new();
     let looked_at = biases.iter().enumerate().filter(|(_, bias)| **bias != f64::NEG_INFINITY);
     let mut seen: Vec<Seen> = looked_at
-        .map(|(position, bias)| {
-            let key = k.row(first + position, &mut buffer);
-            let products: Vec<f64> = key.iter().zip(query).map(|(key, query)| key * query).collect();
-            Seen { position, ..score(attention, case, &products, *bias) }
-        })
+        .map(|(position, bias)| Seen { position, ..score(attention, case, &products(position), *bias) })
         .collect();
     let largest = seen.iter().fold(f64::NEG_INFINITY, |largest, seen| largest.max(seen.weight));
     let precision = arithmetic(case.profile);
@@ -109,7 +107,7 @@ fn score(attention: &FlashAttn, case: &Case, products: &[f64], bias: f64) -> See
 }
 
 /// One element of the result, and how far off rounding may put it.
-fn mixture(case: &Case, seen: &[Seen], values: &[f64]) -> (f64, f64) {
+pub(super) fn mixture(case: &Case, seen: &[Seen], values: &[f64]) -> (f64, f64) {
     let precision = arithmetic(case.profile);
     let exact: f64 = seen.iter().zip(values).fold(0.0, |sum, (seen, value)| sum + seen.weight * value);
     let (mut variance, mut error) = (0.0, precision.unit * 2.0 * exact.abs());

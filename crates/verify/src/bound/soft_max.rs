@@ -33,7 +33,7 @@ pub(super) fn judge(soft_max: &SoftMax, case: &Case) -> Statistics {
 }
 
 /// What is added to the scores of a token, a head and a batch: the mask, repeated along the outer dimensions, times the head's slope.
-pub(super) fn biases(mask: Option<&Operand>, [token, head, batch]: [usize; 3], len: usize, slope: f64) -> Vec<f64> {
+pub(crate) fn biases(mask: Option<&Operand>, [token, head, batch]: [usize; 3], len: usize, slope: f64) -> Vec<f64> {
     let Some(mask) = mask else { return vec![0.0; len] };
     let [_, tokens, heads, batches] = mask.ty.shape.sizes();
     let mut buffer = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn biases(mask: Option<&Operand>, [token, head, batch]: [usize; 3], l
 }
 
 /// ALiBi's slope of a head; the formula stands at [`SoftMax`].
-pub(super) fn slope(max_bias: f32, head: usize, heads: usize) -> f64 {
+pub(crate) fn slope(max_bias: f32, head: usize, heads: usize) -> f64 {
     let power = f64::from(heads.max(1).ilog2()).exp2();
     let (head, bias) = (head as f64, f64::from(max_bias));
     if max_bias == 0.0 {

@@ -67,19 +67,19 @@ fn at_least(masks: &[f64], least: f64) -> Vec<f64> {
 }
 
 /// Each mask joined with the one before it; the first one stays.
-fn later(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
+pub(super) fn later(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
     let join = |position: usize| join(masks[position], masks[position.saturating_sub(1)]);
     (0..masks.len()).map(join).collect()
 }
 
 /// Each mask joined with the one behind it, which hides behind the end.
-fn sooner(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
+pub(super) fn sooner(masks: &[f64], join: fn(f64, f64) -> f64) -> Vec<f64> {
     let join = |position: usize| join(masks[position], masks.get(position + 1).copied().unwrap_or(f64::NEG_INFINITY));
     (0..masks.len()).map(join).collect()
 }
 
 /// Nothing hidden before the last position that the mask shows.
-fn without_window(masks: &[f64]) -> Vec<f64> {
+pub(super) fn without_window(masks: &[f64]) -> Vec<f64> {
     let shown = masks.iter().rposition(|mask| *mask == 0.0).map_or(0, |last| last + 1);
     let mask = |(position, mask): (usize, &f64)| if position < shown { 0.0 } else { *mask };
     masks.iter().enumerate().map(mask).collect()

@@ -5,7 +5,9 @@ use crate::bound::testing::numbers;
 use crate::precision::Precision;
 use crate::scene::{Content, Given};
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax};
+use trueup_graph::op::{
+    Arithmetic, Gated, KvAttention, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax,
+};
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::Usage;
 use trueup_runtime::profile::{Accumulator, Activations, Angles, Profile, Rounding};
@@ -79,17 +81,31 @@ fn attention(sequences: [i32; 3]) -> [Scene; 2] {
     ]
 }
 
-/// Rows with a window of the past visible, and one where nothing is; scores large enough for what a large mask swallows.
-fn soft_max(size: f64) -> Scene {
-    let mut x = floats(&[40, 3, 2], 11);
-    let Content::Numbers(scores) = &mut x.content else { unreachable!("floats are numbers") };
-    scores.iter_mut().for_each(|score| *score = f64::from((*score * size) as f32));
+/// The same in one operator, each token with a window of the past.
+fn fused_attention() -> Scene {
+    let cache = |seed| Given { usage: Usage::State, ..floats(&[64, 40, 3], seed) };
+    let op = KvAttention { scale: 0.25, max_bias: 0.0 };
+    let inputs = vec![floats(&[16, 8, 3], 7), cache(9), cache(10), integers(&[1, 2, 1]), windows()];
+    scene(op.into(), Profile { function_ulp: 1.0, ..LANES }, inputs)
+}
+
+/// Masks of three tokens: a window of the past is visible, to the last one nothing.
+fn windows() -> Given {
     let mut mask = floats(&[40, 3], 1);
     let Content::Numbers(masks) = &mut mask.content else { unreachable!("floats are numbers") };
     for (index, mask) in masks.iter_mut().enumerate() {
         *mask = if index < 80 && (5..20 + index / 40).contains(&(index % 40)) { 0.0 } else { f64::NEG_INFINITY };
     }
-    scene(Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 }), Profile { function_ulp: 1.0, ..LANES }, vec![x, mask])
+    mask
+}
+
+/// Rows with a window of the past visible, and one where nothing is; scores large enough for what a large mask swallows.
+fn soft_max(size: f64) -> Scene {
+    let mut x = floats(&[40, 3, 2], 11);
+    let Content::Numbers(scores) = &mut x.content else { unreachable!("floats are numbers") };
+    scores.iter_mut().for_each(|score| *score = f64::from((*score * size) as f32));
+    let op = Op::SoftMax(SoftMax { scale: 0.5, max_bias: 0.0 });
+    scene(op, Profile { function_ulp: 1.0, ..LANES }, vec![x, windows()])
 }
 
 fn rope(base: f32, factors: bool) -> Scene {
@@ -116,6 +132,7 @@ fn scenes() -> Vec<Scene> {
     let mut all =
         vec![product(LANES, 20), product(Q8, 30), large(), blocks(DType::Q4_1, Q8), soft_max(1.0), soft_max(500.0)];
     all.extend([attention([0, 1, 0]), attention([1, 2, 1])].into_iter().flatten());
+    all.push(fused_attention());
     all.extend([blocks(DType::Q4_0, LANES), blocks(DType::Q5_1, LANES), rope(2e4, false)]);
     all.extend([rope(1e4, false), rope(1e4, true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
     let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];

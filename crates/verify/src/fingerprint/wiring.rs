@@ -41,16 +41,21 @@ fn reindexed(scene: &Scene, input: usize, limit: usize, change: impl Fn(usize, i
 }
 
 fn sequences(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
-    let attention = matches!(scene.op, Op::KvScores(_) | Op::KvMix(_));
-    attention.then(|| reindexed(scene, 2, scene.inputs[1].ty.shape[2], |_, sequence| change(sequence))).flatten()
+    reindexed(scene, place_of_sequences(&scene.op)?, scene.inputs[1].ty.shape[2], |_, sequence| change(sequence))
+}
+
+/// Which input says whose cache each token looks into.
+fn place_of_sequences(op: &Op) -> Option<usize> {
+    let alone = matches!(op, Op::KvScores(_) | Op::KvMix(_));
+    if alone { Some(2) } else { matches!(op, Op::KvAttention(_)).then_some(3) }
 }
 
 /// The first token is in every sample.
 fn first_sequence(scene: &Scene) -> Option<Guesses> {
-    let Content::Integers(sequences) = &scene.inputs.get(2)?.content else { return None };
+    let place = place_of_sequences(&scene.op)?;
+    let Content::Integers(sequences) = &scene.inputs.get(place)?.content else { return None };
     let first = *sequences.first().filter(|first| **first != 0)?;
-    let attention = matches!(scene.op, Op::KvScores(_) | Op::KvMix(_));
-    attention.then(|| reindexed(scene, 2, scene.inputs[1].ty.shape[2], |_, _| first)).flatten()
+    reindexed(scene, place, scene.inputs[1].ty.shape[2], |_, _| first)
 }
 
 fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
@@ -62,7 +67,7 @@ fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
 fn heads(scene: &Scene, wanted: fn(usize, usize, usize) -> usize) -> Option<Guesses> {
     let (heads, head_size) = if let Op::KvMix(mix) = &scene.op {
         (scene.inputs[0].ty.shape[2], scene.inputs[1].ty.shape[0] / mix.kv_heads)
-    } else if matches!(scene.op, Op::KvScores(_)) {
+    } else if matches!(scene.op, Op::KvScores(_) | Op::KvAttention(_)) {
         (scene.inputs[0].ty.shape[1], scene.inputs[0].ty.shape[0])
     } else {
         return None;
@@ -72,14 +77,18 @@ fn heads(scene: &Scene, wanted: fn(usize, usize, usize) -> usize) -> Option<Gues
     if (0..heads).all(|head| wanted(head, kv_heads, group) == head / group) {
         return None;
     }
-    // A cache with one head for each head that reads it, in the wanted order.
-    let mut wide = scene.with_rows(1, |row| {
-        let head = |head| &row[wanted(head, kv_heads, group) * head_size..][..head_size];
-        (0..heads).flat_map(head).copied().collect()
-    });
-    let mut sizes = wide.inputs[1].ty.shape.sizes();
-    sizes[0] = heads * head_size;
-    wide.inputs[1].ty.shape = trueup_graph::Shape::new(&sizes);
+    // Caches with one head for each head that reads them, in the wanted order.
+    let mut wide = scene.clone();
+    for cache in if matches!(scene.op, Op::KvAttention(_)) { 1..3 } else { 1..2 } {
+        let mut sizes = scene.inputs[cache].ty.shape.sizes();
+        let len = sizes[0] / kv_heads;
+        wide = wide.with_rows(cache, |row| {
+            let head = |head| &row[wanted(head, kv_heads, group) * len..][..len];
+            (0..heads).flat_map(head).copied().collect()
+        });
+        sizes[0] = heads * len;
+        wide.inputs[cache].ty.shape = trueup_graph::Shape::new(&sizes);
+    }
     if let Op::KvMix(mix) = &mut wide.op {
         mix.kv_heads = heads;
     }

@@ -150,7 +150,10 @@ impl Planted {
     fn with_input(&self, fault: InputFault, step: &Step) -> Result<()> {
         let mut changed = step.clone();
         match fault {
-            InputFault::Exchanged => changed.inputs.swap(0, 1),
+            InputFault::Exchanged => {
+                let place = fault.place(&step.op);
+                changed.inputs.swap(place, place + 1);
+            }
             InputFault::InterleavedHeads => return self.interleaved(changed),
             InputFault::Stale => {
                 let now = self.read(&step.inputs[1])?;

@@ -34,8 +34,12 @@ impl InputFault {
             InputFault::NextIndex | InputFault::FirstIndex | InputFault::FirstIndices => {
                 if matches!(op, Op::KvStore(_)) { 2 } else { 1 }
             }
+            InputFault::FirstSequence if matches!(op, Op::KvAttention(_)) => 3,
             InputFault::FirstSequence | InputFault::FirstCache => 2,
-            InputFault::InterleavedHeads | InputFault::Exchanged => 0,
+            // Keys of attention; weights or activations of a feed-forward.
+            InputFault::Exchanged => usize::from(matches!(op, Op::KvAttention(_))),
+            InputFault::InterleavedHeads => 0,
+            InputFault::NoMask | InputFault::MaskOneOff | InputFault::NoWindow if matches!(op, Op::KvAttention(_)) => 4,
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Per128
@@ -87,7 +91,7 @@ impl InputFault {
             InputFault::Per128 => ty.shape[0] > 32,
             InputFault::Tail(len) => ty.shape[0] > len,
             InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
-            InputFault::Exchanged => types.get(1) == Some(ty),
+            InputFault::Exchanged => types.get(self.place(op) + 1) == Some(ty),
             InputFault::InterleavedHeads => {
                 let (heads, kv_heads) = heads(types);
                 kv_heads > 1 && heads > kv_heads
@@ -142,7 +146,7 @@ impl InputFault {
             InputFault::FirstIndices => " of the wanted tokens",
             InputFault::Tail(_) => " with longer rows",
             InputFault::Dropped | InputFault::Negated => " with an f32 input",
-            InputFault::Exchanged => " with gate and up of one type",
+            InputFault::Exchanged => " with two inputs of one type to exchange",
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Saturated

@@ -36,6 +36,7 @@ impl ParameterFault {
             (ParameterFault::Base, Op::Rope(rope)) => rope.base *= 10.0,
             (ParameterFault::Dimensions, Op::Rope(rope)) => rope.dimensions = rope.dimensions / 4 * 2,
             (ParameterFault::Scale, Op::SoftMax(soft_max)) => soft_max.scale = 1.0,
+            (ParameterFault::Scale, Op::KvAttention(attention)) => attention.scale = 1.0,
             (ParameterFault::Function, Op::MulMatGated(fused)) => fused.gated = Gated::Geglu,
             (
                 ParameterFault::Epsilon

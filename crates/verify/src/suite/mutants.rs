@@ -16,6 +16,8 @@ enum Mutant {
     Exchanged,
     /// A fused feed-forward that takes the up weights one row too far.
     NextUp,
+    /// Keys for values and values for keys in fused attention.
+    KeysForValues,
 }
 
 struct Wrong {
@@ -87,9 +89,15 @@ impl Decorator for Wrong {
                 self.device.execute(&[changed])
             }
             (Mutant::NextUp, Op::MulMatGated(_)) => self.next_up(step),
-            (Mutant::NoMaximum | Mutant::NextExpert | Mutant::Exchanged | Mutant::NextUp, _) => {
-                self.device.execute(std::slice::from_ref(step))
+            (Mutant::KeysForValues, Op::KvAttention(_)) if step.inputs[1].ty == step.inputs[2].ty => {
+                let mut changed = step.clone();
+                changed.inputs.swap(1, 2);
+                self.device.execute(&[changed])
             }
+            (
+                Mutant::NoMaximum | Mutant::NextExpert | Mutant::Exchanged | Mutant::NextUp | Mutant::KeysForValues,
+                _,
+            ) => self.device.execute(std::slice::from_ref(step)),
         })
     }
 }
@@ -113,6 +121,7 @@ fn wrong_kernels_are_found_by_the_cases_of_their_operator() {
         (Mutant::NextExpert, "mul_mat_id"),
         (Mutant::Exchanged, "mul_mat_swiglu"),
         (Mutant::NextUp, "mul_mat_swiglu"),
+        (Mutant::KeysForValues, "kv_attention"),
     ] {
         let device = Wrong { device: Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap(), mutant };
         let candidates = candidates(name);
@@ -127,7 +136,7 @@ fn wrong_kernels_are_found_by_the_cases_of_their_operator() {
 #[test]
 fn the_right_kernels_pass_the_same_cases() {
     let device = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
-    for name in ["soft_max", "mul_mat_id", "mul_mat_swiglu"] {
+    for name in ["soft_max", "mul_mat_id", "mul_mat_swiglu", "kv_attention"] {
         let report = test_cases(&device, candidates(name), 3, &mut |_| {});
         assert!(report.failed == 0 && report.passed > 0, "{name}: {} fail", report.failed);
     }

@@ -10,7 +10,7 @@ use super::{Candidate, Selection, candidates, named};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use trueup_blocks::DType;
-use trueup_graph::op::{KvMix, KvScores, KvStore, MulMat, RmsNorm};
+use trueup_graph::op::{KvAttention, KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
@@ -151,6 +151,16 @@ fn layer_cases() -> Vec<Case> {
             cases.extend([
                 Case::new(KvScores { capacity: 1024 }, &[f32(&[64, 32, tokens]), cache(dtype), zeros(tokens)]),
                 Case::new(KvMix { kv_heads: 4 }, &[f32(&[1024, tokens, 32]), cache(dtype), zeros(tokens)]),
+                Case::new(
+                    KvAttention { scale: 0.125, max_bias: 0.0 },
+                    &[
+                        f32(&[64, 32, tokens]),
+                        cache(dtype),
+                        cache(dtype),
+                        zeros(tokens),
+                        (ty(DType::F32, &[1024, tokens]), Fill::Causal(1024 - tokens as i32)),
+                    ],
+                ),
                 Case::new(KvStore, &[cache(dtype), f32(&[256, tokens]), rows(tokens)]),
             ]);
         }

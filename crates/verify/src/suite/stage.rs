@@ -35,6 +35,8 @@ const WEIGHTS: &[(&str, usize)] = &[
 const STATES: &[(&str, usize)] = &[
     ("flash_attn", 1),
     ("flash_attn", 2),
+    ("kv_attention", 1),
+    ("kv_attention", 2),
     ("kv_mix", 1),
     ("kv_scores", 1),
     ("kv_store", 0),
@@ -47,6 +49,8 @@ const HOST: &[(&str, usize)] = &[
     ("flash_attn", 3),
     ("get_rows", 1),
     ("index_fill", 1),
+    ("kv_attention", 3),
+    ("kv_attention", 4),
     ("kv_mix", 2),
     ("kv_scores", 2),
     ("kv_store", 2),

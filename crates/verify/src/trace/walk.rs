@@ -384,7 +384,7 @@ fn store(node: &Node, inputs: &[Value]) -> Result<Value> {
 
 /// The input that a profile's rounding of activations is about.
 fn rounded_input(op: &Op) -> Option<usize> {
-    op.multiplied().or_else(|| matches!(op, Op::KvMix(_) | Op::KvScores(_)).then_some(0))
+    op.multiplied().or_else(|| matches!(op, Op::KvAttention(_) | Op::KvMix(_) | Op::KvScores(_)).then_some(0))
 }
 
 /// Activations as they are declared to enter products.

@@ -15,6 +15,7 @@ mod get_rows;
 mod heads;
 mod im2col;
 mod index_fill;
+mod kv_attention;
 mod kv_mix;
 mod kv_scores;
 mod kv_store;
@@ -94,6 +95,7 @@ operators! {
     GetRows => get_rows,
     Im2Col => im2col,
     IndexFill => index_fill,
+    KvAttention => kv_attention,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,

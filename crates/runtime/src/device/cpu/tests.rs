@@ -7,6 +7,7 @@ mod formulas;
 mod fused;
 mod guarded;
 mod invariance;
+mod kv_attention;
 mod mapped;
 mod memory;
 mod moving;

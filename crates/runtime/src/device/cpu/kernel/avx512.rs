@@ -9,6 +9,7 @@ pub mod multiply_add;
 pub mod panel_product;
 pub mod quantize;
 pub mod read_lines;
+pub mod soft_max;
 pub mod turned_product;
 
 use half::{bf16, f16};

@@ -13,14 +13,14 @@ pub const EXPONENTIAL_ULP: f32 = 1.1;
 /// Below, even the product with the largest factor that callers use is zero.
 pub const ARGUMENT_MIN: f32 = -126.0;
 /// Above, the result is infinite.
-const ARGUMENT_MAX: f32 = 89.0;
+pub(super) const ARGUMENT_MAX: f32 = 89.0;
 /// Its sum with a number below 2^22 has units as the last place: rounds to nearest, and the integer stands in the low bits.
-const UNITS: f32 = 12582912.0;
-const LOG2_E: f32 = std::f32::consts::LOG2_E;
+pub(super) const UNITS: f32 = 12582912.0;
+pub(super) const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the upper one has 15 bits, so that its products with n are exact.
-const LN_2: (f32, f32) = (0.693_145_75, 1.428_606_8e-6);
+pub(super) const LN_2: (f32, f32) = (0.693_145_75, 1.428_606_8e-6);
 /// Of `(exp r - 1 - r) / r^2` on |r| <= ln 2 / 2, ascending: weighted minimax, largest relative error of exp r 3.8e-9.
-const Q: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_717, 0.001_381_459_9];
+pub(super) const Q: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_717, 0.001_381_459_9];
 
 /// `exp x`: exactly 0 at -infinity and infinite at infinity.
 #[inline(always)]

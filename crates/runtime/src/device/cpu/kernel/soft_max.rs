@@ -9,13 +9,14 @@ use super::samples::numbers;
 use crate::device::cpu::isa::Instructions;
 
 kernel! {
-    /// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`; exactly 0 where the mask is -infinity,
-    /// whatever the score there: what a masked position holds may be left over from other computations, NaN and infinities included.
+    /// Scores `x` become shares `exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`, in their place; exactly 0 where the
+    /// mask is -infinity, whatever the score there: what a masked position holds may be left over from other computations, NaN and
+    /// infinities included.
     ///
     /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding of its own.
     /// Places behind the last unmasked one change no bit of the others.
-    fn soft_max(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
-        avx512 => recompiled_wider,
+    fn soft_max(x: &mut [f32], mask: &[f32], scale: f32) {
+        avx512 => super::avx512::soft_max::soft_max,
         avx2 => recompiled,
         scalar => share,
     }
@@ -23,27 +24,39 @@ kernel! {
 }
 
 #[inline(always)]
-fn share(x: &[f32], mask: &[f32], scale: f32, y: &mut [f32]) {
-    assert_eq!((x.len(), x.len()), (mask.len(), y.len()), "rows of one length");
-    let seen = mask.len() - masked_last(mask);
-    let (y, behind) = y.split_at_mut(seen);
-    behind.fill(0.0);
-    let (x, mask) = (&x[..seen], &mask[..seen]);
-    for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
-        *y = if is_masked(*mask) { f32::NEG_INFINITY } else { x.mul_add(scale, *mask) };
+fn share(x: &mut [f32], mask: &[f32], scale: f32) {
+    let (x, mask) = without_hidden_end(x, mask);
+    let subtracted = subtracted(maximum(x, mask, scale));
+    for (x, mask) in x.iter_mut().zip(mask) {
+        *x = if is_masked(*mask) { 0.0 } else { exponential(x.mul_add(scale, mask - subtracted)) };
     }
-    let largest = maximum(y);
-    // Of a row without anything to look at: all exponentials are 0 then, or NaN where an input is.
-    let largest = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
-    for ((y, x), mask) in y.iter_mut().zip(x).zip(mask) {
-        *y = if is_masked(*mask) { 0.0 } else { exponential(x.mul_add(scale, mask - largest)) };
-    }
-    let total = total(y);
-    let divisor = if total == 0.0 { 1.0 } else { total };
-    for (y, mask) in y.iter_mut().zip(mask) {
+    let divisor = divisor(total(x));
+    for (x, mask) in x.iter_mut().zip(mask) {
         // A sum that is NaN leaves masked places alone too.
-        *y = if is_masked(*mask) { 0.0 } else { *y / divisor };
+        *x = if is_masked(*mask) { 0.0 } else { *x / divisor };
     }
+}
+
+/// Both without the chunks at their end of which nothing is to be seen, whose shares are 0. Panics where they differ in length.
+#[inline(always)]
+pub(super) fn without_hidden_end<'a, 'b>(x: &'a mut [f32], mask: &'b [f32]) -> (&'a mut [f32], &'b [f32]) {
+    assert_eq!(x.len(), mask.len(), "rows of one length");
+    let seen = mask.len() - masked_last(mask);
+    let (x, behind) = x.split_at_mut(seen);
+    behind.fill(0.0);
+    (x, &mask[..seen])
+}
+
+/// What is subtracted for this largest score. Of a row without anything to look at all exponentials are 0 then, or NaN where an input is.
+#[inline(always)]
+pub(super) fn subtracted(largest: f32) -> f32 {
+    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+}
+
+/// What exponentials with this sum are divided by.
+#[inline(always)]
+pub(super) fn divisor(total: f32) -> f32 {
+    if total == 0.0 { 1.0 } else { total }
 }
 
 /// Positions at the end of which nothing is to be seen, in whole chunks: these change no bit of what is in front of them.
@@ -61,18 +74,25 @@ fn is_masked(mask: f32) -> bool {
     mask == f32::NEG_INFINITY
 }
 
-/// The largest, NaN aside; -infinity of nothing.
+/// The larger of two; the first beside a NaN.
 #[inline(always)]
-fn maximum(y: &[f32]) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let (chunks, rest) = y.as_chunks::<LANES>();
+pub(super) fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+/// The largest argument, NaN aside; -infinity of nothing.
+#[inline(always)]
+fn maximum(x: &[f32], mask: &[f32], scale: f32) -> f32 {
+    let argument = |x: f32, mask: f32| if is_masked(mask) { mask } else { x.mul_add(scale, mask) };
+    let ((chunks, rest), (masks, masks_rest)) = (x.as_chunks::<LANES>(), mask.as_chunks::<LANES>());
     let mut largest = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for (largest, y) in largest.iter_mut().zip(chunk) {
-            *largest = larger(*largest, *y);
+    for (x, mask) in chunks.iter().zip(masks) {
+        for (largest, (x, mask)) in largest.iter_mut().zip(x.iter().zip(mask)) {
+            *largest = larger(*largest, argument(*x, *mask));
         }
     }
-    largest.iter().chain(rest).fold(f32::NEG_INFINITY, |largest, y| larger(largest, *y))
+    let largest = largest.into_iter().fold(f32::NEG_INFINITY, larger);
+    rest.iter().zip(masks_rest).fold(largest, |largest, (x, mask)| larger(largest, argument(*x, *mask)))
 }
 
 /// The sum in eight lanes.
@@ -102,13 +122,21 @@ fn samples(instructions: Instructions) -> Vec<f32> {
             for broken in [None, Some(f32::NAN), Some(f32::INFINITY), Some(f32::NEG_INFINITY)] {
                 // Behind the mask, and once before it.
                 x[len - masked..].fill(broken.unwrap_or(1.0));
-                let mut y = vec![f32::NAN; len];
-                soft_max(instructions, &x, &mask, 7.3, &mut y);
-                results.extend(&y);
-                let mut x = x.clone();
-                x[0] = broken.unwrap_or(x[0]);
-                soft_max(instructions, &x, &mask, 7.3, &mut y);
-                results.extend(&y);
+                let mut y = x.clone();
+                soft_max(instructions, &mut y, &mask, 7.3);
+                results.extend(y);
+                let mut y = x.clone();
+                y[0] = broken.unwrap_or(y[0]);
+                soft_max(instructions, &mut y, &mask, 7.3);
+                results.extend(y);
+                // Masks that are numbers, some hidden in between, and exponentials that are denormal.
+                let mut mask = mask.clone();
+                mask.iter_mut().step_by(3).for_each(|mask| *mask -= 4.0);
+                mask.iter_mut().step_by(7).for_each(|mask| *mask = f32::NEG_INFINITY);
+                let mut y = x.clone();
+                y.iter_mut().step_by(5).for_each(|y| *y -= 25.0);
+                soft_max(instructions, &mut y, &mask, 3.9);
+                results.extend(y);
             }
         }
     }
@@ -124,11 +152,11 @@ mod tests {
     fn masked_places_are_zero_and_change_nothing() {
         let scalar = Instructions::of(Isa::Scalar).unwrap();
         let x = numbers(37, 5);
-        let (mut alone, mut padded) = (vec![0.0; 21], vec![0.0; 37]);
-        soft_max(scalar, &x[..21], &[0.0; 21], 2.0, &mut alone);
+        let (mut alone, mut padded) = (x[..21].to_vec(), x);
+        soft_max(scalar, &mut alone, &[0.0; 21], 2.0);
         let mut mask = [0.0; 37];
         mask[21..].fill(f32::NEG_INFINITY);
-        soft_max(scalar, &x, &mask, 2.0, &mut padded);
+        soft_max(scalar, &mut padded, &mask, 2.0);
         assert_eq!(padded[..21], alone);
         assert!(padded[21..].iter().all(|y| y.to_bits() == 0));
     }
@@ -140,19 +168,20 @@ mod tests {
             for (len, seen) in [(37, 21), (64, 8), (9, 0), (33, 32)] {
                 let mut mask = vec![0.0; len];
                 mask[seen..].fill(f32::NEG_INFINITY);
-                let (mut x, mut alone) = (numbers(len, 5), vec![1.0; seen]);
-                soft_max(instructions, &x[..seen], &mask[..seen], 2.0, &mut alone);
+                let mut x = numbers(len, 5);
+                let mut alone = x[..seen].to_vec();
+                soft_max(instructions, &mut alone, &mask[..seen], 2.0);
                 for stale in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
                     x[seen..].fill(stale);
-                    let mut y = vec![1.0; len];
-                    soft_max(instructions, &x, &mask, 2.0, &mut y);
+                    let mut y = x.clone();
+                    soft_max(instructions, &mut y, &mask, 2.0);
                     assert_eq!(y[..seen], alone, "{isa}, {stale} behind {seen} of {len}");
                     assert!(y[seen..].iter().all(|y| y.to_bits() == 0), "{isa}, {stale} behind {seen} of {len}: {y:?}");
                 }
                 if seen > 0 {
                     x[0] = f32::NAN;
-                    let mut y = vec![1.0; len];
-                    soft_max(instructions, &x, &mask, 2.0, &mut y);
+                    let mut y = x.clone();
+                    soft_max(instructions, &mut y, &mask, 2.0);
                     assert!(y[..seen].iter().all(|y| y.is_nan()), "a NaN that is seen stays");
                     assert!(y[seen..].iter().all(|y| y.to_bits() == 0), "{isa}: {y:?}");
                 }
@@ -163,12 +192,12 @@ mod tests {
     #[test]
     fn a_row_without_anything_is_zero_but_a_nan_stays() {
         let scalar = Instructions::of(Isa::Scalar).unwrap();
-        let mut y = [1.0; 9];
-        soft_max(scalar, &[2.0; 9], &[f32::NEG_INFINITY; 9], 1.0, &mut y);
+        let mut y = [2.0; 9];
+        soft_max(scalar, &mut y, &[f32::NEG_INFINITY; 9], 1.0);
         assert_eq!(y, [0.0; 9]);
-        let mut x = [2.0; 9];
-        x[4] = f32::NAN;
-        soft_max(scalar, &x, &[0.0; 9], 1.0, &mut y);
+        let mut y = [2.0; 9];
+        y[4] = f32::NAN;
+        soft_max(scalar, &mut y, &[0.0; 9], 1.0);
         assert!(y.iter().all(|y| y.is_nan()));
     }
 }

@@ -25,7 +25,8 @@ pub fn compute(op: &SoftMax, call: Call) -> Result<(), String> {
     call.team.each(rows, pieces_min(8 * capacity), |(row, (y, x))| {
         let (token, head, batch) = (row % tokens, row / tokens % heads, row / tokens / heads);
         let mask = masks.row([token, head, batch], slope(op.max_bias, head, heads));
-        kernel::soft_max(call.instructions, x, &mask, op.scale, y);
+        y.copy_from_slice(x);
+        kernel::soft_max(call.instructions, y, &mask, op.scale);
     });
     Ok(())
 }
@@ -43,6 +44,11 @@ impl<'a> Masks<'a> {
             Some(mask) => Ok(Masks { cells: mask.widened()?, sizes: mask.ty.shape.sizes() }),
             None => Ok(Masks { cells: Cow::Owned(vec![0.0; capacity]), sizes: [capacity, 1, 1, 1] }),
         }
+    }
+
+    /// Heads that have masks of their own; further ones take these again.
+    pub fn heads(&self) -> usize {
+        self.sizes[2]
     }
 
     /// The row of a token, a head and a batch, times `slope`; -infinity stays.

@@ -44,7 +44,9 @@ fn key_scores<E: Element>(
 ) {
     assert_eq!(sums.len(), keys.count() * queries.count(), "one sum for each key and query");
     assert_eq!(keys.len(), queries.len(), "keys and queries of one length");
-    sums.fill(0.0);
+    if keys.len() == 0 {
+        sums.fill(0.0);
+    }
     let mut turned: [Turned; ELEMENTS] = [[[0.0; LANES]; REGISTERS]; ELEMENTS];
     for first_key in (0..keys.count()).step_by(KEYS) {
         for first in (0..keys.len()).step_by(ELEMENTS) {
@@ -117,13 +119,17 @@ impl Tile<'_> {
     fn add<const Q: usize>(&self, t: usize, sums: &mut [f32]) -> usize {
         let queries: [&[f32]; Q] = std::array::from_fn(|i| &self.queries.row(t + i)[self.first..][..self.turned.len()]);
         let count = KEYS.min(self.keys - self.first_key);
-        let mut kept = [[[0.0; LANES]; REGISTERS]; Q];
-        for (i, kept) in kept.iter_mut().enumerate() {
-            let start = (t + i) * self.keys + self.first_key;
-            kept.as_flattened_mut()[..count].copy_from_slice(&sums[start..start + count]);
+        let mut totals = [[_mm512_setzero_ps(); REGISTERS]; Q];
+        if self.first > 0 {
+            for (i, totals) in totals.iter_mut().enumerate() {
+                let sums = &sums[(t + i) * self.keys + self.first_key..][..count];
+                let (chunks, rest) = sums.as_chunks();
+                totals.iter_mut().zip(chunks).for_each(|(total, chunk)| *total = load_f32(chunk));
+                if !rest.is_empty() {
+                    totals[chunks.len()] = load_f32(&padded(rest));
+                }
+            }
         }
-        let mut totals: [[__m512; REGISTERS]; Q] =
-            std::array::from_fn(|i| std::array::from_fn(|register| load_f32(&kept[i][register])));
         for (element, turned) in self.turned.iter().enumerate() {
             let keys: [__m512; REGISTERS] = std::array::from_fn(|register| load_f32(&turned[register]));
             for i in 0..Q {
@@ -135,9 +141,13 @@ impl Tile<'_> {
             }
         }
         for (i, totals) in totals.iter().enumerate() {
-            let totals = totals.map(|total| store(total));
-            let start = (t + i) * self.keys + self.first_key;
-            sums[start..start + count].copy_from_slice(&totals.as_flattened()[..count]);
+            let sums = &mut sums[(t + i) * self.keys + self.first_key..][..count];
+            let (chunks, rest) = sums.as_chunks_mut();
+            let whole = chunks.len();
+            totals.iter().zip(chunks).for_each(|(total, chunk)| *chunk = store(*total));
+            if !rest.is_empty() {
+                rest.copy_from_slice(&store(totals[whole])[..rest.len()]);
+            }
         }
         Q
     }

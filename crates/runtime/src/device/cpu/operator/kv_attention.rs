@@ -1,0 +1,300 @@
+//! Attention over the KV cache, piece by piece: the scores of some queries with what they may see, their softmax and the mixture of values, none
+//! of which leaves a core's cache.
+//!
+//! ```text
+//!                 positions 0 ... 63 │ 64 ... 127 │ 128 ... 145      behind the last that any query of the piece may see nothing is read
+//!  token 12       ┌──────────────────────────────────────┐
+//!    ...          │ scores of a group of heads, row by row │ ─▶ softmax ─▶ times values
+//!  token 23       └──────────────────────────────────────┘
+//! ```
+//!
+//! Each of the three steps gives the bits of its own operator: a position that is not seen weighs 0, and zeros change no bit of a sum.
+
+use super::heads::{CachedRows, cached_rows};
+use super::soft_max::{Masks, slope};
+use super::{Call, Operand, expect_f32, expect_kv_cache, pieces_min};
+use crate::device::cpu::isa::Instructions;
+use crate::device::cpu::kernel::{self, Rows};
+use crate::profile::Profile;
+use std::cell::RefCell;
+use std::ops::Range;
+use trueup_graph::TensorType;
+use trueup_graph::op::KvAttention;
+
+/// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
+const QUERIES: usize = 96;
+
+/// Scores of a piece, about: they stay in a core's second level cache ...
+const SCORES: usize = 1 << 17;
+
+/// ... unless that leaves fewer queries than these.
+const QUERIES_MIN: usize = 32;
+
+/// Positions whose keys kernels bring into registers at once: the first that is looked at is a multiple of them.
+const POSITIONS: usize = 64;
+
+/// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
+const LANES: usize = 16;
+
+pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_f32("q", &inputs[0])?;
+    expect_kv_cache("keys", &inputs[1])?;
+    expect_kv_cache("values", &inputs[2])?;
+    Ok(Profile { lanes: 1, function_ulp: kernel::EXPONENTIAL_ULP, ..Profile::F32 })
+}
+
+pub fn compute(op: &KvAttention, call: Call) -> Result<(), String> {
+    let [size, heads, ..] = call.inputs[0].ty.shape.sizes();
+    let [keys, values] = [&call.inputs[1], &call.inputs[2]];
+    let kv_heads = keys.ty.shape[0] / size;
+    let (group, width) = (heads / kv_heads, values.ty.shape[0] / kv_heads);
+    let sequences = call.inputs[3].indices("sequence", keys.ty.shape[2])?;
+    let capacity = call.inputs[4].ty.shape[0];
+    let masks = Masks::of(Some(&call.inputs[4]), capacity)?;
+    let (q, instructions) = (call.inputs[0].floats()?, call.instructions);
+    let y = Call::output_floats(call.output)?;
+    if y.is_empty() {
+        return Ok(());
+    }
+    let attention = Attention { op, instructions, q, keys, values, masks, size, width, heads, group };
+    let pieces = pieces(&sequences, [heads, group], capacity, call.team.threads());
+    let together = pieces.first().map_or(group, |piece| piece.heads.len());
+    let grain = pieces_min(2 * capacity * size * together);
+    let dealt = dealt(pieces, y, together * width, heads / together);
+    // The last tokens of a prompt see the most: what is left at the end is small.
+    call.team.try_each(dealt.into_iter().rev(), grain, |(piece, rows)| {
+        ROOM.with_borrow_mut(|room| attention.compute(&piece, room, rows))
+    })
+}
+
+/// Some tokens of one sequence, and some heads that share one of the cache.
+#[derive(Clone, PartialEq, Debug)]
+struct Piece {
+    tokens: Range<usize>,
+    sequence: usize,
+    heads: Range<usize>,
+}
+
+/// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than threads.
+fn pieces(sequences: &[usize], [heads, group]: [usize; 2], capacity: usize, threads: usize) -> Vec<Piece> {
+    let tokens_max = ((SCORES / capacity).clamp(QUERIES_MIN, QUERIES) / group).max(1);
+    let runs = || sequences.chunk_by(|a, b| a == b);
+    let whole: usize = runs().map(|run| run.len().div_ceil(tokens_max)).sum::<usize>() * (heads / group);
+    let parts = threads.div_ceil(whole.max(1)).min(group);
+    let together = (1..=group / parts).rev().find(|count| group.is_multiple_of(*count)).unwrap_or(1);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for run in runs() {
+        let end = start + run.len();
+        for first in (start..end).step_by(tokens_max) {
+            let of_heads = |head| Piece {
+                tokens: first..end.min(first + tokens_max),
+                sequence: run[0],
+                heads: head..head + together,
+            };
+            pieces.extend((0..heads).step_by(together).map(of_heads));
+        }
+        start = end;
+    }
+    pieces
+}
+
+/// A piece and, for each of its tokens, where the results of its heads go.
+type Dealt<'a> = (Piece, Vec<&'a mut [f32]>);
+
+/// Deals the result out: `parts` rows of `len` for each token, one for every piece that the token lies in.
+fn dealt(pieces: Vec<Piece>, y: &mut [f32], len: usize, parts: usize) -> Vec<Dealt<'_>> {
+    let mut rows: Vec<Option<&mut [f32]>> = y.chunks_mut(len).map(Some).collect();
+    let deal = |piece: Piece| {
+        let part = piece.heads.start / piece.heads.len();
+        let own = piece.tokens.clone().filter_map(|token| rows[part + parts * token].take()).collect();
+        (piece, own)
+    };
+    pieces.into_iter().map(deal).collect()
+}
+
+/// What a thread computes a piece in, kept from one piece to the next.
+#[derive(Default)]
+struct Room {
+    /// The queries, dense.
+    queries: Vec<f32>,
+    /// Scores of all queries, later their weights.
+    scores: Vec<f32>,
+    /// The results.
+    mixed: Vec<f32>,
+    /// Keys or values that the cache has in blocks.
+    decoded: Vec<f32>,
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
+/// The first cells of a room, which grows where it is too small.
+fn cells(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if room.len() < len {
+        room.resize(len, 0.0);
+    }
+    &mut room[..len]
+}
+
+/// The operator on its tensors.
+struct Attention<'a> {
+    op: &'a KvAttention,
+    instructions: Instructions,
+    q: &'a [f32],
+    keys: &'a Operand<'a>,
+    values: &'a Operand<'a>,
+    masks: Masks<'a>,
+    /// Of a head of keys.
+    size: usize,
+    /// Of a head of values.
+    width: usize,
+    heads: usize,
+    /// Heads that share one of the cache.
+    group: usize,
+}
+
+impl Attention<'_> {
+    fn compute(&self, piece: &Piece, room: &mut Room, rows: Vec<&mut [f32]>) -> Result<(), String> {
+        let seen = self.seen(piece);
+        if seen.is_empty() {
+            rows.into_iter().for_each(|row| row.fill(0.0));
+            return Ok(());
+        }
+        self.score(piece, &seen, room)?;
+        self.soften(piece, &seen, room);
+        self.mix(piece, &seen, room)?;
+        let len = piece.heads.len() * self.width;
+        rows.into_iter().zip(room.mixed.chunks(len)).for_each(|(row, mixed)| row.copy_from_slice(mixed));
+        Ok(())
+    }
+
+    /// From the first to the last position that a query of the piece may look at, and some more: whole tiles and lanes.
+    fn seen(&self, piece: &Piece) -> Range<usize> {
+        let (mut first, mut end, mut capacity) = (usize::MAX, 0, 0);
+        for token in piece.tokens.clone() {
+            for head in piece.heads.clone().take(self.masks.heads()) {
+                let mask = self.masks.row([token, head, 0], 1.0);
+                let shown = shown(&mask);
+                if !shown.is_empty() {
+                    (first, end) = (first.min(shown.start), end.max(shown.end));
+                }
+                capacity = mask.len();
+            }
+        }
+        first.min(end)..end.next_multiple_of(LANES).min(capacity)
+    }
+
+    /// `scores[j, i] = key j . query i` for the positions `seen`.
+    fn score(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) -> Result<(), String> {
+        let (count, len) = (piece.tokens.len() * piece.heads.len(), piece.heads.len() * self.size);
+        let queries = cells(&mut room.queries, count * self.size);
+        for (token, queries) in piece.tokens.clone().zip(queries.chunks_exact_mut(len.max(1))) {
+            queries.copy_from_slice(&self.q[(token * self.heads + piece.heads.start) * self.size..][..len]);
+        }
+        let queries = Rows::dense(queries, count, self.size);
+        let keys = cached_rows(self.keys, piece.sequence, piece.heads.start / self.group, seen.end, self.size)?;
+        let scores = cells(&mut room.scores, count * seen.len());
+        match keys {
+            CachedRows::F32(keys) => {
+                kernel::key_scores_f32(self.instructions, keys.part(seen.clone()), queries, scores);
+            }
+            CachedRows::F16(keys) => {
+                kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
+            }
+            CachedRows::Q8_0(keys) => {
+                let keys = keys.decoded(self.instructions, seen.clone(), &mut room.decoded);
+                kernel::key_scores_f32(self.instructions, keys, queries, scores);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scores become weights.
+    fn soften(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) {
+        let queries = piece.tokens.clone().flat_map(|token| piece.heads.clone().map(move |head| (token, head)));
+        for ((token, head), scores) in queries.zip(room.scores.chunks_exact_mut(seen.len())) {
+            let mask = self.masks.row([token, head, 0], slope(self.op.max_bias, head, self.heads));
+            kernel::soft_max(self.instructions, scores, &mask[seen.clone()], self.op.scale);
+        }
+    }
+
+    /// `mixed[d, i] = sum_j weights[j, i] values[d, j]` over the positions `seen`.
+    fn mix(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) -> Result<(), String> {
+        let count = piece.tokens.len() * piece.heads.len();
+        let mixed = cells(&mut room.mixed, count * self.width);
+        let weights = Rows::dense(&room.scores[..count * seen.len()], count, seen.len());
+        let values = cached_rows(self.values, piece.sequence, piece.heads.start / self.group, seen.end, self.width)?;
+        match values {
+            CachedRows::F32(values) => kernel::mix_f32(self.instructions, values.part(seen.clone()), weights, mixed),
+            CachedRows::F16(values) => kernel::mix_f16(self.instructions, values.part(seen.clone()), weights, mixed),
+            CachedRows::Q8_0(values) => {
+                let values = values.decoded(self.instructions, seen.clone(), &mut room.decoded);
+                kernel::mix_f32(self.instructions, values, weights, mixed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The positions from the tile of the first to the last one that a mask does not hide.
+fn shown(mask: &[f32]) -> Range<usize> {
+    let hidden = |chunk: &&[f32]| chunk.iter().fold(true, |hidden, mask| hidden & (*mask == f32::NEG_INFINITY));
+    let first = POSITIONS * mask.chunks(POSITIONS).take_while(hidden).count();
+    let last = POSITIONS * mask.rchunks(POSITIONS).take_while(hidden).count();
+    let end = mask.len().saturating_sub(last);
+    let end = mask[..end].iter().rposition(|mask| *mask != f32::NEG_INFINITY).map_or(0, |last| last + 1);
+    first.min(end)..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_head_of_every_token_is_in_one_piece_of_its_sequence() {
+        let sequences = [[0; 100].as_slice(), &[3], &[1; 7], &[0]].concat();
+        for (heads, group) in [(1, 1), (8, 1), (32, 4), (6, 6), (96, 96), (12, 3)] {
+            for (capacity, threads) in [(1, 1), (64, 2), (512, 1000), (100_000, 3)] {
+                let mut seen = vec![0; heads * sequences.len()];
+                for piece in pieces(&sequences, [heads, group], capacity, threads) {
+                    assert!(piece.tokens.clone().all(|token| sequences[token] == piece.sequence));
+                    assert_eq!(piece.heads.start / group, (piece.heads.end - 1) / group, "one head of the cache");
+                    let scores = piece.tokens.len() * group * capacity;
+                    assert!(piece.tokens.len() == 1 || scores <= SCORES.max(QUERIES_MIN * capacity));
+                    for token in piece.tokens {
+                        piece.heads.clone().for_each(|head| seen[token * heads + head] += 1);
+                    }
+                }
+                assert!(seen.iter().all(|times| *times == 1), "{heads} heads in groups of {group}, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn one_token_is_work_for_as_many_threads_as_there_are_heads() {
+        for (group, threads, parts) in [(8, 1, 1), (8, 2, 2), (8, 3, 4), (6, 4, 6), (8, 100, 8), (1, 4, 1)] {
+            assert_eq!(pieces(&[0], [group, group], 4096, threads).len(), parts, "{group} heads, {threads} threads");
+        }
+        assert_eq!(pieces(&[0], [32, 8], 4096, 2).len(), 4, "groups stay whole where there are enough");
+    }
+
+    #[test]
+    fn hidden_ends_are_not_looked_at() {
+        let (x, open) = (f32::NEG_INFINITY, 0.0);
+        for (len, visible, expected) in [
+            (200, 0..200, 0..200),
+            (200, 0..1, 0..1),
+            (200, 70..75, 64..75),
+            (200, 199..200, 192..200),
+            (64, 63..64, 0..64),
+            (5, 2..4, 0..4),
+            (300, 64..130, 64..130),
+        ] {
+            let mask: Vec<f32> = (0..len).map(|j| if visible.contains(&j) { open } else { x }).collect();
+            assert_eq!(shown(&mask), expected, "{visible:?} of {len}");
+        }
+        assert!(shown(&[x; 70]).is_empty() && shown(&[]).is_empty());
+    }
+}
