@@ -64,8 +64,8 @@ fn a_baseline_is_kept_or_drifted_from() {
     let told = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
     assert!(told.stdout.contains("is no baseline of this run: its number of steps is 2, not 3"), "{told:?}");
     let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
-    // Each of the two fused nodes stands for three.
-    assert!(told.stdout.contains("nodes checked went from 10004 to"), "{told:?}");
+    // Each of the four fused nodes stands for three.
+    assert!(told.stdout.contains("nodes checked went from 10008 to"), "{told:?}");
 }
 
 #[test]

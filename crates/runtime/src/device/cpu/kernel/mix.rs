@@ -11,7 +11,8 @@ use crate::device::cpu::isa::Instructions;
 use half::f16;
 
 kernel! {
-    /// `sums[d + len * t] = sum over j of weights[t][j] * rows[j][d]`, one row after the other for sixteen rows, whose sum is added to the total.
+    /// `sums[d + len * t] += sum over j of weights[t][j] * rows[j][d]`, one row after the other for [`STEPS`] rows, whose sum is added to the
+    /// total: rows may come in several calls, each but the last of a multiple of so many.
     ///
     /// Rows of weight 0 are not read: a position that is not seen may hold anything, and 0 times infinity is NaN.
     fn mix_f32(rows: Rows<f32>, weights: Rows<f32>, sums: &mut [f32]) {
@@ -45,7 +46,6 @@ fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32]) {
 }
 
 fn mix_one<E: Element>(rows: Rows<E>, weights: &[f32], sums: &mut [f32]) {
-    sums.fill(0.0);
     let mut short = vec![0.0; sums.len()];
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         short.fill(0.0);
@@ -68,7 +68,7 @@ fn samples<E: Element>(
     for len in [1, 7, 8, 16, 33, 64, 80, 129, 257] {
         for (count, queries) in [(0, 1), (1, 2), (2, 3), (8, 1), (65, 7), (9, 4), (17, 11)] {
             let mut cells: Vec<E> = numbers(count * (len + 5), 3 + len as u32).into_iter().map(narrow).collect();
-            let (mut sums, mut weights) = (vec![f32::NAN; len * queries], numbers(count * queries, 5 + len as u32));
+            let (mut sums, mut weights) = (numbers(len * queries, 9), numbers(count * queries, 5 + len as u32));
             mix(
                 instructions,
                 Rows::strided(&cells, count, len, len + 5),
@@ -106,4 +106,29 @@ fn samples_f32(instructions: Instructions) -> Vec<f32> {
 #[cfg(test)]
 fn samples_f16(instructions: Instructions) -> Vec<f32> {
     samples(instructions, f16::from_f32, mix_f16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cpu::isa::Isa;
+
+    #[test]
+    fn rows_in_parts_have_the_sums_of_all_rows() {
+        let (count, len, queries) = (5 * STEPS + 3, 21, 3);
+        let (cells, weights) = (numbers(count * len, 1), numbers(count * queries, 2));
+        let (rows, weights) = (Rows::dense(&cells, count, len), Rows::dense(&weights, queries, count));
+        for isa in Isa::available() {
+            let instructions = Instructions::of(isa).unwrap();
+            let (mut whole, mut parts) = (vec![0.0; len * queries], vec![0.0; len * queries]);
+            mix_f32(instructions, rows, weights, &mut whole);
+            for first in (0..count).step_by(2 * STEPS) {
+                let part = first..count.min(first + 2 * STEPS);
+                let cells: Vec<f32> = (0..queries).flat_map(|t| weights.row(t)[part.clone()].to_vec()).collect();
+                let weights = Rows::dense(&cells, queries, part.len());
+                mix_f32(instructions, rows.part(part), weights, &mut parts);
+            }
+            assert_eq!(parts, whole, "{isa}");
+        }
+    }
 }

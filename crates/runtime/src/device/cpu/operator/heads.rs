@@ -118,6 +118,12 @@ pub enum CachedRows<'a> {
     Q8_0(BlockRows<'a>),
 }
 
+/// Rows of blocks that are decoded at a time: they stay in a core's cache, and are a multiple of what kernels for keys and for values take at
+/// once.
+pub const DECODED: usize = 256;
+
+const _: () = assert!(DECODED.is_multiple_of(kernel::STEPS));
+
 /// Rows of blocks, to be decoded some at a time.
 pub struct BlockRows<'a> {
     bytes: Rows<'a, u8>,

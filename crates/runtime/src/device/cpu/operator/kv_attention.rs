@@ -10,7 +10,7 @@
 //!
 //! Each of the three steps gives the bits of its own operator: a position that is not seen weighs 0, and zeros change no bit of a sum.
 
-use super::heads::{CachedRows, cached_rows};
+use super::heads::{CachedRows, DECODED, cached_rows};
 use super::soft_max::{Masks, slope};
 use super::{Call, Operand, expect_f32, expect_kv_cache, pieces_min};
 use crate::device::cpu::isa::Instructions;
@@ -122,8 +122,10 @@ struct Room {
     scores: Vec<f32>,
     /// The results.
     mixed: Vec<f32>,
-    /// Keys or values that the cache has in blocks.
+    /// Some keys or values that the cache has in blocks.
     decoded: Vec<f32>,
+    /// Their scores.
+    part: Vec<f32>,
 }
 
 thread_local! {
@@ -204,8 +206,15 @@ impl Attention<'_> {
                 kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
             }
             CachedRows::Q8_0(keys) => {
-                let keys = keys.decoded(self.instructions, seen.clone(), &mut room.decoded);
-                kernel::key_scores_f32(self.instructions, keys, queries, scores);
+                let part = cells(&mut room.part, count * DECODED);
+                for first in seen.clone().step_by(DECODED) {
+                    let positions = first..seen.end.min(first + DECODED);
+                    let part = &mut part[..count * positions.len()];
+                    let keys = keys.decoded(self.instructions, positions, &mut room.decoded);
+                    kernel::key_scores_f32(self.instructions, keys, queries, part);
+                    let rows = scores.chunks_exact_mut(seen.len()).zip(part.chunks_exact(keys.count()));
+                    rows.for_each(|(row, part)| row[first - seen.start..][..part.len()].copy_from_slice(part));
+                }
             }
         }
         Ok(())
@@ -224,14 +233,20 @@ impl Attention<'_> {
     fn mix(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) -> Result<(), String> {
         let count = piece.tokens.len() * piece.heads.len();
         let mixed = cells(&mut room.mixed, count * self.width);
+        mixed.fill(0.0);
         let weights = Rows::dense(&room.scores[..count * seen.len()], count, seen.len());
         let values = cached_rows(self.values, piece.sequence, piece.heads.start / self.group, seen.end, self.width)?;
         match values {
             CachedRows::F32(values) => kernel::mix_f32(self.instructions, values.part(seen.clone()), weights, mixed),
             CachedRows::F16(values) => kernel::mix_f16(self.instructions, values.part(seen.clone()), weights, mixed),
             CachedRows::Q8_0(values) => {
-                let values = values.decoded(self.instructions, seen.clone(), &mut room.decoded);
-                kernel::mix_f32(self.instructions, values, weights, mixed);
+                for first in seen.clone().step_by(DECODED) {
+                    let positions = first..seen.end.min(first + DECODED);
+                    let weights = &room.scores[first - seen.start..count * seen.len()];
+                    let weights = Rows::strided(weights, count, positions.len(), seen.len());
+                    let values = values.decoded(self.instructions, positions, &mut room.decoded);
+                    kernel::mix_f32(self.instructions, values, weights, mixed);
+                }
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Cached values, weighed by attention.
 
-use super::heads::{BlockRows, CachedRows, Heads, Run, cached_rows};
+use super::heads::{BlockRows, CachedRows, DECODED, Heads, Run, cached_rows};
 use super::{Call, expect_f32, expect_kv_cache, pieces_min};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
@@ -50,6 +50,7 @@ pub fn compute(op: &KvMix, call: Call) -> Result<(), String> {
 fn mix(size: usize, runs: Vec<Weights>, rows: &mut [&mut [f32]], kernel: impl Fn(Range<usize>, Rows<f32>, &mut [f32])) {
     let mut sums = Vec::new();
     for run in runs {
+        sums.clear();
         sums.resize(size * run.places.len(), 0.0);
         kernel(0..run.seen, run.of(0..run.seen), &mut sums);
         for (place, sums) in run.places.zip(sums.chunks_exact(size)) {
@@ -85,14 +86,14 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The mixtures of values in blocks: those positions are decoded whose sum the kernel adds to the total at a time, so that the order is
-/// that of values which lie decoded.
+/// The mixtures of values in blocks, of which some positions are decoded at a time: a multiple of those whose sum the kernel adds to the total, so that
+/// the order is that of values which lie decoded.
 fn mix_decoded(instructions: Instructions, values: &BlockRows, runs: &[Weights], rows: &mut [&mut [f32]]) {
     rows.iter_mut().for_each(|row| row.fill(0.0));
     let seen = runs.iter().map(|run| run.seen).max().unwrap_or(0);
     let (mut room, mut sums) = (Vec::new(), Vec::new());
-    for first in (0..seen).step_by(kernel::STEPS) {
-        let positions = first..seen.min(first + kernel::STEPS);
+    for first in (0..seen).step_by(DECODED) {
+        let positions = first..seen.min(first + DECODED);
         let looks = |run: &&Weights| {
             let weights = run.of(positions.clone());
             (0..weights.count()).any(|query| weights.row(query).iter().any(|weight| *weight != 0.0))
@@ -103,10 +104,11 @@ fn mix_decoded(instructions: Instructions, values: &BlockRows, runs: &[Weights],
         }
         let values = values.decoded(instructions, positions.clone(), &mut room);
         for run in looking {
-            sums.resize(values.len() * run.places.len(), 0.0);
+            sums.clear();
+            run.places.clone().for_each(|place| sums.extend_from_slice(rows[place]));
             kernel::mix_f32(instructions, values, run.of(positions.clone()), &mut sums);
             for (place, sums) in run.places.clone().zip(sums.chunks_exact(values.len())) {
-                rows[place].iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+                rows[place].copy_from_slice(sums);
             }
         }
     }

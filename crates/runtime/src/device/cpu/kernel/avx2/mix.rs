@@ -48,6 +48,9 @@ fn strip<E: Element, const V: usize>(
     load: impl Fn(&[E; LANES]) -> __m256 + Copy,
 ) -> usize {
     let mut totals = [_mm256_setzero_ps(); V];
+    for (total, sums) in totals.iter_mut().zip(sums[first..].as_chunks().0) {
+        *total = load_f32(sums);
+    }
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         let mut lanes = [_mm256_setzero_ps(); V];
         for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
@@ -72,7 +75,6 @@ fn strip<E: Element, const V: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rest<E: Element>(rows: Rows<E>, weights: &[f32], first: usize, sums: &mut [f32]) -> usize {
     let sums = &mut sums[first..];
-    sums.fill(0.0);
     for (block, weights) in weights.chunks(STEPS).enumerate() {
         let mut short = [0.0; LANES];
         for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {

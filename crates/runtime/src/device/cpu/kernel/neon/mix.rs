@@ -77,6 +77,11 @@ fn strip<E: Element, const Q: usize, const V: usize>(
     load: impl Fn(&[E; LANES]) -> float32x4_t + Copy,
 ) -> usize {
     let mut totals = [[vdupq_n_f32(0.0); V]; Q];
+    for (totals, sums) in totals.iter_mut().zip(sums.chunks_exact(rows.len())) {
+        for (total, sums) in totals.iter_mut().zip(sums[first..].as_chunks().0) {
+            *total = load_f32(sums);
+        }
+    }
     for block in (0..rows.count()).step_by(STEPS) {
         let mut lanes = [[vdupq_n_f32(0.0); V]; Q];
         for j in block..rows.count().min(block + STEPS) {
@@ -112,7 +117,6 @@ fn strip<E: Element, const Q: usize, const V: usize>(
 fn rest<E: Element, const Q: usize>(rows: Rows<E>, weights: &[&[f32]; Q], first: usize, sums: &mut [f32]) -> usize {
     for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(rows.len())) {
         let sums = &mut sums[first..];
-        sums.fill(0.0);
         for (block, weights) in weights.chunks(STEPS).enumerate() {
             let mut short = [0.0; LANES];
             for (j, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
