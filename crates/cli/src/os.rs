@@ -1,6 +1,6 @@
 //! Signals: no half files behind, a sentence where the system would kill.
 
-use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 pub fn prepare() {
     // A write beyond the file size limit then fails with an error, which is reported like any other.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).ok();
+    #[cfg(target_os = "linux")]
     explain_bus_errors();
     let ignored = ignored_signals();
     let ends = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -46,13 +47,15 @@ pub fn wait_for_end() {
 ///
 /// The handler takes the place of the standard library's instead of standing behind it: that one gives the signal back to the system, which
 /// kills the process when a second thread misses the same bytes before the first has said its sentence.
+#[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn explain_bus_errors() {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     extern "C" fn explain(_signal: libc::c_int) {
         while IS_SAID.swap(true, Ordering::SeqCst) {
             // Another thread says it, and ends this one, too.
-            thread::yield_now();
+            // SAFETY: waits for a signal, and touches nothing.
+            unsafe { libc::pause() };
         }
         let sentence = b"error: a mapped model file was cut short while it was used; start again with the whole file\n";
         rustix::io::write(rustix::stdio::stderr(), sentence).ok();
@@ -62,7 +65,7 @@ fn explain_bus_errors() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = explain as extern "C" fn(libc::c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: the handler takes one number, as without SA_SIGINFO, and makes no system calls but sched_yield, and write and _exit, which POSIX
-    // lists as async-signal-safe.
-    unsafe { libc::sigaction(SIGBUS, &raw const action, std::ptr::null_mut()) };
+    // SAFETY: the handler takes one number, as without SA_SIGINFO, and makes no system calls but pause, write and _exit, which POSIX lists as
+    // async-signal-safe.
+    unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
 }

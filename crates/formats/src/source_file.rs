@@ -80,6 +80,12 @@ impl SourceFile {
         self.stamp.unchanged()
     }
 
+    /// Fails when the contents were written to since it was opened, whatever its name leads to now.
+    pub fn unwritten(&self) -> Result<()> {
+        let facts = self.file.metadata().map_err(|error| open_error(self.path(), error))?;
+        self.stamp.unwritten(&FileStamp::new(self.path(), &facts))
+    }
+
     /// Fills `out` with the bytes from `offset` on; an end of file before that is an error.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| {
@@ -131,28 +137,35 @@ impl FileStamp {
 
     /// Fails when the name no longer leads to the same file with the same size and times.
     pub fn unchanged(&self) -> Result<()> {
-        let changed = |what: String| {
-            Err(Error::new(&self.path, format!("the file changed while it was in use: {what}"))
-                .help("run again when nothing writes to it"))
-        };
         let facts = match std::fs::metadata(&self.path) {
             Ok(facts) => facts,
-            Err(error) => return changed(format!("it cannot be found any more ({error})")),
+            Err(error) => return Err(self.change(format!("it cannot be found any more ({error})"))),
         };
         let now = FileStamp::new(&self.path, &facts);
         if !self.is_same_file(&facts) {
-            return changed("another file has its name now".to_owned());
+            return Err(self.change("another file has its name now".to_owned()));
         }
-        if self.bytes != now.bytes {
-            return changed(format!("it had {} bytes and has {} now", self.bytes, now.bytes));
-        }
-        if self.modified != now.modified {
-            return changed("its time of modification is another".to_owned());
-        }
+        self.unwritten(&now)?;
         if self.changed != now.changed {
-            return changed("its contents or its properties were written".to_owned());
+            return Err(self.change("its contents or its properties were written".to_owned()));
         }
         Ok(())
+    }
+
+    /// Fails when the contents are others by size or time.
+    fn unwritten(&self, now: &FileStamp) -> Result<()> {
+        if self.bytes != now.bytes {
+            return Err(self.change(format!("it had {} bytes and has {} now", self.bytes, now.bytes)));
+        }
+        if self.modified != now.modified {
+            return Err(self.change("its time of modification is another".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn change(&self, what: String) -> Error {
+        Error::new(&self.path, format!("the file changed while it was in use: {what}"))
+            .help("run again when nothing writes to it")
     }
 }
 

@@ -125,7 +125,7 @@ pub fn generate_watched(
     }
     if session.weights().held().mapped_bytes > 0 {
         // What is read while it computes may have been written to meanwhile.
-        session.model().unchanged()?;
+        session.model().unwritten()?;
     }
     Ok(finished.into_iter().flatten().collect())
 }

@@ -211,7 +211,15 @@ impl ModelFile {
         }
     }
 
-    /// Fails when the file changed since it was opened: what was computed from it is then worth nothing.
+    /// Fails when the contents of the file were written to since it was opened: what was computed from its map is then worth nothing.
+    pub fn unwritten(&self) -> Result<()> {
+        match &self.source {
+            Source::File { file, .. } => Ok(file.unwritten()?),
+            Source::Made { .. } => Ok(()),
+        }
+    }
+
+    /// Fails when the file, or what its name leads to, changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         match &self.source {
             Source::File { file, .. } => Ok(file.model().unchanged()?),

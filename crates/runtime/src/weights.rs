@@ -115,6 +115,12 @@ impl Weights {
         Ok(())
     }
 
+    /// Forgets those of these weights that were left where they are mapped.
+    pub(crate) fn forget_mapped(&self, device: usize, weights: &[(&str, TensorType)]) {
+        let is_one = |name: &str| weights.iter().any(|(one, _)| *one == name);
+        self.uploaded().retain(|(on, name), held| !(held.is_mapped && *on == device && is_one(name)));
+    }
+
     /// A weight where the file is mapped, if the device takes it there.
     fn adopt(
         &self,

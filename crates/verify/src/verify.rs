@@ -337,6 +337,8 @@ impl Verification<'_> {
             }
             tell(step + 2);
         }
+        // Oracle and device read the map at different moments.
+        self.model.unwritten()?;
         Ok(observed)
     }
 

@@ -67,6 +67,12 @@ impl MappedGguf {
         &self.model
     }
 
+    /// Fails when a file was written to since it was opened: what was read of its map is then worth nothing. A file that only has another name, or
+    /// none, is whole.
+    pub fn unwritten(&self) -> Result<()> {
+        self.model.sources().into_iter().try_for_each(SourceFile::unwritten)
+    }
+
     /// All bytes of tensor number `tensor`, as its type says. They start at a multiple of the file's alignment.
     pub fn tensor_bytes(&self, tensor: usize) -> &[u8] {
         let Place { file, range, .. } = self.model.place(tensor);
@@ -108,7 +114,7 @@ fn map(source: &SourceFile) -> Result<Mmap> {
         .map_err(|_| Error::new(source.path(), "the file is larger than the memory that can be addressed"))?;
     // SAFETY: the map is read-only and private to this process, and `size` is the length of the file, checked on the
     // line before last. Another process may still write to the file: the bytes are only ever read as plain numbers, for
-    // which every bit pattern is valid, and `unchanged` tells afterwards.
+    // which every bit pattern is valid, and `MappedGguf::unwritten` tells afterwards.
     unsafe { MmapOptions::new().len(size).map(source.file()) }
         .map_err(|error| Error::new(source.path(), format!("cannot be mapped into memory: {error}")))
 }

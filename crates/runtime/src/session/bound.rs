@@ -66,6 +66,17 @@ impl Buffers {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
                 of_file.filter(|value| !weights.is_uploaded(index, &value.name))
             };
+            let expect = |needed: u64| {
+                if needed <= free {
+                    return Ok(());
+                }
+                let problem = format!(
+                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
+                     smaller, or take fewer sequences, fewer tokens at once or a smaller model"
+                );
+                Err(Error::Device { device: about.name.clone(), problem })
+            };
+            expect(others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
                 let later = largest().map_or(0, |largest| largest.arena_bytes(index) as u64).saturating_sub(arena);
@@ -73,13 +84,8 @@ impl Buffers {
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
             let needed = missing().fold(others, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
-            if needed > free {
-                let problem = format!(
-                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
-                     smaller, or take fewer sequences, fewer tokens at once or a smaller model"
-                );
-                return Err(Error::Device { device: about.name, problem });
-            }
+            // A smaller session may find room for what this one would have left in the file.
+            expect(needed).inspect_err(|_| weights.forget_mapped(index, &to_place))?;
         }
         Ok(())
     }

@@ -102,6 +102,22 @@ fn layers_beyond_the_free_memory_stay_in_the_file() {
     }
 }
 
+/// What a session that found no room would have left in the file is copied by a smaller one.
+#[test]
+fn a_session_that_is_refused_leaves_nothing_mapped() {
+    let (_folder, model) = model(DType::Q4_0, false);
+    let free = Free { device: cpu(true), bytes: others(&model) + (1 << 22) };
+    let weights = Arc::new(Weights::new(model.clone(), Arc::new(free), None));
+    let large = SessionOptions { sequences: 4000, ..SessionOptions::default() };
+    let error = Session::new(weights.clone(), &large).err().unwrap().to_string();
+    assert!(error.contains("make the context (-c) smaller"), "{error}");
+    assert_eq!(weights.held(), HeldWeights::default());
+    let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
+    let mut session = Session::new(weights, &options).unwrap();
+    bits(&mut session, &entries(&prompts()));
+    assert_eq!(session.weights().held().mapped_bytes, 0);
+}
+
 /// Parts of the split-scale layout are joined in memory, and stay in no file.
 #[test]
 fn the_split_scale_layout_is_copied() {

@@ -90,7 +90,7 @@ pub fn record(
         }
     }
     let model = session.model();
-    model.unchanged()?;
+    model.unwritten()?;
     let facts = tensor_facts(model)?;
     let devices: Vec<String> = weights.devices().iter().map(|device| device.about().name).collect();
     let texts = vec![

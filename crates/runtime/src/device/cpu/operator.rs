@@ -119,6 +119,8 @@ operators! {
     Upscale => upscale,
 }
 
+pub use kv_attention::Room;
+
 /// What operators compute with.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
@@ -225,16 +227,18 @@ fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
-/// What attention in one operator reads.
-fn expect_cache(what: &str, ty: &TensorType) -> Result<(), String> {
-    let cache = matches!(ty.dtype, DType::F32 | DType::F16);
-    if cache { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
-}
-
 /// What the KV cache holds.
 fn expect_kv_cache(what: &str, ty: &TensorType) -> Result<(), String> {
     let cache = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Q8_0);
     if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0 here, not {}", ty.dtype)) }
+}
+
+/// The first cells of a room, which grows where it is too small.
+fn cells(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if room.len() < len {
+        room.resize(len, 0.0);
+    }
+    &mut room[..len]
 }
 
 /// Pieces of `work` multiplications or so each that a thread takes at least, so that small tensors wake no other thread.

@@ -1,6 +1,7 @@
 //! Room that operators need for a while, kept from one to the next: fresh memory costs more to get than to use.
 
 use super::kernel::{ActivationBlock, Turned};
+use super::operator::Room;
 use half::{bf16, f16};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +21,28 @@ pub(super) struct Spares {
     pub turned_f16: Spare<Turned<f16>>,
     /// Turned rows of bf16.
     pub turned_bf16: Spare<Turned<bf16>>,
+    /// What attention computes pieces in.
+    pub rooms: Rooms<Room>,
+}
+
+/// Rooms that nobody needs now: as many as were used at once.
+#[derive(Debug)]
+pub(super) struct Rooms<R>(Mutex<Vec<R>>);
+
+impl<R> Default for Rooms<R> {
+    fn default() -> Rooms<R> {
+        Rooms(Mutex::default())
+    }
+}
+
+impl<R: Default> Rooms<R> {
+    /// Computes in a room that nobody else has meanwhile.
+    pub fn with<T>(&self, compute: impl FnOnce(&mut R) -> T) -> T {
+        let mut room = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let result = compute(&mut room);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+        result
+    }
 }
 
 /// Vectors that nobody needs now.

@@ -9,7 +9,7 @@
 
 use super::heads::CachedRows;
 use super::soft_max::{Masks, slope};
-use super::{Call, Operand, expect_cache, expect_multiplied, pieces_min};
+use super::{Call, Operand, expect_multiplied, pieces_min};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
@@ -22,8 +22,8 @@ const POSITIONS: usize = 64;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_multiplied("q", &inputs[0])?;
-    expect_cache("k", &inputs[1])?;
-    expect_cache("v", &inputs[2])?;
+    expect_multiplied("k", &inputs[1])?;
+    expect_multiplied("v", &inputs[2])?;
     Ok(Profile { lanes: kernel::DOT_LANES, function_ulp: kernel::EXPONENTIAL_ULP, ..Profile::F32 })
 }
 

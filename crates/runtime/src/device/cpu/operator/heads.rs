@@ -8,7 +8,7 @@
 //!  token 2   └──────────────┘│
 //! ```
 
-use super::Operand;
+use super::{Operand, cells};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
@@ -18,7 +18,10 @@ use std::ops::Range;
 use trueup_blocks::DType;
 
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
-const QUERIES: usize = 96;
+pub const QUERIES: usize = 96;
+
+/// Positions whose keys kernels bring into registers at once.
+pub const POSITIONS: usize = 64;
 
 /// The heads of an operator and of its cache, and the tokens' sequences.
 pub struct Heads<'a> {
@@ -122,7 +125,7 @@ pub enum CachedRows<'a> {
 /// once.
 pub const DECODED: usize = 256;
 
-const _: () = assert!(DECODED.is_multiple_of(kernel::STEPS));
+const _: () = assert!(DECODED.is_multiple_of(kernel::STEPS) && DECODED.is_multiple_of(POSITIONS));
 
 /// Rows of blocks, to be decoded some at a time.
 pub struct BlockRows<'a> {
@@ -134,9 +137,9 @@ impl BlockRows<'_> {
     /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in f32.
     pub fn decoded<'b>(&self, instructions: Instructions, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
         let count = rows.len();
-        room.resize(count * self.len, 0.0);
-        kernel::decode_q8_0(instructions, self.bytes.part(rows), room);
-        Rows::dense(room, count, self.len)
+        let elements = cells(room, count * self.len);
+        kernel::decode_q8_0(instructions, self.bytes.part(rows), elements);
+        Rows::dense(elements, count, self.len)
     }
 }
 

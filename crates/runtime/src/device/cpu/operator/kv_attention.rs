@@ -10,28 +10,21 @@
 //!
 //! Each of the three steps gives the bits of its own operator: a position that is not seen weighs 0, and zeros change no bit of a sum.
 
-use super::heads::{CachedRows, DECODED, cached_rows};
+use super::heads::{CachedRows, DECODED, POSITIONS, QUERIES, cached_rows};
 use super::soft_max::{Masks, slope};
-use super::{Call, Operand, expect_f32, expect_kv_cache, pieces_min};
+use super::{Call, Operand, cells, expect_f32, expect_kv_cache, pieces_min};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
-use std::cell::RefCell;
 use std::ops::Range;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvAttention;
 
-/// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
-const QUERIES: usize = 96;
-
 /// Scores of a piece, about: they stay in a core's second level cache ...
 const SCORES: usize = 1 << 17;
 
-/// ... unless that leaves fewer queries than these.
+/// ... unless that leaves fewer queries than these: 16 MiB of a thread for 128 Ki positions.
 const QUERIES_MIN: usize = 32;
-
-/// Positions whose keys kernels bring into registers at once: the first that is looked at is a multiple of them.
-const POSITIONS: usize = 64;
 
 /// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
 const LANES: usize = 16;
@@ -63,7 +56,7 @@ pub fn compute(op: &KvAttention, call: Call) -> Result<(), String> {
     let dealt = dealt(pieces, y, together * width, heads / together);
     // The last tokens of a prompt see the most: what is left at the end is small.
     call.team.try_each(dealt.into_iter().rev(), grain, |(piece, rows)| {
-        ROOM.with_borrow_mut(|room| attention.compute(&piece, room, rows))
+        call.spares.rooms.with(|room| attention.compute(&piece, room, rows))
     })
 }
 
@@ -113,9 +106,9 @@ fn dealt(pieces: Vec<Piece>, y: &mut [f32], len: usize, parts: usize) -> Vec<Dea
     pieces.into_iter().map(deal).collect()
 }
 
-/// What a thread computes a piece in, kept from one piece to the next.
-#[derive(Default)]
-struct Room {
+/// What a piece is computed in, kept from one piece to the next.
+#[derive(Default, Debug)]
+pub struct Room {
     /// The queries, dense.
     queries: Vec<f32>,
     /// Scores of all queries, later their weights.
@@ -126,18 +119,6 @@ struct Room {
     decoded: Vec<f32>,
     /// Their scores.
     part: Vec<f32>,
-}
-
-thread_local! {
-    static ROOM: RefCell<Room> = RefCell::default();
-}
-
-/// The first cells of a room, which grows where it is too small.
-fn cells(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if room.len() < len {
-        room.resize(len, 0.0);
-    }
-    &mut room[..len]
 }
 
 /// The operator on its tensors.

@@ -1,14 +1,11 @@
 //! Products of queries with cached keys.
 
-use super::heads::{CachedRows, Heads, cached_rows};
+use super::heads::{CachedRows, Heads, POSITIONS, cached_rows};
 use super::{Call, expect_f32, expect_kv_cache, pieces_min};
 use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvScores;
-
-/// Positions whose keys are multiplied with all queries of a piece before the next: they stay in a core's cache.
-const POSITIONS: usize = 64;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;

@@ -108,8 +108,8 @@ fn attention_of_a_token_does_not_see_the_batch_or_the_capacity() {
 /// Blocks of the cache mean the numbers that they decode to, to the last bit: the order of sums is theirs too.
 #[test]
 fn attention_over_blocks_is_attention_over_what_they_decode_to() {
-    let (head_size, kv_heads, heads, tokens, capacity) = (96, 2, 6, 5, 150);
-    let blocks = stored(DType::Q8_0, &[head_size * kv_heads, 160, 3], 21, Usage::State);
+    let (head_size, kv_heads, heads, tokens, capacity) = (96, 2, 6, 5, 600);
+    let blocks = stored(DType::Q8_0, &[head_size * kv_heads, 640, 3], 21, Usage::State);
     let mut floats = vec![0.0; blocks.ty.shape.elements()];
     (DType::Q8_0.codec().unwrap().decode)(&blocks.bytes, &mut floats);
     let ty = TensorType { dtype: DType::F32, ..blocks.ty };
@@ -121,7 +121,10 @@ fn attention_over_blocks_is_attention_over_what_they_decode_to() {
     for (row, p) in p.chunks_mut(capacity).enumerate() {
         p[..row % 40].fill(0.0);
         p[64..80].fill(0.0);
-        p[140 - row..].fill(0.0);
+        if row % 3 == 0 {
+            p[250..520].fill(0.0);
+        }
+        p[590 - 19 * row..].fill(0.0);
     }
     let p = activation_of(&[capacity, tokens, heads], &p);
     for isa in Isa::available() {

@@ -17,6 +17,7 @@ struct Sizes {
 }
 
 /// Which positions each token sees, its sequence, and heads with masks of their own.
+#[derive(Clone)]
 struct Batch {
     seen: Vec<Range<usize>>,
     sequences: Vec<i32>,
@@ -70,6 +71,12 @@ fn one_by_one(cpu: &Cpu, op: &KvAttention, kv_heads: usize, inputs: &[Given]) ->
     run(cpu, &KvMix { kv_heads }.into(), &[weights, values.clone(), sequences.clone()]).unwrap()
 }
 
+/// Types of a cache with heads of these sizes.
+fn caches(sizes: Sizes) -> impl Iterator<Item = DType> {
+    let fits = move |dtype: &DType| sizes.head.iter().all(|len| len.is_multiple_of(dtype.block_len()));
+    [DType::F16, DType::F32, DType::Q8_0].into_iter().filter(fits)
+}
+
 /// Prompts, parts of them, steps and mixtures of all, on heads that fill registers and that do not.
 fn cases() -> Vec<(Sizes, Batch)> {
     let sizes = |head, heads, kv_heads, capacity| Sizes { head, heads, kv_heads, capacity, context: capacity + 9 };
@@ -85,6 +92,10 @@ fn cases() -> Vec<(Sizes, Batch)> {
             batch(causal(3, 50).chain([0..0, 0..9, 60..64]), &[vec![0; 50], vec![2, 1, 1]].concat()),
         ),
         (sizes([1, 1], 3, 3, 1), batch([0..1, 0..0], &[1, 1])),
+        (
+            sizes([64, 32], 4, 2, 700),
+            batch(windows(560, 12).chain([0..690, 3..400]), &[vec![1; 12], vec![0, 2]].concat()),
+        ),
         (sizes([16, 16], 8, 2, 96), Batch { mask_heads: 4, ..batch(causal(40, 20), &[1; 20]) }),
     ]
 }
@@ -99,7 +110,8 @@ fn fused_attention_has_the_bits_of_its_pieces() {
         .flat_map(|isa| [1, 2, 5].map(|threads| (isa, threads, cpu(threads, isa))))
         .collect();
     for (sizes, batch) in cases() {
-        for (cache, mask) in [(DType::F16, DType::F32), (DType::F32, DType::F16)] {
+        for cache in caches(sizes) {
+            let mask = if cache == DType::F32 { DType::F16 } else { DType::F32 };
             let inputs = inputs(sizes, &batch, cache, mask);
             for op in OPS {
                 let expected = one_by_one(&scalar, &op, sizes.kv_heads, &inputs);
@@ -133,8 +145,10 @@ fn infinite_and_missing_numbers_have_the_bits_of_the_pieces_too() {
 #[test]
 fn a_token_in_a_batch_is_the_token_alone_in_fused_attention() {
     let cpu = default_cpu();
-    for (sizes, batch) in cases() {
-        let inputs = inputs(sizes, &batch, DType::F16, DType::F32);
+    let cases =
+        cases().into_iter().flat_map(|(sizes, batch)| caches(sizes).map(move |cache| (sizes, batch.clone(), cache)));
+    for (sizes, batch, cache) in cases {
+        let inputs = inputs(sizes, &batch, cache, DType::F32);
         let together = compute(&cpu, &OPS[1].into(), &inputs);
         let (q, masks) = (floats_of(&inputs[0].bytes), floats_of(&inputs[4].bytes));
         let (width, tokens) = (sizes.head[1] * sizes.heads, batch.seen.len());
@@ -147,7 +161,11 @@ fn a_token_in_a_batch_is_the_token_alone_in_fused_attention() {
             alone[0] = activation_of(&[sizes.head[0], sizes.heads, 1], &q[token * len..][..len]);
             alone[3] = integers(&batch.sequences[token..][..1]);
             alone[4] = Given { ty, bytes: bytes_of(&cells), usage: Usage::Input };
-            assert_eq!(compute(&cpu, &OPS[1].into(), &alone), together[token * width..][..width], "{sizes:?}, {token}");
+            assert_eq!(
+                compute(&cpu, &OPS[1].into(), &alone),
+                together[token * width..][..width],
+                "{sizes:?}, {cache}, {token}"
+            );
         }
     }
 }
@@ -163,13 +181,15 @@ fn fused_attention_stays_within_its_slices() {
             let mut guarded = cpu(2, isa);
             guarded.instructions = guarded.instructions.with_guards(Some(side));
             for (sizes, batch) in cases().into_iter().skip(2) {
-                let inputs = inputs(sizes, &batch, DType::F16, DType::F32);
-                let op = Op::from(OPS[0]);
-                assert_eq!(
-                    run(&guarded, &op, &inputs).unwrap(),
-                    run(&plain, &op, &inputs).unwrap(),
-                    "{sizes:?}, {isa}"
-                );
+                for cache in caches(sizes).filter(|cache| *cache != DType::F32) {
+                    let inputs = inputs(sizes, &batch, cache, DType::F32);
+                    let op = Op::from(OPS[0]);
+                    assert_eq!(
+                        run(&guarded, &op, &inputs).unwrap(),
+                        run(&plain, &op, &inputs).unwrap(),
+                        "{sizes:?}, {cache}, {isa}"
+                    );
+                }
             }
         }
     }
