@@ -27,6 +27,7 @@ type Uploaded = HashMap<(usize, String), Held>;
 struct Held {
     tensor: Tensor,
     is_mapped: bool,
+    is_crowded_out: bool,
 }
 
 /// Bytes of the weights that are on devices, as in the file.
@@ -36,6 +37,8 @@ pub struct HeldWeights {
     pub copied_bytes: u64,
     /// Of those that are read where the file is mapped.
     pub mapped_bytes: u64,
+    /// Of the latter those whose copies would be faster and have no room in the device's memory.
+    pub crowded_out_bytes: u64,
 }
 
 impl Weights {
@@ -61,6 +64,9 @@ impl Weights {
             let bytes = held.tensor.ty.bytes() as u64;
             let sum = if held.is_mapped { &mut sums.mapped_bytes } else { &mut sums.copied_bytes };
             *sum = sum.saturating_add(bytes);
+            if held.is_crowded_out {
+                sums.crowded_out_bytes = sums.crowded_out_bytes.saturating_add(bytes);
+            }
             sums
         })
     }
@@ -83,7 +89,8 @@ impl Weights {
         let tensor = Tensor { buffer, offset_bytes: 0, ty: *ty };
         self.devices[device].upload(&self.model.tensor_bytes(name)?, &tensor)?;
         self.model.release(name);
-        uploaded.insert((device, name.to_owned()), Held { tensor: tensor.clone(), is_mapped: false });
+        let held = Held { tensor: tensor.clone(), is_mapped: false, is_crowded_out: false };
+        uploaded.insert((device, name.to_owned()), held);
         Ok(tensor)
     }
 
@@ -132,7 +139,8 @@ impl Weights {
         let Some(bytes) = self.model.mapped(name) else { return Ok(None) };
         let Some(buffer) = self.devices[device].adopt(&bytes, ty, room)? else { return Ok(None) };
         let tensor = Tensor { buffer, offset_bytes: 0, ty: *ty };
-        uploaded.insert((device, name.to_owned()), Held { tensor: tensor.clone(), is_mapped: true });
+        let held = Held { tensor: tensor.clone(), is_mapped: true, is_crowded_out: room == CopyRoom::TooLittle };
+        uploaded.insert((device, name.to_owned()), held);
         Ok(Some(tensor))
     }
 

@@ -49,7 +49,7 @@ pub fn run(arguments: Arguments) -> Result {
             quote(&arguments.model.to_string_lossy())
         ))
     })?;
-    let session = Session::new(arguments.place.weights(model.clone())?, &arguments.place.session(1))?;
+    let session = arguments.place.begin(arguments.place.weights(model.clone())?, 1)?;
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),

@@ -1,6 +1,7 @@
 //! Flags that say where and with how much memory to compute; `run`, `chat`, `plan`, `bench` and `verify` share them.
 
 use crate::failure::{Failure, Result};
+use crate::output;
 use crate::target::Targets;
 use crate::value;
 use clap::{Args, ValueEnum};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+use trueup::runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 
 /// The GGUF file to compute. Models in other formats are named, with what to do about them.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -106,6 +107,20 @@ impl Place {
     /// A session with room for so many sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
         self.machine.session(sequences)
+    }
+
+    /// Begins a session, and says where memory is too small for what computes fastest.
+    pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
+        let session = Session::new(weights, &self.session(sequences))?;
+        let bytes = session.weights().held().crowded_out_bytes;
+        if bytes > 0 {
+            output::note(&format!(
+                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower; a smaller context (-c) \
+                 or a smaller model leaves more room",
+                bytes as f64 / 1e6
+            ));
+        }
+        Ok(session)
     }
 }
 

@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result {
     let prompts = arguments.input.encode(tokenizer, !arguments.no_special)?;
     let words = Words { tokenizer: tokenizer().ok(), ignore_eos: arguments.ignore_eos };
     let weights = arguments.place.weights(model.clone())?;
-    let mut session = Session::new(weights, &arguments.place.session(prompts.len()))?;
+    let mut session = arguments.place.begin(weights, prompts.len())?;
     if !arguments.no_warmup {
         session.warm_up()?;
     }

@@ -131,10 +131,9 @@ fn turn<E: Element>(rows: Rows<E>, turned: &mut [Turned<E>]) {
     assert_eq!(turned.len(), turned_len(rows.len()), "a place for each element");
     turned.fill([E::default(); TURNED_ROWS]);
     let chunks = turned.len() / DOT_LANES;
-    for r in 0..rows.count() {
-        for (k, element) in rows.row(r).iter().enumerate() {
-            turned[k % DOT_LANES * chunks + k / DOT_LANES][r] = *element;
-        }
+    let cells = (0..rows.count()).flat_map(|r| rows.row(r).iter().enumerate().map(move |(k, element)| (r, k, element)));
+    for (r, k, element) in cells {
+        turned[k % DOT_LANES * chunks + k / DOT_LANES][r] = *element;
     }
 }
 
@@ -211,13 +210,13 @@ fn samples_turned_bf16(instructions: Instructions) -> Vec<f32> {
     samples_turned(instructions, bf16::from_f32, turn_bf16)
 }
 
-/// Products of 0 to 600 elements with 1 to 18 vectors.
+/// The form of the products.
 #[cfg(test)]
-fn samples<E: Element>(
-    instructions: Instructions,
-    narrow: fn(f32) -> E,
-    product: fn(Instructions, &[Turned<E>], &[f32], usize, &mut [[f32; PANEL_ROWS]]),
-) -> Vec<f32> {
+type TurnedProduct<E> = fn(Instructions, &[Turned<E>], &[f32], usize, &mut [[f32; PANEL_ROWS]]);
+
+/// Products of 0 to 1088 elements with 1 to 18 vectors.
+#[cfg(test)]
+fn samples<E: Element>(instructions: Instructions, narrow: fn(f32) -> E, product: TurnedProduct<E>) -> Vec<f32> {
     let mut results = Vec::new();
     let sizes = [
         (0, 1),
