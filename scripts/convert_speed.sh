@@ -68,7 +68,7 @@ subprocess.run(["cat", *sys.argv[2:]], stdout=open(sys.argv[1], "wb"), check=Tru
 }
 
 for number in $(seq "$rounds"); do round "$number"; done >"$work/times"
-"$python" - "$work/times" "$(cat "$work"/model/*.safetensors | wc -c)" "$(stat -c %s "$model")" <<'PYTHON'
+"$python" - "$work/times" "$(cat "$work"/model/*.safetensors | wc -c)" "$(stat -L -c %s "$model")" <<'PYTHON'
 import statistics, sys
 rows = [line.split() for line in open(sys.argv[1])]
 sizes = {"convert": int(sys.argv[2]), "cold": int(sys.argv[2])}

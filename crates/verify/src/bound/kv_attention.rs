@@ -18,19 +18,19 @@ pub(super) fn judge(attention: &KvAttention, case: &Case) -> Statistics {
     let formula = FlashAttn { scale, max_bias, softcap: 0.0 };
     in_strips(case, tokens, |token, tally| {
         let first = super::sequence(sequences, token) * keys.ty.shape[1];
-        let [keys, values] = [keys, values].map(|cache| cached(cache, first, mask.ty.shape[0]));
+        let [mut keys, mut values] = [keys, values].map(|cache| Decoded::new(cache, first, mask.ty.shape[0]));
         let mut buffer = Vec::new();
         for head in 0..heads {
             let query = Row::declared(q.row(token * heads + head, &mut buffer), case.profile.activations).values;
             let biases = biases(Some(mask), [token, head, 0], mask.ty.shape[0], slope(max_bias, head, heads));
             let products = |position: usize| {
-                let key = &keys[position][head / group * size..][..size];
+                let key = &keys.row(position)[head / group * size..][..size];
                 key.iter().zip(&query).map(|(key, query)| key * query).collect()
             };
             let seen = weights(&formula, case, products, &biases);
             for element in 0..width {
                 let column = head / group * width + element;
-                let column: Vec<f64> = seen.iter().map(|seen| values[seen.position][column]).collect();
+                let column: Vec<f64> = seen.iter().map(|seen| values.row(seen.position)[column]).collect();
                 let (exact, error) = mixture(case, &seen, &column);
                 let expected =
                     if exact.is_finite() { within(case, exact, error) } else { Expected::same(exact, exact) };
@@ -40,10 +40,29 @@ pub(super) fn judge(attention: &KvAttention, case: &Case) -> Statistics {
     })
 }
 
-/// So many rows of a cache from row `first` on.
-fn cached(cache: &Operand, first: usize, count: usize) -> Vec<Vec<f64>> {
-    let mut buffer = Vec::new();
-    (first..first + count).map(|row| cache.row(row, &mut buffer).to_vec()).collect()
+/// Rows of a cache, decoded when they are looked at: those that a mask hides never are.
+struct Decoded<'a> {
+    cache: &'a Operand<'a>,
+    /// The row of the first position.
+    first: usize,
+    /// By position; empty until then.
+    rows: Vec<Vec<f64>>,
+    buffer: Vec<f64>,
+}
+
+impl<'a> Decoded<'a> {
+    /// So many positions, the first of which is in row `first`.
+    fn new(cache: &'a Operand<'a>, first: usize, count: usize) -> Decoded<'a> {
+        Decoded { cache, first, rows: vec![Vec::new(); count], buffer: Vec::new() }
+    }
+
+    fn row(&mut self, position: usize) -> &[f64] {
+        let row = &mut self.rows[position];
+        if row.is_empty() {
+            row.extend_from_slice(self.cache.row(self.first + position, &mut self.buffer));
+        }
+        row
+    }
 }
 
 #[cfg(test)]

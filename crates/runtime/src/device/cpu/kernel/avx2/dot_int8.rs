@@ -16,10 +16,26 @@ const XS: usize = 2;
 /// All pairs of weights and activations, `rounds` times.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn dot_int8(rounds: usize, weights: &[[u8; CODES]], xs: &[[i8; CODES]], sums: &mut [i32; INT8_SUMS]) {
+    let ones = _mm256_set1_epi16(1);
+    passes(rounds, weights, xs, sums, |sum, w, x| {
+        _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones))
+    });
+}
+
+/// The same with the instructions that add the products of 32 weights and activations, four in each lane, to a register of sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in super::super) fn passes(
+    rounds: usize,
+    weights: &[[u8; CODES]],
+    xs: &[[i8; CODES]],
+    sums: &mut [i32; INT8_SUMS],
+    add: impl Fn(__m256i, __m256i, __m256i) -> __m256i + Copy,
+) {
     let (sums, _) = sums.as_chunks_mut::<LANES>();
     for half in 0..CODES / WIDTH {
         for first in (0..SIDES).step_by(XS) {
-            pass(rounds, weights, &xs[first..first + XS], half, |w, x| SIDES * w + first + x, sums);
+            pass(rounds, weights, &xs[first..first + XS], half, |w, x| SIDES * w + first + x, sums, add);
         }
     }
 }
@@ -34,8 +50,8 @@ fn pass(
     half: usize,
     pair: impl Fn(usize, usize) -> usize,
     sums: &mut [[i32; LANES]],
+    add: impl Fn(__m256i, __m256i, __m256i) -> __m256i,
 ) {
-    let ones = _mm256_set1_epi16(1);
     let place = |kept: usize| 2 * pair(kept / XS, kept % XS) + half;
     // SAFETY: `half` is 0 or 1, so that 32 bytes lie behind the pointers; the loads need no alignment.
     let w: [__m256i; SIDES] =
@@ -52,8 +68,7 @@ fn pass(
             unsafe { asm!("/* {0} */", inout(ymm_reg) * x, options(nomem, nostack, preserves_flags)) };
         }
         for (at, sum) in kept.iter_mut().enumerate() {
-            let two = _mm256_maddubs_epi16(w[at / XS], x[at % XS]);
-            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(two, ones));
+            *sum = add(*sum, w[at / XS], x[at % XS]);
         }
     }
     for (at, sum) in kept.into_iter().enumerate() {
