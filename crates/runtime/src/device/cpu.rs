@@ -45,6 +45,7 @@ pub use isa::Isa;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
 use pages::Store;
+use panels::Packed;
 pub use peaks::Line;
 use spare::Spares;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
@@ -320,10 +321,8 @@ impl Device for Cpu {
     fn adopt(&self, bytes: &MappedBytes, ty: &TensorType, room: CopyRoom) -> Result<Option<Buffer>> {
         expect_bytes(bytes.len(), ty)?;
         // Into panels, or onto huge pages; what is decoded at each use gains nothing from either.
-        let is_faster_copied = match ty.dtype {
-            DType::F32 | DType::F16 | DType::Bf16 | DType::Q4_0 | DType::Q8_0 => self.repack,
-            _ => false,
-        };
+        let streamed = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16) || Packed::takes(ty.dtype);
+        let is_faster_copied = self.repack && streamed;
         // Vectors are small.
         if ty.shape.rows() <= 1 || (is_faster_copied && room == CopyRoom::Enough) {
             return Ok(None);

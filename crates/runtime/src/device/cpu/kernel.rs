@@ -70,7 +70,10 @@ pub use gated::gated;
 pub use key_scores::{key_scores_f16, key_scores_f32};
 pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
-pub use panel_product::{TILE, panel_product_q4_0, panel_product_q8_0};
+pub use panel_product::{
+    TILE, panel_product_q4_0, panel_product_q4_1, panel_product_q5_0, panel_product_q5_1, panel_product_q8_0,
+    panel_product_q8_1,
+};
 pub use quantize::{ActivationBlock, quantize};
 pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
@@ -100,7 +103,7 @@ macro_rules! kernel {
             $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
-        $test:ident on $samples:path
+        $test:ident on $samples:expr
     ) => {
         $(#[$doc])*
         pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {

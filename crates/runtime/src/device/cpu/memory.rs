@@ -3,7 +3,7 @@
 //! ```text
 //!  arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
 //!  f16 and bf16                f16, bf16                row after row
-//!  q4_0, q8_0                  Panels          sixteen rows side by side (see panels.rs)
+//!  weights of 32 per block     Packed          sixteen rows side by side (see panels.rs)
 //!  other block types, i64      u8              as in the file
 //!  weights of any type         Mapped          in the file (see mapped.rs); only read
 //! ```
@@ -13,7 +13,7 @@
 
 use super::mapped::Mapped;
 use super::pages::{NoMemory, Pages, Plain, Store};
-use super::panels::{PANEL_ROWS, Panels};
+use super::panels::{PANEL_ROWS, Packed, Panels};
 use super::team::Team;
 use crate::device::Usage;
 use half::{bf16, f16};
@@ -45,6 +45,25 @@ impl Room<'_> {
         let cells = if usage == Usage::Weight { self.store.zeros(len) } else { Pages::zeros(len) };
         cells.map_err(|NoMemory(bytes)| format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy()))
     }
+
+    /// A matrix of zeros in panels; `None` where its format has none.
+    fn packed(self, ty: &TensorType, usage: Usage) -> Option<Result<Packed, String>> {
+        Some(match ty.dtype {
+            DType::Q4_0 => self.panels(ty, usage).map(Packed::Q4_0),
+            DType::Q4_1 => self.panels(ty, usage).map(Packed::Q4_1),
+            DType::Q5_0 => self.panels(ty, usage).map(Packed::Q5_0),
+            DType::Q5_1 => self.panels(ty, usage).map(Packed::Q5_1),
+            DType::Q8_0 => self.panels(ty, usage).map(Packed::Q8_0),
+            DType::Q8_1 => self.panels(ty, usage).map(Packed::Q8_1),
+            _ => return None,
+        })
+    }
+
+    fn panels<const S: usize, const G: usize>(self, ty: &TensorType, usage: Usage) -> Result<Panels<S, G>, String> {
+        let (rows, blocks_per_row) = (ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
+        let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(blocks_per_row);
+        Ok(Panels::new(self.zeros(blocks, ty, usage)?, rows, blocks_per_row))
+    }
 }
 
 /// What a buffer holds.
@@ -58,10 +77,8 @@ pub(super) enum Cells {
     Bf16(Pages<bf16>),
     /// Blocks, or i64, as in the file.
     Blocks(Pages<u8>),
-    /// q4_0, packed.
-    Q4Panels(Panels<4>),
-    /// q8_0, packed.
-    Q8Panels(Panels<8>),
+    /// Blocks of weights in panels.
+    Packed(Packed),
     /// A weight in its file.
     Mapped(Mapped),
 }
@@ -77,10 +94,8 @@ pub(super) enum View<'a> {
     Bf16(&'a [bf16]),
     /// Blocks, or i64, as in the file.
     Blocks(&'a [u8]),
-    /// q4_0, packed.
-    Q4Panels(&'a Panels<4>),
-    /// q8_0, packed.
-    Q8Panels(&'a Panels<8>),
+    /// Blocks of weights in panels.
+    Packed(&'a Packed),
 }
 
 /// One tensor, to be written.
@@ -183,19 +198,17 @@ pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
 
 impl Cells {
     fn new(ty: &TensorType, usage: Usage, room: Room) -> Result<Cells, String> {
-        let (len, rows, blocks_per_row) = (ty.shape.elements(), ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
-        let packed = room.repack && usage == Usage::Weight;
-        let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(blocks_per_row);
+        if room.repack
+            && usage == Usage::Weight
+            && let Some(packed) = room.packed(ty, usage)
+        {
+            return Ok(Cells::Packed(packed?));
+        }
+        let len = ty.shape.elements();
         match ty.dtype {
             dtype if is_word(dtype) => Ok(Cells::F32(room.zeros(len, ty, usage)?)),
             DType::F16 => Ok(Cells::F16(room.zeros(len, ty, usage)?)),
             DType::Bf16 => Ok(Cells::Bf16(room.zeros(len, ty, usage)?)),
-            DType::Q4_0 if packed => {
-                Ok(Cells::Q4Panels(Panels::new(room.zeros(blocks, ty, usage)?, rows, blocks_per_row)))
-            }
-            DType::Q8_0 if packed => {
-                Ok(Cells::Q8Panels(Panels::new(room.zeros(blocks, ty, usage)?, rows, blocks_per_row)))
-            }
             DType::I64 => Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?)),
             dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
                 Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?))
@@ -220,8 +233,7 @@ impl Cells {
             Cells::F16(cells) => each_cell(team, cells, bytes.as_chunks().0, f16::from_le_bytes),
             Cells::Bf16(cells) => each_cell(team, cells, bytes.as_chunks().0, bf16::from_le_bytes),
             Cells::Blocks(cells) => each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte),
-            Cells::Q4Panels(panels) => panels.pack(team, bytes),
-            Cells::Q8Panels(panels) => panels.pack(team, bytes),
+            Cells::Packed(packed) => packed.pack(team, bytes),
             Cells::Mapped(_) => unreachable!("a mapped weight is refused before it is written"),
         }
     }
@@ -250,8 +262,7 @@ impl Cells {
                 }
             }
             Cells::Blocks(cells) => bytes.copy_from_slice(cells),
-            Cells::Q4Panels(panels) => panels.unpack(team, bytes),
-            Cells::Q8Panels(panels) => panels.unpack(team, bytes),
+            Cells::Packed(packed) => packed.unpack(team, bytes),
             Cells::Mapped(mapped) => bytes.copy_from_slice(mapped.bytes()),
         }
     }
@@ -263,8 +274,7 @@ impl Cells {
             Cells::F16(cells) => View::F16(cells),
             Cells::Bf16(cells) => View::Bf16(cells),
             Cells::Blocks(cells) => View::Blocks(cells),
-            Cells::Q4Panels(panels) => View::Q4Panels(panels),
-            Cells::Q8Panels(panels) => View::Q8Panels(panels),
+            Cells::Packed(packed) => View::Packed(packed),
             Cells::Mapped(mapped) => mapped.view(),
         }
     }
@@ -292,7 +302,7 @@ impl<'a> Split<'a> {
             Cells::F16(cells) => Ok(Split::whole(Target::F16(cells))),
             Cells::Bf16(cells) => Ok(Split::whole(Target::Bf16(cells))),
             Cells::Blocks(cells) => Ok(Split::whole(Target::Blocks(cells))),
-            Cells::Q4Panels(_) | Cells::Q8Panels(_) => Err(format!("writes no results of type {}", ty.dtype)),
+            Cells::Packed(_) => Err(format!("writes no results of type {}", ty.dtype)),
             Cells::Mapped(_) => Err(format!("{ty} lies in the model's file and cannot be written")),
         }
     }

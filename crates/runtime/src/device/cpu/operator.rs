@@ -27,6 +27,7 @@ mod mul_mat_gated;
 mod mul_mat_id;
 mod norm;
 mod overlay;
+mod panel_strip;
 mod pool_2d;
 mod rank;
 mod reduce;
@@ -162,7 +163,7 @@ impl<'a> Operand<'a> {
     pub fn floats(&self) -> Result<&'a [f32], String> {
         match self.view {
             View::F32(cells) => Ok(cells),
-            View::F16(_) | View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
+            View::F16(_) | View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
                 Err(format!("{} lies in memory that is no activation's", self.ty))
             }
         }
@@ -174,7 +175,7 @@ impl<'a> Operand<'a> {
             View::F32(cells) => Ok(Cow::Borrowed(cells)),
             View::F16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
             View::Bf16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
-            View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => Err(format!("{} is no plain number", self.ty)),
+            View::Blocks(_) | View::Packed(_) => Err(format!("{} is no plain number", self.ty)),
         }
     }
 

@@ -37,7 +37,7 @@ unsafe impl Plain for half::f16 {}
 // SAFETY: a transparent u16.
 unsafe impl Plain for half::bf16 {}
 // SAFETY: arrays of u16 and u8, laid out as in C.
-unsafe impl<const GROUPS: usize> Plain for super::panels::PanelBlock<GROUPS> {}
+unsafe impl<const SCALES: usize, const GROUPS: usize> Plain for super::panels::PanelBlock<SCALES, GROUPS> {}
 
 /// No memory for so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,15 +1,28 @@
 //! Quantized matrices as the product kernels stream them: sixteen rows side by side, block after block.
 //!
 //! ```text
-//!  GGUF, row by row           d │ codes of block 0 │ d │ codes of block 1 │ ...        (2 + 4 G bytes a block)
+//!  GGUF, row by row           f16 │ codes of block 0 │ f16 │ codes of block 1 │ ...        (2 S + 4 G bytes a block)
 //!
-//!  panel of rows 0 ... 15     ┌ block 0 ─────────────────────────────────────────────┐┌ block 1 ──
-//!                             │ d of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
+//!  panel of rows 0 ... 15     ┌ block 0 ──────────────────────────────────────────────┐┌ block 1 ──
+//!                             │ S f16 of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
+//!
+//!             S               G groups
+//!  q4_0       1  d            4  nibbles
+//!  q4_1       2  d, m         4  nibbles
+//!  q5_0       1  d            5  the fifth bits, nibbles
+//!  q5_1       2  d, m         5  the fifth bits, nibbles
+//!  q8_0       1  d            8  bytes
+//!  q8_1       2  d, a sum     8  bytes
 //! ```
 //!
 //! A group is four bytes of codes, so that one 512-bit register, or two of 256, hold the same four places of sixteen rows, and a lane sums one
-//! row. `q8_0` has eight groups of four elements a block; `q4_0` four groups, whose low nibbles are elements `4 g ...` and whose high
-//! nibbles are elements `16 + 4 g ...`. Bytes are moved, never changed. Behind the last row a panel is filled with zeros.
+//! row. Groups of bytes have four elements; those of nibbles have elements `4 g ...` in the low halves and `16 + 4 g ...` in the high ones, and
+//! the fifth bits of a row are one number, bit `k` that of element `k`. Bytes are moved, never changed. Behind the last row a panel is
+//! filled with zeros.
+
+mod packed;
+
+pub(super) use packed::Packed;
 
 use super::pages::Pages;
 use super::team::Team;
@@ -21,38 +34,71 @@ pub(super) const PANEL_ROWS: usize = 16;
 /// Elements of one block.
 pub(super) const BLOCK_LEN: usize = 32;
 
-/// One block of sixteen rows, `GROUPS` times four bytes of codes each.
+/// One block of sixteen rows: `SCALES` times an f16 and `GROUPS` times four bytes of codes each.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct PanelBlock<const GROUPS: usize> {
-    /// Bits of each row's f16 scale.
-    pub scales: [u16; PANEL_ROWS],
+pub(super) struct PanelBlock<const SCALES: usize, const GROUPS: usize> {
+    /// `scales[i][row]`: bits of f16, the first what codes are multiplied by.
+    pub scales: [[u16; PANEL_ROWS]; SCALES],
     /// `codes[group][row]`: four bytes as in the file.
     pub codes: [[[u8; 4]; PANEL_ROWS]; GROUPS],
 }
 
-const _: () = assert!(size_of::<PanelBlock<8>>() == PANEL_ROWS * DType::Q8_0.block_bytes());
-const _: () = assert!(size_of::<PanelBlock<4>>() == PANEL_ROWS * DType::Q4_0.block_bytes());
+const _: () = assert!(PanelBlock::<1, 4>::SOURCE_BYTES == DType::Q4_0.block_bytes());
+const _: () = assert!(PanelBlock::<2, 4>::SOURCE_BYTES == DType::Q4_1.block_bytes());
+const _: () = assert!(PanelBlock::<1, 5>::SOURCE_BYTES == DType::Q5_0.block_bytes());
+const _: () = assert!(PanelBlock::<2, 5>::SOURCE_BYTES == DType::Q5_1.block_bytes());
+const _: () = assert!(PanelBlock::<1, 8>::SOURCE_BYTES == DType::Q8_0.block_bytes());
+const _: () = assert!(PanelBlock::<2, 8>::SOURCE_BYTES == DType::Q8_1.block_bytes());
 
-impl<const GROUPS: usize> PanelBlock<GROUPS> {
+impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
     /// Bytes of one row's block in the file.
-    const SOURCE_BYTES: usize = 2 + 4 * GROUPS;
+    pub const SOURCE_BYTES: usize = 2 * SCALES + 4 * GROUPS;
 
-    /// Scale 0, codes 0.
-    pub const ZERO: PanelBlock<GROUPS> = PanelBlock { scales: [0; PANEL_ROWS], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
+    /// Whether codes are bytes with a sign; else they are nibbles, perhaps with a fifth bit, that count from 0.
+    pub const BYTES: bool = GROUPS == 8;
+
+    /// Whether codes have a fifth bit, which the first group holds.
+    pub const FIFTH_BITS: bool = GROUPS == 5;
+
+    /// Whether the second f16 is added to each product of a code and a scale.
+    pub const MINIMA: bool = SCALES == 2 && !Self::BYTES;
+
+    /// What is subtracted from a code that counts from 0, for bytes once their sign bit is turned over.
+    pub const OFFSET: i32 = match GROUPS {
+        _ if Self::MINIMA => 0,
+        4 => 8,
+        5 => 16,
+        _ => 128,
+    };
+
+    /// Scales 0, codes 0.
+    pub const ZERO: PanelBlock<SCALES, GROUPS> =
+        PanelBlock { scales: [[0; PANEL_ROWS]; SCALES], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
+
+    /// The group that elements `4 group ...` lie in.
+    #[inline(always)]
+    pub fn group(&self, group: usize) -> &[[u8; 4]; PANEL_ROWS] {
+        &self.codes[if Self::BYTES { group } else { group % 4 + usize::from(Self::FIFTH_BITS) }]
+    }
 }
 
 /// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks.
-pub(super) fn pack_panel<const GROUPS: usize>(bytes: &[u8], panel: &mut [PanelBlock<GROUPS>]) {
-    let row_bytes = panel.len() * PanelBlock::<GROUPS>::SOURCE_BYTES;
+pub(super) fn pack_panel<const SCALES: usize, const GROUPS: usize>(
+    bytes: &[u8],
+    panel: &mut [PanelBlock<SCALES, GROUPS>],
+) {
+    let row_bytes = panel.len() * PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES;
     assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
     if bytes.len() < PANEL_ROWS * row_bytes {
         panel.fill(PanelBlock::ZERO);
     }
     for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
-        for (block, target) in source.chunks_exact(PanelBlock::<GROUPS>::SOURCE_BYTES).zip(panel.iter_mut()) {
-            let (scale, codes) = block.split_at(2);
-            target.scales[row] = u16::from_le_bytes([scale[0], scale[1]]);
+        for (block, target) in source.chunks_exact(PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES).zip(panel.iter_mut()) {
+            let (scales, codes) = block.split_at(2 * SCALES);
+            for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<2>().0) {
+                target[row] = u16::from_le_bytes(*scale);
+            }
             for (group, codes) in target.codes.iter_mut().zip(codes.as_chunks::<4>().0) {
                 group[row] = *codes;
             }
@@ -62,15 +108,19 @@ pub(super) fn pack_panel<const GROUPS: usize>(bytes: &[u8], panel: &mut [PanelBl
 
 /// A matrix of `rows` rows in panels.
 #[derive(Debug)]
-pub(super) struct Panels<const GROUPS: usize> {
-    blocks: Pages<PanelBlock<GROUPS>>,
+pub(super) struct Panels<const SCALES: usize, const GROUPS: usize> {
+    blocks: Pages<PanelBlock<SCALES, GROUPS>>,
     blocks_per_row: usize,
     rows: usize,
 }
 
-impl<const GROUPS: usize> Panels<GROUPS> {
+impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
     /// A matrix of so many rows in these blocks. Panics where they are not as many as its panels have.
-    pub fn new(blocks: Pages<PanelBlock<GROUPS>>, rows: usize, blocks_per_row: usize) -> Panels<GROUPS> {
+    pub fn new(
+        blocks: Pages<PanelBlock<SCALES, GROUPS>>,
+        rows: usize,
+        blocks_per_row: usize,
+    ) -> Panels<SCALES, GROUPS> {
         assert_eq!(blocks.len(), rows.div_ceil(PANEL_ROWS) * blocks_per_row, "blocks of whole panels");
         Panels { blocks, blocks_per_row, rows }
     }
@@ -82,7 +132,7 @@ impl<const GROUPS: usize> Panels<GROUPS> {
 
     /// Bytes of a row in the file.
     pub fn row_bytes(&self) -> usize {
-        self.blocks_per_row * PanelBlock::<GROUPS>::SOURCE_BYTES
+        self.blocks_per_row * PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES
     }
 
     /// Blocks of a row.
@@ -91,12 +141,12 @@ impl<const GROUPS: usize> Panels<GROUPS> {
     }
 
     /// Rows `16 index ...`, block after block.
-    pub fn panel(&self, index: usize) -> &[PanelBlock<GROUPS>] {
+    pub fn panel(&self, index: usize) -> &[PanelBlock<SCALES, GROUPS>] {
         self.panels(index, 1)
     }
 
     /// `count` panels behind each other, from rows `16 index ...` on.
-    pub fn panels(&self, index: usize, count: usize) -> &[PanelBlock<GROUPS>] {
+    pub fn panels(&self, index: usize, count: usize) -> &[PanelBlock<SCALES, GROUPS>] {
         &self.blocks[index * self.blocks_per_row..][..count * self.blocks_per_row]
     }
 
@@ -115,10 +165,12 @@ impl<const GROUPS: usize> Panels<GROUPS> {
     pub fn unpack_row(&self, row: usize, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.row_bytes(), "bytes of a whole row");
         let lane = row % PANEL_ROWS;
-        let targets = bytes.chunks_exact_mut(PanelBlock::<GROUPS>::SOURCE_BYTES);
+        let targets = bytes.chunks_exact_mut(PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES);
         for (target, block) in targets.zip(self.panel(row / PANEL_ROWS)) {
-            let (scale, codes) = target.split_at_mut(2);
-            scale.copy_from_slice(&block.scales[lane].to_le_bytes());
+            let (scales, codes) = target.split_at_mut(2 * SCALES);
+            for (scale, of_rows) in scales.as_chunks_mut::<2>().0.iter_mut().zip(&block.scales) {
+                *scale = of_rows[lane].to_le_bytes();
+            }
             for (codes, group) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block.codes) {
                 *codes = group[lane];
             }
@@ -144,13 +196,13 @@ mod tests {
         Team::new(2).unwrap()
     }
 
-    fn zeros<const GROUPS: usize>(rows: usize, blocks_per_row: usize) -> Panels<GROUPS> {
+    fn zeros<const S: usize, const G: usize>(rows: usize, blocks_per_row: usize) -> Panels<S, G> {
         Panels::new(Pages::zeros(rows.div_ceil(PANEL_ROWS) * blocks_per_row).unwrap(), rows, blocks_per_row)
     }
 
-    fn come_back<const GROUPS: usize>() {
+    fn come_back<const S: usize, const G: usize>() {
         for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
-            let mut panels = zeros::<GROUPS>(rows, blocks_per_row);
+            let mut panels = zeros::<S, G>(rows, blocks_per_row);
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
             panels.pack(&team(), &bytes);
             let mut found = vec![0xA5; bytes.len()];
@@ -161,17 +213,29 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_back_byte_for_byte() {
-        come_back::<4>();
-        come_back::<8>();
+        come_back::<1, 4>();
+        come_back::<2, 4>();
+        come_back::<1, 5>();
+        come_back::<2, 5>();
+        come_back::<1, 8>();
+        come_back::<2, 8>();
     }
 
     #[test]
     fn a_group_holds_four_bytes_of_sixteen_rows() {
-        let mut panels = zeros::<8>(16, 1);
+        let mut panels = zeros::<1, 8>(16, 1);
         let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
         panels.pack(&team(), &bytes);
         let block = panels.panel(0)[0];
-        assert_eq!(block.scales[1], u16::from_le_bytes([32, 33]));
+        assert_eq!(block.scales[0][1], u16::from_le_bytes([32, 33]));
         assert_eq!(block.codes[2][1], [42, 43, 44, 45], "bytes 8 to 11 of row 1 behind its scale");
+
+        let mut panels = zeros::<2, 5>(16, 1);
+        let bytes: Vec<u8> = (0..16 * 24).map(|i| (i / 24 * 16 + i % 24) as u8).collect();
+        panels.pack(&team(), &bytes);
+        let block = panels.panel(0)[0];
+        assert_eq!(block.scales[1][1], u16::from_le_bytes([18, 19]), "the minimum of row 1");
+        assert_eq!(block.codes[0][1], [20, 21, 22, 23], "the fifth bits of row 1");
+        assert_eq!(block.group(0)[1], [24, 25, 26, 27], "nibbles of row 1");
     }
 }

@@ -1,7 +1,8 @@
 //! Products of a panel of sixteen quantized rows with quantized activations.
 //!
 //! A block's codes are multiplied and summed in integers, exactly; the result, which f32 holds exactly too, enters the row's f32 sum by one
-//! fused multiply-add with `d of the row * d of the activations`, rounded to f32, block after block.
+//! fused multiply-add with `d of the row * d of the activations`, rounded to f32, block after block. Where a block has a minimum, one more
+//! adds it times the sum of the block's activations, rounded to f32.
 
 use super::kernel;
 use super::quantize::ActivationBlock;
@@ -13,83 +14,104 @@ use half::f16;
 /// Most tokens that go through a panel at once.
 pub const TILE: usize = 18;
 
-kernel! {
+/// The kernel of one format; all have one body in each set.
+macro_rules! panel_product {
+    ($(#[$doc:meta])* $name:ident of $scales:literal and $groups:literal, $test:ident) => {
+        kernel! {
+            $(#[$doc])*
+            fn $name(
+                panels: &[PanelBlock<$scales, $groups>],
+                xs: &[ActivationBlock],
+                tokens: usize,
+                sums: &mut [[f32; PANEL_ROWS]],
+            ) {
+                avx512 => super::avx512::panel_product::product,
+                avx_vnni => super::avx_vnni::panel_product::product,
+                avx2 => super::avx2::panel_product::product,
+                sse41 => super::sse41::panel_product::product,
+                neon => super::neon::panel_product::product,
+                scalar => product,
+            }
+            $test on |instructions| samples(instructions, $name)
+        }
+    };
+}
+
+panel_product! {
     /// `sums[t + tokens * p][r] = row r of panel p . x_t` of q8_0, for panels of one length behind each other and up to [`TILE`] tokens, whose
     /// activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
-    fn panel_product_q8_0(
-        panels: &[PanelBlock<8>],
-        xs: &[ActivationBlock],
-        tokens: usize,
-        sums: &mut [[f32; PANEL_ROWS]],
-    ) {
-        avx512 => super::avx512::panel_product::q8_0,
-        avx_vnni => super::avx_vnni::panel_product::q8_0,
-        avx2 => super::avx2::panel_product::q8_0,
-        sse41 => super::sse41::panel_product::q8_0,
-        neon => super::neon::panel_product::q8_0,
-        scalar => q8_0,
-    }
-    q8_0_variants_agree on samples_q8_0
+    panel_product_q8_0 of 1 and 8, q8_0_variants_agree
 }
 
-kernel! {
+panel_product! {
+    /// As [`panel_product_q8_0`], of q8_1, whose sums are not needed.
+    panel_product_q8_1 of 2 and 8, q8_1_variants_agree
+}
+
+panel_product! {
     /// As [`panel_product_q8_0`], of q4_0.
-    fn panel_product_q4_0(
-        panels: &[PanelBlock<4>],
-        xs: &[ActivationBlock],
-        tokens: usize,
-        sums: &mut [[f32; PANEL_ROWS]],
-    ) {
-        avx512 => super::avx512::panel_product::q4_0,
-        avx_vnni => super::avx_vnni::panel_product::q4_0,
-        avx2 => super::avx2::panel_product::q4_0,
-        sse41 => super::sse41::panel_product::q4_0,
-        neon => super::neon::panel_product::q4_0,
-        scalar => q4_0,
-    }
-    q4_0_variants_agree on samples_q4_0
+    panel_product_q4_0 of 1 and 4, q4_0_variants_agree
 }
 
-fn q8_0(panels: &[PanelBlock<8>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
-    product(panels, xs, tokens, sums, |block, row| std::array::from_fn(|k| block.codes[k / 4][row][k % 4] as i8));
+panel_product! {
+    /// As [`panel_product_q8_0`], of q4_1.
+    panel_product_q4_1 of 2 and 4, q4_1_variants_agree
 }
 
-fn q4_0(panels: &[PanelBlock<4>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
-    product(panels, xs, tokens, sums, |block, row| {
-        let byte = |j: usize| block.codes[j / 4][row][j % 4];
-        std::array::from_fn(|k| (if k < 16 { byte(k) & 15 } else { byte(k - 16) >> 4 }) as i8 - 8)
-    });
+panel_product! {
+    /// As [`panel_product_q8_0`], of q5_0.
+    panel_product_q5_0 of 1 and 5, q5_0_variants_agree
 }
 
-#[inline(always)]
-fn product<const GROUPS: usize>(
-    panels: &[PanelBlock<GROUPS>],
+panel_product! {
+    /// As [`panel_product_q8_0`], of q5_1.
+    panel_product_q5_1 of 2 and 5, q5_1_variants_agree
+}
+
+fn product<const S: usize, const G: usize>(
+    panels: &[PanelBlock<S, G>],
     xs: &[ActivationBlock],
     tokens: usize,
     sums: &mut [[f32; PANEL_ROWS]],
-    codes: impl Fn(&PanelBlock<GROUPS>, usize) -> [i8; BLOCK_LEN],
 ) {
     for (panel, sums) in each_panel(panels, xs, tokens, sums) {
         sums.fill([0.0; PANEL_ROWS]);
         for (block, xs) in panel.iter().zip(xs.chunks_exact(tokens)) {
             for row in 0..PANEL_ROWS {
-                let (codes, scale) = (codes(block, row), f16::from_bits(block.scales[row]).to_f32());
+                let codes = codes(block, row);
+                let [scale, minimum] = [0, S - 1].map(|i| f16::from_bits(block.scales[i][row]).to_f32());
                 for (x, sums) in xs.iter().zip(sums.iter_mut()) {
-                    let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| i32::from(*w) * i32::from(x)).sum();
+                    let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| w * i32::from(x)).sum();
                     sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
+                    if PanelBlock::<S, G>::MINIMA {
+                        sums[row] = minimum.mul_add(x.sum(), sums[row]);
+                    }
                 }
             }
         }
     }
 }
 
+/// What the scales of a row's block are multiplied by.
+fn codes<const S: usize, const G: usize>(block: &PanelBlock<S, G>, row: usize) -> [i32; BLOCK_LEN] {
+    std::array::from_fn(|k| {
+        let byte = block.group(k / 4)[row][k % 4];
+        if PanelBlock::<S, G>::BYTES {
+            return i32::from(byte as i8);
+        }
+        let nibble = if k < 16 { byte & 15 } else { byte >> 4 };
+        let fifth = if PanelBlock::<S, G>::FIFTH_BITS { block.codes[0][row][k / 8] >> (k % 8) & 1 } else { 0 };
+        i32::from(nibble | fifth << 4) - PanelBlock::<S, G>::OFFSET
+    })
+}
+
 /// The panels one by one, each with its tokens' sums. Panics where activations or sums are not as many as panels and tokens want.
-pub(super) fn each_panel<'a, const GROUPS: usize>(
-    panels: &'a [PanelBlock<GROUPS>],
+pub(super) fn each_panel<'a, const S: usize, const G: usize>(
+    panels: &'a [PanelBlock<S, G>],
     xs: &[ActivationBlock],
     tokens: usize,
     sums: &'a mut [[f32; PANEL_ROWS]],
-) -> impl Iterator<Item = (&'a [PanelBlock<GROUPS>], &'a mut [[f32; PANEL_ROWS]])> {
+) -> impl Iterator<Item = (&'a [PanelBlock<S, G>], &'a mut [[f32; PANEL_ROWS]])> {
     let tokens = tokens.max(1);
     let (blocks, count) = (xs.len() / tokens, sums.len() / tokens);
     assert!(xs.len() == blocks * tokens && sums.len() == count * tokens, "activations and sums for each token");
@@ -119,12 +141,12 @@ impl<'x> Tokens<'x> {
 
 /// The form of this file's kernels.
 #[cfg(test)]
-type PanelProduct<const GROUPS: usize> =
-    fn(Instructions, &[PanelBlock<GROUPS>], &[ActivationBlock], usize, &mut [[f32; PANEL_ROWS]]);
+type PanelProduct<const S: usize, const G: usize> =
+    fn(Instructions, &[PanelBlock<S, G>], &[ActivationBlock], usize, &mut [[f32; PANEL_ROWS]]);
 
 /// One to three panels of 0 to 33 blocks of all codes with 1 to 18 tokens, the extreme codes among them.
 #[cfg(test)]
-fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduct<GROUPS>) -> Vec<f32> {
+fn samples<const S: usize, const G: usize>(instructions: Instructions, product: PanelProduct<S, G>) -> Vec<f32> {
     let mut results = Vec::new();
     let sizes = [
         (0, 1),
@@ -145,22 +167,23 @@ fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduc
         (2, 18),
     ];
     for ((blocks, tokens), count) in sizes.into_iter().flat_map(|size| [1, 2, 3].map(|count| (size, count))) {
-        let mut panels = vec![PanelBlock::<GROUPS>::ZERO; blocks * count];
+        let mut panels = vec![PanelBlock::<S, G>::ZERO; blocks * count];
         for (b, block) in panels.iter_mut().enumerate() {
-            block.scales =
-                std::array::from_fn(|row| f16::from_f32((row as f32 - 2.7) * 0.013 + b as f32 * 1e-3).to_bits());
+            let scale = |i: usize, row: usize| (row as f32 - 2.7) * (0.013 - 0.021 * i as f32) + b as f32 * 1e-3;
+            block.scales = std::array::from_fn(|i| std::array::from_fn(|row| f16::from_f32(scale(i, row)).to_bits()));
             for (g, group) in block.codes.iter_mut().enumerate() {
                 *group =
                     std::array::from_fn(|row| std::array::from_fn(|k| (b * 89 + g * 37 + row * 101 + k * 53) as u8));
             }
         }
-        if let Some(block) = panels.first_mut() {
-            block.codes = [[[0x80; 4]; PANEL_ROWS]; GROUPS];
+        for (block, code) in panels.iter_mut().zip([0x80, 0xFF]) {
+            block.codes = [[[code; 4]; PANEL_ROWS]; G];
         }
         let mut xs = vec![ActivationBlock::default(); blocks * tokens];
         for (place, x) in xs.iter_mut().enumerate() {
-            x.codes = std::array::from_fn(|k| match place % 3 {
+            x.codes = std::array::from_fn(|k| match place % 4 {
                 0 => [127, -127][k / 3 % 2],
+                1 => 127,
                 _ => ((place * 41 + k * 29) % 255) as u8 as i8,
             });
             x.codes = x.codes.map(|code| code.max(-127));
@@ -172,14 +195,4 @@ fn samples<const GROUPS: usize>(instructions: Instructions, product: PanelProduc
         results.extend(sums.into_flattened());
     }
     results
-}
-
-#[cfg(test)]
-fn samples_q8_0(instructions: Instructions) -> Vec<f32> {
-    samples(instructions, panel_product_q8_0)
-}
-
-#[cfg(test)]
-fn samples_q4_0(instructions: Instructions) -> Vec<f32> {
-    samples(instructions, panel_product_q4_0)
 }

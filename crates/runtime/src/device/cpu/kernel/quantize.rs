@@ -19,6 +19,20 @@ pub struct ActivationBlock {
     pub bias: i32,
 }
 
+impl ActivationBlock {
+    /// About the activations' sum: what the minimum of a block of weights is multiplied by.
+    #[inline(always)]
+    pub fn sum(&self) -> f32 {
+        self.scale * (self.bias as f32 * -0.125)
+    }
+
+    /// What sums of products begin with where codes count from 0 and have `offset`, a multiple of eight, too much.
+    #[inline(always)]
+    pub fn start(&self, offset: i32) -> i32 {
+        offset / 8 * self.bias
+    }
+}
+
 kernel! {
     /// Quantizes activations, 32 for each block.
     fn quantize(xs: &[f32], blocks: &mut [ActivationBlock]) {

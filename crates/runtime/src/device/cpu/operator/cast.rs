@@ -7,7 +7,6 @@
 
 use super::{Call, Operand, moved, pieces_min};
 use crate::device::cpu::memory::{Target, View};
-use crate::device::cpu::panels::Panels;
 use crate::device::cpu::team::Team;
 use crate::profile::Profile;
 use half::{bf16, f16};
@@ -89,20 +88,12 @@ impl Row {
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
                 Row::decoded(codec(dtype)?, &bytes[row * row_bytes..][..row_bytes], len)
             }
-            View::Q4Panels(panels) => Row::unpacked(DType::Q4_0, panels, row, len)?,
-            View::Q8Panels(panels) => Row::unpacked(DType::Q8_0, panels, row, len)?,
+            View::Packed(packed) => {
+                let mut bytes = vec![0; packed.row_bytes()];
+                packed.unpack_row(row, &mut bytes);
+                Row::decoded(codec(dtype)?, &bytes, len)
+            }
         })
-    }
-
-    fn unpacked<const GROUPS: usize>(
-        dtype: DType,
-        panels: &Panels<GROUPS>,
-        row: usize,
-        len: usize,
-    ) -> Result<Row, String> {
-        let mut bytes = vec![0; panels.row_bytes()];
-        panels.unpack_row(row, &mut bytes);
-        Ok(Row::decoded(codec(dtype)?, &bytes, len))
     }
 
     fn decoded(codec: &Codec, bytes: &[u8], len: usize) -> Row {

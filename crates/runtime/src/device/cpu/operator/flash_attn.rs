@@ -132,7 +132,7 @@ fn dense_rows<'a>(rows: &Operand<'a>, first: usize, count: usize) -> Result<Cach
     match rows.view {
         View::F32(cells) => Ok(CachedRows::F32(Rows::dense(&cells[first * len..], count, len))),
         View::F16(cells) => Ok(CachedRows::F16(Rows::dense(&cells[first * len..], count, len))),
-        View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
+        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
             Err(format!("{} lies in memory that is no activation's", rows.ty))
         }
     }

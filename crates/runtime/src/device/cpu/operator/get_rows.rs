@@ -2,7 +2,6 @@
 
 use super::{Call, ELEMENTWISE, Operand, expect_f32, pieces_min};
 use crate::device::cpu::memory::View;
-use crate::device::cpu::panels::Panels;
 use crate::profile::Profile;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
@@ -44,21 +43,13 @@ fn decode_row(table: &Operand, row: usize, target: &mut [f32]) -> Result<(), Str
             let row_bytes = len / table.ty.dtype.block_len() * table.ty.dtype.block_bytes();
             decode(table.ty.dtype, &bytes[row * row_bytes..][..row_bytes], target)?;
         }
-        View::Q4Panels(panels) => decode_packed(DType::Q4_0, panels, row, target)?,
-        View::Q8Panels(panels) => decode_packed(DType::Q8_0, panels, row, target)?,
+        View::Packed(packed) => {
+            let mut bytes = vec![0; packed.row_bytes()];
+            packed.unpack_row(row, &mut bytes);
+            decode(table.ty.dtype, &bytes, target)?;
+        }
     }
     Ok(())
-}
-
-fn decode_packed<const GROUPS: usize>(
-    dtype: DType,
-    panels: &Panels<GROUPS>,
-    row: usize,
-    target: &mut [f32],
-) -> Result<(), String> {
-    let mut bytes = vec![0; panels.row_bytes()];
-    panels.unpack_row(row, &mut bytes);
-    decode(dtype, &bytes, target)
 }
 
 fn decode(dtype: DType, bytes: &[u8], target: &mut [f32]) -> Result<(), String> {

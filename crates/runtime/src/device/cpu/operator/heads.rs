@@ -161,7 +161,7 @@ pub fn cached_rows<'a>(
             let bytes = Rows::strided(&bytes[in_bytes(start)..], count, in_bytes(head_size), in_bytes(width));
             Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size }))
         }
-        View::Bf16(_) | View::Blocks(_) | View::Q4Panels(_) | View::Q8Panels(_) => {
+        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
             Err(format!("{} lies in memory that is no KV cache", cache.ty))
         }
     }

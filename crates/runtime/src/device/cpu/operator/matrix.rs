@@ -1,7 +1,7 @@
 //! One matrix of a stack, applied to rows of activations.
 //!
 //! ```text
-//!  q4_0, q8_0             activations to 8 bits ─▶ panels of sixteen rows, integers within blocks      (panel_product.rs)
+//!  32 per block, 4 to 8   activations to 8 bits ─▶ panels of sixteen rows, integers within blocks      (panel_product.rs)
 //!  f32, f16, bf16         few tokens:  32 lanes over K                                                  (dots.rs)
 //!                         many tokens: rows and activations are turned over, and lanes computed one by one, with the same bits
 //!                                                                                                       (turned_product.rs)
@@ -11,16 +11,16 @@
 //! Threads take strips of 32 rows. Tokens go through them in tiles of up to eighteen, and all panels see some tiles, which stay in a core's
 //! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
 
+use super::panel_strip::PanelStrip;
 use super::{Means, Operand, pieces_min};
 use crate::device::cpu::columns::{Columns, Piece};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE, TURNED_ROWS, Turned};
 use crate::device::cpu::memory::View;
-use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock, Panels, pack_panel};
+use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, Packed};
 use crate::device::cpu::spare::{Lent, Spare, Spares};
 use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
 use half::{bf16, f16};
-use std::borrow::Cow;
 use std::ops::Range;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
@@ -29,7 +29,8 @@ use trueup_graph::op::Gated;
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
 
-/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two scales.
+/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two scales, and behind it
+/// a block's minimum times the sum of its activations.
 const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
     accumulator: Accumulator::Int32ThenF32,
@@ -40,13 +41,11 @@ const INTEGERS: Profile = Profile {
 pub fn profile(weights: DType) -> Result<Profile, String> {
     match weights {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
-        DType::Q4_0 | DType::Q8_0 => Ok(INTEGERS),
+        dtype if Packed::takes(dtype) => Ok(INTEGERS),
         // The decoded weight is exact in f32.
-        DType::Q5_0 | DType::Q8_1 | DType::Q3K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
+        DType::Q3K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
         // `d * q + m` is rounded once, which is as much as a rounded product.
-        DType::Q4_1 | DType::Q5_1 | DType::Q2K | DType::Q4K | DType::Q5K => {
-            Ok(Profile { products: Products::Rounded, ..FLOATS })
-        }
+        DType::Q2K | DType::Q4K | DType::Q5K => Ok(Profile { products: Products::Rounded, ..FLOATS }),
         dtype => {
             Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
         }
@@ -123,8 +122,7 @@ impl<'a> Matrix<'a> {
             View::F32(all) => Strip::F32(Rows::dense(&all[cells], count, len)),
             View::F16(all) => Strip::F16(Rows::dense(&all[cells], count, len)),
             View::Bf16(all) => Strip::Bf16(Rows::dense(&all[cells], count, len)),
-            View::Q4Panels(panels) => Strip::Q4(panels_of(panels, first, count)),
-            View::Q8Panels(panels) => Strip::Q8(panels_of(panels, first, count)),
+            View::Packed(packed) => Strip::Panels(PanelStrip::of(packed, first, count)),
             View::Blocks(bytes) => {
                 let dtype = self.stack.ty.dtype;
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
@@ -133,32 +131,6 @@ impl<'a> Matrix<'a> {
         };
         if product.form == Form::Turned { strip.turned(product.means) } else { strip }
     }
-}
-
-/// Rows from `first` on: panels of the stack where one begins there, else packed again.
-fn panels_of<const GROUPS: usize>(
-    panels: &Panels<GROUPS>,
-    first: usize,
-    count: usize,
-) -> Cow<'_, [PanelBlock<GROUPS>]> {
-    if first.is_multiple_of(PANEL_ROWS) {
-        return Cow::Borrowed(panels.panels(first / PANEL_ROWS, count.div_ceil(PANEL_ROWS)));
-    }
-    let mut bytes = vec![0; count * panels.row_bytes()];
-    for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes()).enumerate() {
-        panels.unpack_row(first + row, bytes);
-    }
-    packed(&bytes, panels.blocks_per_row())
-}
-
-/// Packs rows that are kept as in the file.
-fn packed<const GROUPS: usize>(bytes: &[u8], blocks_per_row: usize) -> Cow<'static, [PanelBlock<GROUPS>]> {
-    let panel_bytes = blocks_per_row * size_of::<PanelBlock<GROUPS>>();
-    let mut panels = vec![PanelBlock::ZERO; bytes.len().div_ceil(panel_bytes.max(1)) * blocks_per_row];
-    for (panel, bytes) in panels.chunks_mut(blocks_per_row.max(1)).zip(bytes.chunks(panel_bytes.max(1))) {
-        pack_panel(bytes, panel);
-    }
-    Cow::Owned(panels)
 }
 
 /// Weights of up to [`STRIP_ROWS`] rows.
@@ -171,23 +143,21 @@ enum Strip<'a> {
     TurnedF32(Lent<'a, Turned<f32>>),
     TurnedF16(Lent<'a, Turned<f16>>),
     TurnedBf16(Lent<'a, Turned<bf16>>),
-    Q4(Cow<'a, [PanelBlock<4>]>),
-    Q8(Cow<'a, [PanelBlock<8>]>),
+    Panels(PanelStrip<'a>),
 }
 
 impl<'a> Strip<'a> {
     /// Rows of `len` weights in blocks as in the file: packed or decoded.
     fn of_blocks(dtype: DType, bytes: &[u8], len: usize, spares: &'a Spares) -> Strip<'a> {
-        match (dtype, dtype.decoder()) {
-            (DType::Q4_0, _) => Strip::Q4(packed(bytes, len / BLOCK_LEN)),
-            (DType::Q8_0, _) => Strip::Q8(packed(bytes, len / BLOCK_LEN)),
-            (_, Some(decoder)) => {
-                let mut rows = spares.decoded.lend(bytes.len() / dtype.block_bytes() * dtype.block_len());
-                (decoder.decode)(bytes, &mut rows);
-                Strip::Decoded(rows, len)
-            }
-            (_, None) => unreachable!("{dtype} was found to be decoded when the product began"),
+        if let Some(panels) = PanelStrip::of_blocks(dtype, bytes, len) {
+            return Strip::Panels(panels);
         }
+        let Some(decoder) = dtype.decoder() else {
+            unreachable!("{dtype} was found to be decoded when the product began");
+        };
+        let mut rows = spares.decoded.lend(bytes.len() / dtype.block_bytes() * dtype.block_len());
+        (decoder.decode)(bytes, &mut rows);
+        Strip::Decoded(rows, len)
     }
 
     /// The same rows turned over, where they are multiplied with floats.
@@ -198,7 +168,7 @@ impl<'a> Strip<'a> {
             Strip::F16(rows) => Strip::TurnedF16(turned(rows, &spares.turned_f16, instructions, kernel::turn_f16)),
             Strip::Bf16(rows) => Strip::TurnedBf16(turned(rows, &spares.turned_bf16, instructions, kernel::turn_bf16)),
             Strip::Decoded(cells, len) => of_f32(Rows::dense(&cells, cells.len() / len.max(1), len)),
-            Strip::Q4(_) | Strip::Q8(_) | Strip::TurnedF32(_) | Strip::TurnedF16(_) | Strip::TurnedBf16(_) => self,
+            Strip::Panels(_) | Strip::TurnedF32(_) | Strip::TurnedF16(_) | Strip::TurnedBf16(_) => self,
         }
     }
 
@@ -209,8 +179,7 @@ impl<'a> Strip<'a> {
             Strip::TurnedF32(rows) => kernel::turned_product_f32(instructions, rows, xs.turned, tokens, sums),
             Strip::TurnedF16(rows) => kernel::turned_product_f16(instructions, rows, xs.turned, tokens, sums),
             Strip::TurnedBf16(rows) => kernel::turned_product_bf16(instructions, rows, xs.turned, tokens, sums),
-            Strip::Q4(panels) => kernel::panel_product_q4_0(instructions, panels, xs.codes, tokens, sums),
-            Strip::Q8(panels) => kernel::panel_product_q8_0(instructions, panels, xs.codes, tokens, sums),
+            Strip::Panels(panels) => panels.multiply(instructions, xs.codes, tokens, sums),
             Strip::F32(rows) => {
                 spread(rows.count(), tokens, sums, |dots| kernel::dots_f32(instructions, *rows, xs.floats, dots))
             }

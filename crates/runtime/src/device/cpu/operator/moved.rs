@@ -65,8 +65,7 @@ pub fn copy(team: &Team, source: View, target: &mut Target) -> Result<(), String
         (View::F16(x), Target::F16(y)) => y.copy_from_slice(x),
         (View::Bf16(x), Target::Bf16(y)) => y.copy_from_slice(x),
         (View::Blocks(x), Target::Blocks(y)) => y.copy_from_slice(x),
-        (View::Q4Panels(x), Target::Blocks(y)) => x.unpack(team, y),
-        (View::Q8Panels(x), Target::Blocks(y)) => x.unpack(team, y),
+        (View::Packed(x), Target::Blocks(y)) => x.unpack(team, y),
         _ => return Err(MIXED.to_owned()),
     }
     Ok(())

@@ -56,7 +56,7 @@ fn stacks_and_weights_of_two_types_have_the_bits_of_their_pieces_too() {
     let op = Op::from(MulMatGated { gated: Gated::Swiglu });
     let stacks: [(&[usize], &[usize]); 3] =
         [(&[64, 13, 2], &[64, 3, 6]), (&[96, 5, 2, 3], &[96, 1, 4, 3]), (&[32, 16], &[32, 2, 5])];
-    let types = [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Bf16, DType::Q5_0)];
+    let types = [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0)];
     for (gate_type, up_type) in types.into_iter().chain(WEIGHTS.map(|(dtype, _)| (dtype, dtype))) {
         for (w, x) in stacks {
             let (gate, up, x) = (weight(gate_type, w, 1), weight(up_type, w, 2), activation(x, 3));

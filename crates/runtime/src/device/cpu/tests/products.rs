@@ -5,7 +5,7 @@ use crate::profile::{Accumulator, Activations, Products};
 use trueup_graph::op::MulMat;
 
 const PLAIN: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
-const BLOCKS: [DType; 6] = [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
+pub(super) const BLOCKS: [DType; 6] = [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
 
 /// Activations as declared: per 32 the scale in f32 and codes rounded half to even.
 fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
@@ -23,20 +23,39 @@ fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
     }
 }
 
+/// The minimum of each block, of the formats that have one.
+fn minima(w: &Given) -> Vec<f64> {
+    if !matches!(w.ty.dtype, DType::Q4_1 | DType::Q5_1) {
+        return Vec::new();
+    }
+    let minimum = |block: &[u8]| half::f16::from_le_bytes([block[2], block[3]]).to_f64();
+    w.bytes.chunks(w.ty.dtype.block_bytes()).map(minimum).collect()
+}
+
 /// Errors over their standard deviation, for each element of a product.
 fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64> {
     let [len, rows, ..] = w.ty.shape.sizes();
     let inputs = [w.clone(), activation_of(&[len, tokens], x)];
     let profile = profile(cpu, &MulMat.into(), &inputs);
     let found = compute(cpu, &MulMat.into(), &inputs);
-    let (weights, x) = (w.exact(), as_declared(x, profile.activations));
+    let (weights, x, minima) = (w.exact(), as_declared(x, profile.activations), minima(w));
     let mut errors = Vec::new();
     for (i, found) in found.into_iter().enumerate() {
         let (row, token) = (&weights[i % rows * len..][..len], &x[i / rows * len..][..len]);
         let mut products: Vec<f64> = row.iter().zip(token).map(|(w, x)| w * x).collect();
         let blocks = profile.accumulator == Accumulator::Int32ThenF32;
         if blocks {
-            products = products.chunks(32).map(|block| block.iter().sum()).collect();
+            let sums = |values: &[f64]| values.chunks(32).map(|block| block.iter().sum()).collect::<Vec<f64>>();
+            let of_minima = minima.chunks((len / 32).max(1)).nth(i % rows).unwrap_or_default();
+            let of_minima = of_minima.iter().zip(sums(token)).map(|(minimum, sum)| minimum * sum);
+            products = match of_minima.collect::<Vec<f64>>() {
+                none if none.is_empty() => sums(&products),
+                some => sums(&products)
+                    .iter()
+                    .zip(some)
+                    .flat_map(|(sum, of_minimum)| [sum - of_minimum, of_minimum])
+                    .collect(),
+            };
         }
         let (sum, squares) = (products.iter().sum::<f64>(), products.iter().map(|p| p * p).sum::<f64>());
         let lanes = profile.lanes as f64;
@@ -102,11 +121,15 @@ fn integers_within_exact_range_have_no_error() {
 #[test]
 fn the_extreme_codes_of_a_file_do_not_saturate() {
     let cpu = default_cpu();
-    for (dtype, code) in [(DType::Q8_0, 0x80), (DType::Q8_0, 0x7F), (DType::Q4_0, 0x00), (DType::Q4_0, 0xFF)] {
+    for (dtype, code) in BLOCKS.into_iter().flat_map(|dtype| [0x00, 0x7F, 0x80, 0xFF].map(|code| (dtype, code))) {
         let ty = TensorType::new(dtype, &[64, 9]);
         let mut bytes = vec![code; ty.bytes()];
         for block in bytes.chunks_mut(dtype.block_bytes()) {
-            block[..2].copy_from_slice(&half::f16::from_f32(0.5).to_le_bytes());
+            let half = half::f16::from_f32(0.5).to_le_bytes();
+            block[..2].copy_from_slice(&half);
+            if dtype.name().ends_with('1') {
+                block[2..4].copy_from_slice(&half);
+            }
         }
         let w = Given { ty, bytes, usage: Usage::Weight };
         for sign in [1.0, -1.0] {

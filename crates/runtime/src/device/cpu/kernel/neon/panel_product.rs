@@ -7,8 +7,10 @@
 //!  codes      │ row 0: 4 g ... │ row 1: 4 g ... │ row 2: 4 g ... │ row 3: 4 g ... │
 //!  x          │ x[0 ... 3]     │ x[4 ... 7]     │ x[8 ... 11]    │ x[12 ... 15]   │      lane g % 4 goes to all four
 //!
-//!  q8_0   w * x
-//!  q4_0   (w + 8) * x          8 * sum of x goes off before
+//!  q8_0, q8_1   w * x
+//!  q4_0         (w + 8) * x          8 * sum of x goes off before
+//!  q5_0         (w + 16) * x         16 * sum of x goes off before
+//!  q4_1, q5_1   q * x                m * d * sum of x is added behind
 //! ```
 
 use super::super::panel_product::{Tokens, each_panel};
@@ -26,81 +28,53 @@ const REGISTERS: usize = PANEL_ROWS / LANES;
 /// Sums of `V` registers of rows for each of `T` tokens.
 type Dots<const T: usize, const V: usize> = [[int32x4_t; V]; T];
 
-/// Calls tiles of up to four tokens, with all rows at once as long as their sums find room in registers, else half after half.
-macro_rules! each_tile {
-    ($tile:ident($panels:ident, $xs:ident, $tokens:ident, $sums:ident)) => {
-        for (panel, sums) in each_panel($panels, $xs, $tokens, $sums) {
-            for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
-                let xs = Tokens { xs: $xs, tokens: $tokens, first: tile * TOKENS };
-                match sums.len() {
-                    1 => $tile::<1, REGISTERS>(panel, 0, xs, sums),
-                    2 => $tile::<2, REGISTERS>(panel, 0, xs, sums),
-                    3 => (0..2).for_each(|half| $tile::<3, { REGISTERS / 2 }>(panel, half, xs, sums)),
-                    _ => (0..2).for_each(|half| $tile::<TOKENS, { REGISTERS / 2 }>(panel, half, xs, sums)),
-                }
+/// Of any format: with all rows at once as long as their sums find room in registers, else half after half.
+#[target_feature(enable = "neon,dotprod")]
+pub fn product<const S: usize, const G: usize>(
+    panels: &[PanelBlock<S, G>],
+    xs: &[ActivationBlock],
+    tokens: usize,
+    sums: &mut [[f32; PANEL_ROWS]],
+) {
+    const HALF: usize = REGISTERS / 2;
+    for (panel, sums) in each_panel(panels, xs, tokens, sums) {
+        for (tile, sums) in sums.chunks_mut(TOKENS).enumerate() {
+            let xs = Tokens { xs, tokens, first: tile * TOKENS };
+            match sums.len() {
+                1 => self::tile::<S, G, 1, REGISTERS>(panel, 0, xs, sums),
+                2 => self::tile::<S, G, 2, REGISTERS>(panel, 0, xs, sums),
+                3 => (0..2).for_each(|half| self::tile::<S, G, 3, HALF>(panel, half, xs, sums)),
+                _ => (0..2).for_each(|half| self::tile::<S, G, TOKENS, HALF>(panel, half, xs, sums)),
             }
         }
-    };
-}
-
-/// Of q8_0.
-#[target_feature(enable = "neon,dotprod")]
-pub fn q8_0(panels: &[PanelBlock<8>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
-    each_tile!(tile_q8_0(panels, xs, tokens, sums));
-}
-
-/// Of q4_0.
-#[target_feature(enable = "neon,dotprod")]
-pub fn q4_0(panels: &[PanelBlock<4>], xs: &[ActivationBlock], tokens: usize, sums: &mut [[f32; PANEL_ROWS]]) {
-    each_tile!(tile_q4_0(panels, xs, tokens, sums));
-}
-
-/// Rows `4 V part ...` by `T` tokens.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn tile_q8_0<const T: usize, const V: usize>(
-    panel: &[PanelBlock<8>],
-    part: usize,
-    xs: Tokens,
-    sums: &mut [[f32; PANEL_ROWS]],
-) {
-    let mut totals = [[vdupq_n_f32(0.0); V]; T];
-    for (b, block) in panel.iter().enumerate() {
-        let xs = xs.of_block::<T>(b);
-        let mut dots = [[vdupq_n_s32(0); V]; T];
-        for (half, groups) in block.codes.as_chunks::<4>().0.iter().enumerate() {
-            let x = load_activations(xs, half);
-            let codes = |group: usize| load_codes(&groups[group], part).map(|codes| vreinterpretq_s8_u8(codes));
-            add_group::<0, T, V>(&mut dots, &codes(0), &x);
-            add_group::<1, T, V>(&mut dots, &codes(1), &x);
-            add_group::<2, T, V>(&mut dots, &codes(2), &x);
-            add_group::<3, T, V>(&mut dots, &codes(3), &x);
-        }
-        multiply_add(&dots, &load_scales(&block.scales, part), xs, &mut totals);
     }
-    store_all(&totals, part, sums);
 }
 
 /// Rows `4 V part ...` by `T` tokens.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn tile_q4_0<const T: usize, const V: usize>(
-    panel: &[PanelBlock<4>],
+fn tile<const S: usize, const G: usize, const T: usize, const V: usize>(
+    panel: &[PanelBlock<S, G>],
     part: usize,
     xs: Tokens,
     sums: &mut [[f32; PANEL_ROWS]],
 ) {
+    let bytes = PanelBlock::<S, G>::BYTES;
+    let offset = if bytes { 0 } else { PanelBlock::<S, G>::OFFSET };
     let mut totals = [[vdupq_n_f32(0.0); V]; T];
     for (b, block) in panel.iter().enumerate() {
         let xs = xs.of_block::<T>(b);
-        let mut dots: Dots<T, V> = std::array::from_fn(|i| [vdupq_n_s32(xs[i].bias); V]);
-        let (low, high) = (load_activations(xs, 0), load_activations(xs, 1));
-        let codes = |group: usize| load_codes(&block.codes[group], part);
-        add_nibbles::<0, T, V>(&mut dots, codes(0), &low, &high);
-        add_nibbles::<1, T, V>(&mut dots, codes(1), &low, &high);
-        add_nibbles::<2, T, V>(&mut dots, codes(2), &low, &high);
-        add_nibbles::<3, T, V>(&mut dots, codes(3), &low, &high);
-        multiply_add(&dots, &load_scales(&block.scales, part), xs, &mut totals);
+        let mut dots: Dots<T, V> = std::array::from_fn(|i| [vdupq_n_s32(xs[i].start(offset)); V]);
+        let x = [load_activations(xs, 0), load_activations(xs, 1)];
+        add_group::<0, T, V>(&mut dots, &load_codes::<S, G, 0, V>(block, part), &x[0]);
+        add_group::<0, T, V>(&mut dots, &load_codes::<S, G, 4, V>(block, part), &x[1]);
+        add_group::<1, T, V>(&mut dots, &load_codes::<S, G, 1, V>(block, part), &x[0]);
+        add_group::<1, T, V>(&mut dots, &load_codes::<S, G, 5, V>(block, part), &x[1]);
+        add_group::<2, T, V>(&mut dots, &load_codes::<S, G, 2, V>(block, part), &x[0]);
+        add_group::<2, T, V>(&mut dots, &load_codes::<S, G, 6, V>(block, part), &x[1]);
+        add_group::<3, T, V>(&mut dots, &load_codes::<S, G, 3, V>(block, part), &x[0]);
+        add_group::<3, T, V>(&mut dots, &load_codes::<S, G, 7, V>(block, part), &x[1]);
+        multiply_add(&dots, block, part, xs, &mut totals);
     }
     store_all(&totals, part, sums);
 }
@@ -120,20 +94,6 @@ fn add_group<const LANE: i32, const T: usize, const V: usize>(
     }
 }
 
-/// Low nibbles with the first half of a block's activations, high nibbles with the second.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn add_nibbles<const LANE: i32, const T: usize, const V: usize>(
-    dots: &mut Dots<T, V>,
-    codes: [uint8x16_t; V],
-    low: &[int8x16_t; T],
-    high: &[int8x16_t; T],
-) {
-    let mask = vdupq_n_u8(0x0F);
-    add_group::<LANE, T, V>(dots, &codes.map(|codes| vreinterpretq_s8_u8(vandq_u8(codes, mask))), low);
-    add_group::<LANE, T, V>(dots, &codes.map(|codes| vreinterpretq_s8_u8(vshrq_n_u8::<4>(codes))), high);
-}
-
 /// Elements `16 half ...` of each token's block.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
@@ -145,39 +105,73 @@ fn load_activations<const T: usize>(xs: &[ActivationBlock; T], half: usize) -> [
     })
 }
 
-/// Four bytes of codes of each of rows `4 V part ...`.
+/// Codes of each of rows `4 V part ...`, elements `4 GROUP ...`: bytes with their sign, others counted from 0.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn load_codes<const V: usize>(codes: &[[u8; 4]; PANEL_ROWS], part: usize) -> [uint8x16_t; V] {
-    let rows = &codes.as_chunks::<LANES>().0[part * V..][..V];
-    std::array::from_fn(|i| {
-        let codes: &[u8; 16] = rows[i].as_flattened().first_chunk().expect("four bytes of four rows");
+fn load_codes<const S: usize, const G: usize, const GROUP: usize, const V: usize>(
+    block: &PanelBlock<S, G>,
+    part: usize,
+) -> [int8x16_t; V] {
+    let mut codes: [uint8x16_t; V] = load(block.group(GROUP), part);
+    if !PanelBlock::<S, G>::BYTES {
+        for codes in &mut codes {
+            *codes = if GROUP < 4 { vandq_u8(*codes, vdupq_n_u8(0x0F)) } else { vshrq_n_u8::<4>(*codes) };
+        }
+    }
+    if PanelBlock::<S, G>::FIFTH_BITS {
+        // Each byte of a row gets the fifth bits of its eight elements, and looks at its own.
+        let own = vreinterpretq_u8_u32(vdupq_n_u32(if GROUP.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 }));
+        let first_bytes = [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12];
         // SAFETY: the array holds 16 bytes; the load needs no alignment.
-        unsafe { vld1q_u8(codes.as_ptr()) }
+        let bytes = vaddq_u8(unsafe { vld1q_u8(first_bytes.as_ptr()) }, vdupq_n_u8((GROUP / 2) as u8));
+        let fifth_bits: [uint8x16_t; V] = load(&block.codes[0], part);
+        for (codes, fifth_bits) in codes.iter_mut().zip(fifth_bits) {
+            let set = vtstq_u8(vqtbl1q_u8(fifth_bits, bytes), own);
+            *codes = vorrq_u8(*codes, vandq_u8(set, vdupq_n_u8(16)));
+        }
+    }
+    codes.map(|codes| vreinterpretq_s8_u8(codes))
+}
+
+/// Four bytes of each of rows `4 V part ...`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn load<const V: usize>(group: &[[u8; 4]; PANEL_ROWS], part: usize) -> [uint8x16_t; V] {
+    let rows = &group.as_chunks::<LANES>().0[part * V..][..V];
+    std::array::from_fn(|i| {
+        let group: &[u8; 16] = rows[i].as_flattened().first_chunk().expect("four bytes of four rows");
+        // SAFETY: the array holds 16 bytes; the load needs no alignment.
+        unsafe { vld1q_u8(group.as_ptr()) }
     })
 }
 
-/// Scales of rows `4 V part ...`.
+/// A number of f16 of each of rows `4 V part ...`.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn load_scales<const V: usize>(scales: &[u16; PANEL_ROWS], part: usize) -> [float32x4_t; V] {
-    let rows = &scales.as_chunks::<LANES>().0[part * V..][..V];
+fn widen<const V: usize>(halves: &[u16; PANEL_ROWS], part: usize) -> [float32x4_t; V] {
+    let rows = &halves.as_chunks::<LANES>().0[part * V..][..V];
     // SAFETY: each array holds 8 bytes; the load needs no alignment.
     std::array::from_fn(|i| widen_f16(unsafe { vld1_u16(rows[i].as_ptr()) }))
 }
 
-/// `totals + dots * (scales * scale)`, for each token.
+/// `totals + dots * (scales * scale)`, and behind it the minima times the sum of a block's activations, for each token.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn multiply_add<const T: usize, const V: usize>(
+fn multiply_add<const S: usize, const G: usize, const T: usize, const V: usize>(
     dots: &Dots<T, V>,
-    scales: &[float32x4_t; V],
+    block: &PanelBlock<S, G>,
+    part: usize,
     xs: &[ActivationBlock; T],
     totals: &mut [[float32x4_t; V]; T],
 ) {
+    let scales: [float32x4_t; V] = widen(&block.scales[0], part);
+    let minima: [float32x4_t; V] = widen(&block.scales[S - 1], part);
     for ((totals, dots), x) in totals.iter_mut().zip(dots).zip(xs) {
-        for ((total, dots), scales) in totals.iter_mut().zip(dots).zip(scales) {
-            *total = vfmaq_f32(*total, vcvtq_f32_s32(*dots), vmulq_n_f32(*scales, x.scale));
+        for i in 0..V {
+            totals[i] = vfmaq_f32(totals[i], vcvtq_f32_s32(dots[i]), vmulq_n_f32(scales[i], x.scale));
+            if PanelBlock::<S, G>::MINIMA {
+                totals[i] = vfmaq_f32(totals[i], minima[i], vdupq_n_f32(x.sum()));
+            }
         }
     }
 }

@@ -1,0 +1,63 @@
+//! A matrix in panels, of any of the formats that have them.
+
+use super::Panels;
+use crate::device::cpu::team::Team;
+use trueup_blocks::DType;
+
+/// The matrix by its format.
+#[derive(Debug)]
+pub(in super::super) enum Packed {
+    /// q4_0.
+    Q4_0(Panels<1, 4>),
+    /// q4_1.
+    Q4_1(Panels<2, 4>),
+    /// q5_0.
+    Q5_0(Panels<1, 5>),
+    /// q5_1.
+    Q5_1(Panels<2, 5>),
+    /// q8_0.
+    Q8_0(Panels<1, 8>),
+    /// q8_1.
+    Q8_1(Panels<2, 8>),
+}
+
+/// Computes the same with the panels of each format.
+macro_rules! of_each {
+    ($packed:expr, $panels:ident => $result:expr) => {
+        match $packed {
+            Packed::Q4_0($panels) => $result,
+            Packed::Q4_1($panels) => $result,
+            Packed::Q5_0($panels) => $result,
+            Packed::Q5_1($panels) => $result,
+            Packed::Q8_0($panels) => $result,
+            Packed::Q8_1($panels) => $result,
+        }
+    };
+}
+
+impl Packed {
+    /// Whether a format has panels.
+    pub fn takes(dtype: DType) -> bool {
+        matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1)
+    }
+
+    /// Bytes of a row in the file.
+    pub fn row_bytes(&self) -> usize {
+        of_each!(self, panels => panels.row_bytes())
+    }
+
+    /// Takes the matrix's bytes as in the file.
+    pub fn pack(&mut self, team: &Team, bytes: &[u8]) {
+        of_each!(self, panels => panels.pack(team, bytes));
+    }
+
+    /// Gives one row's bytes as in the file, [`Packed::row_bytes`] of them.
+    pub fn unpack_row(&self, row: usize, bytes: &mut [u8]) {
+        of_each!(self, panels => panels.unpack_row(row, bytes));
+    }
+
+    /// Gives the matrix's bytes as in the file.
+    pub fn unpack(&self, team: &Team, bytes: &mut [u8]) {
+        of_each!(self, panels => panels.unpack(team, bytes));
+    }
+}
