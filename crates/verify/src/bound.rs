@@ -250,6 +250,15 @@ pub(crate) mod testing {
         TensorType::new(DType::F32, sizes)
     }
 
+    /// A matrix of these sizes in blocks, by the codec of the type.
+    pub fn encoded(dtype: DType, sizes: &[usize], weights: &[f64]) -> (TensorType, Vec<u8>) {
+        let ty = TensorType::new(dtype, sizes);
+        let mut bytes = vec![0; ty.bytes()];
+        let weights: Vec<f32> = weights.iter().map(|weight| *weight as f32).collect();
+        (dtype.codec().unwrap().encode)(&weights, &mut bytes);
+        (ty, bytes)
+    }
+
     /// Judges a result of type f32.
     pub fn judged(op: &Op, inputs: &[Operand], profile: &Profile, result: &[f64]) -> Statistics {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();

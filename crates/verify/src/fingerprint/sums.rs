@@ -9,11 +9,11 @@ use super::quantized::{self, Quantizer, RowRounding};
 use super::{Candidate, CandidateKind, Guess, Guesses};
 use crate::activation::{BLOCK_LEN, Row};
 use crate::bound::dot::{Accumulation, Loss};
+use crate::minimum;
 use crate::precision::Precision;
 use crate::scene::{Content, Scene};
 use crate::statistics::Expected;
 use crate::sum::Sum;
-use trueup_blocks::DType;
 use trueup_graph::Op;
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
@@ -291,17 +291,9 @@ fn of_product(scene: &Scene) -> Dots {
     Dots {
         all: thinned(all, &scene.focus),
         weights: (0..rows).map(|row| decoded(&w, row)).collect(),
-        minima: (0..rows).map(|row| minima(w.ty.dtype, w.row_bytes(row))).collect(),
+        minima: (0..rows).map(|row| minimum::of_row(&w, row).collect()).collect(),
         activations: (0..tokens).map(|token| decoded(&x, token)).collect(),
     }
-}
-
-/// The minimum of each block of a row: the second f16 of `{d, m, codes}`.
-fn minima(dtype: DType, bytes: Option<&[u8]>) -> Vec<f64> {
-    let affine = dtype == DType::Q4_1 || dtype == DType::Q5_1;
-    let Some(bytes) = bytes.filter(|_| affine) else { return Vec::new() };
-    let minimum = |block: &[u8]| half::f16::from_le_bytes([block[2], block[3]]).to_f64();
-    bytes.chunks_exact(dtype.block_bytes()).map(minimum).collect()
 }
 
 fn of_scores(scene: &Scene) -> Dots {

@@ -9,6 +9,7 @@
 use super::Evidence;
 use super::depth::{Sum, median};
 use crate::activation::BLOCK_LEN;
+use crate::minimum;
 use trueup_blocks::DType;
 
 /// Weights of a row among which pairs are searched.
@@ -58,14 +59,10 @@ pub(super) fn transposed(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
 pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let first = sums.first()?;
     let matrix = evidence.scene.inputs[0].operand();
-    let dtype = matrix.ty.dtype;
-    let affine = matches!(dtype, DType::Q4_1 | DType::Q5_1);
-    let bytes = matrix.row_bytes(first.row).filter(|_| affine)?;
     if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) {
         return None;
     }
-    let (block, factor) = bytes.chunks_exact(dtype.block_bytes()).enumerate().find_map(|(block, bytes)| {
-        let minimum = half::f16::from_le_bytes([bytes[2], bytes[3]]).to_f64();
+    let (block, factor) = minimum::of_row(&matrix, first.row).enumerate().find_map(|(block, minimum)| {
         let range = block * BLOCK_LEN..(block + 1) * BLOCK_LEN;
         let part = |sum: &Sum| {
             let pairs = sum.weights[range.clone()].iter().zip(&sum.activations[range.clone()]);
