@@ -22,6 +22,8 @@ mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
+#[cfg(test)]
+mod minima_tests;
 mod moving;
 mod mul_mat;
 mod mul_mat_gated;
