@@ -23,7 +23,7 @@ mod kv_scores;
 mod kv_store;
 mod make;
 #[cfg(test)]
-mod minima_tests;
+pub(crate) mod minima_tests;
 mod moving;
 mod mul_mat;
 mod mul_mat_gated;

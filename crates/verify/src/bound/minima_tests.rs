@@ -13,10 +13,11 @@ use trueup_graph::op::{Gated, MulMat, MulMatGated, MulMatId};
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
 
-const BLOCK: usize = 32;
+pub(crate) const BLOCK: usize = 32;
 const ROWS: usize = 60;
 const TYPES: [DType; 2] = [DType::Q4_1, DType::Q5_1];
-const INTEGERS: Profile = Profile {
+/// Blocks in integers, as the kernel has them.
+pub(crate) const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
     accumulator: Accumulator::Int32ThenF32,
     function_ulp: 1.0,
@@ -39,7 +40,7 @@ fn activations(kind: &str, len: usize, seed: u64) -> Vec<f64> {
 
 /// A block of weights as it is stored.
 #[derive(Clone, Copy)]
-struct Weights {
+pub(crate) struct Weights {
     scale: f32,
     minimum: f32,
     codes: [i32; BLOCK],
@@ -57,7 +58,7 @@ impl Weights {
 
 /// A block of activations as a kernel has it.
 #[derive(Clone, Copy)]
-struct Coded {
+pub(crate) struct Coded {
     scale: f32,
     codes: [i32; BLOCK],
     /// What the minimum is multiplied with.
@@ -66,8 +67,13 @@ struct Coded {
 
 impl Coded {
     fn of(x: &[f64]) -> Coded {
+        Coded::rounded(x, f32::round_ties_even)
+    }
+
+    /// Codes as `round` makes them.
+    pub(crate) fn rounded(x: &[f64], round: fn(f32) -> f32) -> Coded {
         let scale = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs() as f32)) / 127.0;
-        let codes = std::array::from_fn(|k| (x[k] as f32 / scale).round_ties_even() as i32);
+        let codes = std::array::from_fn(|k| round(x[k] as f32 / scale) as i32);
         Coded { scale, codes, sum: scale * codes.iter().sum::<i32>() as f32 }
     }
 }
@@ -82,14 +88,14 @@ fn product(weights: &[Weights], x: &[Coded]) -> f32 {
 }
 
 /// A matrix of `ROWS` rows: its type, its bytes, and its rows as a kernel has them.
-struct Matrix {
-    ty: TensorType,
-    bytes: Vec<u8>,
-    rows: Vec<Vec<Weights>>,
+pub(crate) struct Matrix {
+    pub ty: TensorType,
+    pub bytes: Vec<u8>,
+    pub rows: Vec<Vec<Weights>>,
 }
 
 impl Matrix {
-    fn of(dtype: DType, len: usize, seed: u64) -> Matrix {
+    pub(crate) fn of(dtype: DType, len: usize, seed: u64) -> Matrix {
         let weights: Vec<f64> = numbers(len * ROWS, seed).into_iter().map(|w| w * 0.2).collect();
         let (ty, bytes) = encoded(dtype, &[len, ROWS], &weights);
         let row = |row: &[u8]| row.chunks(dtype.block_bytes()).map(|block| Weights::read(dtype, block)).collect();
@@ -113,7 +119,8 @@ fn coded(x: &[f64], len: usize) -> Vec<Vec<Coded>> {
     x.chunks(len).map(|token| token.chunks(BLOCK).map(Coded::of).collect()).collect()
 }
 
-fn products(rows: &[Vec<Weights>], tokens: &[Vec<Coded>]) -> Vec<f64> {
+/// All rows with all tokens.
+pub(crate) fn products(rows: &[Vec<Weights>], tokens: &[Vec<Coded>]) -> Vec<f64> {
     tokens.iter().flat_map(|x| rows.iter().map(|row| f64::from(product(row, x)))).collect()
 }
 
@@ -160,8 +167,11 @@ fn rows_of_one_token_do_not_err_together() {
     }
 }
 
+/// A fault and what it changes.
+type Named<F> = (&'static str, F);
+
 /// What a kernel may do wrong with weights.
-const WRONG_WEIGHTS: [(&str, fn(&mut Vec<Weights>)); 4] = [
+const WRONG_WEIGHTS: [Named<fn(&mut Vec<Weights>)>; 4] = [
     ("minima left out", |row| row.iter_mut().for_each(|block| block.minimum = 0.0)),
     ("a minimum of the neighbour", |row| row[1].minimum = row[2].minimum),
     ("a minimum off by its last place", |row| {
@@ -172,7 +182,7 @@ const WRONG_WEIGHTS: [(&str, fn(&mut Vec<Weights>)); 4] = [
 ];
 
 /// What a kernel may do wrong with activations, which it gets exact too.
-const WRONG_ACTIVATIONS: [(&str, fn(&mut Vec<Coded>, &[f64])); 4] = [
+const WRONG_ACTIVATIONS: [Named<fn(&mut Vec<Coded>, &[f64])>; 4] = [
     ("sums of exact activations", |coded, x| {
         let sums = x.chunks(BLOCK).map(|block| block.iter().sum::<f64>() as f32);
         coded.iter_mut().zip(sums).for_each(|(block, sum)| block.sum = sum);

@@ -187,7 +187,24 @@ fn guess(scene: &Scene, rule: &Rule, dots: &Dots, dot: &Dot, row: &Row) -> Guess
         }
     }
     let ties = row.ties.iter().map(|(element, step)| step * weights[*element].abs()).sum();
-    sum(rule.sums, &scene.profile, products, ties)
+    let guess = sum(rule.sums, &scene.profile, products, ties);
+    let (minima, integers) = (&dots.minima[dot.weights], scene.profile.accumulator == Accumulator::Int32ThenF32);
+    if minima.is_empty() || !integers || !matches!(rule.sums, Sums::Declared) {
+        return guess;
+    }
+    let summed = if rule.raw_sums { raw } else { &row.values };
+    let apart = sum(rule.sums, &scene.profile, parts(weights, minima, row, summed), ties);
+    Guess { sigma: guess.sigma.max(apart.sigma), ..apart }
+}
+
+/// Both products of each block above a minimum, as kernels have them that sum blocks in integers: the minimum's with sums of `summed` in f32.
+fn parts(weights: &[f64], minima: &[f64], row: &Row, summed: &[f64]) -> Vec<f64> {
+    let blocks = weights.chunks(BLOCK_LEN).zip(row.values.chunks(BLOCK_LEN));
+    let parts = blocks.zip(summed.chunks(BLOCK_LEN)).zip(minima).flat_map(|(((w, x), summed), minimum)| {
+        let codes: f64 = w.iter().zip(x).map(|(w, x)| (w - minimum) * x).sum();
+        [codes, minimum * Precision::F32.round(summed.iter().sum())]
+    });
+    parts.collect()
 }
 
 /// One sum as `sums` has it.
