@@ -41,8 +41,8 @@ fn activations(kind: &str, len: usize, seed: u64) -> Vec<f64> {
 /// A block of weights as it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Weights {
-    scale: f32,
-    minimum: f32,
+    pub scale: f32,
+    pub minimum: f32,
     codes: [i32; BLOCK],
 }
 
@@ -167,11 +167,14 @@ fn rows_of_one_token_do_not_err_together() {
     }
 }
 
-/// A fault and what it changes.
-type Named<F> = (&'static str, F);
+/// A fault of weights, and what it changes in a row.
+type WrongWeights = (&'static str, fn(&mut Vec<Weights>));
+
+/// A fault of activations, and what it changes in a token.
+type WrongActivations = (&'static str, fn(&mut Vec<Coded>, &[f64]));
 
 /// What a kernel may do wrong with weights.
-const WRONG_WEIGHTS: [Named<fn(&mut Vec<Weights>)>; 4] = [
+const WRONG_WEIGHTS: [WrongWeights; 4] = [
     ("minima left out", |row| row.iter_mut().for_each(|block| block.minimum = 0.0)),
     ("a minimum of the neighbour", |row| row[1].minimum = row[2].minimum),
     ("a minimum off by its last place", |row| {
@@ -182,7 +185,7 @@ const WRONG_WEIGHTS: [Named<fn(&mut Vec<Weights>)>; 4] = [
 ];
 
 /// What a kernel may do wrong with activations, which it gets exact too.
-const WRONG_ACTIVATIONS: [Named<fn(&mut Vec<Coded>, &[f64])>; 4] = [
+const WRONG_ACTIVATIONS: [WrongActivations; 4] = [
     ("sums of exact activations", |coded, x| {
         let sums = x.chunks(BLOCK).map(|block| block.iter().sum::<f64>() as f32);
         coded.iter_mut().zip(sums).for_each(|(block, sum)| block.sum = sum);
