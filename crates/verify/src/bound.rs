@@ -22,6 +22,8 @@ mod kv_mix;
 mod kv_scores;
 mod kv_store;
 mod make;
+#[cfg(test)]
+pub(crate) mod minima_tests;
 mod moving;
 mod mul_mat;
 mod mul_mat_gated;
@@ -248,6 +250,15 @@ pub(crate) mod testing {
     /// `f32` with these sizes.
     pub fn f32_type(sizes: &[usize]) -> TensorType {
         TensorType::new(DType::F32, sizes)
+    }
+
+    /// A matrix of these sizes in blocks, by the codec of the type.
+    pub fn encoded(dtype: DType, sizes: &[usize], weights: &[f64]) -> (TensorType, Vec<u8>) {
+        let ty = TensorType::new(dtype, sizes);
+        let mut bytes = vec![0; ty.bytes()];
+        let weights: Vec<f32> = weights.iter().map(|weight| *weight as f32).collect();
+        (dtype.codec().unwrap().encode)(&weights, &mut bytes);
+        (ty, bytes)
     }
 
     /// Judges a result of type f32.

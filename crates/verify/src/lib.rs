@@ -29,6 +29,7 @@ mod fingerprint;
 mod flip;
 mod html;
 mod junit;
+mod minimum;
 mod model_hash;
 mod next;
 mod operand;

@@ -1,5 +1,7 @@
 //! A dot product as declared: its exact value, the noise of its accumulation, what bounds it.
 
+use crate::minimum;
+use crate::operand::Operand;
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::Expected;
 use crate::sum::Sum;
@@ -11,7 +13,7 @@ pub struct Accumulation {
     pub(super) precision: Precision,
     output: Precision,
     pub(super) lanes: usize,
-    /// Blocks are summed in integers; each block's product is rounded once or twice more.
+    /// Blocks are summed in integers; each block's product is rounded once or twice more. Blocks above a minimum have two.
     blocks: bool,
     products_rounded: bool,
     /// Variance of the declared rounding of an activation, relative to its square.
@@ -40,21 +42,27 @@ impl Accumulation {
         }
     }
 
+    /// The declared accumulation of products with these weights. Blocks of one minimum each that are summed in integers are never decoded.
+    pub(super) fn with_weights(profile: &Profile, output: Precision, weights: &Operand) -> Accumulation {
+        let apart = profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights);
+        Accumulation::new(profile, output, !apart && minimum::is_affine(weights.ty.dtype))
+    }
+
     /// Whether products are those of blocks, exact inside.
     pub fn blocks(&self) -> bool {
         self.blocks
     }
 
-    /// What a result should be whose `products` as declared are summed and whose exact value is `exact`. `absolute` is the sum of the
-    /// absolute element products where `products` are those of blocks.
-    pub fn expected(&self, products: &[f64], exact: f64, absolute: Option<f64>, loss: &Loss) -> Expected {
+    /// What a result should be whose `products` as declared are summed and whose exact value is `exact`. `absolute` is about
+    /// element products where `products` are those of blocks.
+    pub fn expected(&self, products: &[f64], exact: f64, absolute: Option<Absolute>, loss: &Loss) -> Expected {
         let sum = &Sum::of(products, self.lanes);
-        let absolute = absolute.unwrap_or(sum.absolute);
+        let absolute = absolute.unwrap_or(Absolute { elements: sum.absolute, parts: sum.absolute });
         self.of_sum(sum, sum.stagnation(products, self.precision), exact, absolute, loss)
     }
 
     /// The same where the products' sum and what gets lost of it are known.
-    pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: f64, loss: &Loss) -> Expected {
+    pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: Absolute, loss: &Loss) -> Expected {
         let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
         let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
         let roundings =
@@ -62,7 +70,8 @@ impl Accumulation {
         variance += roundings as f64 * sum.product_variance(self.precision);
         let (own, own_bound) = self.own_error(sum);
         variance += own;
-        let mut bound = Sum { absolute, ..*sum }.hard_bound(self.precision, roundings + self.lanes) + own_bound;
+        let parts = Sum { absolute: absolute.parts, ..*sum };
+        let mut bound = parts.hard_bound(self.precision, roundings + self.lanes) + own_bound;
         // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be larger.
         let tied = sum.value.abs() + loss.ties;
         let unit = self.precision.unit * loss.ties;
@@ -79,7 +88,7 @@ impl Accumulation {
             sigma_exact: (variance + loss_variance).sqrt(),
             bound: bound + loss.ties,
             ties: loss.ties + stagnation,
-            coarse: 2.0 * Precision::BF16.unit * absolute + loss.coarse,
+            coarse: 2.0 * Precision::BF16.unit * absolute.elements + loss.coarse,
         }
     }
 
@@ -91,6 +100,15 @@ impl Accumulation {
         let variance = sum.chain_variance(Precision::F64, 1, sum.terms) + 2.0 * sum.product_variance(Precision::F64);
         (variance + tiny_variance, sum.hard_bound(Precision::F64, 2) + tiny_bound)
     }
+}
+
+/// Sums of absolute values of products of elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Absolute {
+    /// Of the products.
+    pub elements: f64,
+    /// The same where what is above a minimum and the minimum are multiplied apart: no less than the sum of both parts.
+    pub parts: f64,
 }
 
 /// What the declared rounding of activations costs one result.

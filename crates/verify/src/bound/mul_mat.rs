@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   R0: sigma^2 = sum over blocks b of d_b^2 / 12 (sum of w^2 in b)  [+ 0.18 u16^2 S_b^2]  + sigma_acc^2       (NUMERICS 2.3)
-//!   R1: sigma^2 = sigma_acc^2, with blocks as products where sums inside a block are integers
+//!   R1: sigma^2 = sigma_acc^2, with blocks as products where sums inside a block are integers: two for a block above a minimum
 //! ```
 
 use super::dot::Accumulation;
@@ -10,12 +10,11 @@ use super::panel::{Panel, Places, Token, products};
 use super::{Case, in_pieces};
 use crate::precision::Precision;
 use crate::statistics::Statistics;
-use trueup_blocks::DType;
 
 pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x] = case.inputs else { return Statistics::default() };
     let output = Precision::of(case.output.ty.dtype);
-    let accumulation = Accumulation::new(case.profile, output, is_affine(weights.ty.dtype));
+    let accumulation = Accumulation::with_weights(case.profile, output, weights);
     let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
     let places = Places::new(&weights.ty.shape, &x.ty.shape);
     in_pieces(case, places.strips(), |piece, (panel, results): &mut (Panel, Vec<_>), tally| {
@@ -25,11 +24,6 @@ pub(super) fn judge(case: &Case) -> Statistics {
             group.add(case, tally, |row, token| results[token][row]);
         }
     })
-}
-
-/// Whether decoding adds a minimum to a product, which rounds in f32.
-pub(super) fn is_affine(dtype: DType) -> bool {
-    matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2K | DType::Q4K | DType::Q5K)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@
 //! noise, how far its ends are away counts in the place of its slope.
 
 use super::dot::Accumulation;
-use super::mul_mat::is_affine;
 use super::panel::{Covariance, Panel, Places, ROWS, Shared, Token, products, shared_loss};
 use super::{Case, arithmetic, in_pieces, unary};
 use crate::operand::Operand;
@@ -78,7 +77,7 @@ impl Gating<'_> {
     }
 
     fn accumulation(&self, weights: &Operand) -> Accumulation {
-        Accumulation::new(self.profile, self.precision, is_affine(weights.ty.dtype))
+        Accumulation::with_weights(self.profile, self.precision, weights)
     }
 
     /// One element of the result; `loss` is the variance of the declared rounding of activations by the result's slopes along both products.

@@ -1,7 +1,6 @@
 //! `y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]`: each element as one of `mul_mat`. An index outside the experts has no result.
 
 use super::dot::Accumulation;
-use super::mul_mat::is_affine;
 use super::panel::{Panel, ROWS, Token, products};
 use super::{Case, in_strips};
 use crate::precision::Precision;
@@ -10,7 +9,7 @@ use crate::statistics::{Expected, Statistics};
 pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x, ids] = case.inputs else { return Statistics::default() };
     let output = Precision::of(case.output.ty.dtype);
-    let accumulation = Accumulation::new(case.profile, output, is_affine(weights.ty.dtype));
+    let accumulation = Accumulation::with_weights(case.profile, output, weights);
     let [_, rows, experts, _] = weights.ty.shape.sizes();
     let (seen, used) = (x.ty.shape[1], case.output.ty.shape[1]);
     in_strips(case, ids.indices().len(), |pair, tally| {

@@ -7,20 +7,23 @@
 //! Each element's sums are in the order of `k`, products and sums rounded one by one: they depend on no instruction set, and on nothing
 //! that is summed beside them.
 
+mod minima;
 mod places;
 mod shared;
 
 pub(super) use places::Places;
 pub(super) use shared::{Covariance, Shared, shared_loss};
 
-use super::dot::{Accumulation, Loss};
+use super::dot::{Absolute, Accumulation, Loss};
 use crate::activation::{BLOCK_LEN, Row};
+use crate::minimum;
 use crate::operand::Operand;
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::Expected;
 use crate::sum::{Lost, Sums};
+use minima::BlockSum;
 use multiversion::multiversion;
-use trueup_runtime::profile::{Activations, Profile, Rounding};
+use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
 
 /// Rows of weights that are looked at side by side.
 pub(super) const ROWS: usize = 8;
@@ -32,6 +35,8 @@ type Numbers = [f64; ROWS];
 pub(super) struct Token {
     exact: Vec<f64>,
     declared: Row,
+    /// What minima are multiplied with; empty where blocks are not summed in integers.
+    sums: Vec<BlockSum>,
     /// The smallest magnitude of a declared activation that is not zero.
     least: f64,
 }
@@ -42,7 +47,9 @@ impl Token {
         let exact = x.row(column, &mut Vec::new()).to_vec();
         let declared = Row::declared(&exact, profile.activations);
         let least = declared.values.iter().fold(f64::INFINITY, |least, x| smaller(least, x.abs()));
-        Token { exact, declared, least }
+        let integers = profile.accumulator == Accumulator::Int32ThenF32;
+        let sums = if integers { BlockSum::of_row(&declared.values) } else { Vec::new() };
+        Token { exact, declared, sums, least }
     }
 }
 
@@ -59,6 +66,8 @@ pub(super) struct Panel {
     columns: Vec<Numbers>,
     /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<[Numbers; 2]>,
+    /// The minimum of each block; empty where blocks have none, or are not summed in integers.
+    minima: Vec<Numbers>,
     /// The smallest magnitude of a weight that is not zero, for each row.
     least: Numbers,
 }
@@ -75,6 +84,14 @@ impl Panel {
         self.least = [f64::INFINITY; ROWS];
         let quantized = matches!(profile.activations, Activations::Q8 { .. });
         survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
+        self.minima.clear();
+        if profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights) {
+            self.minima.resize(self.columns.len().div_ceil(BLOCK_LEN), [0.0; ROWS]);
+            for i in 0..count {
+                let minima = minimum::of_row(weights, first + i);
+                self.minima.iter_mut().zip(minima).for_each(|(place, minimum)| place[i] = minimum);
+            }
+        }
     }
 }
 
@@ -120,7 +137,8 @@ pub(super) fn products(
 fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token: &Token) -> [Expected; ROWS] {
     let steps = Steps::of(profile.activations);
     let blocks = accumulation.blocks();
-    let (mut exact, mut absolute, mut losses) = ([0.0; ROWS], [0.0; ROWS], Losses::default());
+    let (mut exact, mut losses) = ([0.0; ROWS], Losses::default());
+    let (mut absolute, mut apart) = ([0.0; ROWS], [0.0; ROWS]);
     let mut sums = Sums::new(accumulation.lanes);
     let (mut of_blocks, mut buffer) = (Vec::new(), [[0.0; ROWS]; BLOCK_LEN]);
     for (block, (columns, x)) in panel.columns.chunks(BLOCK_LEN).zip(token.exact.chunks(BLOCK_LEN)).enumerate() {
@@ -135,7 +153,13 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
         }
         if blocks {
             add_absolute(&mut absolute, products);
-            of_blocks.push(totals(products));
+            let totals = totals(products);
+            if let (Some(minima), Some(x)) = (panel.minima.get(block), token.sums.get(block)) {
+                minima::add_absolute(&mut apart, minima, x);
+                of_blocks.extend(minima::parts(&totals, minima, x));
+            } else {
+                of_blocks.push(totals);
+            }
         } else {
             sums.add(products);
         }
@@ -148,7 +172,8 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
     let limits = sums.map(|sum| sum.stagnation_limit(accumulation.precision));
     let lost = if blocks { lost(&of_blocks, limits) } else { lost_products(panel, token, limits) };
     std::array::from_fn(|i| {
-        let absolute = if blocks { absolute[i] } else { sums[i].absolute };
+        let elements = if blocks { absolute[i] } else { sums[i].absolute };
+        let absolute = Absolute { elements, parts: elements + apart[i] };
         accumulation.of_sum(&sums[i], lost[i], exact[i], absolute, &losses.of(i))
     })
 }
@@ -279,11 +304,18 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bound::testing::{f32_type, numbers};
-    use trueup_runtime::profile::{Accumulator, Products};
+    use crate::bound::testing::{encoded, f32_type, numbers};
+    use trueup_blocks::DType;
+    use trueup_runtime::profile::Products;
 
-    /// The same element by element: the readable twin.
-    fn plain(accumulation: &Accumulation, profile: &Profile, row: &[f64], token: &Token) -> Expected {
+    /// The same element by element: the readable twin. `minima` are those of blocks, where these are multiplied apart.
+    fn plain(
+        accumulation: &Accumulation,
+        profile: &Profile,
+        row: &[f64],
+        minima: Option<&[f64]>,
+        token: &Token,
+    ) -> Expected {
         let exact = row.iter().zip(&token.exact).fold(0.0, |sum, (w, x)| sum + w * x);
         let products: Vec<f64> = row.iter().zip(&token.declared.values).map(|(w, x)| w * x).collect();
         let sums: Vec<f64> = products.chunks(BLOCK_LEN).map(|block| block.iter().sum()).collect();
@@ -301,8 +333,17 @@ mod tests {
         if !accumulation.blocks() {
             return accumulation.expected(&products, exact, None, &loss);
         }
-        let absolute = products.iter().fold(0.0, |sum, product| sum + product.abs());
-        accumulation.expected(&sums, exact, Some(absolute), &loss)
+        let elements = products.iter().fold(0.0, |sum, product| sum + product.abs());
+        let Some(minima) = minima else {
+            return accumulation.expected(&sums, exact, Some(Absolute { elements, parts: elements }), &loss);
+        };
+        let (mut both, mut apart) = (Vec::new(), 0.0);
+        for ((sum, minimum), x) in sums.iter().zip(minima).zip(token.declared.values.chunks(BLOCK_LEN)) {
+            let all: f64 = x.iter().sum();
+            both.extend([sum - minimum * all, minimum * f64::from(all as f32)]);
+            apart += 2.0 * minimum.abs() * x.iter().map(|x| x.abs()).sum::<f64>();
+        }
+        accumulation.expected(&both, exact, Some(Absolute { elements, parts: elements + apart }), &loss)
     }
 
     fn bits(expected: &Expected) -> [u64; 7] {
@@ -343,8 +384,42 @@ mod tests {
                 products(&accumulation, &profile, &panel, &tokens, &mut found);
                 for (token, found) in tokens.iter().zip(&found) {
                     for (row, found) in w.chunks(len).zip(found) {
-                        let expected = plain(&accumulation, &profile, row, token);
+                        let expected = plain(&accumulation, &profile, row, None, token);
                         assert_eq!(bits(found), bits(&expected), "{found:?} for {expected:?}, {len} of {profile:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_blocks_have_the_bits_that_each_has_alone_with_and_without_minima() {
+        const LEN: usize = 96;
+        let mut x = numbers(LEN * 3, 36);
+        x.iter_mut().step_by(5).for_each(|x| *x = 0.5);
+        let x = Operand::numbers(f32_type(&[LEN, 3]), &x);
+        for dtype in [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1] {
+            let affine = matches!(dtype, DType::Q4_1 | DType::Q5_1);
+            let (ty, bytes) = encoded(dtype, &[LEN, 7], &numbers(LEN * 7, 35));
+            let (weights, w) = (Operand::blocks(ty, &bytes), crate::operand::decode(&ty, &bytes));
+            for profile in profiles() {
+                let blocks = profile.accumulator == Accumulator::Int32ThenF32;
+                let accumulation = Accumulation::with_weights(&profile, Precision::F32, &weights);
+                let as_new = Accumulation::new(&profile, Precision::F32, affine && !blocks);
+                let tokens: Vec<Token> = (0..3).map(|column| Token::of(&x, column, &profile)).collect();
+                let (mut panel, mut found) = (Panel::default(), Vec::new());
+                panel.read(&weights, 2, 5, &profile);
+                products(&accumulation, &profile, &panel, &tokens, &mut found);
+                for (token, found) in tokens.iter().zip(&found) {
+                    for (row, found) in (2..7).zip(found) {
+                        let minima: Vec<f64> = bytes[row * bytes.len() / 7..]
+                            .chunks(dtype.block_bytes())
+                            .take(3)
+                            .map(|block| half::f16::from_le_bytes([block[2], block[3]]).to_f64())
+                            .collect();
+                        let minima = (affine && blocks).then_some(minima.as_slice());
+                        let expected = plain(&as_new, &profile, &w[row * LEN..][..LEN], minima, token);
+                        assert_eq!(bits(found), bits(&expected), "{found:?} for {expected:?}, {dtype} of {profile:?}");
                     }
                 }
             }
@@ -361,7 +436,7 @@ mod tests {
         panel.read(&weights, 0, 3, &Profile::F32);
         let accumulation = Accumulation::new(&Profile::F32, Precision::F32, false);
         products(&accumulation, &Profile::F32, &panel, &token, &mut found);
-        let expected = plain(&accumulation, &Profile::F32, &w[..64], &token[0]);
+        let expected = plain(&accumulation, &Profile::F32, &w[..64], None, &token[0]);
         assert_eq!(bits(&found[0][0]), bits(&expected));
         assert!(found[0][1].exact.is_nan() && found[0][2].exact.is_infinite());
     }

@@ -6,6 +6,7 @@
 
 use super::sums::listed;
 use super::{Candidate, CandidateKind, Guesses};
+use crate::minimum;
 use crate::scene::{Content, Scene};
 use std::ops::Range;
 use trueup_blocks::DType;
@@ -40,7 +41,7 @@ candidates! {
         Some(())
     };
     "leaves the minima of blocks out": |dtype, block| {
-        block.get_mut(minimum(dtype)?)?.fill(0);
+        block.get_mut(minimum::place(dtype)?)?.fill(0);
         Some(())
     };
 }
@@ -63,12 +64,6 @@ fn nibbles(dtype: DType) -> Option<Range<usize>> {
 fn high_bits(dtype: DType) -> Option<Range<usize>> {
     let range = |wanted: DType, range: Range<usize>| (dtype == wanted).then_some(range);
     range(DType::Q5_0, 2..6).or(range(DType::Q5_1, 4..8)).or(range(DType::Q5K, 16..48)).or(range(DType::Q6K, 128..192))
-}
-
-/// The f16 that all minima of a block are multiples of.
-fn minimum(dtype: DType) -> Option<Range<usize>> {
-    let second = matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K);
-    second.then_some(2..4).or((dtype == DType::Q2K).then_some(82..84))
 }
 
 /// What comes out where every block of the weight is changed.

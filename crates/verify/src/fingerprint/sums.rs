@@ -9,11 +9,11 @@ use super::quantized::{self, Quantizer, RowRounding};
 use super::{Candidate, CandidateKind, Guess, Guesses};
 use crate::activation::{BLOCK_LEN, Row};
 use crate::bound::dot::{Accumulation, Loss};
+use crate::minimum;
 use crate::precision::Precision;
 use crate::scene::{Content, Scene};
 use crate::statistics::Expected;
 use crate::sum::Sum;
-use trueup_blocks::DType;
 use trueup_graph::Op;
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
@@ -187,7 +187,24 @@ fn guess(scene: &Scene, rule: &Rule, dots: &Dots, dot: &Dot, row: &Row) -> Guess
         }
     }
     let ties = row.ties.iter().map(|(element, step)| step * weights[*element].abs()).sum();
-    sum(rule.sums, &scene.profile, products, ties)
+    let guess = sum(rule.sums, &scene.profile, products, ties);
+    let (minima, integers) = (&dots.minima[dot.weights], scene.profile.accumulator == Accumulator::Int32ThenF32);
+    if minima.is_empty() || !integers || !matches!(rule.sums, Sums::Declared) {
+        return guess;
+    }
+    let summed = if rule.raw_sums { raw } else { &row.values };
+    let apart = sum(rule.sums, &scene.profile, parts(weights, minima, row, summed), ties);
+    Guess { sigma: guess.sigma.max(apart.sigma), ..apart }
+}
+
+/// Both products of each block above a minimum, as kernels have them that sum blocks in integers: the minimum's with sums of `summed` in f32.
+fn parts(weights: &[f64], minima: &[f64], row: &Row, summed: &[f64]) -> Vec<f64> {
+    let blocks = weights.chunks(BLOCK_LEN).zip(row.values.chunks(BLOCK_LEN));
+    let parts = blocks.zip(summed.chunks(BLOCK_LEN)).zip(minima).flat_map(|(((w, x), summed), minimum)| {
+        let codes: f64 = w.iter().zip(x).map(|(w, x)| (w - minimum) * x).sum();
+        [codes, minimum * Precision::F32.round(summed.iter().sum())]
+    });
+    parts.collect()
 }
 
 /// One sum as `sums` has it.
@@ -291,17 +308,9 @@ fn of_product(scene: &Scene) -> Dots {
     Dots {
         all: thinned(all, &scene.focus),
         weights: (0..rows).map(|row| decoded(&w, row)).collect(),
-        minima: (0..rows).map(|row| minima(w.ty.dtype, w.row_bytes(row))).collect(),
+        minima: (0..rows).map(|row| minimum::of_row(&w, row).collect()).collect(),
         activations: (0..tokens).map(|token| decoded(&x, token)).collect(),
     }
-}
-
-/// The minimum of each block of a row: the second f16 of `{d, m, codes}`.
-fn minima(dtype: DType, bytes: Option<&[u8]>) -> Vec<f64> {
-    let affine = dtype == DType::Q4_1 || dtype == DType::Q5_1;
-    let Some(bytes) = bytes.filter(|_| affine) else { return Vec::new() };
-    let minimum = |block: &[u8]| half::f16::from_le_bytes([block[2], block[3]]).to_f64();
-    bytes.chunks_exact(dtype.block_bytes()).map(minimum).collect()
 }
 
 fn of_scores(scene: &Scene) -> Dots {

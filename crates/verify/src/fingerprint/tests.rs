@@ -1,6 +1,7 @@
 //! Every candidate is told from all others where it is the truth; and f32 or f16 arithmetic written out here is recognised.
 
 use super::*;
+use crate::bound::minima_tests::{BLOCK, Coded, INTEGERS, Matrix, products};
 use crate::bound::testing::numbers;
 use crate::precision::Precision;
 use crate::scene::{Content, Given};
@@ -234,6 +235,29 @@ fn sums_written_out_in_other_arithmetic_are_recognised() {
     for (name, told) in cases {
         let found = fingerprint(&told, 0);
         assert_eq!(found.explained_by.as_deref(), Some(name), "{:#?}", &found.candidates[..3]);
+    }
+}
+
+/// Both products of a block cancel around a large mean: what is left is the noise of each.
+#[test]
+fn codes_that_saturate_are_recognised_in_blocks_above_a_minimum() {
+    for (dtype, blocks) in [(DType::Q4_1, 2), (DType::Q5_1, 4), (DType::Q4_1, 8)] {
+        let matrix = Matrix::of(dtype, blocks * BLOCK, 70);
+        let around_20 = numbers(blocks * BLOCK * 5, 71).into_iter().map(|x| f64::from((x + 20.0) as f32));
+        let x: Vec<f64> = around_20.collect();
+        let token = |x: &[f64]| {
+            x.chunks(BLOCK)
+                .map(|block| Coded::rounded(block, |code| code.round_ties_even().clamp(-126.0, 126.0)))
+                .collect()
+        };
+        let tokens: Vec<Vec<Coded>> = x.chunks(blocks * BLOCK).map(token).collect();
+        let weights = Given { ty: matrix.ty, usage: Usage::Weight, content: Content::Blocks(matrix.bytes.clone()) };
+        let activations = Given { content: Content::Numbers(x), ..floats(&[blocks * BLOCK, 5], 1) };
+        let mut told = scene(Op::MulMat(MulMat), INTEGERS, vec![weights, activations]);
+        told.device = products(&matrix.rows, &tokens);
+        let found = fingerprint(&told, 0);
+        let name = "quantizes activations to q8 per 32, saturating at 126";
+        assert_eq!(found.explained_by.as_deref(), Some(name), "{dtype}, {blocks}: {:#?}", &found.candidates[..3]);
     }
 }
 

@@ -6,7 +6,7 @@
 //!   y - expected = sum over (w_b+1 - w_b)(x_b - x_b+1)        blocks b and b + 1 exchanged
 //! ```
 
-use super::weights::{code_scale, exchanged_pair, neighbour_scale, transposed};
+use super::weights::{code_scale, exchanged_pair, neighbour_scale, other_minimum, transposed};
 use super::{Evidence, SignatureKind};
 use crate::activation::{BLOCK_LEN, Row};
 use trueup_graph::Op;
@@ -47,7 +47,7 @@ pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         return None;
     }
     let sums = sums(evidence);
-    let patterns = [dropped_end, exchanged, one_row, code_scale, exchanged_pair, transposed];
+    let patterns = [dropped_end, exchanged, one_row, code_scale, other_minimum, exchanged_pair, transposed];
     let text = patterns.into_iter().find_map(|pattern| pattern(evidence, &sums))?;
     Some((SignatureKind::Depth, text))
 }

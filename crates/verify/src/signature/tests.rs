@@ -1,6 +1,7 @@
 //! Each pattern is found in a result that has it.
 
 use super::*;
+use crate::bound::minima_tests::{BLOCK, Coded, INTEGERS, Matrix, products};
 use crate::bound::testing::numbers;
 use crate::operand::UNWRITTEN;
 use crate::scene::{Content, Given};
@@ -170,4 +171,39 @@ fn the_result_of_the_step_before_is_stale() {
     let mut scene = right();
     scene.device = numbers(scene.device.len(), 3);
     assert_eq!(found(&scene, true).unwrap().kind, SignatureKind::Stale);
+}
+
+/// What is said of a product in integers of which `change` changes the rows.
+fn said_of_blocks(dtype: DType, change: impl Fn(&mut Matrix)) -> Option<Signature> {
+    let mut matrix = Matrix::of(dtype, DEPTH, 80);
+    let weights = Given { ty: matrix.ty, usage: Usage::Weight, content: Content::Blocks(matrix.bytes.clone()) };
+    change(&mut matrix);
+    let x: Vec<f64> = numbers(DEPTH * 5, 81).into_iter().map(|x| f64::from((x + 3.0) as f32)).collect();
+    let token = |x: &[f64]| x.chunks(BLOCK).map(|block| Coded::rounded(block, f32::round_ties_even)).collect();
+    let tokens: Vec<Vec<Coded>> = x.chunks(DEPTH).map(token).collect();
+    let device = products(&matrix.rows, &tokens);
+    let output = TensorType::new(DType::F32, &[matrix.rows.len(), 5]);
+    let ty = TensorType::new(DType::F32, &[DEPTH, 5]);
+    let inputs = vec![weights, Given { ty, usage: Usage::Arena, content: Content::Numbers(x) }];
+    let scene = Scene { op: Op::MulMat(MulMat), profile: INTEGERS, inputs, output, device, focus: Vec::new() };
+    found(&scene, false)
+}
+
+#[test]
+fn another_minimum_or_scale_of_a_block_is_found() {
+    for dtype in [DType::Q4_1, DType::Q5_1] {
+        assert_eq!(said_of_blocks(dtype, |_| {}), None);
+        let text = |change: fn(&mut Matrix)| said_of_blocks(dtype, change).map_or_else(String::new, |found| found.text);
+        let behind = text(|matrix| matrix.rows[7][1].minimum = matrix.rows[7][2].minimum);
+        assert!(behind.starts_with("the minimum of block 1 of row 7 is -"), "{dtype}: {behind}");
+        assert!(behind.ends_with(": it is the minimum of the block behind it"), "{dtype}: {behind}");
+        let before = text(|matrix| matrix.rows[40][2].minimum = matrix.rows[40][1].minimum);
+        assert!(before.contains("block 2 of row 40"), "{dtype}: {before}");
+        assert!(before.ends_with(": it is the minimum of the block before it"), "{dtype}: {before}");
+        let other = text(|matrix| matrix.rows[0][0].minimum = 0.0);
+        assert!(other.starts_with("the minimum of block 0 of row 0 is ") && !other.contains("block be"), "{other}");
+        let scale = text(|matrix| matrix.rows[3][0].scale = matrix.rows[3][1].scale);
+        assert!(scale.starts_with("the scale of block 0 of row 3 counts "), "{dtype}: {scale}");
+        assert!(scale.ends_with("the scale of the block behind it"), "{dtype}: {scale}");
+    }
 }

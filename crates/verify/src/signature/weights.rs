@@ -3,12 +3,14 @@
 //! ```text
 //!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b is c times too large
 //!   y - expected = (w_a - w_b)(x_b - x_a)        weights a and b of a row exchanged
+//!   y - expected = (other - minimum) sum over block b of x           b has another minimum
 //!   y = sum over k of w[m, k] x[k]               a square matrix transposed
 //! ```
 
 use super::Evidence;
 use super::depth::{Sum, median};
 use crate::activation::BLOCK_LEN;
+use crate::minimum;
 use trueup_blocks::DType;
 
 /// Weights of a row among which pairs are searched.
@@ -58,14 +60,10 @@ pub(super) fn transposed(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
 pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let first = sums.first()?;
     let matrix = evidence.scene.inputs[0].operand();
-    let dtype = matrix.ty.dtype;
-    let affine = matches!(dtype, DType::Q4_1 | DType::Q5_1);
-    let bytes = matrix.row_bytes(first.row).filter(|_| affine)?;
     if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) {
         return None;
     }
-    let (block, factor) = bytes.chunks_exact(dtype.block_bytes()).enumerate().find_map(|(block, bytes)| {
-        let minimum = half::f16::from_le_bytes([bytes[2], bytes[3]]).to_f64();
+    let (block, factor) = minimum::of_row(&matrix, first.row).enumerate().find_map(|(block, minimum)| {
         let range = block * BLOCK_LEN..(block + 1) * BLOCK_LEN;
         let part = |sum: &Sum| {
             let pairs = sum.weights[range.clone()].iter().zip(&sum.activations[range.clone()]);
@@ -78,6 +76,31 @@ pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let from =
         neighbour_scale(evidence, first.row, block, factor).map_or(String::new(), |from| format!(": it is {from}"));
     Some(format!("the scale of block {block} of row {} counts {factor:.4} times{from}", first.row))
+}
+
+/// The minimum of one block of the one bad row.
+pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
+    let first = sums.first()?;
+    if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) {
+        return None;
+    }
+    let minima: Vec<f64> = minimum::of_row(&evidence.scene.inputs[0].operand(), first.row).collect();
+    let (block, own, used) = minima.iter().enumerate().find_map(|(block, own)| {
+        let range = block * BLOCK_LEN..(block + 1) * BLOCK_LEN;
+        let part = |sum: &Sum| sum.activations[range.clone()].iter().sum::<f64>();
+        let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
+        let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
+        holds.then_some((block, own, own + more))
+    })?;
+    let is = |other: Option<&f64>| other.is_some_and(|other| (other - used).abs() < FACTOR_ERROR * (other - own).abs());
+    let from = if is(minima.get(block + 1)) {
+        ": it is the minimum of the block behind it"
+    } else if is(block.checked_sub(1).and_then(|before| minima.get(before))) {
+        ": it is the minimum of the block before it"
+    } else {
+        ""
+    };
+    Some(format!("the minimum of block {block} of row {} is {used:.3e} in place of {own:.3e}{from}", first.row))
 }
 
 /// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale in front.

@@ -1,0 +1,89 @@
+//! Which formats keep a minimum beside the scale of a block, and where it lies.
+//!
+//! ```text
+//!   q4_1, q5_1         │ d │ m │ codes │           weight = d code + m, one minimum for a block of 32
+//!   q2_k, q4_k, q5_k   │ ... │ dmin │ ... │        weight = d step code - dmin offset, a minimum for each part of a block
+//! ```
+//!
+//! The second f16 of `q8_1` is a sum of its codes, no minimum.
+
+use crate::operand::{Data, Operand};
+use std::ops::Range;
+use trueup_blocks::DType;
+
+/// Whether decoding adds a minimum to a product, which rounds in f32.
+pub(crate) fn is_affine(dtype: DType) -> bool {
+    place(dtype).is_some()
+}
+
+/// The bytes of the f16 that all minima of a block are multiples of; `None` for formats without minima.
+pub(crate) fn place(dtype: DType) -> Option<Range<usize>> {
+    let second = matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K);
+    second.then_some(2..4).or((dtype == DType::Q2K).then_some(82..84))
+}
+
+/// Whether this is a matrix in blocks of which each has one minimum for all of its elements.
+pub(crate) fn is_one_a_block(weights: &Operand) -> bool {
+    matches!(weights.data, Data::Blocks(_)) && matches!(weights.ty.dtype, DType::Q4_1 | DType::Q5_1)
+}
+
+/// The minimum of each block of row `row`, exact; none where blocks do not have one minimum each.
+pub(crate) fn of_row<'a>(weights: &Operand<'a>, row: usize) -> impl Iterator<Item = f64> + use<'a> {
+    let dtype = weights.ty.dtype;
+    let bytes = if is_one_a_block(weights) { weights.row_bytes(row) } else { None };
+    let blocks = bytes.unwrap_or_default().chunks_exact(dtype.block_bytes());
+    blocks.filter_map(move |block| of_block(block, place(dtype)?))
+}
+
+/// The f16 at a place of a block.
+fn of_block(block: &[u8], place: Range<usize>) -> Option<f64> {
+    let bytes = block.get(place)?.first_chunk()?;
+    Some(half::f16::from_le_bytes(*bytes).to_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::TensorType;
+
+    /// Every type whose elements change where its minima are zeroed is affine, and no other.
+    #[test]
+    fn places_are_those_that_decoding_reads() {
+        for dtype in [DType::Q4_1, DType::Q5_1, DType::Q2K, DType::Q4K, DType::Q5K] {
+            let ty = TensorType::new(dtype, &[dtype.block_len()]);
+            let mut bytes = vec![0x11; dtype.block_bytes()];
+            let with = crate::operand::decode(&ty, &bytes);
+            bytes[place(dtype).unwrap()].fill(0);
+            let without = crate::operand::decode(&ty, &bytes);
+            assert!(with.iter().zip(&without).all(|(with, without)| with != without), "{dtype}");
+        }
+        for dtype in [DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q8_1, DType::Q3K, DType::Q6K, DType::Iq4Nl] {
+            assert!(!is_affine(dtype), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn minima_of_a_row_are_its_smallest_weights() {
+        for dtype in [DType::Q4_1, DType::Q5_1] {
+            let weights: Vec<f32> = (0..192).map(|i| (i * 37 % 64) as f32 - 20.0 - (i / 32) as f32).collect();
+            let ty = TensorType::new(dtype, &[96, 2]);
+            let mut bytes = vec![0; ty.bytes()];
+            (dtype.codec().unwrap().encode)(&weights, &mut bytes);
+            let operand = Operand::blocks(ty, &bytes);
+            for row in 0..2 {
+                let blocks = weights[row * 96..][..96].chunks(32);
+                let smallest: Vec<f64> =
+                    blocks.map(|block| f64::from(block.iter().copied().fold(f32::INFINITY, f32::min))).collect();
+                assert_eq!(of_row(&operand, row).collect::<Vec<f64>>(), smallest, "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_is_no_minimum_and_numbers_have_none() {
+        let (sums, ty) = (vec![1; 36], TensorType::new(DType::Q8_1, &[32]));
+        assert_eq!(of_row(&Operand::blocks(ty, &sums), 0).count(), 0);
+        let numbers = Operand::numbers(TensorType::new(DType::Q4_1, &[32]), &[1.0; 32]);
+        assert_eq!(of_row(&numbers, 0).count(), 0);
+    }
+}
