@@ -29,6 +29,9 @@ const QUERIES_MIN: usize = 32;
 /// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
 const LANES: usize = 16;
 
+/// Queries of a piece up to which values are mixed as they lie in blocks: kernels widen their codes for each few queries again.
+const QUERIES_OF_BLOCKS: usize = 18;
+
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
     expect_kv_cache("keys", &inputs[1])?;
@@ -186,6 +189,9 @@ impl Attention<'_> {
             CachedRows::F16(keys) => {
                 kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
             }
+            CachedRows::Q8_0(keys) if kernel::reads_blocks(self.instructions) => {
+                kernel::key_scores_q8_0(self.instructions, keys.blocks(seen.clone()), queries, scores);
+            }
             CachedRows::Q8_0(keys) => {
                 let part = cells(&mut room.part, count * DECODED);
                 for first in seen.clone().step_by(DECODED) {
@@ -220,6 +226,9 @@ impl Attention<'_> {
         match values {
             CachedRows::F32(values) => kernel::mix_f32(self.instructions, values.part(seen.clone()), weights, mixed),
             CachedRows::F16(values) => kernel::mix_f16(self.instructions, values.part(seen.clone()), weights, mixed),
+            CachedRows::Q8_0(values) if kernel::reads_blocks(self.instructions) && count <= QUERIES_OF_BLOCKS => {
+                kernel::mix_q8_0(self.instructions, values.blocks(seen.clone()), weights, mixed);
+            }
             CachedRows::Q8_0(values) => {
                 for first in seen.clone().step_by(DECODED) {
                     let positions = first..seen.end.min(first + DECODED);
