@@ -24,6 +24,12 @@ pub trait Device: Send + Sync {
     /// Types may be views: a device that does not read them where they lie copies what they show first, or says that it does not take them.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
 
+    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in room that the device keeps for the next one: as
+    /// far as they grow with the context. By default there are none.
+    fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> usize {
+        0
+    }
+
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 

@@ -71,9 +71,26 @@ struct Piece {
     heads: Range<usize>,
 }
 
+/// Most tokens of a piece.
+fn tokens_max(capacity: usize, group: usize) -> usize {
+    ((SCORES / capacity.max(1)).clamp(QUERIES_MIN, QUERIES) / group.max(1)).max(1)
+}
+
+/// Bytes of the rooms of so many threads, at most.
+pub fn scratch_bytes(inputs: &[TensorType], threads: usize) -> usize {
+    let [q, keys, values, _, mask] = inputs else { return 0 };
+    let ([size, heads, tokens, _], capacity) = (q.shape.sizes(), mask.shape[0]);
+    let kv_heads = keys.shape[0].checked_div(size).unwrap_or(0).max(1);
+    let (group, width) = (heads / kv_heads, values.shape[0] / kv_heads);
+    let queries = tokens_max(capacity, group).min(tokens) * group;
+    let in_blocks = [keys, values].iter().any(|cache| cache.dtype.block_len() > 1);
+    let decoded = if in_blocks { DECODED * (size.max(width) + queries) } else { 0 };
+    threads.min(heads * tokens) * (queries * (size + capacity + width) + decoded) * size_of::<f32>()
+}
+
 /// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than threads.
 fn pieces(sequences: &[usize], [heads, group]: [usize; 2], capacity: usize, threads: usize) -> Vec<Piece> {
-    let tokens_max = ((SCORES / capacity).clamp(QUERIES_MIN, QUERIES) / group).max(1);
+    let tokens_max = tokens_max(capacity, group);
     let runs = || sequences.chunk_by(|a, b| a == b);
     let whole: usize = runs().map(|run| run.len().div_ceil(tokens_max)).sum::<usize>() * (heads / group);
     let parts = threads.div_ceil(whole.max(1)).min(group);
@@ -122,6 +139,15 @@ pub struct Room {
     decoded: Vec<f32>,
     /// Their scores.
     part: Vec<f32>,
+}
+
+#[cfg(test)]
+impl Room {
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        let Room { queries, scores, mixed, decoded, part } = self;
+        [queries, scores, mixed, decoded, part].iter().map(|cells| cells.capacity() * size_of::<f32>()).sum()
+    }
 }
 
 /// The operator on its tensors.
