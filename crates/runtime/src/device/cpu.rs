@@ -313,7 +313,7 @@ impl Device for Cpu {
     }
 
     fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
-        operator::scratch_bytes(op, inputs, self.threads())
+        operator::scratch_bytes(op, inputs, self.instructions, self.threads())
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {

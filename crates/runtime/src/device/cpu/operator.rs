@@ -122,8 +122,8 @@ operators! {
 pub use kv_attention::Room;
 
 /// Bytes of the room that so many threads keep for an operator, at most, as far as they grow with the context.
-pub fn scratch_bytes(op: &Op, inputs: &[TensorType], threads: usize) -> usize {
-    if matches!(op, Op::KvAttention(_)) { kv_attention::scratch_bytes(inputs, threads) } else { 0 }
+pub fn scratch_bytes(op: &Op, inputs: &[TensorType], instructions: Instructions, threads: usize) -> usize {
+    if matches!(op, Op::KvAttention(_)) { kv_attention::scratch_bytes(inputs, instructions, threads) } else { 0 }
 }
 
 /// What operators compute with.

@@ -77,14 +77,18 @@ fn tokens_max(capacity: usize, group: usize) -> usize {
 }
 
 /// Bytes of the rooms of so many threads, at most.
-pub fn scratch_bytes(inputs: &[TensorType], threads: usize) -> usize {
+pub fn scratch_bytes(inputs: &[TensorType], instructions: Instructions, threads: usize) -> usize {
     let [q, keys, values, _, mask] = inputs else { return 0 };
     let ([size, heads, tokens, _], capacity) = (q.shape.sizes(), mask.shape[0]);
     let kv_heads = keys.shape[0].checked_div(size).unwrap_or(0).max(1);
     let (group, width) = (heads / kv_heads, values.shape[0] / kv_heads);
     let queries = tokens_max(capacity, group).min(tokens) * group;
     let in_blocks = [keys, values].iter().any(|cache| cache.dtype.block_len() > 1);
-    let decoded = if in_blocks { DECODED * (size.max(width) + queries) } else { 0 };
+    let decoded = match (in_blocks, kernel::reads_blocks(instructions)) {
+        (true, false) => DECODED * (size.max(width) + queries),
+        (true, true) if queries > QUERIES_OF_BLOCKS => DECODED * width,
+        (true, true) | (false, _) => 0,
+    };
     threads.min(heads * tokens) * (queries * (size + capacity + width) + decoded) * size_of::<f32>()
 }
 
