@@ -7,7 +7,6 @@ pub mod reference;
 use crate::error::Result;
 use crate::profile::Profile;
 use std::any::Any;
-use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 use trueup_formats::gguf::MappedBytes;
@@ -120,20 +119,6 @@ fn expect_threads(threads: Option<usize>) -> std::result::Result<usize, String> 
         }
         Some(threads) => Ok(threads),
     }
-}
-
-/// So many zeros for a tensor; a problem where there is no memory for them.
-fn zeros<T: Copy>(zero: T, len: usize, ty: &TensorType, usage: Usage) -> std::result::Result<Vec<T>, String> {
-    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this question before. The
-    // answer is looked at, or the compiler would leave the question out.
-    let mut asked: Vec<T> = Vec::new();
-    let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(len));
-    drop(std::hint::black_box(asked));
-    answer.map_err(|_| {
-        let bytes = len as u128 * size_of::<T>() as u128;
-        format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy())
-    })?;
-    Ok(vec![zero; len])
 }
 
 /// Offsets in an arena are multiples of this.
