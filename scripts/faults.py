@@ -6,7 +6,7 @@
 Each fault is planted in the first fixture and type that can have it. It is found if verify exits with 1 and its sentence names the
 node. Beside it stands what two usual gates say about the result of that node alone: NMSE below 5e-4 and cosine above
 0.99 (they see the same numbers; NaN counts as seen). The clean runs draw fixture, type, prompts, steps, KV type, threads and
-instruction set from the seed; each must exit with 0. Needs nothing but Python.
+instruction set from the seed, q8_0 among the KV types of models whose heads are whole blocks; each must exit with 0. Needs nothing but Python.
 Exit: 0 all found and no alarm; 1 otherwise.
 """
 import argparse
@@ -37,6 +37,14 @@ def model(trueup, folder, name, dtype):
         done = call(trueup, "convert", os.path.join(FIXTURES, name), path, "--type", dtype, "-q")
         assert done.returncode == 0, done.stderr
     return path
+
+
+def kv_types(name):
+    """What the KV cache of a fixture can hold: blocks of q8_0 where no block would lie in two heads."""
+    with open(os.path.join(FIXTURES, name, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return ("f16", "f32", "q8_0") if head % 32 == 0 else ("f16", "f32")
 
 
 def reported(done):
@@ -118,7 +126,7 @@ def clean(trueup, folder, runs, seed):
             low = draw.choice((3, 3, 3, 50))
             ids = [draw.randrange(low, 250 if low == 3 else low + 1) for _ in range(length)]
             arguments += ["--ids", " ".join(map(str, ids))]
-        arguments += draw.choice(([], ["--kv", "f32"])) + draw.choice(([], [], ["--isa", "scalar"]))
+        arguments += ["--kv", draw.choice(kv_types(name))] + draw.choice(([], [], ["--isa", "scalar"]))
         arguments += draw.choice(([], [], ["--fusion", "off"]))
         done = call(trueup, *arguments, "--json", "-", "-q")
         report = reported(done)
@@ -147,7 +155,8 @@ has the same value, and where it does the operator suite plants it (`crates/veri
 ## Alarms on right programs
 
 {runs} runs of the right device, drawn with seed {seed}: all fixture models in eight types of weights, one to four prompts of 1 to 60
-tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, one to three threads, the fastest and scalar kernels, fused and not;
+tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, in q8_0 where
+heads are multiples of 32, one to three threads, the fastest and scalar kernels, fused and not;
 {nodes} verdicts on nodes. **Alarms: {alarms}.**
 """
 

@@ -7,7 +7,6 @@ pub mod reference;
 use crate::error::Result;
 use crate::profile::Profile;
 use std::any::Any;
-use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 use trueup_formats::gguf::MappedBytes;
@@ -23,6 +22,12 @@ pub trait Device: Send + Sync {
     /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`, which is no work.
     /// Types may be views: a device that does not read them where they lie copies what they show first, or says that it does not take them.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
+
+    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in room that the device keeps for the next one: as
+    /// far as they grow with the context. By default there are none.
+    fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> usize {
+        0
+    }
 
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
@@ -114,20 +119,6 @@ fn expect_threads(threads: Option<usize>) -> std::result::Result<usize, String> 
         }
         Some(threads) => Ok(threads),
     }
-}
-
-/// So many zeros for a tensor; a problem where there is no memory for them.
-fn zeros<T: Copy>(zero: T, len: usize, ty: &TensorType, usage: Usage) -> std::result::Result<Vec<T>, String> {
-    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this question before. The
-    // answer is looked at, or the compiler would leave the question out.
-    let mut asked: Vec<T> = Vec::new();
-    let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(len));
-    drop(std::hint::black_box(asked));
-    answer.map_err(|_| {
-        let bytes = len as u128 * size_of::<T>() as u128;
-        format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy())
-    })?;
-    Ok(vec![zero; len])
 }
 
 /// Offsets in an arena are multiples of this.

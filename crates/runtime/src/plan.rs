@@ -47,12 +47,14 @@ pub struct Piece {
 }
 
 /// What a device holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct PlannedDevice {
     name: String,
     /// Roots of values in the arena, and where they lie.
     offsets: BTreeMap<ValueId, usize>,
     arena_bytes: usize,
+    /// Of the node that takes most.
+    scratch_bytes: usize,
     /// Weights, states and inputs that its nodes read.
     held: BTreeSet<ValueId>,
 }
@@ -87,8 +89,12 @@ impl Plan {
         let graph = &fused.graph;
         let nodes = place::place(graph, devices)?;
         let pieces = cut(graph, &nodes);
-        let names = devices.iter().map(|device| device.about().name);
-        let devices = names.enumerate().map(|(index, name)| plan_device(graph, &pieces, index, name)).collect();
+        let planned = devices.iter().enumerate().map(|(index, device)| PlannedDevice {
+            name: device.about().name,
+            scratch_bytes: scratch_bytes(graph, &nodes, index, *device),
+            ..plan_device(graph, &pieces, index)
+        });
+        let devices = planned.collect();
         Ok(Plan { fused, nodes, pieces, devices })
     }
 
@@ -120,6 +126,11 @@ impl Plan {
     /// Size of a device's arena.
     pub fn arena_bytes(&self, device: usize) -> usize {
         self.devices[device].arena_bytes
+    }
+
+    /// What a device keeps beside the tensors while it computes, as far as it grows with the context.
+    pub fn scratch_bytes(&self, device: usize) -> usize {
+        self.devices[device].scratch_bytes
     }
 
     /// Weights, states and inputs that a device's nodes read.
@@ -171,8 +182,18 @@ fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
     }
 }
 
+/// The most room that a device takes beside the tensors for one of its nodes.
+fn scratch_bytes(graph: &Graph, nodes: &[PlannedNode], index: usize, device: &dyn Device) -> usize {
+    let own = graph.nodes().iter().zip(nodes).filter(|(_, planned)| planned.device == index);
+    let bytes = own.map(|(node, _)| {
+        let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
+        device.scratch_bytes(&node.op, &types)
+    });
+    bytes.max().unwrap_or(0)
+}
+
 /// Lifetimes and buffers on one device. Time counts nodes; copies happen at the first node of their piece.
-fn plan_device(graph: &Graph, pieces: &[Piece], device: usize, name: String) -> PlannedDevice {
+fn plan_device(graph: &Graph, pieces: &[Piece], device: usize) -> PlannedDevice {
     let end = graph.nodes().len();
     let mut lifetimes: BTreeMap<ValueId, Lifetime> = BTreeMap::new();
     let mut held = BTreeSet::new();
@@ -209,7 +230,7 @@ fn plan_device(graph: &Graph, pieces: &[Piece], device: usize, name: String) -> 
     ordered.sort_by_key(|(value, lifetime)| (lifetime.first, *value));
     let layout = lay_out(&ordered.iter().map(|(_, lifetime)| *lifetime).collect::<Vec<_>>());
     let offsets = ordered.iter().map(|(value, _)| *value).zip(layout.offsets).collect();
-    PlannedDevice { name, offsets, arena_bytes: layout.arena_bytes, held }
+    PlannedDevice { offsets, arena_bytes: layout.arena_bytes, held, ..PlannedDevice::default() }
 }
 
 /// Lets a value live until step `last`; whether it lies in the arena at all.

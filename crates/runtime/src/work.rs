@@ -1,5 +1,7 @@
-//! How much an operator moves and computes at least, from its shapes.
+//! How much an operator moves and computes at least, from its shapes and, where these do not say it, from its inputs.
 
+use crate::host_tensor::HostTensor;
+use std::collections::BTreeMap;
 use trueup_graph::{Op, TensorType};
 
 /// What one node takes.
@@ -42,10 +44,9 @@ impl Work {
                 Work { bytes: all(&[*q]) + read + written, operations: products(q.shape[0], output) }
             }
             ("kv_attention", [q, keys, values, sequences, mask]) => {
-                let capacity = mask.shape[0];
-                let read = all(&[*q, *sequences, *mask]) + used(keys, capacity) + used(values, capacity);
-                let scored = 2 * q.shape.elements() as u64 * capacity as u64;
-                Work { bytes: read + written, operations: scored + products(capacity, output) }
+                let (positions, queries) = (mask.shape[0], q.shape.rows());
+                let visible = Visible { positions, pairs: positions as u64 * queries as u64 };
+                Work::of_attention([q, keys, values, sequences, mask], output, visible)
             }
             ("kv_mix", [p, values, _]) => {
                 let read = used(values, p.shape[0]);
@@ -59,6 +60,66 @@ impl Work {
             }
             _ => whole,
         }
+    }
+
+    /// As [`Work::of`], but of attention over the cache with what its tokens see only: `read` gives the inputs that say it.
+    pub fn of_contents<E>(
+        op: &Op,
+        inputs: &[TensorType],
+        output: &TensorType,
+        read: impl Fn(usize) -> Result<HostTensor, E>,
+    ) -> Result<Work, E> {
+        let (Op::KvAttention(_), [q, keys, values, sequences, mask]) = (op, inputs) else {
+            return Ok(Work::of(op, inputs, output));
+        };
+        let visible = Visible::of(&read(SEQUENCES)?, &read(MASK)?, q.shape.rows());
+        Ok(Work::of_attention([q, keys, values, sequences, mask], output, visible))
+    }
+
+    /// Of `kv_attention`.
+    fn of_attention(
+        [q, keys, values, sequences, mask]: [&TensorType; 5],
+        output: &TensorType,
+        visible: Visible,
+    ) -> Work {
+        let once = [q, sequences, mask, output].iter().map(|ty| ty.bytes() as u64).sum::<u64>();
+        let caches = used(keys, visible.positions) + used(values, visible.positions);
+        let width = output.shape.elements() / q.shape.rows().max(1);
+        Work { bytes: once + caches, operations: 2 * (q.shape[0] + width) as u64 * visible.pairs }
+    }
+}
+
+/// The tokens' sequences among the inputs of `kv_attention`.
+const SEQUENCES: usize = 3;
+
+/// The mask there.
+const MASK: usize = 4;
+
+/// How much of a cache the tokens of a batch see.
+#[derive(Clone, Copy)]
+struct Visible {
+    /// Positions of all sequences that a token sees.
+    positions: usize,
+    /// Pairs of a query, one of each token and head, and a position that it sees.
+    pairs: u64,
+}
+
+impl Visible {
+    /// From i32 `[tokens]` and a mask `[capacity, tokens, ...]` that is repeated for so many `queries`; -inf hides.
+    fn of(sequences: &HostTensor, mask: &HostTensor, queries: usize) -> Visible {
+        let (sequences, capacity) = (sequences.to_indices(), mask.ty().shape[0].max(1));
+        let mut seen: BTreeMap<i32, Vec<bool>> = BTreeMap::new();
+        let mut shown = 0;
+        for (row, sequence) in mask.values().chunks_exact(capacity).zip(sequences.iter().cycle()) {
+            let seen = seen.entry(*sequence).or_insert_with(|| vec![false; capacity]);
+            for (mask, seen) in row.iter().zip(seen) {
+                let is_shown = *mask != f64::NEG_INFINITY;
+                shown += u64::from(is_shown);
+                *seen |= is_shown;
+            }
+        }
+        let repeated = queries as u64 / (mask.ty().shape.rows() as u64).max(1);
+        Visible { positions: seen.values().flatten().filter(|seen| **seen).count(), pairs: shown * repeated }
     }
 }
 
@@ -106,5 +167,36 @@ mod tests {
         assert_eq!(work, Work { bytes: 640 + 2 * 9 * 32 + 20 + 180 + 640, operations: 2 * (8 + 8) * 9 * 5 * 4 });
         let x = ty(DType::F32, &[4, 3]);
         assert_eq!(Work::of(&Op::reshape(&[12]), &[x], &x), Work { bytes: 0, operations: 0 });
+    }
+
+    #[test]
+    fn attention_is_counted_by_what_its_tokens_see() {
+        let ty = |dtype, sizes: &[usize]| TensorType::new(dtype, sizes);
+        let cache = ty(DType::F16, &[16, 20, 3]);
+        let op = KvAttention { scale: 1.0, max_bias: 0.0 }.into();
+        let output = ty(DType::F32, &[32, 4]);
+        // Two tokens of one sequence see positions 0 to 2 and 1 to 3, one of another sees 0, one sees nothing.
+        let seen: [&[usize]; 4] = [&[0, 1, 2], &[1, 2, 3], &[0], &[]];
+        for planes in [1, 4] {
+            let mask_type = ty(DType::F32, &[9, 4, planes]);
+            let cell = |i: usize| if seen[i / 9 % 4].contains(&(i % 9)) { -0.5 } else { f64::NEG_INFINITY };
+            let mask = HostTensor::real(mask_type, (0..36 * planes).map(cell).collect());
+            let sequences = HostTensor::indices(&[2, 2, 0, 1]);
+            let inputs = [ty(DType::F32, &[8, 4, 4]), cache, cache, *sequences.ty(), mask_type];
+            let read = |place: usize| match place {
+                SEQUENCES => Ok(sequences.clone()),
+                MASK => Ok(mask.clone()),
+                _ => Err(place),
+            };
+            let work = Work::of_contents(&op, &inputs, &output, read).unwrap();
+            let bytes = 512 + 2 * 5 * 32 + 16 + 144 * planes as u64 + 512;
+            // 7 positions of a token, 4 heads.
+            assert_eq!(work, Work { bytes, operations: 2 * (8 + 8) * 7 * 4 }, "{planes} planes");
+        }
+        let inputs = [ty(DType::F32, &[8, 3]), ty(DType::F32, &[8])];
+        let norm = Op::from(trueup_graph::op::RmsNorm { epsilon: 1e-5 });
+        let read = |place: usize| Err::<HostTensor, usize>(place);
+        let expected = Work::of(&norm, &inputs, &inputs[0]);
+        assert_eq!(Work::of_contents(&norm, &inputs, &inputs[0], read), Ok(expected), "nothing else is read");
     }
 }

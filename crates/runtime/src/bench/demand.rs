@@ -93,8 +93,8 @@ pub(super) fn weights_of(graph: &Graph, node: &Node) -> Vec<TensorType> {
     values.filter(|value| value.origin == Origin::Weight).map(|value| value.ty).collect()
 }
 
-/// What a node moves and computes.
-pub(super) fn work_of(graph: &Graph, node: &Node) -> Work {
+/// What a node with weights moves and computes.
+fn work_of(graph: &Graph, node: &Node) -> Work {
     let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
     Work::of(&node.op, &types, &graph.value(node.output).ty)
 }

@@ -2,16 +2,17 @@
 //!
 //! A device may do better where it is not stopped, so that the sum of the times may be more than the time of the phase.
 
-use super::demand::{weights_of, work_of};
+use super::demand::weights_of;
 use super::{PhaseReport, prompt_entries};
 use crate::error::Result;
 use crate::observer::{Observer, Seen};
 use crate::session::{Entry, Session};
+use crate::work::Work;
 use serde::Serialize;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Instant;
-use trueup_graph::{Graph, Node};
+use trueup_graph::{Graph, Node, TensorType};
 
 /// Decoded tokens that are looked at.
 const DECODED_MAX: usize = 16;
@@ -98,8 +99,10 @@ impl Observer for Clock {
 
     fn saw(&mut self, seen: &Seen<'_>) -> Result<()> {
         let seconds = self.started.take().map_or(0.0, |start| start.elapsed().as_secs_f64());
-        let work = work_of(seen.graph, seen.node());
-        let sum = self.sums.entry(key(seen.graph, seen.node())).or_default();
+        let (node, graph) = (seen.node(), seen.graph);
+        let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
+        let work = Work::of_contents(&node.op, &types, &graph.value(node.output).ty, |place| seen.input(place))?;
+        let sum = self.sums.entry(key(graph, node)).or_default();
         sum.calls += 1;
         sum.seconds += seconds;
         sum.bytes += work.bytes;

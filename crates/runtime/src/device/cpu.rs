@@ -313,6 +313,10 @@ impl Device for Cpu {
         operator::profile(op, inputs, output)
     }
 
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
+        operator::scratch_bytes(op, inputs, self.instructions, self.threads())
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         let memory = Memory::new(ty, usage, Room { store: &self.store, repack: self.repack }).map_err(failure)?;
         Ok(Buffer(Arc::new(memory)))

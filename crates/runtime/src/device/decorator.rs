@@ -51,6 +51,10 @@ impl<D: Decorator> Device for D {
         Decorator::supports(self, op, inputs, output)
     }
 
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
+        self.device().scratch_bytes(op, inputs)
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         Decorator::alloc(self, ty, usage)
     }

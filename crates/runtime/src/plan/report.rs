@@ -32,6 +32,8 @@ pub struct ReportedDevice {
     pub nodes: usize,
     /// Room for intermediate results.
     pub arena_bytes: usize,
+    /// Room that it keeps beside them while it computes, like that of attention's scores, as far as it grows with the context.
+    pub scratch_bytes: usize,
     /// Weights that its nodes read, as they are stored.
     pub weight_bytes: usize,
     /// The KV cache.
@@ -82,6 +84,7 @@ impl ReportedDevice {
             name: plan.devices[device].name.clone(),
             nodes: plan.nodes.iter().filter(|node| node.device == device).count(),
             arena_bytes: plan.arena_bytes(device),
+            scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
             kv_bytes: held_bytes(plan, device, |origin| origin == Origin::State),
             input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
@@ -135,9 +138,10 @@ impl fmt::Display for PlanReport {
             writeln!(f)?;
         }
         for device in &self.devices {
-            let ReportedDevice { name, nodes, arena_bytes, weight_bytes, kv_bytes, input_bytes } = device;
+            let ReportedDevice { name, nodes, arena_bytes, scratch_bytes, weight_bytes, kv_bytes, input_bytes } =
+                device;
             write!(f, "{name}: {nodes} nodes, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
-            writeln!(f, "{arena_bytes} of intermediate results, {input_bytes} of inputs")?;
+            writeln!(f, "{arena_bytes} of intermediate results, {scratch_bytes} of scratch, {input_bytes} of inputs")?;
         }
         write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)?;
         if self.pieces > PIECES_MAX {

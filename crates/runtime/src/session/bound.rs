@@ -38,6 +38,8 @@ pub(super) struct BoundCopy {
 #[derive(Default)]
 pub(super) struct Buffers {
     arenas: HashMap<usize, (usize, Buffer)>,
+    /// Room that a device takes by itself, of the largest plan that room was found for.
+    scratch: HashMap<usize, usize>,
     states: HashMap<(usize, String), Tensor>,
 }
 
@@ -61,7 +63,9 @@ impl Buffers {
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
-            let others = others.fold(arena, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
+            let scratch = plan.scratch_bytes(index).saturating_sub(self.scratch_bytes(index)) as u64;
+            let beside = arena.saturating_add(scratch);
+            let others = others.fold(beside, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
             let missing = || {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
                 of_file.filter(|value| !weights.is_uploaded(index, &value.name))
@@ -79,7 +83,9 @@ impl Buffers {
             expect(others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
-                let later = largest().map_or(0, |largest| largest.arena_bytes(index) as u64).saturating_sub(arena);
+                let of_plan =
+                    |plan: &Plan| (plan.arena_bytes(index) as u64).saturating_add(plan.scratch_bytes(index) as u64);
+                let later = largest().as_ref().map_or(0, of_plan).saturating_sub(beside);
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
@@ -99,6 +105,7 @@ impl Buffers {
                 let buffer = device.alloc(&TensorType::new(DType::I8, &[bytes]), Usage::Arena)?;
                 self.arenas.insert(index, (bytes, buffer));
             }
+            self.scratch.insert(index, plan.scratch_bytes(index).max(self.scratch_bytes(index)));
         }
         Ok(())
     }
@@ -165,6 +172,10 @@ impl Buffers {
         let tensor = alloc(&*weights.devices()[device], ty, Usage::State)?;
         self.states.insert(key, tensor.clone());
         Ok(tensor)
+    }
+
+    fn scratch_bytes(&self, device: usize) -> usize {
+        self.scratch.get(&device).copied().unwrap_or(0)
     }
 
     fn arena_bytes(&self, device: usize) -> usize {

@@ -27,6 +27,22 @@ fn fused(plan: &Plan) -> Vec<(String, Vec<String>)> {
     nodes.map(|node| (node.name, node.fused)).collect()
 }
 
+/// Scores of fused attention lie beside the arena, on each thread, and grow with what is looked at; those of its pieces lie in the arena.
+#[test]
+fn room_for_scores_is_planned() {
+    let (_folder, model) = model(DType::F32, false);
+    let weights = Weights::new(model, device("cpu"), None);
+    let scratch = |fusion, length| {
+        let plan = Session::plan(&weights, &options(fusion), 1, 1, length).unwrap();
+        let report = plan.report();
+        assert_eq!(report.devices[0].scratch_bytes, plan.scratch_bytes(0));
+        assert!(report.to_string().contains(&format!("{} of scratch", plan.scratch_bytes(0))), "{report}");
+        plan.scratch_bytes(0)
+    };
+    assert!(scratch(true, 1) > 0 && scratch(true, 129) > scratch(true, 1));
+    assert_eq!((scratch(false, 1), scratch(false, 129)), (0, 0));
+}
+
 #[test]
 fn fusion_changes_no_bit() {
     for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q5_1] {

@@ -49,7 +49,7 @@ fn others(model: &Arc<ModelFile>) -> u64 {
     let graph = plan.graph();
     let held = plan.held(0).map(|id| graph.value(id)).filter(|value| value.origin != Origin::Weight);
     let largest = Session::plan(&weights, &options, 512, 1, tiny_model::CONTEXT).unwrap();
-    held.map(|value| value.ty.bytes() as u64).sum::<u64>() + largest.arena_bytes(0) as u64
+    held.map(|value| value.ty.bytes() as u64).sum::<u64>() + (largest.arena_bytes(0) + largest.scratch_bytes(0)) as u64
 }
 
 #[test]

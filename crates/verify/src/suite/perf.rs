@@ -14,7 +14,7 @@ use trueup_graph::op::{KvAttention, KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{DeviceOptions, Operations, Result, Roof, Work};
+use trueup_runtime::{DeviceOptions, HostTensor, Operations, Result, Roof, Work};
 
 /// Most nodes of one call.
 const NODES_MAX: usize = 8192;
@@ -193,13 +193,14 @@ fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult,
         result.output = output.to_string();
         let profile = device.supports(op, &types, &output)?;
         let inputs = contents(candidate, seed)?;
-        Ok((output, profile, time(device, op, &inputs, &output).map_err(|error| error.to_string())?))
+        let read = |place: usize| HostTensor::stored(inputs[place].ty, inputs[place].bytes.to_vec());
+        let work = Work::of_contents(op, &types, &output, |place| Ok::<HostTensor, String>(read(place)))?;
+        Ok((work, profile, time(device, op, &inputs, &output).map_err(|error| error.to_string())?))
     });
-    let (output, profile, timed) = match prepared {
+    let (work, profile, timed) = match prepared {
         Ok(done) => done,
         Err(reason) => return (PerfResult { skipped: Some(reason), ..result }, None),
     };
-    let work = Work::of(op, &types, &output);
     let seconds = timed.seconds.max(f64::MIN_POSITIVE);
     (result.nodes, result.copies) = (timed.nodes, timed.copies);
     result.time_us = Some(seconds * 1e6);

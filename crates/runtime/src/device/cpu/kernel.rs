@@ -31,6 +31,7 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx_vnni;
+mod block_rows;
 mod decode_q8_0;
 mod dot_int8;
 mod dots;
@@ -61,6 +62,7 @@ mod sums;
 mod turned_product;
 mod unary;
 
+pub use block_rows::{key_scores_q8_0, mix_q8_0, reads_blocks};
 pub use decode_q8_0::decode_q8_0;
 pub use dot_int8::{INT8_PRODUCTS, INT8_SUMS, dot_int8, int8_codes};
 pub use dots::{dots_bf16, dots_f16, dots_f32};

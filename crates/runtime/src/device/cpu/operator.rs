@@ -122,6 +122,11 @@ operators! {
 
 pub use kv_attention::Room;
 
+/// Bytes of the room that so many threads keep for an operator, at most, as far as they grow with the context.
+pub fn scratch_bytes(op: &Op, inputs: &[TensorType], instructions: Instructions, threads: usize) -> usize {
+    if matches!(op, Op::KvAttention(_)) { kv_attention::scratch_bytes(inputs, instructions, threads) } else { 0 }
+}
+
 /// What operators compute with.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
@@ -234,10 +239,11 @@ fn expect_kv_cache(what: &str, ty: &TensorType) -> Result<(), String> {
     if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0 here, not {}", ty.dtype)) }
 }
 
-/// The first cells of a room, which grows where it is too small.
+/// The first cells of a room, which hold anything. Where it is too small it is made anew, no larger than it must be.
 fn cells(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
     if room.len() < len {
-        room.resize(len, 0.0);
+        drop(std::mem::take(room));
+        *room = vec![0.0; len];
     }
     &mut room[..len]
 }

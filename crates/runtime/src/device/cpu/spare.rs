@@ -45,6 +45,14 @@ impl<R: Default> Rooms<R> {
     }
 }
 
+#[cfg(test)]
+impl<R> Rooms<R> {
+    /// The sum of a figure over all of them.
+    pub fn sum(&self, figure: impl Fn(&R) -> usize) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(figure).sum()
+    }
+}
+
 /// Vectors that nobody needs now.
 #[derive(Debug)]
 pub(super) struct Spare<T>(Mutex<Vec<Vec<T>>>);

@@ -1,9 +1,9 @@
 //! The oracle's buffers: plain bytes as in GGUF.
 
 use super::{NAME, Tensor, Usage};
-use crate::device::zeros;
 use crate::error::{Error, Result};
 use crate::host_tensor::HostTensor;
+use std::collections::TryReserveError;
 use std::ops::Deref;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use trueup_graph::{Strides, TensorType};
@@ -36,7 +36,7 @@ impl Deref for Held<'_> {
 impl Memory {
     /// Memory for a tensor, zero at first; fails where there is too little.
     pub(super) fn new(ty: &TensorType, usage: Usage) -> Result<Memory> {
-        let bytes = zeros(0, ty.bytes(), ty, usage).map_err(fault)?;
+        let bytes = zeros(ty, usage).map_err(fault)?;
         Ok(match usage {
             Usage::Weight | Usage::State | Usage::Input => Memory::Single(RwLock::new(HostTensor::stored(*ty, bytes))),
             Usage::Arena => Memory::Arena(RwLock::new(bytes)),
@@ -130,6 +130,17 @@ impl Memory {
             Memory::Arena(_) => Err(fault(format!("changes states in place, and {} lies in an arena", tensor.ty))),
         }
     }
+}
+
+/// The bytes of a tensor, all zero; a problem where there is no memory for them.
+fn zeros(ty: &TensorType, usage: Usage) -> std::result::Result<Vec<u8>, String> {
+    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this question before. The
+    // answer is looked at, or the compiler would leave the question out.
+    let mut asked: Vec<u8> = Vec::new();
+    let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(ty.bytes()));
+    drop(std::hint::black_box(asked));
+    answer.map_err(|_| format!("no memory for the {} bytes of {ty}; {}", ty.bytes(), usage.remedy()))?;
+    Ok(vec![0; ty.bytes()])
 }
 
 /// A tensor alone in its buffer may be seen under another shape or in part, no more.

@@ -1,5 +1,6 @@
 //! Variants for AVX-512 with VNNI: each as exact as its rule, in registers of sixteen f32 or 64 codes.
 
+mod block_rows;
 pub mod decode_q8_0;
 pub mod dot_int8;
 pub mod dots;

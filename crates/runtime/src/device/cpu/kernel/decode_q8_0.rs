@@ -11,7 +11,7 @@ use half::f16;
 use trueup_blocks::DType;
 
 /// Bytes of a block: an f16 scale and the codes.
-const BLOCK_BYTES: usize = DType::Q8_0.block_bytes();
+pub(super) const BLOCK_BYTES: usize = DType::Q8_0.block_bytes();
 
 kernel! {
     /// The elements of rows of q8_0, whole blocks each, row behind row: products of numbers of 11 and 8 bits, which f32 holds exactly.
@@ -24,7 +24,7 @@ kernel! {
 }
 
 #[inline(always)]
-fn decode(rows: Rows<u8>, elements: &mut [f32]) {
+pub(super) fn decode(rows: Rows<u8>, elements: &mut [f32]) {
     for (blocks, elements) in each_row(rows, elements) {
         for ([low, high, codes @ ..], elements) in blocks.iter().zip(elements) {
             let scale = f16::from_le_bytes([*low, *high]).to_f32();

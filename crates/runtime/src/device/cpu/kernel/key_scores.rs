@@ -38,7 +38,7 @@ kernel! {
     key_scores_f16_variants_agree on samples_f16
 }
 
-fn key_scores<E: Element>(keys: Rows<E>, queries: Rows<f32>, sums: &mut [f32]) {
+pub(super) fn key_scores<E: Element>(keys: Rows<E>, queries: Rows<f32>, sums: &mut [f32]) {
     assert_eq!(sums.len(), keys.count() * queries.count(), "one sum for each key and query");
     assert_eq!(keys.len(), queries.len(), "keys and queries of one length");
     for t in 0..queries.count() {

@@ -37,7 +37,7 @@ kernel! {
     mix_f16_variants_agree on samples_f16
 }
 
-fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32]) {
+pub(super) fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32]) {
     assert_eq!(rows.count(), weights.len(), "a weight for each row");
     assert_eq!(sums.len(), rows.len() * weights.count(), "a sum for each place and query");
     for t in 0..weights.count() {

@@ -134,6 +134,11 @@ pub struct BlockRows<'a> {
 }
 
 impl BlockRows<'_> {
+    /// The blocks of some rows.
+    pub fn blocks(&self, rows: Range<usize>) -> Rows<'_, u8> {
+        self.bytes.part(rows)
+    }
+
     /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in f32.
     pub fn decoded<'b>(&self, instructions: Instructions, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
         let count = rows.len();

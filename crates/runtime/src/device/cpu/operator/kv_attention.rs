@@ -29,6 +29,9 @@ const QUERIES_MIN: usize = 32;
 /// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
 const LANES: usize = 16;
 
+/// Queries of a piece up to which values are mixed as they lie in blocks: kernels widen their codes for each few queries again.
+const QUERIES_OF_BLOCKS: usize = 18;
+
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
     expect_kv_cache("keys", &inputs[1])?;
@@ -68,9 +71,30 @@ struct Piece {
     heads: Range<usize>,
 }
 
+/// Most tokens of a piece.
+fn tokens_max(capacity: usize, group: usize) -> usize {
+    ((SCORES / capacity.max(1)).clamp(QUERIES_MIN, QUERIES) / group.max(1)).max(1)
+}
+
+/// Bytes of the rooms of so many threads, at most.
+pub fn scratch_bytes(inputs: &[TensorType], instructions: Instructions, threads: usize) -> usize {
+    let [q, keys, values, _, mask] = inputs else { return 0 };
+    let ([size, heads, tokens, _], capacity) = (q.shape.sizes(), mask.shape[0]);
+    let kv_heads = keys.shape[0].checked_div(size).unwrap_or(0).max(1);
+    let (group, width) = (heads / kv_heads, values.shape[0] / kv_heads);
+    let queries = tokens_max(capacity, group).min(tokens) * group;
+    let in_blocks = [keys, values].iter().any(|cache| cache.dtype.block_len() > 1);
+    let decoded = match (in_blocks, kernel::reads_blocks(instructions)) {
+        (true, false) => DECODED * (size.max(width) + queries),
+        (true, true) if queries > QUERIES_OF_BLOCKS => DECODED * width,
+        (true, true) | (false, _) => 0,
+    };
+    threads.min(heads * tokens) * (queries * (size + capacity + width) + decoded) * size_of::<f32>()
+}
+
 /// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than threads.
 fn pieces(sequences: &[usize], [heads, group]: [usize; 2], capacity: usize, threads: usize) -> Vec<Piece> {
-    let tokens_max = ((SCORES / capacity).clamp(QUERIES_MIN, QUERIES) / group).max(1);
+    let tokens_max = tokens_max(capacity, group);
     let runs = || sequences.chunk_by(|a, b| a == b);
     let whole: usize = runs().map(|run| run.len().div_ceil(tokens_max)).sum::<usize>() * (heads / group);
     let parts = threads.div_ceil(whole.max(1)).min(group);
@@ -119,6 +143,15 @@ pub struct Room {
     decoded: Vec<f32>,
     /// Their scores.
     part: Vec<f32>,
+}
+
+#[cfg(test)]
+impl Room {
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        let Room { queries, scores, mixed, decoded, part } = self;
+        [queries, scores, mixed, decoded, part].iter().map(|cells| cells.capacity() * size_of::<f32>()).sum()
+    }
 }
 
 /// The operator on its tensors.
@@ -186,6 +219,9 @@ impl Attention<'_> {
             CachedRows::F16(keys) => {
                 kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
             }
+            CachedRows::Q8_0(keys) if kernel::reads_blocks(self.instructions) => {
+                kernel::key_scores_q8_0(self.instructions, keys.blocks(seen.clone()), queries, scores);
+            }
             CachedRows::Q8_0(keys) => {
                 let part = cells(&mut room.part, count * DECODED);
                 for first in seen.clone().step_by(DECODED) {
@@ -220,6 +256,9 @@ impl Attention<'_> {
         match values {
             CachedRows::F32(values) => kernel::mix_f32(self.instructions, values.part(seen.clone()), weights, mixed),
             CachedRows::F16(values) => kernel::mix_f16(self.instructions, values.part(seen.clone()), weights, mixed),
+            CachedRows::Q8_0(values) if kernel::reads_blocks(self.instructions) && count <= QUERIES_OF_BLOCKS => {
+                kernel::mix_q8_0(self.instructions, values.blocks(seen.clone()), weights, mixed);
+            }
             CachedRows::Q8_0(values) => {
                 for first in seen.clone().step_by(DECODED) {
                     let positions = first..seen.end.min(first + DECODED);

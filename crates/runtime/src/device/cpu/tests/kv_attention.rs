@@ -194,3 +194,33 @@ fn fused_attention_stays_within_its_slices() {
         }
     }
 }
+
+/// What threads keep is what is planned for them at most, and all of that where every thread meets a whole piece.
+#[test]
+fn rooms_of_fused_attention_are_no_larger_than_planned() {
+    let op = Op::from(OPS[0]);
+    for (sizes, batch) in cases() {
+        for (cache, threads) in caches(sizes).flat_map(|cache| [(cache, 1), (cache, 3)]) {
+            let cpu = Cpu::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
+            let inputs = inputs(sizes, &batch, cache, DType::F32);
+            run(&cpu, &op, &inputs).unwrap();
+            let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
+            let (kept, planned) = (cpu.spares.rooms.sum(|room| room.bytes()), cpu.scratch_bytes(&op, &types));
+            assert!(kept > 0 && kept <= planned, "{kept} of {planned} bytes: {sizes:?}, {cache}, {threads} threads");
+        }
+    }
+    let sizes = Sizes { head: [64, 32], heads: 8, kv_heads: 2, capacity: 320, context: 320 };
+    for (isa, tokens) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 50)]) {
+        let cpu = cpu(1, isa);
+        let inputs = inputs(sizes, &batch(vec![0..320; tokens], &vec![1; tokens]), DType::F16, DType::F32);
+        run(&cpu, &op, &inputs).unwrap();
+        let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
+        // A piece has 4 heads and at most 24 tokens: queries, scores and results in f32.
+        let bytes = 4 * tokens.min(24) * (64 + 320 + 32) * 4;
+        assert_eq!(
+            (cpu.spares.rooms.sum(|room| room.bytes()), cpu.scratch_bytes(&op, &types)),
+            (bytes, bytes),
+            "{isa}"
+        );
+    }
+}

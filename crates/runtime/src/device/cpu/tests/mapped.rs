@@ -6,7 +6,7 @@ use crate::device::CopyRoom;
 use std::path::Path;
 use trueup_formats::Gguf;
 use trueup_formats::gguf::MappedBytes;
-use trueup_graph::op::MulMat;
+use trueup_graph::op::{Gated, MulMat, MulMatGated, MulMatId};
 
 /// The smallest alignment that a file may have.
 const ALIGNMENT: usize = 8;
@@ -66,10 +66,16 @@ fn downloaded(cpu: &Cpu, tensor: &Tensor) -> Vec<u8> {
 
 /// What an operator makes of a weight and another input.
 fn result(cpu: &Cpu, op: &Op, weight: Tensor, other: &Given) -> Vec<u8> {
-    let other = alone(cpu, &Given { usage: Usage::Input, ..other.clone() });
-    let ty = op.infer(&[weight.ty, other.ty]).unwrap();
+    result_of(cpu, op, vec![weight], std::slice::from_ref(other))
+}
+
+/// What an operator makes of weights and the inputs behind them.
+fn result_of(cpu: &Cpu, op: &Op, weights: Vec<Tensor>, others: &[Given]) -> Vec<u8> {
+    let others = others.iter().map(|other| alone(cpu, &Given { usage: Usage::Input, ..other.clone() }));
+    let inputs: Vec<Tensor> = weights.into_iter().chain(others).collect();
+    let ty = op.infer(&inputs.iter().map(|input| input.ty).collect::<Vec<TensorType>>()).unwrap();
     let output = Tensor { buffer: cpu.alloc(&ty, Usage::Input).unwrap(), offset_bytes: 0, ty };
-    cpu.execute(&[Step { node: 0, op: op.clone(), inputs: vec![weight, other], output: output.clone() }]).unwrap();
+    cpu.execute(&[Step { node: 0, op: op.clone(), inputs, output: output.clone() }]).unwrap();
     downloaded(cpu, &output)
 }
 
@@ -77,10 +83,15 @@ fn types() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| dtype.codec().is_some() && *dtype != DType::F64)
 }
 
+/// Those that products take.
+fn multiplied() -> impl Iterator<Item = DType> {
+    types().filter(|dtype| !matches!(dtype, DType::I8 | DType::I32 | DType::I64))
+}
+
 #[test]
 fn a_mapped_weight_has_the_bits_of_a_copy() {
     let (copying, mapping) = (device(true), device(false));
-    for dtype in types().filter(|dtype| !matches!(dtype, DType::I8 | DType::I32 | DType::I64)) {
+    for dtype in multiplied() {
         for (sizes, place) in [(&[256, 7][..], 0), (&[512, 33], 8), (&[256, 5, 3], 24)] {
             let given = weight(dtype, sizes, 3);
             let tensor = adopted(&mapping, &given, place, CopyRoom::Enough).unwrap_or_else(|| panic!("{dtype}"));
@@ -94,6 +105,51 @@ fn a_mapped_weight_has_the_bits_of_a_copy() {
                 let (op, rows) = (Op::get_rows(DType::F32), integers(&[6, 0, 3]));
                 let expected = result(&copying, &op, alone(&copying, &given), &rows);
                 assert!(result(&mapping, &op, tensor, &rows) == expected, "rows of {}", given.ty);
+            }
+        }
+    }
+}
+
+/// Experts behind each other in one tensor, each used by several tokens or by none.
+#[test]
+fn mapped_experts_have_the_bits_of_copies() {
+    let (copying, mapping) = (device(true), device(false));
+    let op = Op::from(MulMatId);
+    for dtype in multiplied() {
+        for (sizes, place, used) in [([256, 7, 3], 8, 1), ([512, 33, 5], 24, 2), ([256, 40, 4], 0, 4)] {
+            let given = weight(dtype, &sizes, 3);
+            let tensor = adopted(&mapping, &given, place, CopyRoom::Enough).unwrap_or_else(|| panic!("{dtype}"));
+            for (seen, tokens) in [(1, 1), (used, 13)] {
+                let ids: Vec<i32> = (0..used * tokens).map(|place| (place * place % (sizes[2] - 1)) as i32).collect();
+                let ids = Given { ty: TensorType::new(DType::I32, &[used, tokens]), ..integers(&ids) };
+                let others = [activation(&[sizes[0], seen, tokens], 5), ids];
+                let expected = result_of(&copying, &op, vec![alone(&copying, &given)], &others);
+                let found = result_of(&mapping, &op, vec![tensor.clone()], &others);
+                assert!(found == expected, "{}, {used} experts for each of {tokens} tokens", given.ty);
+            }
+        }
+    }
+}
+
+/// Gate and up in two files, or one of them in memory of its own.
+#[test]
+fn mapped_weights_of_a_fused_feed_forward_have_the_bits_of_copies() {
+    let (copying, mapping) = (device(true), device(false));
+    let op = Op::from(MulMatGated { gated: Gated::Swiglu });
+    for dtype in multiplied() {
+        for (sizes, tokens) in [(&[256, 7][..], 1), (&[512, 33], 13), (&[256, 40], 33), (&[256, 5, 3], 2)] {
+            let (gate, up) = (weight(dtype, sizes, 1), weight(dtype, sizes, 2));
+            let behind = [&[sizes[0], tokens], sizes.get(2..).unwrap_or_default()].concat();
+            let x = [activation(&behind, 3)];
+            let adopted = |given, place| adopted(&mapping, given, place, CopyRoom::Enough).unwrap();
+            let expected = result_of(&copying, &op, vec![alone(&copying, &gate), alone(&copying, &up)], &x);
+            for weights in [
+                [adopted(&gate, 8), adopted(&up, 24)],
+                [alone(&mapping, &gate), adopted(&up, 40)],
+                [adopted(&gate, 0), alone(&mapping, &up)],
+            ] {
+                let found = result_of(&mapping, &op, weights.to_vec(), &x);
+                assert!(found == expected, "{} with {tokens} tokens", gate.ty);
             }
         }
     }
@@ -125,7 +181,7 @@ fn nothing_is_written_to_a_file() {
     let error = cpu.upload(&given.bytes, &tensor).unwrap_err().to_string();
     assert!(error.contains("model's file and cannot be written"), "{error}");
     let inputs = vec![alone(&cpu, &given), alone(&cpu, &given)];
-    let op = trueup_graph::op::Gated::Swiglu.into();
+    let op = Gated::Swiglu.into();
     let error = cpu.execute(&[Step { node: 0, op, inputs, output: tensor.clone() }]).unwrap_err().to_string();
     assert!(error.contains("model's file and cannot be written"), "{error}");
     assert!(downloaded(&cpu, &tensor) == given.bytes);

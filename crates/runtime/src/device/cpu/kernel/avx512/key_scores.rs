@@ -1,9 +1,12 @@
 //! Scores of keys: 64 keys are turned over into registers that hold one element of each, and 6 queries use these before the next.
 
+use super::super::decode_q8_0::BLOCK_BYTES;
 use super::super::element::Element;
 use super::super::lanes::padded;
 use super::super::rows::Rows;
+use super::block_rows::{self, Block};
 use super::{LANES, ask_for_line, load_f16, load_f32, store};
+use crate::device::cpu::panels::BLOCK_LEN;
 use half::f16;
 use std::arch::x86_64::*;
 
@@ -25,34 +28,47 @@ type Turned = [[f32; LANES]; REGISTERS];
 /// Of f32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn key_scores_f32(keys: Rows<f32>, queries: Rows<f32>, sums: &mut [f32]) {
-    key_scores(keys, queries, sums, |source| load_f32(source));
+    key_scores([keys.count(), keys.len()], queries, sums, |first_key, first, turned| {
+        turn(keys, first_key, first, turned, |source| load_f32(source));
+    });
 }
 
 /// Of f16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn key_scores_f16(keys: Rows<f16>, queries: Rows<f32>, sums: &mut [f32]) {
-    key_scores(keys, queries, sums, |source| load_f16(source));
+    key_scores([keys.count(), keys.len()], queries, sums, |first_key, first, turned| {
+        turn(keys, first_key, first, turned, |source| load_f16(source));
+    });
 }
 
+/// Of q8_0: whole blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub fn key_scores_q8_0(keys: Rows<u8>, queries: Rows<f32>, sums: &mut [f32]) {
+    key_scores([keys.count(), block_rows::len_of(keys)], queries, sums, |first_key, first, turned| {
+        turn_blocks(keys, first_key, first, turned);
+    });
+}
+
+/// Of so many keys of this length; `turn` turns those from a key on over, from an element on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn key_scores<E: Element>(
-    keys: Rows<E>,
+fn key_scores(
+    [keys, len]: [usize; 2],
     queries: Rows<f32>,
     sums: &mut [f32],
-    load: impl Fn(&[E; LANES]) -> __m512 + Copy,
+    turn: impl Fn(usize, usize, &mut [Turned; ELEMENTS]),
 ) {
-    assert_eq!(sums.len(), keys.count() * queries.count(), "one sum for each key and query");
-    assert_eq!(keys.len(), queries.len(), "keys and queries of one length");
-    if keys.len() == 0 {
+    assert_eq!(sums.len(), keys * queries.count(), "one sum for each key and query");
+    assert_eq!(len, queries.len(), "keys and queries of one length");
+    if len == 0 {
         sums.fill(0.0);
     }
     let mut turned: [Turned; ELEMENTS] = [[[0.0; LANES]; REGISTERS]; ELEMENTS];
-    for first_key in (0..keys.count()).step_by(KEYS) {
-        for first in (0..keys.len()).step_by(ELEMENTS) {
-            turn(keys, first_key, first, &mut turned, load);
-            let turned = &turned[..ELEMENTS.min(keys.len() - first)];
-            let tile = Tile { turned, first_key, keys: keys.count(), first, queries };
+    for first_key in (0..keys).step_by(KEYS) {
+        for first in (0..len).step_by(ELEMENTS) {
+            turn(first_key, first, &mut turned);
+            let turned = &turned[..ELEMENTS.min(len - first)];
+            let tile = Tile { turned, first_key, keys, first, queries };
             let mut t = 0;
             while t < queries.count() {
                 match queries.count() - t {
@@ -98,6 +114,27 @@ fn turn<E: Element>(
             for (turned, column) in turned.iter_mut().zip(transposed(rows)) {
                 turned[register] = store(column);
             }
+        }
+    }
+}
+
+/// As [`turn`], of blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn turn_blocks(keys: Rows<u8>, first_key: usize, first: usize, turned: &mut [Turned; ELEMENTS]) {
+    const NONE: Block = [0; BLOCK_BYTES];
+    for register in 0..REGISTERS {
+        let start = first_key + register * LANES;
+        for (block, turned) in turned.as_chunks_mut::<BLOCK_LEN>().0.iter_mut().enumerate() {
+            let at = (first / BLOCK_LEN + block) * BLOCK_BYTES;
+            if at >= keys.len() {
+                break;
+            }
+            let blocks = std::array::from_fn(|key| {
+                let block = (start + key < keys.count()).then(|| keys.row(start + key)[at..].first_chunk()).flatten();
+                block.inspect(|block| ask_for_line(block.as_ptr().wrapping_add(KEYS * keys.stride()))).unwrap_or(&NONE)
+            });
+            block_rows::turned(blocks, |element, numbers| turned[element][register] = store(numbers));
         }
     }
 }
