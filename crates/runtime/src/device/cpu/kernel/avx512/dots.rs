@@ -37,7 +37,8 @@ fn dots<E: Element>(rows: Rows<E>, xs: Rows<f32>, sums: &mut [f32], load: impl F
     while t < xs.count() {
         match xs.count() - t {
             1 => t += strip::<E, 1, 1>(rows, xs, t, sums, load),
-            2 => t += strip::<E, 4, 2>(rows, xs, t, sums, load),
+            // Two pairs are faster than three and a single one.
+            2 | 4 => t += strip::<E, 4, 2>(rows, xs, t, sums, load),
             _ => t += strip::<E, 4, 3>(rows, xs, t, sums, load),
         }
     }
