@@ -22,6 +22,9 @@ const LANES: usize = 16;
 /// How far ahead weights are asked for: two pages, measured to keep the memory busy.
 const PREFETCH_BYTES: usize = 8192;
 
+/// How far ahead weights are asked for that lie in a cache further off.
+const PREFETCH_CACHED_BYTES: usize = 1024;
+
 /// Asks for weights as many as these that come later and are used once: they need not stay in the larger caches. What lies behind the last
 /// ones is asked for in vain.
 #[inline]
@@ -41,6 +44,16 @@ fn ask_for_again<T>(weights: &T) {
     let start: *const T = weights;
     for line in (0..size_of::<T>()).step_by(64) {
         ask_for_line(start.wrapping_byte_add(PREFETCH_BYTES + line));
+    }
+}
+
+/// Asks for weights as many as these that come next in their row, which lie in a cache.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for_soon<T>(weights: &T) {
+    let start: *const T = weights;
+    for line in (0..size_of::<T>()).step_by(64) {
+        ask_for_line(start.wrapping_byte_add(PREFETCH_CACHED_BYTES + line));
     }
 }
 
