@@ -22,8 +22,15 @@ const ELEMENTS: usize = 64;
 /// Queries that use a register of keys.
 const QUERIES: usize = 6;
 
+/// Bytes that memory is asked for at once.
+const LINE_BYTES: usize = 64;
+
 /// One element of all keys of a tile.
 type Turned = [[f32; LANES]; REGISTERS];
+
+/// Elements of a tile, of which no register straddles two lines.
+#[repr(align(64))]
+struct Aligned([Turned; ELEMENTS]);
 
 /// Of f32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -63,10 +70,10 @@ fn key_scores(
     if len == 0 {
         sums.fill(0.0);
     }
-    let mut turned: [Turned; ELEMENTS] = [[[0.0; LANES]; REGISTERS]; ELEMENTS];
+    let Aligned(turned) = &mut Aligned([[[0.0; LANES]; REGISTERS]; ELEMENTS]);
     for first_key in (0..keys).step_by(KEYS) {
         for first in (0..len).step_by(ELEMENTS) {
-            turn(first_key, first, &mut turned);
+            turn(first_key, first, turned);
             let turned = &turned[..ELEMENTS.min(len - first)];
             let tile = Tile { turned, first_key, keys, first, queries };
             let mut t = 0;
@@ -96,26 +103,49 @@ fn turn<E: Element>(
 ) {
     for register in 0..REGISTERS {
         let start = first_key + register * LANES;
-        for (square, turned) in turned.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            let at = first + square * LANES;
+        for (number, turned) in turned.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let at = first + number * LANES;
             if at >= keys.len() {
                 break;
             }
-            let elements = |key: usize| {
-                let row = &keys.row(key)[at..];
-                ask_for_line(row.as_ptr().wrapping_add(KEYS * keys.stride()));
-                match row.first_chunk() {
-                    Some(elements) => load(elements),
-                    None => load(&padded(row)),
-                }
+            let rows = if start + LANES <= keys.count() && at + LANES <= keys.len() {
+                square(keys, start, at, load)
+            } else {
+                let row = |key: usize| &keys.row(key)[at..];
+                let elements = |row: &[E]| row.first_chunk().map_or_else(|| load(&padded(row)), load);
+                let zero = _mm512_setzero_ps();
+                std::array::from_fn(|i| if start + i < keys.count() { elements(row(start + i)) } else { zero })
             };
-            let zero = _mm512_setzero_ps();
-            let rows = std::array::from_fn(|i| if start + i < keys.count() { elements(start + i) } else { zero });
             for (turned, column) in turned.iter_mut().zip(transposed(rows)) {
                 turned[register] = store(column);
             }
         }
     }
+}
+
+/// Elements `at ...` of sixteen keys from `start` on; both are there. Asks for those of the next tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn square<E: Element>(
+    keys: Rows<E>,
+    start: usize,
+    at: usize,
+    load: impl Fn(&[E; LANES]) -> __m512 + Copy,
+) -> [__m512; LANES] {
+    debug_assert!(start + LANES <= keys.count() && at + LANES <= keys.len());
+    let (first, stride) = (keys.row(start)[at..].as_ptr(), keys.stride());
+    let asked = (at * size_of::<E>()).is_multiple_of(LINE_BYTES);
+    let mut rows = [_mm512_setzero_ps(); LANES];
+    for (i, row) in rows.iter_mut().enumerate() {
+        let elements = first.wrapping_add(i * stride);
+        if asked {
+            ask_for_line(elements.wrapping_add(KEYS * stride));
+        }
+        // SAFETY: `Rows` hold cells for each of their rows, a stride behind each other; the caller saw that sixteen of them are there from
+        // `start` on, each with sixteen elements from `at` on.
+        *row = load(unsafe { &*elements.cast::<[E; LANES]>() });
+    }
+    rows
 }
 
 /// As [`turn`], of blocks.
