@@ -44,9 +44,12 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Whether all arenas are large enough for a plan.
+    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves.
     pub fn hold(&self, plan: &Plan) -> bool {
-        (0..plan.devices()).all(|device| self.arena_bytes(device) >= plan.arena_bytes(device))
+        (0..plan.devices()).all(|device| {
+            self.arena_bytes(device) >= plan.arena_bytes(device)
+                && self.scratch_bytes(device) >= plan.scratch_bytes(device)
+        })
     }
 
     /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers whose weights do not fit

@@ -1,6 +1,7 @@
 //! Weights that stay where their file is mapped, by choice or for want of memory: the same bits.
 
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use trueup_graph::Origin;
 use trueup_runtime::HeldWeights;
 
@@ -119,6 +120,42 @@ fn a_session_that_is_refused_leaves_nothing_mapped() {
     let mut session = Session::new(weights, &options).unwrap();
     bits(&mut session, &entries(&prompts()));
     assert_eq!(session.weights().held().mapped_bytes, 0);
+}
+
+/// A device whose memory others take.
+struct Taken {
+    device: Arc<dyn Device>,
+    free: AtomicU64,
+}
+
+impl Decorator for Taken {
+    fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    fn about(&self) -> About {
+        About { memory: Some((1 << 40, self.free.load(Ordering::Relaxed))), ..self.device.about() }
+    }
+}
+
+/// One token behind more and more takes no larger arena, but more room that attention keeps by itself.
+#[test]
+fn room_that_a_device_takes_by_itself_is_looked_for_when_it_grows() {
+    let (_folder, model) = model(DType::Q8_0, false);
+    let taken = Arc::new(Taken { device: cpu(true), free: AtomicU64::new(1 << 40) });
+    let weights = Arc::new(Weights::new(model, taken.clone(), None));
+    let options = SessionOptions::default();
+    let plan = |len| Session::plan(&weights, &options, 1, 1, len).unwrap();
+    let (short, long) = (plan(1), plan(tiny_model::CONTEXT));
+    assert_eq!(short.arena_bytes(0), long.arena_bytes(0));
+    assert!(short.scratch_bytes(0) < long.scratch_bytes(0));
+    let mut session = Session::new(weights.clone(), &options).unwrap();
+    let mut decode = || session.compute(&[Entry { token: 3, sequence: 0, wants_logits: true }], None).map(drop);
+    decode().unwrap();
+    taken.free.store(0, Ordering::Relaxed);
+    let refused = (1..tiny_model::CONTEXT).find_map(|_| decode().err());
+    let refused = refused.expect("no room for the scores of the longest row").to_string();
+    assert!(refused.contains("make the context (-c) smaller"), "{refused}");
 }
 
 /// Parts of the split-scale layout are joined in memory, and stay in no file.

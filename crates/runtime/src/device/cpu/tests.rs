@@ -64,7 +64,11 @@ fn stored(dtype: DType, sizes: &[usize], seed: u64, usage: Usage) -> Given {
     Given { ty, bytes, usage }
 }
 
+/// Of any type that is multiplied: those that nothing writes have blocks of other bytes.
 fn weight(dtype: DType, sizes: &[usize], seed: u64) -> Given {
+    if decoded::ONLY_READ.contains(&dtype) {
+        return decoded::weights(dtype, sizes, seed);
+    }
     stored(dtype, sizes, seed, Usage::Weight)
 }
 

@@ -71,7 +71,7 @@ fn rows_of<const S: usize, const G: usize>(panels: &Panels<S, G>, first: usize, 
         return Cow::Borrowed(panels.panels(first / PANEL_ROWS, count.div_ceil(PANEL_ROWS)));
     }
     let mut bytes = vec![0; count * panels.row_bytes()];
-    for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes()).enumerate() {
+    for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes().max(1)).enumerate() {
         panels.unpack_row(first + row, bytes);
     }
     packed(&bytes, panels.blocks_per_row())
@@ -85,4 +85,26 @@ fn packed<const S: usize, const G: usize>(bytes: &[u8], blocks_per_row: usize) -
         pack_panel(bytes, panel);
     }
     Cow::Owned(panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Usage;
+    use crate::device::cpu::memory::{Cells, Memory, Room};
+    use crate::device::cpu::pages::Store;
+    use trueup_graph::TensorType;
+
+    #[test]
+    fn what_has_panels_has_them_everywhere() {
+        let store = Store::default();
+        for dtype in DType::all().filter(|dtype| dtype.decoder().is_some()) {
+            let ty = TensorType::new(dtype, &[256, 3]);
+            let memory = Memory::new(&ty, Usage::Weight, Room { store: &store, repack: true }).ok();
+            let is_packed = memory.is_some_and(|memory| matches!(*memory.read(), Cells::Packed(_)));
+            let bytes = vec![0; ty.bytes()];
+            let found = (is_packed, PanelStrip::of_blocks(dtype, &bytes, 256).is_some());
+            assert_eq!(found, (Packed::takes(dtype), Packed::takes(dtype)), "{dtype}");
+        }
+    }
 }

@@ -5,10 +5,10 @@ use crate::device::reference::evaluate;
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::MulMat;
 
-const ONLY_READ: [DType; 6] = [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl];
+pub(super) const ONLY_READ: [DType; 6] = [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl];
 
 /// Blocks of bytes that count up, with scales of 1 where the type's layout has them.
-fn weights(dtype: DType, sizes: &[usize]) -> Given {
+pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
     let ty = TensorType::new(dtype, sizes);
     let scales: &[usize] = match dtype {
         DType::Q2K => &[80, 82],
@@ -18,7 +18,7 @@ fn weights(dtype: DType, sizes: &[usize]) -> Given {
         DType::Q4K | DType::Q5K => &[0, 2],
         other => panic!("{other} is not only read"),
     };
-    let mut bytes: Vec<u8> = (0..ty.bytes()).map(|i| (i * 37 % 251) as u8).collect();
+    let mut bytes: Vec<u8> = (0..ty.bytes()).map(|i| ((i + 7 * seed as usize) * 37 % 251) as u8).collect();
     for block in bytes.chunks_mut(dtype.block_bytes()) {
         for at in scales {
             block[*at..at + 2].copy_from_slice(&[0, 0x3C]);
@@ -30,7 +30,7 @@ fn weights(dtype: DType, sizes: &[usize]) -> Given {
 #[test]
 fn rows_are_those_of_the_decoder() {
     for dtype in ONLY_READ {
-        let table = weights(dtype, &[512, 7]);
+        let table = weights(dtype, &[512, 7], 0);
         let mut decoded = vec![0.0; 512 * 7];
         (dtype.decoder().unwrap().decode)(&table.bytes, &mut decoded);
         let rows = compute(&default_cpu(), &Op::get_rows(DType::F32), &[table, integers(&[6, 0, 3])]);
@@ -42,7 +42,7 @@ fn rows_are_those_of_the_decoder() {
 #[test]
 fn products_are_the_oracle_s_but_for_rounding() {
     for dtype in ONLY_READ {
-        let (w, x) = (weights(dtype, &[512, 33]), activation(&[512, 3], 21));
+        let (w, x) = (weights(dtype, &[512, 33], 0), activation(&[512, 3], 21));
         let found = compute(&default_cpu(), &MulMat.into(), &[w.clone(), x.clone()]);
         let host = |given: &Given| HostTensor::stored(given.ty, given.bytes.clone());
         let expected = evaluate(&MulMat.into(), &[&host(&w), &host(&x)]).unwrap();

@@ -4,8 +4,15 @@ use super::*;
 use trueup_graph::op::{Gated, MulMat, MulMatGated};
 
 /// Types of weights with the numbers that their rows must be a multiple of.
-const WEIGHTS: [(DType, usize); 6] =
-    [(DType::F32, 1), (DType::F16, 1), (DType::Bf16, 1), (DType::Q4_0, 32), (DType::Q8_0, 32), (DType::Q5_1, 32)];
+const WEIGHTS: [(DType, usize); 7] = [
+    (DType::F32, 1),
+    (DType::F16, 1),
+    (DType::Bf16, 1),
+    (DType::Q4_0, 32),
+    (DType::Q8_0, 32),
+    (DType::Q5_1, 32),
+    (DType::Iq4Nl, 32),
+];
 
 /// The feed-forward's first half in three operators.
 fn one_by_one(cpu: &Cpu, gated: Gated, gate: &Given, up: &Given, x: &Given) -> Vec<u8> {
@@ -56,7 +63,8 @@ fn stacks_and_weights_of_two_types_have_the_bits_of_their_pieces_too() {
     let op = Op::from(MulMatGated { gated: Gated::Swiglu });
     let stacks: [(&[usize], &[usize]); 3] =
         [(&[64, 13, 2], &[64, 3, 6]), (&[96, 5, 2, 3], &[96, 1, 4, 3]), (&[32, 16], &[32, 2, 5])];
-    let types = [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0)];
+    let types =
+        [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0), (DType::Bf16, DType::Iq4Nl)];
     for (gate_type, up_type) in types.into_iter().chain(WEIGHTS.map(|(dtype, _)| (dtype, dtype))) {
         for (w, x) in stacks {
             let (gate, up, x) = (weight(gate_type, w, 1), weight(up_type, w, 2), activation(x, 3));

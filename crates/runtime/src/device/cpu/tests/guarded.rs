@@ -5,8 +5,19 @@ use super::*;
 use trueup_graph::op::{Gated, MulMat, MulMatGated};
 use trueup_guard::{Side, expect_in_child, is_child};
 
-const TYPES: [DType; 9] =
-    [DType::F32, DType::F16, DType::Bf16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q8_1];
+/// Codes of each kind, floats, and a type that is decoded.
+const TYPES: [DType; 10] = [
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q8_1,
+    DType::Iq4Nl,
+];
 
 /// The device with these sides at guard pages, and without.
 fn devices(isa: Isa, repack: bool) -> (Cpu, Vec<Cpu>) {

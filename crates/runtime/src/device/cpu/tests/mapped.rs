@@ -85,7 +85,7 @@ fn types() -> impl Iterator<Item = DType> {
 
 /// Those that products take.
 fn multiplied() -> impl Iterator<Item = DType> {
-    types().filter(|dtype| !matches!(dtype, DType::I8 | DType::I32 | DType::I64))
+    types().filter(|dtype| !matches!(dtype, DType::I8 | DType::I32 | DType::I64)).chain(decoded::ONLY_READ)
 }
 
 #[test]

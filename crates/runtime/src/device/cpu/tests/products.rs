@@ -153,3 +153,13 @@ fn what_is_not_finite_reaches_the_result() {
         }
     }
 }
+
+#[test]
+fn rows_of_no_elements_make_zeros() {
+    let cpu = default_cpu();
+    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+        // The second matrix begins inside a panel.
+        let inputs = [weight(dtype, &[0, 7, 2], 1), activation(&[0, 2, 2], 2)];
+        assert_eq!(compute(&cpu, &MulMat.into(), &inputs), [0.0; 28], "{dtype}");
+    }
+}
