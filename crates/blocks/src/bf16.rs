@@ -60,7 +60,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::floats::decode_bf16,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::all_halves(), in Bf16
+    decode_variants_agree on crate::samples::all_halves(), in DType::Bf16
 }
 
 dispatch! {
@@ -68,7 +68,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::floats::encode_bf16,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::around_halves(), in Bf16
+    encode_variants_agree on crate::samples::around_halves(), in DType::Bf16
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub(crate) struct Term {
 
 impl Term {
     /// The rule of all formats here, each operation rounded to f32 by itself.
+    #[cfg(test)]
     fn rounded(self) -> f32 {
         self.scale * f32::from(self.step) * f32::from(self.code) - self.low * f32::from(self.offset)
     }
@@ -58,7 +59,8 @@ impl Term {
     }
 }
 
-/// Elements of whole blocks as f32.
+/// Elements of whole blocks as f32: the rule by which the faster variants are tested.
+#[cfg(test)]
 pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     bytes: &[u8],
     weights: &mut [f32],
@@ -81,7 +83,7 @@ macro_rules! decoders {
     ($($DType:ident = $file:ident),+ $(,)?) => {
         static DECODERS: &[Decoder] = &[$(Decoder {
             dtype: DType::$DType,
-            decode: |bytes, weights| decoder::decode(bytes, weights, $file::terms),
+            decode: $file::decode_rows,
             decode_exact: |bytes, weights| decoder::decode_exact(bytes, weights, $file::terms),
         }),+];
     };

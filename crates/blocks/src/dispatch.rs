@@ -6,24 +6,26 @@
 //!  dispatch! {
 //!      fn NAME(source: &[S], target: &mut [T]) {
 //!          fast VARIANT("feature", ...) => path of the function that enables exactly these features,
+//!          portable => path of a function for all other machines, where the rule is too slow,
 //!          scalar => path of the readable rule,
 //!      }
-//!      TEST_NAME on SOURCE_ELEMENTS, in BLOCK
+//!      TEST_NAME on SOURCE_ELEMENTS, in DTYPE
 //!  }
 //! ```
 //!
-//! Variants stand fastest first, the scalar rule last.
+//! Variants stand fastest first, the scalar rule last. Where there is a portable variant, the rule is there for the test alone.
 
 /// Declares a function with variants and the test of their agreement; the form stands above.
 macro_rules! dispatch {
     (
-        fn $name:ident($source:ident: &[$S:ty], $target:ident: &mut [$T:ty]) {
+        $vis:vis fn $name:ident($source:ident: &[$S:ty], $target:ident: &mut [$T:ty]) {
             $(fast $variant:ident($($feature:tt),+) => $fast:path,)*
+            $(portable => $portable:path,)?
             scalar => $scalar:path,
         }
-        $test:ident on $samples:expr, in $Block:ty
+        $test:ident on $samples:expr, in $dtype:expr
     ) => {
-        fn $name($source: &[$S], $target: &mut [$T]) {
+        $vis fn $name($source: &[$S], $target: &mut [$T]) {
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
@@ -34,14 +36,15 @@ macro_rules! dispatch {
                     }
                 }
             )*
-            $scalar($source, $target)
+            dispatch!(@last [$($portable)?] $scalar, $source, $target)
         }
 
         #[cfg(test)]
         #[test]
         fn $test() {
             #[allow(unused_mut)]
-            let mut agreement = $crate::dispatch::Agreement::<$S, $T>::of::<$Block>($samples, $scalar);
+            let mut agreement = $crate::dispatch::Agreement::<$S, $T>::of($dtype, $samples, $scalar);
+            $(agreement.check("portable", $portable);)?
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
@@ -55,6 +58,12 @@ macro_rules! dispatch {
             agreement.finish(concat!(module_path!(), "::", stringify!($test)));
         }
     };
+    (@last [] $scalar:path, $source:ident, $target:ident) => {
+        $scalar($source, $target)
+    };
+    (@last [$portable:path] $scalar:path, $source:ident, $target:ident) => {
+        $portable($source, $target)
+    };
 }
 
 #[cfg(test)]
@@ -62,7 +71,7 @@ pub(crate) use agreement::Agreement;
 
 #[cfg(test)]
 mod agreement {
-    use crate::{Block, DType};
+    use crate::DType;
     use trueup_guard::{Guarded, Side, expect_in_child, is_child};
 
     /// What a row is made of, on either side of a codec.
@@ -114,8 +123,7 @@ mod agreement {
     }
 
     impl<S: Element, T: Element> Agreement<S, T> {
-        pub(crate) fn of<B: Block>(source: Vec<S>, scalar: fn(&[S], &mut [T])) -> Agreement<S, T> {
-            let dtype = B::DTYPE;
+        pub(crate) fn of(dtype: DType, source: Vec<S>, scalar: fn(&[S], &mut [T])) -> Agreement<S, T> {
             assert!(source.len() >= 64 * S::per_block(dtype), "too few samples to mean anything");
             assert!(source.len().is_multiple_of(S::per_block(dtype)), "samples end inside a block");
             Agreement { dtype, source, scalar, faults: Vec::new() }
@@ -195,7 +203,7 @@ mod agreement {
 
         fn finds(test: &str, run: impl Fn(&[u8], &mut [u8])) {
             if is_child() {
-                let mut agreement = Agreement::<u8, u8>::of::<crate::F32>(vec![1; 65 * 4], copy);
+                let mut agreement = Agreement::<u8, u8>::of(DType::F32, vec![1; 65 * 4], copy);
                 agreement.check("careless", run);
                 agreement.finish("");
                 return;

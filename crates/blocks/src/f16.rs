@@ -68,7 +68,7 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::floats::decode_f16,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::all_halves(), in F16
+    decode_variants_agree on crate::samples::all_halves(), in DType::F16
 }
 
 dispatch! {
@@ -76,7 +76,7 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::floats::encode_f16,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::around_halves(), in F16
+    encode_variants_agree on crate::samples::around_halves(), in DType::F16
 }
 
 #[cfg(test)]

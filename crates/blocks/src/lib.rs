@@ -38,6 +38,7 @@ mod dispatch;
 mod dtype;
 mod finite;
 mod nibbles;
+mod parts;
 #[cfg(test)]
 mod samples;
 mod scale;

@@ -68,7 +68,7 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q4_0::decode,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q4_0), in Q4_0
+    decode_variants_agree on crate::samples::encoded(DType::Q4_0), in DType::Q4_0
 }
 
 dispatch! {
@@ -77,5 +77,5 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q4_0::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q4_0
+    encode_variants_agree on crate::samples::weights(), in DType::Q4_0
 }

@@ -74,7 +74,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::compiled::decode_q4_1,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q4_1), in Q4_1
+    decode_variants_agree on crate::samples::encoded(DType::Q4_1), in DType::Q4_1
 }
 
 dispatch! {
@@ -82,5 +82,5 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q4_1::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q4_1
+    encode_variants_agree on crate::samples::weights(), in DType::Q4_1
 }

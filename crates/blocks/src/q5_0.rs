@@ -71,7 +71,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::compiled::decode_q5_0,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q5_0), in Q5_0
+    decode_variants_agree on crate::samples::encoded(DType::Q5_0), in DType::Q5_0
 }
 
 dispatch! {
@@ -79,5 +79,5 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q5_0::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q5_0
+    encode_variants_agree on crate::samples::weights(), in DType::Q5_0
 }

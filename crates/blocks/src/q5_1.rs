@@ -78,7 +78,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::compiled::decode_q5_1,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q5_1), in Q5_1
+    decode_variants_agree on crate::samples::encoded(DType::Q5_1), in DType::Q5_1
 }
 
 dispatch! {
@@ -86,5 +86,5 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q5_1::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q5_1
+    encode_variants_agree on crate::samples::weights(), in DType::Q5_1
 }

@@ -10,6 +10,7 @@
 //! weight = d * step * code - min * offset.
 
 use crate::decoder::{K_LEN, Term, nibble, six_bits};
+use crate::parts::{self, Parts, all_nibbles, eight_steps_and_offsets, multiples, put_single_bits};
 use crate::{DType, f16};
 
 const BYTES: usize = 2 * f16::BYTES + 12 + K_LEN / 8 + K_LEN / 2;
@@ -26,4 +27,39 @@ pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
         let code = nibble(codes, e) | (fifth[e % 32] >> (e / 32) & 1) << 4;
         Term { scale, step, code: code as i8, low, offset }
     })
+}
+
+/// What [`terms`] says, read at once.
+#[inline(always)]
+fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 8> {
+    let ([d0, d1, m0, m1], rest) = block.split_first_chunk().expect("a block has 176 bytes");
+    let (packed, rest) = rest.split_first_chunk::<12>().expect("a block has 176 bytes");
+    let (fifth, rest) = rest.split_first_chunk::<32>().expect("a block has 176 bytes");
+    let mut codes = all_nibbles::<32>(rest.first_chunk().expect("a block has 176 bytes"));
+    put_single_bits(&mut codes, fifth, 4);
+    let [steps, offsets] = eight_steps_and_offsets(packed);
+    Parts {
+        scales: multiples(f16::widen([*d0, *d1]), steps),
+        minima: Some(multiples(f16::widen([*m0, *m1]), offsets)),
+        codes: codes.map(|code| code as i8),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
+    parts::decode::<BYTES, K_LEN, 8, 32>(bytes, weights, parts);
+}
+
+#[cfg(test)]
+fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+    crate::decoder::decode(bytes, weights, terms);
+}
+
+dispatch! {
+    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+        fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_q5_k,
+        portable => decode_parts,
+        scalar => decode_scalar,
+    }
+    decode_variants_agree on crate::samples::encoded(DType::Q5K), in DType::Q5K
 }

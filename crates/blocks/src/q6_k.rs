@@ -10,6 +10,7 @@
 //! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64 their high ones.
 
 use crate::decoder::{K_LEN, Term, two_bits};
+use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
 use crate::{DType, f16};
 
 const BYTES: usize = K_LEN / 2 + K_LEN / 4 + K_LEN / 16 + f16::BYTES;
@@ -24,4 +25,37 @@ pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
         let code = nibble | two_bits(upper, e) << 4;
         Term { scale, step: rest[e / 16] as i8, code: code as i8 - 32, ..Term::default() }
     })
+}
+
+/// What [`terms`] says, read at once.
+#[inline(always)]
+fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 16> {
+    let (lower, rest) = block.split_first_chunk::<128>().expect("a block has 210 bytes");
+    let (upper, rest) = rest.split_first_chunk::<64>().expect("a block has 210 bytes");
+    let (steps, rest) = rest.split_first_chunk::<16>().expect("a block has 210 bytes");
+    let (lower, upper) = (all_nibbles::<64>(lower), all_two_bits(upper));
+    Parts {
+        scales: multiples(f16::widen([rest[0], rest[1]]), steps.map(|step| step as i8)),
+        minima: None,
+        codes: std::array::from_fn(|e| (lower[e] | upper[e] << 4) as i8 - 32),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
+    parts::decode::<BYTES, K_LEN, 16, 16>(bytes, weights, parts);
+}
+
+#[cfg(test)]
+fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
+    crate::decoder::decode(bytes, weights, terms);
+}
+
+dispatch! {
+    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+        fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_q6_k,
+        portable => decode_parts,
+        scalar => decode_scalar,
+    }
+    decode_variants_agree on crate::samples::encoded(DType::Q6K), in DType::Q6K
 }

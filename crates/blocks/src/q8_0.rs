@@ -80,7 +80,7 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q8_0::decode,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q8_0), in Q8_0
+    decode_variants_agree on crate::samples::encoded(DType::Q8_0), in DType::Q8_0
 }
 
 dispatch! {
@@ -89,7 +89,7 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q8_0::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q8_0
+    encode_variants_agree on crate::samples::weights(), in DType::Q8_0
 }
 
 #[cfg(test)]

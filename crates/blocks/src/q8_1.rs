@@ -72,7 +72,7 @@ dispatch! {
         fast avx2("avx2") => crate::avx2::compiled::decode_q8_1,
         scalar => decode_scalar,
     }
-    decode_variants_agree on crate::samples::encoded(DType::Q8_1), in Q8_1
+    decode_variants_agree on crate::samples::encoded(DType::Q8_1), in DType::Q8_1
 }
 
 dispatch! {
@@ -80,5 +80,5 @@ dispatch! {
         fast avx2("avx2", "f16c") => crate::avx2::q8_1::encode,
         scalar => encode_scalar,
     }
-    encode_variants_agree on crate::samples::weights(), in Q8_1
+    encode_variants_agree on crate::samples::weights(), in DType::Q8_1
 }
