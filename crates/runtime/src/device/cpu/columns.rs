@@ -29,10 +29,7 @@ pub(super) struct Piece<'a> {
     of: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: as a `&mut [f32]`, which may go to another thread, whose cells nobody else has.
-unsafe impl Send for Columns<'_> {}
-
-// SAFETY: as above: the rows of a piece are no other's.
+// SAFETY: as a `&mut [f32]`, which may go to another thread: the rows of a piece are no other's.
 unsafe impl Send for Piece<'_> {}
 
 impl<'a> Columns<'a> {

@@ -1,4 +1,4 @@
-//! Threads that compute together: one list of pieces at a time, which they take from its front.
+//! Threads that compute together: one list of pieces at a time, of which each has a run of neighbours, and then the end of another's.
 //!
 //! ```text
 //!  caller    ── post ── pieces ...  ── close, wait for those inside ── the next list
@@ -10,6 +10,7 @@
 //! Which thread computes a piece changes nothing. A thread that finds all pieces taken costs nothing, so that a neighbour who takes a
 //! core away delays by one piece at most.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ const LOOKS: u32 = 1 << 14;
 /// Looks before a thread lets others have its core between two of them.
 const LOOKS_ALONE: u32 = 1 << 11;
 
-/// Of what is left of a list, each thread takes this share at a time: large pieces first, small ones last.
+/// Of what is left of its run, a thread takes this share at a time: large pieces first, small ones last.
 const SHARES: usize = 4;
 
 /// The threads. Dropping it ends them.
@@ -29,6 +30,50 @@ const SHARES: usize = 4;
 pub(super) struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// A list of pieces, a run of neighbours for each thread: memory that lies behind each other is read by one of them.
+struct Runs<T>(Vec<Mutex<VecDeque<T>>>);
+
+impl<T> Runs<T> {
+    fn new(mut items: impl ExactSizeIterator<Item = T>, count: usize) -> Runs<T> {
+        let len = items.len();
+        let run = |i| items.by_ref().take(len * (i + 1) / count - len * i / count).collect();
+        Runs((0..count).map(run).map(Mutex::new).collect())
+    }
+
+    /// Takes some pieces from the front of a thread's own run, at least `grain` as long as there are as many; where none is left, from what
+    /// another has left behind. Whether there were any.
+    fn take(&self, own: usize, grain: usize, taken: &mut Vec<T>) -> bool {
+        loop {
+            let mut run = locked(&self.0[own]);
+            let count = (run.len() / SHARES).max(grain).min(run.len());
+            taken.extend(run.drain(..count));
+            drop(run);
+            if !taken.is_empty() {
+                return true;
+            }
+            if !self.refill(own) {
+                return false;
+            }
+        }
+    }
+
+    /// Gives a thread the second half of the longest run; whether there was one.
+    fn refill(&self, own: usize) -> bool {
+        loop {
+            let lens = self.0.iter().map(|run| locked(run).len());
+            let Some((longest, 1..)) = lens.enumerate().max_by_key(|(_, len)| *len) else { return false };
+            let mut run = locked(&self.0[longest]);
+            let half = run.len() / 2;
+            let second = run.split_off(half);
+            drop(run);
+            if !second.is_empty() {
+                *locked(&self.0[own]) = second;
+                return true;
+            }
+        }
+    }
 }
 
 /// What a list of pieces is to the threads: work that ends when all pieces are taken.
@@ -98,26 +143,19 @@ impl Team {
     }
 
     /// Works on all items, at least `grain` of them at a time on one thread. One call at a time makes use of the threads.
-    pub fn each<I>(&self, mut items: I, grain: usize, work: impl Fn(I::Item) + Sync)
+    pub fn each<I>(&self, items: I, grain: usize, work: impl Fn(I::Item) + Sync)
     where
-        I: ExactSizeIterator + Send,
+        I: ExactSizeIterator,
+        I::Item: Send,
     {
         if self.threads.is_empty() || items.len() <= grain {
             return items.for_each(work);
         }
-        let share = SHARES * self.threads();
-        let items = Mutex::new(&mut items);
+        let (runs, entered) = (Runs::new(items, self.threads()), AtomicUsize::new(0));
         self.together(&|| {
+            let own = entered.fetch_add(1, Ordering::Relaxed);
             let mut taken = Vec::new();
-            loop {
-                {
-                    let mut items = locked(&items);
-                    let count = (items.len() / share).max(grain);
-                    taken.extend(items.by_ref().take(count));
-                }
-                if taken.is_empty() {
-                    return;
-                }
+            while runs.take(own, grain, &mut taken) {
                 taken.drain(..).for_each(&work);
             }
         });
@@ -131,7 +169,8 @@ impl Team {
         work: impl Fn(I::Item) -> Result<(), String> + Sync,
     ) -> Result<(), String>
     where
-        I: ExactSizeIterator + Send,
+        I: ExactSizeIterator,
+        I::Item: Send,
     {
         let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
         self.each(items.enumerate(), grain, |(index, item)| {
