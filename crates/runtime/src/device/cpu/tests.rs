@@ -64,6 +64,20 @@ fn stored(dtype: DType, sizes: &[usize], seed: u64, usage: Usage) -> Given {
     Given { ty, bytes, usage }
 }
 
+/// Codes of each kind, floats, and a type that is decoded.
+const MATRICES: [DType; 10] = [
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q8_1,
+    DType::Iq4Nl,
+];
+
 /// Of any type that is multiplied: those that nothing writes have blocks of other bytes.
 fn weight(dtype: DType, sizes: &[usize], seed: u64) -> Given {
     if decoded::ONLY_READ.contains(&dtype) {

@@ -5,20 +5,6 @@ use super::*;
 use trueup_graph::op::{Gated, MulMat, MulMatGated};
 use trueup_guard::{Side, expect_in_child, is_child};
 
-/// Codes of each kind, floats, and a type that is decoded.
-const TYPES: [DType; 10] = [
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q8_1,
-    DType::Iq4Nl,
-];
-
 /// The device with these sides at guard pages, and without.
 fn devices(isa: Isa, repack: bool) -> (Cpu, Vec<Cpu>) {
     let with = |guards| {
@@ -36,7 +22,7 @@ fn between_guards(test: &str, cases: impl Fn(DType) -> Vec<(Op, Vec<Given>)>) {
     }
     for (isa, repack) in Isa::available().into_iter().flat_map(|isa| [(isa, true), (isa, false)]) {
         let (plain, guarded) = devices(isa, repack);
-        for (op, inputs) in TYPES.into_iter().flat_map(&cases) {
+        for (op, inputs) in MATRICES.into_iter().flat_map(&cases) {
             let expected = run(&plain, &op, &inputs).unwrap();
             for cpu in &guarded {
                 let what = inputs[0].ty;

@@ -4,20 +4,6 @@ use super::*;
 use trueup_graph::op::{Gated, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax, Unary};
 use trueup_graph::op::{Norm, NormRule, Rank, RankRule, Reduce, Reduction, SsmScan};
 
-/// Codes of each kind, floats, and a type that is decoded.
-const MATRICES: [DType; 10] = [
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q8_1,
-    DType::Iq4Nl,
-];
-
 /// One case of each operator and stored type, large enough for several pieces.
 fn cases() -> Vec<(Op, Vec<Given>)> {
     let mut cases: Vec<(Op, Vec<Given>)> = Vec::new();
