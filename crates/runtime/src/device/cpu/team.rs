@@ -8,7 +8,7 @@
 //!
 //! Lists follow each other within microseconds while a token is computed, so a thread looks for the next one for a while before it sleeps.
 //! Which thread computes a piece changes nothing. A thread that finds all pieces taken costs nothing, so that a neighbour who takes a
-//! core away delays by one piece at most.
+//! core away delays by the pieces that its thread has taken already, at most.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
