@@ -19,7 +19,7 @@ use trueup::text;
 /// A model file on a device. Calls from several threads run side by side.
 ///
 /// path: the GGUF file, for a split one its first.
-/// device: "cpu", or "ref" for exact arithmetic.
+/// device: "cpu", "cuda" for an NVIDIA card, or "ref" for exact arithmetic.
 /// threads: how many compute; None is one per core. Results do not depend on it.
 ///
 /// Raises TrueupError.

@@ -1,6 +1,7 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
 pub mod cpu;
+pub mod cuda;
 mod decorator;
 pub mod reference;
 

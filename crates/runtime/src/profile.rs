@@ -78,7 +78,8 @@ pub enum Accumulator {
     /// f16 throughout.
     F16,
     /// Exact integers inside a block of 32, f32 between blocks. A block of a format with one minimum, `w = d q + m`, enters the sum as two
-    /// products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`, each factor in parentheses rounded to f32.
+    /// products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`, each factor in parentheses rounded to f32. Lanes take whole
+    /// blocks, with both products.
     Int32ThenF32,
 }
 

@@ -38,7 +38,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file on the device of that name (`ref`, `cpu`).
+    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `cuda-sim`).
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
         Ok(Model { weights: Arc::new(Weights::new(file, open_device(device, options)?, None)) })

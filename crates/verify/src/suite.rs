@@ -19,6 +19,7 @@ pub use list::{Answer, list};
 pub use perf::{PerfReport, PerfResult, perf};
 use regex::Regex;
 pub use result::{CaseResult, Status, SuiteReport};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use trueup_graph::{Case, Op};
 use trueup_runtime::device::Device;
@@ -61,6 +62,7 @@ fn named(cases: Vec<Case>) -> Vec<Candidate> {
 pub struct Selection {
     operators: Option<Regex>,
     case: Option<String>,
+    one_of: Option<u64>,
 }
 
 impl Selection {
@@ -84,7 +86,7 @@ impl Selection {
                 return refuse(format!("{} is no regular expression; write one like add|mul_.*", quote(pattern)));
             }
         };
-        let selection = Selection { operators, case: case.map(str::to_owned) };
+        let selection = Selection { operators, case: case.map(str::to_owned), one_of: None };
         match case.filter(|_| !candidates().iter().any(|candidate| selection.takes(candidate))) {
             None => Ok(selection),
             Some(case) if candidates().iter().any(|candidate| candidate.name == case) => {
@@ -93,6 +95,23 @@ impl Selection {
             }
             Some(case) => refuse(format!("no case is called {}; cases are called like add/0", quote(case))),
         }
+    }
+
+    /// Of the cases about one in so many, drawn by the seed; 0 and 1 leave all.
+    #[must_use]
+    pub fn one_of(self, count: u64) -> Selection {
+        Selection { one_of: (count > 1).then_some(count), ..self }
+    }
+
+    /// Whether the seed draws a case. Each has the same chance, whichever others there are.
+    fn draws(&self, candidate: &Candidate, seed: u64) -> bool {
+        self.one_of.is_none_or(|count| {
+            let mut hasher = Sha256::new();
+            hasher.update(seed.to_le_bytes());
+            hasher.update(&candidate.name);
+            let [first, ..] = *hasher.finalize().as_chunks::<8>().0 else { return true };
+            u64::from_le_bytes(first).is_multiple_of(count)
+        })
     }
 
     fn takes(&self, candidate: &Candidate) -> bool {
@@ -108,7 +127,10 @@ impl Selection {
 ///
 /// A device that fails, or computes wrongly, fails the case; nothing is an error.
 pub fn test(device: &dyn Device, selection: &Selection, seed: u64, tell: &mut dyn FnMut(&CaseResult)) -> SuiteReport {
-    let selected = candidates().into_iter().filter(|candidate| selection.takes(candidate)).collect();
+    let selected = candidates()
+        .into_iter()
+        .filter(|candidate| selection.takes(candidate) && selection.draws(candidate, seed))
+        .collect();
     test_cases(device, selected, seed, tell)
 }
 

@@ -76,6 +76,20 @@ impl<const WIDTH: usize> Sums<WIDTH> {
         }
     }
 
+    /// Adds the first products, each group of `len` to a lane of its own, one after the other: group `g` to lane `g mod lanes`.
+    #[inline(always)]
+    pub fn add_groups(&mut self, products: &[[f64; WIDTH]], len: usize) {
+        if self.lanes == 1 || len == 1 {
+            return self.add(products);
+        }
+        for (number, group) in products.chunks(len).enumerate() {
+            for products in group {
+                self.add_to_lanes(number % self.lanes, std::slice::from_ref(products));
+            }
+        }
+        self.terms += products.len();
+    }
+
     /// One after the other.
     #[inline(always)]
     fn add_to_chain(&mut self, products: &[[f64; WIDTH]]) {
@@ -313,6 +327,27 @@ mod tests {
             );
             assert!(rms >= 0.5 || len <= 2 || lanes > 8, "{len} terms, {lanes} lanes: too wide, rms {rms}");
         }
+    }
+
+    #[test]
+    fn products_of_a_group_stay_in_one_lane() {
+        // Large ones that cancel: in lanes of their own, or in one after the other.
+        let products = [[4.0], [-3.0], [5.0], [-5.0], [7.0], [1.0]];
+        let grouped = |lanes, len| {
+            let mut sums = Sums::<1>::new(lanes);
+            sums.add_groups(&products, len);
+            let [sum] = sums.finish();
+            (sum.terms, sum.value, sum.path)
+        };
+        // 4, 1, 8 and 9 in one lane, 5 and 0 in the other; then both lanes.
+        assert_eq!(grouped(2, 2), (6, 9.0, 16.0 + 1.0 + 64.0 + 81.0 + 25.0 + 0.0 + 81.0 + 81.0));
+        assert_eq!(grouped(1, 2), grouped(1, 1));
+        let [alone] = {
+            let mut sums = Sums::<1>::new(2);
+            sums.add(&products);
+            sums.finish()
+        };
+        assert_eq!(grouped(2, 1), (alone.terms, alone.value, alone.path));
     }
 
     #[test]

@@ -15,6 +15,9 @@ const FAILURES_MAX: usize = 6;
 /// Inputs of a kind that changes begin from; more take the places of others.
 const CORPUS_MAX: usize = 1000;
 
+/// Bytes of inputs of a kind beside the seeds: their fields take many times as much memory.
+const CORPUS_BYTES: usize = 8 << 20;
+
 /// What is known so far.
 struct Loop {
     attempts: Attempts,
@@ -114,10 +117,11 @@ impl Loop {
             (false, false) => return,
         };
         let node = (self.attempts.target.grammar)(&input);
-        if corpus.len() < CORPUS_MAX {
+        let most = CORPUS_MAX.min(first + 1 + CORPUS_BYTES / input.len().max(1));
+        if corpus.len() < most {
             corpus.push(node);
         } else {
-            let place = first + self.random.below(CORPUS_MAX - first);
+            let place = first + self.random.below(corpus.len() - first);
             corpus[place] = node;
         }
     }

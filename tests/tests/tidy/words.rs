@@ -17,6 +17,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/runtime/src/device/cpu/kernel/",
     "crates/runtime/src/device/cpu/pages.rs",
     "crates/runtime/src/device/cpu/team.rs",
+    "crates/runtime/src/device/cuda/driver.rs",
     "crates/cli/src/os.rs",
     "crates/python/",
 ];

@@ -55,7 +55,7 @@ enum Task {
 /// What all of them take.
 #[derive(Args)]
 struct Common {
-    /// The device: cpu, ref
+    /// The device: cpu, ref, cuda[:N], cuda-sim
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     /// Only operators whose whole name matches this regular expression
@@ -89,6 +89,9 @@ struct Test {
     /// Only the case of this name
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
+    /// Only about one case in N, drawn by the seed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    one_of: Option<u64>,
     #[command(flatten)]
     common: Common,
 }
@@ -164,7 +167,7 @@ fn list(arguments: &List) -> Result {
 fn test(arguments: &Test) -> Result {
     let common = &arguments.common;
     let device = common.open()?;
-    let selection = common.selection(arguments.case.as_deref())?;
+    let selection = common.selection(arguments.case.as_deref())?.one_of(arguments.one_of.unwrap_or(1));
     let mut told: Result<()> = Ok(());
     let report = suite::test(&*device, &selection, arguments.seed, &mut |result| {
         if common.prints() && told.is_ok() {

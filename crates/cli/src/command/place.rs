@@ -41,7 +41,7 @@ pub fn check_target(target: Option<&Path>, model: &ModelFile, read: &[&Path]) ->
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Place {
-    /// The device that computes: ref, cpu
+    /// The device that computes: ref, cpu, cuda[:N], cuda-sim
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]

@@ -24,6 +24,7 @@ mod control_group;
 mod isa;
 mod kernel;
 mod mapped;
+mod means;
 mod memory;
 mod operator;
 #[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
@@ -42,6 +43,7 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use isa::Instructions;
 pub use isa::Isa;
+use means::Means;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
 use pages::Store;
@@ -82,7 +84,7 @@ pub struct Cpu {
     /// Where weights lie.
     store: Store,
     team: Team,
-    /// Room for activations in another form.
+    /// Room for numbers in another form.
     spares: Spares,
     /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
     turn: Mutex<()>,
@@ -127,89 +129,84 @@ impl Cpu {
             kernel::multiply_add(self.instructions, rounds, std::hint::black_box(0.999), &mut sums);
             std::hint::black_box(sums);
         };
-        self.run(|team| team.each(0..team.threads(), 1, work));
+        self.run(|means| means.team.each(0..means.team.threads(), 1, work));
         2 * (self.threads() * kernel::SUMS * rounds) as u64
     }
 
     /// Runs with the threads, alone.
-    fn run<R>(&self, work: impl FnOnce(&Team) -> R) -> R {
+    fn run<R>(&self, work: impl FnOnce(Means) -> R) -> R {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        work(&self.team)
+        work(Means { instructions: self.instructions, team: &self.team, spares: &self.spares })
     }
+}
 
-    fn compute(&self, step: &Step) -> std::result::Result<(), String> {
-        let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-        operator::profile(&step.op, &types, &step.output.ty)?;
-        if step.op.is_view() {
-            return Ok(());
-        }
-        written(&step.output)?;
-        for tensor in step.inputs.iter().chain([&step.output]) {
-            if !memory(tensor)?.is_in_place(&tensor.ty) {
-                return self.compute_apart(step);
-            }
-        }
-        self.compute_in_place(step)
+fn compute(means: Means, step: &Step) -> std::result::Result<(), String> {
+    let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
+    operator::profile(&step.op, &types, &step.output.ty)?;
+    if step.op.is_view() {
+        return Ok(());
     }
+    written(&step.output)?;
+    for tensor in step.inputs.iter().chain([&step.output]) {
+        if !memory(tensor)?.is_in_place(&tensor.ty) {
+            return compute_apart(means, step);
+        }
+    }
+    compute_in_place(means, step)
+}
 
-    /// Computes with tensors that kernels cannot read or write where they lie, in memory of their own.
-    fn compute_apart(&self, step: &Step) -> std::result::Result<(), String> {
-        let apart = |tensor: &Tensor| -> std::result::Result<Tensor, String> {
-            let source = memory(tensor)?;
-            if source.is_in_place(&tensor.ty) {
-                return Ok(tensor.clone());
-            }
-            let ty = tensor.ty.dense();
-            Ok(Tensor { buffer: Buffer(Arc::new(taken_out(&self.team, source, tensor)?)), offset_bytes: 0, ty })
-        };
-        let inputs = step.inputs.iter().map(apart).collect::<std::result::Result<Vec<Tensor>, String>>()?;
-        let output = if step.op.is_alias() { inputs[0].clone() } else { apart(&step.output)? };
-        let output = Tensor { ty: step.output.ty, ..output };
-        let source = output.clone();
-        self.compute_in_place(&Step { node: step.node, op: step.op.clone(), inputs, output })?;
-        if !memory(&step.output)?.is_in_place(&step.output.ty) {
-            move_bytes(
-                &self.team,
-                (memory(&source)?, 0),
-                (memory(&step.output)?, step.output.offset_bytes),
-                &step.output.ty,
-            );
+/// Computes with tensors that kernels cannot read or write where they lie, in memory of their own.
+fn compute_apart(means: Means, step: &Step) -> std::result::Result<(), String> {
+    let apart = |tensor: &Tensor| -> std::result::Result<Tensor, String> {
+        let source = memory(tensor)?;
+        if source.is_in_place(&tensor.ty) {
+            return Ok(tensor.clone());
         }
-        Ok(())
+        let ty = tensor.ty.dense();
+        Ok(Tensor { buffer: Buffer(Arc::new(taken_out(means, source, tensor)?)), offset_bytes: 0, ty })
+    };
+    let inputs = step.inputs.iter().map(apart).collect::<std::result::Result<Vec<Tensor>, String>>()?;
+    let output = if step.op.is_alias() { inputs[0].clone() } else { apart(&step.output)? };
+    let output = Tensor { ty: step.output.ty, ..output };
+    let source = output.clone();
+    compute_in_place(means, &Step { node: step.node, op: step.op.clone(), inputs, output })?;
+    if !memory(&step.output)?.is_in_place(&step.output.ty) {
+        move_bytes(means, (memory(&source)?, 0), (memory(&step.output)?, step.output.offset_bytes), &step.output.ty);
     }
+    Ok(())
+}
 
-    fn compute_in_place(&self, step: &Step) -> std::result::Result<(), String> {
-        let inputs = match &step.op {
-            Op::KvStore(_) => &step.inputs[1..],
-            Op::Arithmetic(_) | Op::Gated(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
-                &step.inputs[..]
-            }
-            Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Unary(_) => &step.inputs[..],
-            Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
-            Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
-            Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
-            Op::DiagMask(_) | Op::FlashAttn(_) | Op::KvAttention(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
-                &step.inputs[..]
-            }
-            Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
-            Op::Overlay(_) | Op::Reshape(_) | Op::SetRows(_) => &step.inputs[..],
-        };
-        let written = memory(&step.output)?;
-        let mut cells = written.write();
-        let split = Split::new(&mut cells, &step.output.ty, step.output.offset_bytes)?;
-        let guards = lock_others(written, inputs)?;
-        let operands = inputs.iter().map(|input| operand(input, written, &split, &guards));
-        let inputs = operands.collect::<std::result::Result<Vec<Operand>, String>>()?;
-        let call = Call {
-            instructions: self.instructions,
-            team: &self.team,
-            spares: &self.spares,
-            inputs,
-            output: split.target,
-            output_type: step.output.ty,
-        };
-        operator::compute(&step.op, call)
-    }
+fn compute_in_place(means: Means, step: &Step) -> std::result::Result<(), String> {
+    let inputs = match &step.op {
+        Op::KvStore(_) => &step.inputs[1..],
+        Op::Arithmetic(_) | Op::Gated(_) | Op::GetRows(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) => {
+            &step.inputs[..]
+        }
+        Op::RmsNorm(_) | Op::Rope(_) | Op::SoftMax(_) | Op::Unary(_) => &step.inputs[..],
+        Op::Make(_) | Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &step.inputs[..],
+        Op::Im2Col(_) | Op::Pool2d(_) | Op::Upscale(_) => &step.inputs[..],
+        Op::SsmConv(_) | Op::SsmScan(_) => &step.inputs[..],
+        Op::DiagMask(_) | Op::FlashAttn(_) | Op::KvAttention(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
+            &step.inputs[..]
+        }
+        Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) => &step.inputs[..],
+        Op::Overlay(_) | Op::Reshape(_) | Op::SetRows(_) => &step.inputs[..],
+    };
+    let written = memory(&step.output)?;
+    let mut cells = written.write();
+    let split = Split::new(&mut cells, &step.output.ty, step.output.offset_bytes)?;
+    let guards = lock_others(written, inputs)?;
+    let operands = inputs.iter().map(|input| operand(input, written, &split, &guards));
+    let inputs = operands.collect::<std::result::Result<Vec<Operand>, String>>()?;
+    let call = Call {
+        instructions: means.instructions,
+        team: means.team,
+        spares: means.spares,
+        inputs,
+        output: split.target,
+        output_type: step.output.ty,
+    };
+    operator::compute(&step.op, call)
 }
 
 /// The memory of a tensor of this device, in which it was found to lie.
@@ -230,33 +227,33 @@ fn written(tensor: &Tensor) -> std::result::Result<&Memory, String> {
 }
 
 /// A copy of what a tensor shows, in memory of its own.
-fn taken_out(team: &Team, source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
+fn taken_out(means: Means, source: &Memory, tensor: &Tensor) -> std::result::Result<Memory, String> {
     let held = tensor.ty.held();
     let room = Room { store: &Store::default(), repack: false };
     let target = Memory::new(&tensor.ty.dense(), Usage::Input, room)?;
     if tensor.ty.shape.is_dense() {
-        move_bytes(team, (source, tensor.offset_bytes), (&target, 0), &held);
+        move_bytes(means, (source, tensor.offset_bytes), (&target, 0), &held);
         return Ok(target);
     }
     if !source.is_in_place(&held) {
         let part = Tensor { ty: held, ..tensor.clone() };
-        let buffer = Buffer(Arc::new(taken_out(team, source, &part)?));
+        let buffer = Buffer(Arc::new(taken_out(means, source, &part)?));
         let tensor = Tensor { buffer, offset_bytes: 0, ty: tensor.ty };
-        return taken_out(team, memory(&tensor)?, &tensor);
+        return taken_out(means, memory(&tensor)?, &tensor);
     }
     {
         let (cells, mut written) = (source.read(), target.write());
         let mut split = Split::new(&mut written, &tensor.ty.dense(), 0)?;
-        operator::moved::show(team, cells.view(&held, tensor.offset_bytes), &tensor.ty.shape, &mut split.target)?;
+        operator::moved::show(means.team, cells.view(&held, tensor.offset_bytes), &tensor.ty.shape, &mut split.target)?;
     }
     Ok(target)
 }
 
 /// Copies a tensor from one memory, at an offset in bytes, to another.
-fn move_bytes(team: &Team, source: (&Memory, usize), target: (&Memory, usize), ty: &TensorType) {
+fn move_bytes(means: Means, source: (&Memory, usize), target: (&Memory, usize), ty: &TensorType) {
     let mut bytes = vec![0; ty.bytes()];
-    source.0.read().give(team, ty, source.1, &mut bytes);
-    target.0.write().take(team, &bytes, ty, target.1);
+    source.0.read().give(means.team, ty, source.1, &mut bytes);
+    target.0.write().take(means, &bytes, ty, target.1);
 }
 
 /// Memory that is read, locked once each.
@@ -340,18 +337,19 @@ impl Device for Cpu {
         if !target.ty.shape.is_dense() {
             return Err(failure(format!("a view cannot be written: {}", target.ty)));
         }
-        self.run(|team| memory.write().take(team, source, &target.ty, target.offset_bytes));
+        self.run(|means| memory.write().take(means, source, &target.ty, target.offset_bytes));
         Ok(())
     }
 
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
         let memory = memory(source).map_err(failure)?;
         expect_bytes(target.len(), &source.ty)?;
-        self.run(|team| {
+        self.run(|means| {
+            let team = means.team;
             if source.ty.shape.is_dense() {
                 memory.read().give(team, &source.ty, source.offset_bytes, target);
             } else {
-                taken_out(team, memory, source)?.read().give(team, &source.ty.dense(), 0, target);
+                taken_out(means, memory, source)?.read().give(team, &source.ty.dense(), 0, target);
             }
             Ok(())
         })
@@ -359,7 +357,7 @@ impl Device for Cpu {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.run(|_| steps.iter().try_for_each(|step| self.compute(step))).map_err(failure)
+        self.run(|means| steps.iter().try_for_each(|step| compute(means, step))).map_err(failure)
     }
 
     /// Nothing is left undone when a call returns.

@@ -63,8 +63,7 @@ impl Accumulation {
 
     /// The same where the products' sum and what gets lost of it are known.
     pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: Absolute, loss: &Loss) -> Expected {
-        let chain = if self.blocks { sum.terms } else { sum.terms.div_ceil(self.lanes) };
-        let mut variance = sum.chain_variance(self.precision, self.lanes, chain);
+        let mut variance = sum.variance(self.precision, self.lanes);
         let roundings =
             usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
         variance += roundings as f64 * sum.product_variance(self.precision);

@@ -164,7 +164,8 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
             sums.add(products);
         }
     }
-    sums.add(&of_blocks);
+    // Both products of a block are one lane's.
+    sums.add_groups(&of_blocks, if panel.minima.is_empty() { 1 } else { 2 });
     for (element, step) in &token.declared.ties {
         losses.add_tie(&panel.columns[*element], *step);
     }
@@ -343,7 +344,11 @@ mod tests {
             both.extend([sum - minimum * all, minimum * f64::from(all as f32)]);
             apart += 2.0 * minimum.abs() * x.iter().map(|x| x.abs()).sum::<f64>();
         }
-        accumulation.expected(&both, exact, Some(Absolute { elements, parts: elements + apart }), &loss)
+        let mut sums = Sums::<1>::new(accumulation.lanes);
+        sums.add_groups(both.as_chunks().0, 2);
+        let [sum] = sums.finish();
+        let stagnation = sum.stagnation(&both, accumulation.precision);
+        accumulation.of_sum(&sum, stagnation, exact, Absolute { elements, parts: elements + apart }, &loss)
     }
 
     fn bits(expected: &Expected) -> [u64; 7] {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  kernel! {
-//!      fn NAME(arguments) {
+//!      fn NAME [const A: usize, const B: usize] (arguments) {         numbers that are known when it is compiled, where it has any
 //!          avx512 => PATH of the variant | recompiled_wider; without this line that of avx2 is taken,
 //!          avx_vnni => PATH of the variant; without this line that of avx2 is taken,
 //!          avx2 => PATH of the variant | recompiled; without this line the rule is taken,
@@ -49,6 +49,7 @@ mod multiply_add;
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers, and two instructions have no intrinsic")]
 mod neon;
+mod pack_panel;
 mod panel_product;
 mod quantize;
 mod read_lines;
@@ -72,10 +73,8 @@ pub use gated::gated;
 pub use key_scores::{key_scores_f16, key_scores_f32};
 pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
-pub use panel_product::{
-    TILE, panel_product_q4_0, panel_product_q4_1, panel_product_q5_0, panel_product_q5_1, panel_product_q8_0,
-    panel_product_q8_1,
-};
+pub use pack_panel::pack_panel;
+pub use panel_product::{TILE, panel_product};
 pub use quantize::{ActivationBlock, quantize};
 pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
@@ -97,7 +96,7 @@ macro_rules! kernel {
     };
     (
         $(#[$doc:meta])*
-        fn $name:ident($($argument:ident: $Type:ty),* $(,)?) {
+        fn $name:ident $([$(const $number:ident: usize),*])? ($($argument:ident: $Type:ty),* $(,)?) {
             $(avx512 => $avx512:path,)?
             $(avx_vnni => $avx_vnni:path,)?
             $(avx2 => $avx2:path,)?
@@ -108,18 +107,18 @@ macro_rules! kernel {
         $test:ident on $samples:expr
     ) => {
         $(#[$doc])*
-        pub fn $name(instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
+        pub fn $name $(<$(const $number: usize),*>)? (instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
             #[cfg(target_arch = "x86_64")]
             #[allow(dead_code, reason = "many kernels have variants of their own")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-            fn recompiled_wider($($argument: $Type),*) {
+            fn recompiled_wider $(<$(const $number: usize),*>)? ($($argument: $Type),*) {
                 $scalar($($argument),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[allow(dead_code, reason = "many kernels have variants of their own")]
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn recompiled($($argument: $Type),*) {
+            fn recompiled $(<$(const $number: usize),*>)? ($($argument: $Type),*) {
                 $scalar($($argument),*)
             }
 

@@ -12,6 +12,7 @@
 //! out of it to be computed with.
 
 use super::mapped::Mapped;
+use super::means::Means;
 use super::pages::{NoMemory, Pages, Plain, Store};
 use super::panels::{PANEL_ROWS, Packed, Panels};
 use super::team::Team;
@@ -218,7 +219,8 @@ impl Cells {
     }
 
     /// Takes bytes as in a GGUF file into the tensor that [`Memory::check`] allowed.
-    pub fn take(&mut self, team: &Team, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
+    pub fn take(&mut self, means: Means, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
+        let team = means.team;
         match self {
             Cells::F32(cells) => {
                 let targets = &mut cells[words(ty, offset_bytes)];
@@ -233,7 +235,7 @@ impl Cells {
             Cells::F16(cells) => each_cell(team, cells, bytes.as_chunks().0, f16::from_le_bytes),
             Cells::Bf16(cells) => each_cell(team, cells, bytes.as_chunks().0, bf16::from_le_bytes),
             Cells::Blocks(cells) => each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte),
-            Cells::Packed(packed) => packed.pack(team, bytes),
+            Cells::Packed(packed) => packed.pack(means, bytes),
             Cells::Mapped(_) => unreachable!("a mapped weight is refused before it is written"),
         }
     }

@@ -42,6 +42,7 @@ mod unary;
 mod upscale;
 
 use super::isa::Instructions;
+use super::means::Means;
 use super::memory::{Target, View};
 use super::spare::Spares;
 use super::team::Team;
@@ -127,24 +128,13 @@ pub fn scratch_bytes(op: &Op, inputs: &[TensorType], instructions: Instructions,
     if matches!(op, Op::KvAttention(_)) { kv_attention::scratch_bytes(inputs, instructions, threads) } else { 0 }
 }
 
-/// What operators compute with.
-#[derive(Clone, Copy)]
-pub struct Means<'a> {
-    /// Which kernels to call.
-    pub instructions: Instructions,
-    /// Who computes.
-    pub team: &'a Team,
-    /// Room for activations in another form.
-    pub spares: &'a Spares,
-}
-
 /// One operator's tensors.
 pub struct Call<'a> {
     /// Which kernels to call.
     pub instructions: Instructions,
     /// Who computes.
     pub team: &'a Team,
-    /// Room for activations in another form.
+    /// Room for numbers in another form.
     pub spares: &'a Spares,
     /// In the operator's order; of an operator that writes into its first input, without that one.
     pub inputs: Vec<Operand<'a>>,

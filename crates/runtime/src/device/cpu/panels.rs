@@ -24,6 +24,8 @@ mod packed;
 
 pub(super) use packed::Packed;
 
+use super::kernel::pack_panel;
+use super::means::Means;
 use super::pages::Pages;
 use super::team::Team;
 use trueup_blocks::DType;
@@ -83,26 +85,9 @@ impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
     }
 }
 
-/// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks.
-pub(super) fn pack_panel<const SCALES: usize, const GROUPS: usize>(
-    bytes: &[u8],
-    panel: &mut [PanelBlock<SCALES, GROUPS>],
-) {
-    let row_bytes = panel.len() * PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES;
-    assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
-    if bytes.len() < PANEL_ROWS * row_bytes {
-        panel.fill(PanelBlock::ZERO);
-    }
-    for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
-        for (block, target) in source.chunks_exact(PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES).zip(panel.iter_mut()) {
-            let (scales, codes) = block.split_at(2 * SCALES);
-            for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<2>().0) {
-                target[row] = u16::from_le_bytes(*scale);
-            }
-            for (group, codes) in target.codes.iter_mut().zip(codes.as_chunks::<4>().0) {
-                group[row] = *codes;
-            }
-        }
+impl<const SCALES: usize, const GROUPS: usize> Default for PanelBlock<SCALES, GROUPS> {
+    fn default() -> PanelBlock<SCALES, GROUPS> {
+        PanelBlock::ZERO
     }
 }
 
@@ -151,14 +136,14 @@ impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
     }
 
     /// Takes the matrix's bytes as in the file, [`Panels::source_bytes`] of them.
-    pub fn pack(&mut self, team: &Team, bytes: &[u8]) {
+    pub fn pack(&mut self, means: Means, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.source_bytes(), "bytes of a whole matrix");
         if bytes.is_empty() {
             return;
         }
         let panel_bytes = PANEL_ROWS * self.row_bytes();
         let panels = self.blocks.chunks_mut(self.blocks_per_row).zip(bytes.chunks(panel_bytes));
-        team.each(panels, 1, |(panel, bytes)| pack_panel(bytes, panel));
+        means.team.each(panels, 1, |(panel, bytes)| pack_panel(means.instructions, bytes, panel));
     }
 
     /// Gives one row's bytes as in the file, [`Panels::row_bytes`] of them.
@@ -190,10 +175,18 @@ impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::isa::{Instructions, Isa};
+    use super::super::spare::Spares;
     use super::*;
 
-    fn team() -> Team {
-        Team::new(2).unwrap()
+    /// Packs with this machine's kernel, and gives the bytes back.
+    fn packed<const S: usize, const G: usize>(panels: &mut Panels<S, G>, bytes: &[u8]) -> Vec<u8> {
+        let (team, spares) = (Team::new(2).unwrap(), Spares::default());
+        let mut found = vec![0xA5; bytes.len()];
+        let instructions = Instructions::of(Isa::available()[0]).unwrap();
+        panels.pack(Means { instructions, team: &team, spares: &spares }, bytes);
+        panels.unpack(&team, &mut found);
+        found
     }
 
     fn zeros<const S: usize, const G: usize>(rows: usize, blocks_per_row: usize) -> Panels<S, G> {
@@ -204,10 +197,7 @@ mod tests {
         for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
             let mut panels = zeros::<S, G>(rows, blocks_per_row);
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
-            panels.pack(&team(), &bytes);
-            let mut found = vec![0xA5; bytes.len()];
-            panels.unpack(&team(), &mut found);
-            assert_eq!(found, bytes, "{rows} rows of {blocks_per_row} blocks");
+            assert_eq!(packed(&mut panels, &bytes), bytes, "{rows} rows of {blocks_per_row} blocks");
         }
     }
 
@@ -225,14 +215,14 @@ mod tests {
     fn a_group_holds_four_bytes_of_sixteen_rows() {
         let mut panels = zeros::<1, 8>(16, 1);
         let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
-        panels.pack(&team(), &bytes);
+        packed(&mut panels, &bytes);
         let block = panels.panel(0)[0];
         assert_eq!(block.scales[0][1], u16::from_le_bytes([32, 33]));
         assert_eq!(block.codes[2][1], [42, 43, 44, 45], "bytes 8 to 11 of row 1 behind its scale");
 
         let mut panels = zeros::<2, 5>(16, 1);
         let bytes: Vec<u8> = (0..16 * 24).map(|i| (i / 24 * 16 + i % 24) as u8).collect();
-        panels.pack(&team(), &bytes);
+        packed(&mut panels, &bytes);
         let block = panels.panel(0)[0];
         assert_eq!(block.scales[1][1], u16::from_le_bytes([18, 19]), "the minimum of row 1");
         assert_eq!(block.codes[0][1], [20, 21, 22, 23], "the fifth bits of row 1");

@@ -13,15 +13,15 @@ impl Cpu {
             kernel::dot_int8(self.instructions, rounds, &weights, &xs, &mut sums);
             std::hint::black_box(sums);
         };
-        self.run(|team| team.each(0..team.threads(), 1, work));
+        self.run(|means| means.team.each(0..means.team.threads(), 1, work));
         2 * (self.threads() * kernel::INT8_PRODUCTS * rounds) as u64
     }
 
     /// Reads all lines on all threads and gives their bytes. Threads take `part` lines at a time, those of one part behind each other, and ask
     /// for each line `ahead` bytes before they read it; 0 leaves that to the processor.
     pub fn read_lines(&self, lines: &[Line], part: usize, ahead: usize) -> u64 {
-        self.run(|team| {
-            team.each(lines.chunks(part.max(1)), 1, |part| {
+        self.run(|means| {
+            means.team.each(lines.chunks(part.max(1)), 1, |part| {
                 let mut folded: Line = [0; 64];
                 kernel::read_lines(self.instructions, part, ahead, &mut folded);
                 std::hint::black_box(folded);

@@ -2,6 +2,7 @@
 
 use super::kernel::{ActivationBlock, Turned};
 use super::operator::Room;
+use super::panels::PanelBlock;
 use half::{bf16, f16};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +22,21 @@ pub(super) struct Spares {
     pub turned_f16: Spare<Turned<f16>>,
     /// Turned rows of bf16.
     pub turned_bf16: Spare<Turned<bf16>>,
+    /// Panels of rows that are kept as in the file.
+    pub panels: PanelSpares,
     /// What attention computes pieces in.
     pub rooms: Rooms<Room>,
+}
+
+/// Panels of rows that are kept as in the file, by their format.
+#[derive(Default, Debug)]
+pub(super) struct PanelSpares {
+    pub q4_0: Spare<PanelBlock<1, 4>>,
+    pub q4_1: Spare<PanelBlock<2, 4>>,
+    pub q5_0: Spare<PanelBlock<1, 5>>,
+    pub q5_1: Spare<PanelBlock<2, 5>>,
+    pub q8_0: Spare<PanelBlock<1, 8>>,
+    pub q8_1: Spare<PanelBlock<2, 8>>,
 }
 
 /// Rooms that nobody needs now: as many as were used at once.

@@ -7,6 +7,7 @@ pub mod dots;
 pub mod key_scores;
 pub mod mix;
 pub mod multiply_add;
+pub mod pack_panel;
 pub mod panel_product;
 pub mod quantize;
 pub mod read_lines;

@@ -14,58 +14,23 @@ use half::f16;
 /// Most tokens that go through a panel at once.
 pub const TILE: usize = 18;
 
-/// The kernel of one format; all have one body in each set.
-macro_rules! panel_product {
-    ($(#[$doc:meta])* $name:ident of $scales:literal and $groups:literal, $test:ident) => {
-        kernel! {
-            $(#[$doc])*
-            fn $name(
-                panels: &[PanelBlock<$scales, $groups>],
-                xs: &[ActivationBlock],
-                tokens: usize,
-                sums: &mut [[f32; PANEL_ROWS]],
-            ) {
-                avx512 => super::avx512::panel_product::product,
-                avx_vnni => super::avx_vnni::panel_product::product,
-                avx2 => super::avx2::panel_product::product,
-                sse41 => super::sse41::panel_product::product,
-                neon => super::neon::panel_product::product,
-                scalar => product,
-            }
-            $test on |instructions| samples(instructions, $name)
-        }
-    };
-}
-
-panel_product! {
-    /// `sums[t + tokens * p][r] = row r of panel p . x_t` of q8_0, for panels of one length behind each other and up to [`TILE`] tokens, whose
+kernel! {
+    /// `sums[t + tokens * p][r] = row r of panel p . x_t`, for panels of one length behind each other and up to [`TILE`] tokens, whose
     /// activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
-    panel_product_q8_0 of 1 and 8, q8_0_variants_agree
-}
-
-panel_product! {
-    /// As [`panel_product_q8_0`], of q8_1, whose sums are not needed.
-    panel_product_q8_1 of 2 and 8, q8_1_variants_agree
-}
-
-panel_product! {
-    /// As [`panel_product_q8_0`], of q4_0.
-    panel_product_q4_0 of 1 and 4, q4_0_variants_agree
-}
-
-panel_product! {
-    /// As [`panel_product_q8_0`], of q4_1.
-    panel_product_q4_1 of 2 and 4, q4_1_variants_agree
-}
-
-panel_product! {
-    /// As [`panel_product_q8_0`], of q5_0.
-    panel_product_q5_0 of 1 and 5, q5_0_variants_agree
-}
-
-panel_product! {
-    /// As [`panel_product_q8_0`], of q5_1.
-    panel_product_q5_1 of 2 and 5, q5_1_variants_agree
+    fn panel_product [const S: usize, const G: usize] (
+        panels: &[PanelBlock<S, G>],
+        xs: &[ActivationBlock],
+        tokens: usize,
+        sums: &mut [[f32; PANEL_ROWS]],
+    ) {
+        avx512 => super::avx512::panel_product::product,
+        avx_vnni => super::avx_vnni::panel_product::product,
+        avx2 => super::avx2::panel_product::product,
+        sse41 => super::sse41::panel_product::product,
+        neon => super::neon::panel_product::product,
+        scalar => product,
+    }
+    panel_product_variants_agree on samples
 }
 
 fn product<const S: usize, const G: usize>(
@@ -139,15 +104,9 @@ impl<'x> Tokens<'x> {
     }
 }
 
-/// The form of this file's kernels.
-#[cfg(test)]
-type PanelProduct<const S: usize, const G: usize> =
-    fn(Instructions, &[PanelBlock<S, G>], &[ActivationBlock], usize, &mut [[f32; PANEL_ROWS]]);
-
 /// One to three panels of 0 to 33 blocks of all codes with 1 to 18 tokens, the extreme codes among them.
 #[cfg(test)]
-fn samples<const S: usize, const G: usize>(instructions: Instructions, product: PanelProduct<S, G>) -> Vec<f32> {
-    let mut results = Vec::new();
+fn samples_of<const S: usize, const G: usize>(instructions: Instructions, results: &mut Vec<f32>) {
     let sizes = [
         (0, 1),
         (1, 1),
@@ -191,8 +150,20 @@ fn samples<const S: usize, const G: usize>(instructions: Instructions, product: 
             x.bias = x.codes.iter().map(|code| -8 * i32::from(*code)).sum();
         }
         let mut sums = vec![[f32::NAN; PANEL_ROWS]; tokens * count];
-        product(instructions, &panels, &xs, tokens, &mut sums);
+        panel_product(instructions, &panels, &xs, tokens, &mut sums);
         results.extend(sums.into_flattened());
     }
+}
+
+/// All formats.
+#[cfg(test)]
+fn samples(instructions: Instructions) -> Vec<f32> {
+    let mut results = Vec::new();
+    samples_of::<1, 4>(instructions, &mut results);
+    samples_of::<2, 4>(instructions, &mut results);
+    samples_of::<1, 5>(instructions, &mut results);
+    samples_of::<2, 5>(instructions, &mut results);
+    samples_of::<1, 8>(instructions, &mut results);
+    samples_of::<2, 8>(instructions, &mut results);
     results
 }

@@ -26,8 +26,10 @@ use half::{bf16, f16};
 /// Rows that are turned over together.
 pub const TURNED_ROWS: usize = 2 * PANEL_ROWS;
 
-/// One element of each row; zero where there are fewer rows.
-pub type Turned<E> = [E; TURNED_ROWS];
+/// One element of each row; zero where there are fewer rows. Begins at a cache line, so that no register of it straddles two.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C, align(64))]
+pub struct Turned<E>(pub [E; TURNED_ROWS]);
 
 /// From so many vectors on the way over turned rows is the faster one, with this set; `None`: it never is.
 pub fn turned_from(isa: Isa) -> Option<usize> {
@@ -129,11 +131,11 @@ fn vectors(xs: Rows<f32>, turned: &mut [f32]) {
 
 fn turn<E: Element>(rows: Rows<E>, turned: &mut [Turned<E>]) {
     assert_eq!(turned.len(), turned_len(rows.len()), "a place for each element");
-    turned.fill([E::default(); TURNED_ROWS]);
+    turned.fill(Turned::default());
     let chunks = turned.len() / DOT_LANES;
     let cells = (0..rows.count()).flat_map(|r| rows.row(r).iter().enumerate().map(move |(k, element)| (r, k, element)));
     for (r, k, element) in cells {
-        turned[k % DOT_LANES * chunks + k / DOT_LANES][r] = *element;
+        turned[k % DOT_LANES * chunks + k / DOT_LANES].0[r] = *element;
     }
 }
 
@@ -144,7 +146,7 @@ fn product<E: Element>(turned: &[Turned<E>], xs: &[f32], tokens: usize, sums: &m
         let totals = std::array::from_fn(|lane| {
             let places: Vec<usize> = (lane * chunks..(lane + 1) * chunks).collect();
             let short = |places: &[usize]| {
-                places.iter().fold(0.0, |sum, place| turned[*place][row].widen().mul_add(xs[place * tokens + t], sum))
+                places.iter().fold(0.0, |sum, place| turned[*place].0[row].widen().mul_add(xs[place * tokens + t], sum))
             };
             places.chunks(STEPS).fold(0.0, |total, places| total + short(places))
         });
@@ -174,9 +176,9 @@ fn samples_turned<E: Element>(
     let mut results = Vec::new();
     for (len, count) in [(0, 3), (1, 1), (31, 32), (32, 16), (33, 5), (64, 32), (100, 17), (250, 31)] {
         let cells: Vec<E> = numbers(count * (len + 3), 5 + len as u32).into_iter().map(narrow).collect();
-        let mut turned = vec![[narrow(f32::NAN); TURNED_ROWS]; turned_len(len)];
+        let mut turned = vec![Turned([narrow(f32::NAN); TURNED_ROWS]); turned_len(len)];
         turn(instructions, Rows::strided(&cells, count, len, len + 3), &mut turned);
-        results.extend(turned.as_flattened().iter().map(|element| element.widen()));
+        results.extend(turned.iter().flat_map(|place| &place.0).map(|element| element.widen()));
     }
     results
 }
@@ -235,9 +237,10 @@ fn samples<E: Element>(instructions: Instructions, narrow: fn(f32) -> E, product
     for ((len, tokens), panels) in sizes.into_iter().flat_map(|size| [(size, 1), (size, 2)]) {
         let elements = numbers(len * TURNED_ROWS, 7 + len as u32).into_iter().map(narrow);
         let elements: Vec<E> = elements.collect();
+        let turned: Vec<Turned<E>> = elements.as_chunks().0.iter().map(|place| Turned(*place)).collect();
         let xs = numbers(len * tokens, 11 + len as u32);
         let mut sums = vec![[f32::NAN; PANEL_ROWS]; panels * tokens];
-        product(instructions, elements.as_chunks().0, &xs, tokens, &mut sums);
+        product(instructions, &turned, &xs, tokens, &mut sums);
         results.extend(sums.into_flattened());
     }
     results
@@ -271,7 +274,7 @@ mod tests {
             let (rows, xs) = (Rows::dense(&cells, count, len), Rows::dense(&xs, tokens, len));
             let mut expected = vec![f32::NAN; count * tokens];
             dots_f32(scalar, rows, xs, &mut expected);
-            let mut turned = vec![[f32::NAN; TURNED_ROWS]; turned_len(len)];
+            let mut turned = vec![Turned([f32::NAN; TURNED_ROWS]); turned_len(len)];
             turn_f32(scalar, rows, &mut turned);
             let mut vectors = vec![f32::NAN; turned_len(len) * tokens];
             turn_vectors(scalar, xs, &mut vectors);

@@ -18,7 +18,7 @@ use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE, TURNED_ROWS, Turned};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, Packed};
-use crate::device::cpu::spare::{Lent, Spare, Spares};
+use crate::device::cpu::spare::{Lent, Spare};
 use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -122,11 +122,11 @@ impl<'a> Matrix<'a> {
             View::F32(all) => Strip::F32(Rows::dense(&all[cells], count, len)),
             View::F16(all) => Strip::F16(Rows::dense(&all[cells], count, len)),
             View::Bf16(all) => Strip::Bf16(Rows::dense(&all[cells], count, len)),
-            View::Packed(packed) => Strip::Panels(PanelStrip::of(packed, first, count)),
+            View::Packed(packed) => Strip::Panels(PanelStrip::of(packed, first, count, product.means)),
             View::Blocks(bytes) => {
                 let dtype = self.stack.ty.dtype;
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
-                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len, product.means.spares)
+                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len, product.means)
             }
         };
         if product.form == Form::Turned { strip.turned(product.means) } else { strip }
@@ -148,14 +148,14 @@ enum Strip<'a> {
 
 impl<'a> Strip<'a> {
     /// Rows of `len` weights in blocks as in the file: packed or decoded.
-    fn of_blocks(dtype: DType, bytes: &[u8], len: usize, spares: &'a Spares) -> Strip<'a> {
-        if let Some(panels) = PanelStrip::of_blocks(dtype, bytes, len) {
+    fn of_blocks(dtype: DType, bytes: &[u8], len: usize, means: Means<'a>) -> Strip<'a> {
+        if let Some(panels) = PanelStrip::of_blocks(dtype, bytes, len, means) {
             return Strip::Panels(panels);
         }
         let Some(decoder) = dtype.decoder() else {
             unreachable!("{dtype} was found to be decoded when the product began");
         };
-        let mut rows = spares.decoded.lend(bytes.len() / dtype.block_bytes() * dtype.block_len());
+        let mut rows = means.spares.decoded.lend(bytes.len() / dtype.block_bytes() * dtype.block_len());
         (decoder.decode)(bytes, &mut rows);
         Strip::Decoded(rows, len)
     }

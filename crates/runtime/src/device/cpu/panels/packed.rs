@@ -1,6 +1,7 @@
 //! A matrix in panels, of any of the formats that have them.
 
 use super::Panels;
+use crate::device::cpu::means::Means;
 use crate::device::cpu::team::Team;
 use trueup_blocks::DType;
 
@@ -47,8 +48,8 @@ impl Packed {
     }
 
     /// Takes the matrix's bytes as in the file.
-    pub fn pack(&mut self, team: &Team, bytes: &[u8]) {
-        of_each!(self, panels => panels.pack(team, bytes));
+    pub fn pack(&mut self, means: Means, bytes: &[u8]) {
+        of_each!(self, panels => panels.pack(means, bytes));
     }
 
     /// Gives one row's bytes as in the file, [`Packed::row_bytes`] of them.

@@ -49,21 +49,21 @@ fn product<E: Element>(
     let panels = panels_of(turned, xs, tokens, sums);
     // Passes as even as can be.
     let step = tokens.div_ceil(tokens.div_ceil(TOKENS).max(1)).max(1);
-    let mut totals = [[[[0.0; LANES]; REGISTERS]; TOKENS]; DOT_LANES];
+    let Aligned(totals) = &mut Aligned([[[[0.0; LANES]; REGISTERS]; TOKENS]; DOT_LANES]);
     for first in (0..tokens).step_by(step) {
         let vectors = Vectors { xs, tokens, first };
         let count = step.min(tokens - first);
         match count {
-            1 => vectors.multiply::<E, 1>(turned, &mut totals, load),
-            2 => vectors.multiply::<E, 2>(turned, &mut totals, load),
-            3 => vectors.multiply::<E, 3>(turned, &mut totals, load),
-            4 => vectors.multiply::<E, 4>(turned, &mut totals, load),
-            5 => vectors.multiply::<E, 5>(turned, &mut totals, load),
-            _ => vectors.multiply::<E, TOKENS>(turned, &mut totals, load),
+            1 => vectors.multiply::<E, 1>(turned, totals, load),
+            2 => vectors.multiply::<E, 2>(turned, totals, load),
+            3 => vectors.multiply::<E, 3>(turned, totals, load),
+            4 => vectors.multiply::<E, 4>(turned, totals, load),
+            5 => vectors.multiply::<E, 5>(turned, totals, load),
+            _ => vectors.multiply::<E, TOKENS>(turned, totals, load),
         }
         for t in 0..count {
             for register in 0..panels {
-                add(&totals, t, register, &mut sums[first + t + tokens * register]);
+                add(totals, t, register, &mut sums[first + t + tokens * register]);
             }
         }
     }
@@ -71,6 +71,10 @@ fn product<E: Element>(
 
 /// Each lane's total of each vector and of the rows of each register.
 type Totals = [[[[f32; LANES]; REGISTERS]; TOKENS]; DOT_LANES];
+
+/// Totals whose registers straddle no cache lines.
+#[repr(C, align(64))]
+struct Aligned(Totals);
 
 /// Vectors from `first` on, of `tokens` that lie side by side.
 struct Vectors<'x> {
@@ -97,7 +101,7 @@ impl Vectors<'_> {
             for (turned, xs) in turned.chunks(STEPS).zip(xs.chunks(STEPS * self.tokens)) {
                 let mut sums = [[_mm512_setzero_ps(); REGISTERS]; T];
                 for (rows, xs) in turned.iter().zip(xs.chunks_exact(self.tokens)) {
-                    let (halves, _) = rows.as_chunks::<LANES>();
+                    let (halves, _) = rows.0.as_chunks::<LANES>();
                     let weights: [__m512; REGISTERS] = [load(&halves[0]), load(&halves[1])];
                     let xs: &[f32; T] = xs[self.first..].first_chunk().expect("each place has elements of all vectors");
                     for (sums, x) in sums.iter_mut().zip(xs) {
@@ -180,7 +184,7 @@ impl<E> Places<'_, E> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     fn lane(&mut self, lane: usize) -> &mut [E; LANES] {
-        &mut self.turned[lane * self.chunks + self.chunk].as_chunks_mut().0[self.panel]
+        &mut self.turned[lane * self.chunks + self.chunk].0.as_chunks_mut().0[self.panel]
     }
 }
 

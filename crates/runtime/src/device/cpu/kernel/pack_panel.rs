@@ -1,0 +1,77 @@
+//! Sixteen rows brought side by side: bytes are moved, never changed (see [`panels`](crate::device::cpu::panels)).
+
+use super::kernel;
+#[cfg(test)]
+use crate::device::cpu::isa::Instructions;
+use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
+
+/// Blocks that one row after the other is brought to: as many as stay in the nearest cache for all sixteen.
+const BLOCKS_AT_ONCE: usize = 32;
+
+kernel! {
+    /// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks; the places of other rows become zeros.
+    fn pack_panel [const S: usize, const G: usize] (bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
+        avx512 => super::avx512::pack_panel::pack,
+        scalar => pack,
+    }
+    pack_panel_variants_agree on samples
+}
+
+pub(super) fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
+    let block_bytes = PanelBlock::<S, G>::SOURCE_BYTES;
+    let row_bytes = row_bytes_of(bytes, panel);
+    if bytes.len() < PANEL_ROWS * row_bytes {
+        panel.fill(PanelBlock::ZERO);
+    }
+    for (piece, panel) in panel.chunks_mut(BLOCKS_AT_ONCE).enumerate() {
+        for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
+            let source = &source[piece * BLOCKS_AT_ONCE * block_bytes..];
+            for (block, target) in source.chunks_exact(block_bytes).zip(panel.iter_mut()) {
+                let (scales, codes) = block.split_at(2 * S);
+                for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<2>().0) {
+                    target[row] = u16::from_le_bytes(*scale);
+                }
+                for (group, codes) in target.codes.iter_mut().zip(codes.as_chunks::<4>().0) {
+                    group[row] = *codes;
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a row. Panics where there are more rows than a panel holds, or not whole ones.
+pub(super) fn row_bytes_of<const S: usize, const G: usize>(bytes: &[u8], panel: &[PanelBlock<S, G>]) -> usize {
+    let row_bytes = panel.len() * PanelBlock::<S, G>::SOURCE_BYTES;
+    assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
+    assert!(bytes.len().is_multiple_of(row_bytes.max(1)), "whole rows");
+    row_bytes
+}
+
+/// Panels of one to sixteen rows of 0 to 70 blocks, each two bytes and each code as a number.
+#[cfg(test)]
+fn samples_of<const S: usize, const G: usize>(instructions: Instructions, results: &mut Vec<f32>) {
+    for (rows, blocks) in [(16, 0), (16, 1), (16, 2), (1, 3), (15, 4), (16, 33), (7, 70), (16, 70)] {
+        let bytes: Vec<u8> =
+            (0..rows * blocks * PanelBlock::<S, G>::SOURCE_BYTES).map(|i| (i * 131 % 251) as u8).collect();
+        let mut panel =
+            vec![PanelBlock { scales: [[0xA5A5; PANEL_ROWS]; S], codes: [[[0xA5; 4]; PANEL_ROWS]; G] }; blocks];
+        pack_panel(instructions, &bytes, &mut panel);
+        for block in panel {
+            results.extend(block.scales.as_flattened().iter().map(|scale| f32::from(*scale)));
+            results.extend(block.codes.as_flattened().as_flattened().iter().map(|code| f32::from(*code)));
+        }
+    }
+}
+
+/// All formats.
+#[cfg(test)]
+fn samples(instructions: Instructions) -> Vec<f32> {
+    let mut results = Vec::new();
+    samples_of::<1, 4>(instructions, &mut results);
+    samples_of::<2, 4>(instructions, &mut results);
+    samples_of::<1, 5>(instructions, &mut results);
+    samples_of::<2, 5>(instructions, &mut results);
+    samples_of::<1, 8>(instructions, &mut results);
+    samples_of::<2, 8>(instructions, &mut results);
+    results
+}

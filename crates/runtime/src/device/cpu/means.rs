@@ -1,0 +1,16 @@
+//! What tensors are packed and computed with.
+
+use super::isa::Instructions;
+use super::spare::Spares;
+use super::team::Team;
+
+/// Kernels, threads and room.
+#[derive(Clone, Copy)]
+pub(super) struct Means<'a> {
+    /// Which kernels to call.
+    pub instructions: Instructions,
+    /// Who computes.
+    pub team: &'a Team,
+    /// Room for numbers in another form.
+    pub spares: &'a Spares,
+}

@@ -1,0 +1,137 @@
+//! Buffers of this device: bytes as in a GGUF file, and what kernels see of them.
+
+use super::driver::{Allocation, Card, View};
+use crate::device::{Tensor, Usage};
+use std::sync::Arc;
+use trueup_graph::TensorType;
+
+/// One tensor's memory, or an arena.
+#[derive(Debug)]
+pub struct Memory {
+    ty: TensorType,
+    allocation: Allocation,
+}
+
+impl Memory {
+    /// Memory for a tensor; a state's is zero.
+    pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
+        let bytes = ty.bytes();
+        let allocation = card.alloc(bytes)?.ok_or_else(|| {
+            let free = card.facts().map_or(0, |facts| facts.memory.1);
+            format!("no room for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
+        })?;
+        if usage == Usage::State {
+            allocation.clear()?;
+        }
+        Ok(Memory { ty: *ty, allocation })
+    }
+
+    /// The memory of a tensor of this device, in which it was found to lie.
+    pub fn of(tensor: &Tensor) -> Result<&Memory, String> {
+        let memory = tensor.buffer.0.downcast_ref::<Memory>();
+        let memory =
+            memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+        can_be_seen(&tensor.ty)?;
+        let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
+        if end.is_some_and(|end| end <= memory.allocation.bytes()) {
+            Ok(memory)
+        } else {
+            Err(format!("{} at byte {} does not lie in a buffer of {}", tensor.ty, tensor.offset_bytes, memory.ty))
+        }
+    }
+
+    /// Takes a whole tensor's bytes.
+    pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        self.allocation.write(tensor.offset_bytes, bytes)
+    }
+
+    /// Gives the bytes of the elements that a tensor shows, in order.
+    pub fn read(&self, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        if tensor.ty.shape.is_dense() {
+            return self.allocation.read(tensor.offset_bytes, target);
+        }
+        let mut held = vec![0; tensor.ty.held().bytes()];
+        self.allocation.read(tensor.offset_bytes, &mut held)?;
+        gather(&tensor.ty, &held, target);
+        Ok(())
+    }
+
+    /// What a kernel sees.
+    pub fn view(&self, tensor: &Tensor) -> View {
+        let (shape, dtype) = (&tensor.ty.shape, tensor.ty.dtype);
+        let strides = shape.strides();
+        let first = strides.offset / dtype.block_len() * dtype.block_bytes();
+        View {
+            data: self.allocation.address() + (tensor.offset_bytes + first) as u64,
+            sizes: shape.sizes().map(|size| size as i64),
+            steps: strides.steps.map(|step| step as i64),
+        }
+    }
+}
+
+/// Whether kernels can find a view's elements: those of a block lie behind each other and belong to one row.
+pub fn can_be_seen(ty: &TensorType) -> Result<(), String> {
+    let (strides, len) = (ty.shape.strides(), ty.dtype.block_len());
+    if len == 1 || ty.shape.is_dense() {
+        return Ok(());
+    }
+    let rows = ty.shape.sizes().into_iter().zip(strides.steps).skip(1);
+    let whole = strides.offset.is_multiple_of(len)
+        && rows.into_iter().all(|(size, step)| size == 1 || step.is_multiple_of(len));
+    if whole && strides.steps[0] == 1 && ty.shape[0].is_multiple_of(len) {
+        Ok(())
+    } else {
+        Err(format!("{ty} cuts blocks of {}; cpy it first", ty.dtype))
+    }
+}
+
+/// Brings what a view shows behind each other: elements, or blocks.
+fn gather(ty: &TensorType, held: &[u8], target: &mut [u8]) {
+    let (bytes, len) = (ty.dtype.block_bytes(), ty.dtype.block_len());
+    let ([n0, n1, n2, _], strides) = (ty.shape.sizes(), ty.shape.strides());
+    let across = n0 / len;
+    for (number, target) in target.chunks_exact_mut(bytes).enumerate() {
+        let row = number / across;
+        let place = [number % across * len, row % n1, row / n1 % n2, row / n1 / n2];
+        let distance: usize = place.iter().zip(strides.steps).map(|(place, step)| place * step).sum();
+        target.copy_from_slice(&held[(strides.offset + distance) / len * bytes..][..bytes]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_blocks::DType;
+    use trueup_graph::{Shape, Strides};
+
+    fn view(dtype: DType, sizes: &[usize], offset: usize, steps: [usize; 4]) -> TensorType {
+        TensorType { dtype, shape: Shape::new(sizes).seen_by(Strides { offset, steps }) }
+    }
+
+    #[test]
+    fn what_a_view_shows_is_brought_behind_each_other() {
+        // Every second column of a matrix of four.
+        let ty = view(DType::F16, &[2, 3], 1, [2, 4, 12, 12]);
+        let held: Vec<u8> = (0..2 * 12).collect();
+        let mut found = vec![0; ty.bytes()];
+        gather(&ty, &held, &mut found);
+        assert_eq!(found, [2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23]);
+
+        // The second of each two rows of blocks.
+        let ty = view(DType::Q8_0, &[32, 2], 32, [1, 64, 128, 128]);
+        let held: Vec<u8> = (0..4).flat_map(|row| [row; 34]).collect();
+        let mut found = vec![0; ty.bytes()];
+        gather(&ty, &held, &mut found);
+        assert_eq!(found, [[1; 34], [3; 34]].concat());
+    }
+
+    #[test]
+    fn views_cut_no_block() {
+        assert!(can_be_seen(&view(DType::F32, &[2, 3], 1, [2, 4, 12, 12])).is_ok());
+        assert!(can_be_seen(&view(DType::Q4_0, &[64, 3], 64, [1, 128, 512, 512])).is_ok());
+        for (offset, steps) in [(16, [1, 128, 512, 512]), (0, [2, 128, 512, 512]), (0, [1, 48, 512, 512])] {
+            let problem = can_be_seen(&view(DType::Q4_0, &[64, 3], offset, steps)).unwrap_err();
+            assert!(problem.contains("cuts blocks of q4_0"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A weight matrix applied to each token, and stacks of matrices to stacks of batches.
+
+use super::Call;
+use super::matrix::{self, expect_multiplied};
+use crate::profile::Profile;
+use trueup_graph::TensorType;
+use trueup_graph::op::MulMat;
+
+pub fn profile(_: &MulMat, inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_multiplied("x", &inputs[1])?;
+    matrix::profile(inputs[0].dtype)
+}
+
+pub fn launch(_: &MulMat, call: &mut Call) -> Result<(), String> {
+    let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
+    let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
+    matrix::quantize(call, w.ty.dtype, &x, codes)?;
+    matrix::multiply(call, &w, &x, codes, &y)
+}

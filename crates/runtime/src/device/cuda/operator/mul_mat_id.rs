@@ -1,0 +1,25 @@
+//! For each token the matrices of the experts that it uses.
+
+use super::matrix::{self, WARP, expect_multiplied};
+use super::{Argument, Call, Grid};
+use crate::profile::Profile;
+use trueup_graph::TensorType;
+use trueup_graph::op::MulMatId;
+
+pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_multiplied("x", &inputs[1])?;
+    matrix::profile(inputs[0].dtype)
+}
+
+pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
+    let (w, x, ids, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
+    let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
+    matrix::quantize(call, w.ty.dtype, &x, codes)?;
+    let mut arguments = vec![Argument::View(w.view), matrix::activations(&w, &x, codes)];
+    if matrix::takes_codes(w.ty.dtype) {
+        arguments.push(Argument::Index(x.view.sizes[1]));
+    }
+    arguments.extend([Argument::View(ids.view), Argument::View(y.view), call.fault()]);
+    let grid = Grid::elements(y.ty.shape.elements() * WARP)?;
+    call.launch(&matrix::kernel("mul_mat_id", &w, &x), grid, &arguments)
+}

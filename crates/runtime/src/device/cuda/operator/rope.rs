@@ -1,0 +1,75 @@
+//! Rotation of pairs by an angle that grows with the position. Angles are in f64, less whole turns; sines and the rotation itself in f32.
+
+use super::{Argument, Call, Grid, expect_f32, expect_plain, suffix};
+use crate::profile::Profile;
+use std::f64::consts::PI;
+use trueup_graph::TensorType;
+use trueup_graph::op::{Rope, RopePairs, RopeScaling};
+
+pub fn profile(_: &Rope, inputs: &[TensorType]) -> Result<Profile, String> {
+    expect_f32("x", &inputs[0])?;
+    if let Some(factors) = inputs.get(2) {
+        expect_plain("factors", factors)?;
+    }
+    // Sine and cosine are within 2 units in the last place.
+    Ok(Profile { function_ulp: 2.0, ..Profile::F32 })
+}
+
+pub fn launch(op: &Rope, call: &mut Call) -> Result<(), String> {
+    let (x, positions, y) = (call.inputs[0], call.inputs[1], call.output);
+    let factors = call.inputs.get(2).copied();
+    let kernel = format!("rope_f32_{}", factors.map_or("f32", |factors| suffix(factors.ty.dtype)));
+    let [head_size, _, tokens, batches] = x.ty.shape.sizes();
+    let together = head_size - op.dimensions / 2 * positions.ty.shape[1];
+    let Ramp { factor, low, high } = Ramp::of(op);
+    let arguments = [
+        Argument::View(x.view),
+        Argument::View(positions.view),
+        Argument::View(factors.unwrap_or(x).view),
+        Argument::Int(factors.is_some().into()),
+        Argument::View(y.view),
+        Argument::Int(i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?),
+        Argument::Int((op.pairs == RopePairs::Halves).into()),
+        Argument::Float(op.base),
+        Argument::Float(factor),
+        Argument::Float(low),
+        Argument::Float(high),
+        Argument::Float(magnitude(op.scaling)),
+    ];
+    call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments)
+}
+
+/// Which pairs' frequencies are divided by the factor: none before `low`, all from `high` on.
+struct Ramp {
+    factor: f32,
+    low: f32,
+    high: f32,
+}
+
+impl Ramp {
+    /// Formulas at [`RopeScaling`].
+    fn of(op: &Rope) -> Ramp {
+        // Ends before the first pair.
+        let all = |factor| Ramp { factor, low: -2.0, high: -1.0 };
+        match op.scaling {
+            RopeScaling::None | RopeScaling::Long { .. } => all(1.0),
+            RopeScaling::Linear { factor } => all(factor),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, .. } => {
+                let (dimensions, base) = (op.dimensions as f64, f64::from(op.base));
+                let context = f64::from(original_context);
+                let corner = |beta: f32| dimensions * (context / (2.0 * PI * f64::from(beta))).ln() / (2.0 * base.ln());
+                let low = corner(beta_fast).floor().max(0.0);
+                let high = corner(beta_slow).ceil().min(dimensions - 1.0);
+                Ramp { factor, low: low as f32, high: high as f32 }
+            }
+        }
+    }
+}
+
+/// What sine and cosine are multiplied by.
+fn magnitude(scaling: RopeScaling) -> f32 {
+    match scaling {
+        RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
+        RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude } => magnitude,
+    }
+}

@@ -1,0 +1,82 @@
+// y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]: w [K, M, experts] of any stored type, x [K, used, tokens] f32 or f16, or [K, 1, tokens] where all
+// experts of a token see the same, ids i32 [used, tokens], y f32 [M, used, tokens].
+//
+// A warp for each element of y, with the sums of mul_mat; neighbouring warps take neighbouring rows.
+#include "products.cuh"
+
+// What a warp multiplies. No row behind the last element, and of an expert that does not exist.
+struct Element {
+    Index row, used, token, expert;
+    bool exists;
+};
+
+DEVICE Element element_of_warp(const View& w, const View& ids, const View& y, Fault* fault) {
+    Index number = thread_number() / WARP;
+    Element element;
+    element.row = number % y.sizes[0], number /= y.sizes[0];
+    element.used = number % y.sizes[1], element.token = number / y.sizes[1];
+    element.exists = element.token < y.sizes[2];
+    if (!element.exists) return element;
+    element.expert = integer_at(ids, element.used, element.token);
+    element.exists = lies_within(element.expert, w.sizes[2], fault);
+    return element;
+}
+
+DEVICE void write_element(const View& y, const Element& element, float share) {
+    const float sum = warp_sum(share);
+    const Index place = element.row * y.steps[0] + element.used * y.steps[1] + element.token * y.steps[2];
+    if (threadIdx.x % WARP == 0) cells_to_write<float>(y)[place] = sum;
+}
+
+template <class W, class X>
+DEVICE void multiply(const View& w, const View& x, const View& ids, const View& y, Fault* fault) {
+    const Element element = element_of_warp(w, ids, y, fault);
+    if (!element.exists) return;
+    const Row<W> row = row_at<W>(w, element.row * w.steps[1] + element.expert * w.steps[2]);
+    const Row<X> token = row_at<X>(x, element.used % x.sizes[1] * x.steps[1] + element.token * x.steps[2]);
+    float sums[1] = {};
+    add_products(row, token, 0, 1, w.sizes[0], sums);
+    write_element(y, element, sums[0]);
+}
+
+// `seen` is the second size of x.
+template <class W>
+DEVICE void multiply_codes(const View& w, const ActivationBlock* x, Index seen, const View& ids, const View& y, Fault* fault) {
+    const Element element = element_of_warp(w, ids, y, fault);
+    if (!element.exists) return;
+    const Row<W> row = row_at<W>(w, element.row * w.steps[1] + element.expert * w.steps[2]);
+    const Index blocks = w.sizes[0] / ACTIVATIONS, column = element.used % seen + seen * element.token;
+    float sums[1] = {};
+    add_code_products(row, x + column * blocks, 1, blocks, sums);
+    write_element(y, element, sums[0]);
+}
+
+#define MUL_MAT_ID(type, W)                                                                    \
+    KERNEL(mul_mat_id_##type##_f32, View w, View x, View ids, View y, Fault* fault) {          \
+        multiply<W, Number<float>>(w, x, ids, y, fault);                                       \
+    }                                                                                          \
+    KERNEL(mul_mat_id_##type##_f16, View w, View x, View ids, View y, Fault* fault) {          \
+        multiply<W, Number<half>>(w, x, ids, y, fault);                                        \
+    }
+
+#define MUL_MAT_ID_OF_CODES(type, W)                                                                    \
+    KERNEL(mul_mat_id_##type, View w, ActivationBlock* x, Index seen, View ids, View y, Fault* fault) { \
+        multiply_codes<W>(w, x, seen, ids, y, fault);                                                   \
+    }
+
+MUL_MAT_ID(f32, Number<float>)
+MUL_MAT_ID(f16, Number<half>)
+MUL_MAT_ID(bf16, Number<Bf16>)
+MUL_MAT_ID(q2_k, Q2_K)
+MUL_MAT_ID(q3_k, Q3_K)
+MUL_MAT_ID(q4_k, Q4_K)
+MUL_MAT_ID(q5_k, Q5_K)
+MUL_MAT_ID(q6_k, Q6_K)
+MUL_MAT_ID(iq4_nl, Iq4_nl)
+
+MUL_MAT_ID_OF_CODES(q4_0, Q4_0)
+MUL_MAT_ID_OF_CODES(q4_1, Q4_1)
+MUL_MAT_ID_OF_CODES(q5_0, Q5_0)
+MUL_MAT_ID_OF_CODES(q5_1, Q5_1)
+MUL_MAT_ID_OF_CODES(q8_0, Q8_0)
+MUL_MAT_ID_OF_CODES(q8_1, Q8_1)

@@ -1,0 +1,73 @@
+// Pairs (x_1, x_2) of each head rotated by an angle that grows with the position: x [head size, heads, tokens] f32, positions i32 [tokens] or
+// [tokens, 2], factors [dimensions / 2] where there are some, y like x.
+//
+//   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
+//   y_1 = s (x_1 cos a_i - x_2 sin a_i),  y_2 = s (x_1 sin a_i + x_2 cos a_i)
+//
+// Angles are in f64, less whole turns, and only then rounded. A thread takes one pair of all heads of a token, or an element that is not rotated.
+#include "blocks.cuh"
+
+// What the operator says of all tokens.
+struct Rotation {
+    // Rotated elements for each row of positions.
+    int dimensions;
+    // Whether pairs are (i, i + dimensions / 2), not (2 i, 2 i + 1).
+    int halves;
+    float base;
+    // Frequencies from `high` on are divided by it, those before `low` are not.
+    float factor, low, high;
+    // What sine and cosine are multiplied by.
+    float magnitude;
+};
+
+struct Turn {
+    float sine, cosine;
+};
+
+DEVICE Turn turn_of(const Rotation& rotation, int pair, Index position, float divisor) {
+    constexpr double TURN = 6.283185307179586;
+    const double rise = (pair - (double)rotation.low) / fmax(0.001, (double)rotation.high - rotation.low);
+    const double kept = 1.0 - fmin(fmax(rise, 0.0), 1.0);
+    const double share = (1.0 - kept) / rotation.factor + kept;
+    const double frequency = pow((double)rotation.base, -2.0 * pair / rotation.dimensions) / divisor * share;
+    const double angle = (double)position * frequency;
+    const float rest = (float)fma(-TURN, rint(angle / TURN), angle);
+    return Turn{rotation.magnitude * sinf(rest), rotation.magnitude * cosf(rest)};
+}
+
+template <class F>
+DEVICE void rope(const View& x, const View& positions, const View& factors, int has_factors, const View& y, const Rotation& rotation) {
+    const int half_size = rotation.dimensions / 2, rows = (int)positions.sizes[1], pairs = half_size * rows;
+    const Index together = x.sizes[0] - pairs, number = thread_number();
+    const Index token = number / together % x.sizes[2], batch = number / together / x.sizes[2], place = number % together;
+    if (batch >= x.sizes[3]) return;
+    const float* from = cells<float>(x) + token * x.steps[2] + batch * x.steps[3];
+    float* to = cells_to_write<float>(y) + token * y.steps[2] + batch * y.steps[3];
+    if (place >= pairs) {
+        const Index kept = place + pairs;
+        for (Index head = 0; head < x.sizes[1]; head++, from += x.steps[1], to += y.steps[1]) {
+            to[kept * y.steps[0]] = from[kept * x.steps[0]];
+        }
+        return;
+    }
+    const int row = (int)place / half_size, pair = (int)place % half_size, part = row * rotation.dimensions;
+    const Index first = part + (rotation.halves ? pair : 2 * pair), second = first + (rotation.halves ? half_size : 1);
+    const float divisor = has_factors ? row_at<F>(factors, 0)[pair] : 1.0f;
+    const Turn turn = turn_of(rotation, pair, integer_at(positions, token, row), divisor);
+    for (Index head = 0; head < x.sizes[1]; head++, from += x.steps[1], to += y.steps[1]) {
+        const float x_1 = from[first * x.steps[0]], x_2 = from[second * x.steps[0]];
+        to[first * y.steps[0]] = x_1 * turn.cosine - x_2 * turn.sine;
+        to[second * y.steps[0]] = x_1 * turn.sine + x_2 * turn.cosine;
+    }
+}
+
+// Without factors, any view may stand in their place.
+#define ROPE(type, F)                                                                                                            \
+    KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float base, \
+           float factor, float low, float high, float magnitude) {                                                                \
+        rope<F>(x, positions, factors, has_factors, y, Rotation{dimensions, halves, base, factor, low, high, magnitude});          \
+    }
+
+ROPE(f32, Number<float>)
+ROPE(f16, Number<half>)
+ROPE(bf16, Number<Bf16>)

@@ -1,0 +1,97 @@
+// The simulator's side of ptx.cuh: a warp's instruction is a collective, whose last lane computes for all.
+#pragma once
+
+#include <cstring>
+
+#include "emulation.h"
+
+namespace sim {
+
+struct MultipliedS8 {
+    int* d;
+    const int* a;
+    const int* b;
+};
+
+inline int byte_of(int word, int place) { return (int8_t)(word >> 8 * place); }
+
+// Rows and columns of the picture in ptx.cuh.
+inline void multiply_s8(MultipliedS8* const* lanes, unsigned) {
+    for (int row = 0; row < 16; row++) {
+        for (int column = 0; column < 8; column++) {
+            int sum = 0;
+            for (int k = 0; k < 32; k++) {
+                const int t = k % 16 / 4, half_of_k = k / 16;
+                sum += byte_of(lanes[row % 8 * 4 + t]->a[row / 8 + 2 * half_of_k], k % 4) * byte_of(lanes[column * 4 + t]->b[half_of_k], k % 4);
+            }
+            int& d = lanes[row % 8 * 4 + column / 2]->d[row / 8 * 2 + column % 2];
+            d = (int)((unsigned)d + (unsigned)sum);
+        }
+    }
+}
+
+inline void mma_m16n8k32_s8(int (&d)[4], const int (&a)[4], const int (&b)[2]) {
+    MultipliedS8 operand{d, a, b};
+    meet_with<MultipliedS8, multiply_s8>("mma_m16n8k32_s8", 0xffffffffu, operand);
+}
+
+struct MultipliedF16 {
+    float* d;
+    const unsigned* a;
+    const unsigned* b;
+};
+
+inline double half_of(unsigned word, int place) { return __half2float(half{(unsigned short)(word >> 16 * place)}); }
+
+// Products of f16 and their sums are exact in f64, but for sums over 40 bits.
+inline void multiply_f16(MultipliedF16* const* lanes, unsigned) {
+    for (int row = 0; row < 16; row++) {
+        for (int column = 0; column < 8; column++) {
+            float& d = lanes[row % 8 * 4 + column / 2]->d[row / 8 * 2 + column % 2];
+            double sum = d;
+            for (int k = 0; k < 16; k++) {
+                const int t = k % 8 / 2, half_of_k = k / 8;
+                sum += half_of(lanes[row % 8 * 4 + t]->a[row / 8 + 2 * half_of_k], k % 2) * half_of(lanes[column * 4 + t]->b[half_of_k], k % 2);
+            }
+            d = (float)sum;
+        }
+    }
+}
+
+inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    MultipliedF16 operand{d, a, b};
+    meet_with<MultipliedF16, multiply_f16>("mma_m16n8k16_f16", 0xffffffffu, operand);
+}
+
+struct LoadedMatrices {
+    unsigned* tiles;
+    const unsigned char* row;
+    int count;
+    bool transposed;
+};
+
+inline void load_all_matrices(LoadedMatrices* const* lanes, unsigned) {
+    const auto number = [&](int tile, int row, int column) {
+        unsigned short bits;
+        std::memcpy(&bits, lanes[tile * 8 + row]->row + 2 * column, 2);
+        return (unsigned)bits;
+    };
+    for (int l = 0; l < (int)LANES; l++) {
+        const int g = l / 4, t = l % 4;
+        for (int tile = 0; tile < lanes[l]->count; tile++) {
+            const unsigned low = lanes[l]->transposed ? number(tile, 2 * t, g) : number(tile, g, 2 * t);
+            const unsigned high = lanes[l]->transposed ? number(tile, 2 * t + 1, g) : number(tile, g, 2 * t + 1);
+            lanes[l]->tiles[tile] = high << 16 | low;
+        }
+    }
+}
+
+inline void load_matrices(unsigned* tiles, const void* row, int count, bool transposed) {
+    static constexpr const char* NAMES[] = {"load_matrices_x2", "load_matrices_x4", "load_matrices_transposed_x2", "load_matrices_transposed_x4"};
+    const bool gives_row = (int)lane_number() < count * 8;
+    if (gives_row && reinterpret_cast<uintptr_t>(row) % 16 != 0) fail("loads a tile's row from an address that is no multiple of 16", true);
+    LoadedMatrices operand{tiles, static_cast<const unsigned char*>(row), count, transposed};
+    meet_with<LoadedMatrices, load_all_matrices>(NAMES[(transposed ? 2 : 0) + (count == 4)], 0xffffffffu, operand);
+}
+
+}  // namespace sim

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the processor. Needs a C++20
+# compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
+#
+#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so
+#   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else that the simulator does
+#
+#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line. A program that is built without them loads such
+#                a library so:
+#                    LD_PRELOAD="$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libubsan.so)" \
+#                        ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PROGRAM
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sanitize=no
+check=no
+folder=""
+for argument in "$@"; do
+    case "$argument" in
+        --sanitize) sanitize=yes ;;
+        --check) check=yes ;;
+        -*) echo "cuda_sim.sh: unknown argument $argument" >&2; exit 2 ;;
+        *) folder="$argument" ;;
+    esac
+done
+if [ "$check" = no ] && [ -z "$folder" ]; then
+    echo "usage: scripts/cuda_sim.sh [--sanitize] FOLDER | --check" >&2
+    exit 2
+fi
+compiler="${CXX:-}"
+for candidate in g++ clang++; do
+    if [ -z "$compiler" ] && command -v "$candidate" >/dev/null; then compiler="$candidate"; fi
+done
+if [ -z "$compiler" ]; then
+    echo "cuda_sim.sh: the simulator needs a C++20 compiler, and neither g++ nor clang++ is here (apt-get install g++)" >&2
+    exit 3
+fi
+
+export compiler
+export flags="-std=c++20 -O2 -g1 -march=native -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fstack-clash-protection"
+flags="$flags -fPIC -fvisibility=hidden -pthread -Wall -Wextra"
+link="-pthread"
+if [ "$sanitize" = yes ]; then
+    flags="$flags -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize=vptr"
+    link="$link -fsanitize=address,undefined"
+fi
+# The first name that users of the driver look for.
+link_library="$link -shared -Wl,-soname,libcuda.so"
+# What -march=native means here, and which compiler it is.
+target="$("$compiler" -march=native -v -E -x c++ /dev/null 2>&1 >/dev/null | sha256sum | cut -c 1-16)"
+
+export kernel_flags="-Wno-unknown-pragmas -Wno-unused-function -DKERNEL_SIM"
+
+# compile SOURCE OBJECT. Each file of kernels is in a namespace of its own: names that two files share are not each other's.
+compile() {
+    local source="$1" object="$2" name
+    if [[ "$source" == *.cu ]]; then
+        name="$(basename "$source" .cu)"
+        printf '#include "ptx.cuh"\nnamespace file_%s {\n#include "%s"\n}\n' "${name//[^a-zA-Z0-9]/_}" "$(realpath "$source")" |
+            "$compiler" $flags $kernel_flags -Ikernels/cuda -MMD -MF "$object.d" -MT "$object" -c -x c++ - -o "$object"
+    else
+        "$compiler" $flags -Ikernels/cuda -MMD -MF "$object.d" -MT "$object" -c "$source" -o "$object"
+    fi
+}
+export -f compile
+
+# is_old OBJECT FILE...: whether it is not there, or one of the files, or of those that it was made of, is newer or gone.
+is_old() {
+    local object="$1" file
+    [ -e "$object" ] && [ -e "$object.d" ] || return 0
+    while read -r file; do
+        [ -e "$file" ] && [ ! "$file" -nt "$object" ] || return 0
+    done < <(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$object.d" | tr -s ' ' '\n' | sed '/^$/d')
+    return 1
+}
+
+# build FOLDER RESULT LINK SOURCE...
+build() {
+    local folder="$1" library="$2" link="$3" source object objects=() old=()
+    shift 3
+    mkdir -p "$folder/objects"
+    if [ "$(cat "$folder/objects/made_by" 2>/dev/null)" != "$compiler $target $flags $kernel_flags" ]; then
+        rm -f "$folder"/objects/*.o "$folder"/objects/*.o.d
+        echo "$compiler $target $flags $kernel_flags" >"$folder/objects/made_by"
+    fi
+    for source in "$@"; do
+        if [[ "$source" == *.so ]]; then objects+=("$source" "-Wl,-rpath,$(dirname "$source")") && continue; fi
+        object="$folder/objects/$(basename "$source").o"
+        objects+=("$object")
+        if is_old "$object"; then old+=("$source" "$object"); fi
+    done
+    if [ "${#old[@]}" -gt 0 ]; then
+        printf '%s\0' "${old[@]}" | xargs -0 -n 2 -P 2 bash -c 'compile "$@" || exit 255' compile
+    fi
+    local linked="$compiler $link ${objects[*]}" newer=no
+    [ -e "$library" ] && [ "$(cat "$folder/objects/linked" 2>/dev/null)" = "$linked" ] || newer=yes
+    for object in "${objects[@]}"; do
+        if [ "$object" -nt "$library" ]; then newer=yes; fi
+    done
+    if [ "$newer" = yes ]; then
+        # A new file takes the old one's place: a process that has opened it keeps what it has.
+        # shellcheck disable=SC2086
+        "$compiler" $link "${objects[@]}" -o "$library.new"
+        mv "$library.new" "$library"
+        echo "$linked" >"$folder/objects/linked"
+    fi
+}
+
+shopt -s nullglob
+if [ "$check" = yes ]; then
+    folder="${folder:-target/cuda_sim_check$([ "$sanitize" = no ] || echo _sanitize)}"
+    mkdir -p "$folder"
+    library="$(realpath "$folder")/libcuda.so"
+    build "$folder" "$library" "$link_library" kernels/cuda/sim/*.cpp kernels/cuda/sim/faults/*.cu
+    build "$folder/check" "$folder/check/check" "$link" kernels/cuda/sim/faults/*.cpp "$library"
+    export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1
+    for seed in 1 2 3 4 5 6; do "$folder/check/check" "$seed"; done
+    if [ "$sanitize" = yes ]; then
+        for kernel in twice_one_too_many twice_one_before twice_of_nothing divides_by_zero; do
+            line="$("$folder/check/check" 1 "$kernel" 2>&1 | grep -m 1 -o 'memory\.cu:[0-9]*' || true)"
+            [ -n "$line" ] || { echo "cuda_sim.sh: the sanitizers do not find $kernel" >&2; exit 1; }
+            echo "$kernel: found at $line"
+        done
+    fi
+    exit
+fi
+build "$folder" "$folder/libtrueup_cuda_sim.so" "$link_library" kernels/cuda/*.cu kernels/cuda/sim/*.cpp
+echo "$folder/libtrueup_cuda_sim.so"

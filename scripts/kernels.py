@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Compile kernels/cuda/*.cu to PTX with NVRTC; scripts/kernels.sh brings the packages and calls this.
+
+    python scripts/kernels.py PACKAGES [--check] [--assemble]
+
+Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
+--check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
+bytes of registers into memory than SPILLS_MAX fails.
+"""
+import argparse
+import concurrent.futures
+import ctypes
+import glob
+import hashlib
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SOURCES = os.path.join(ROOT, "kernels", "cuda")
+TARGETS = os.path.join(SOURCES, "ptx")
+ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
+SPILLS_MAX = 0
+OPTIONS = ["--gpu-architecture=compute_75", "--std=c++17", "--fmad=false"]
+
+
+class Compiler:
+    """NVRTC, from its package."""
+
+    def __init__(self, packages):
+        folder = os.path.join(packages, "nvidia", "cuda_nvrtc", "lib")
+        ctypes.CDLL(glob.glob(os.path.join(folder, "libnvrtc-builtins.so.*"))[0], mode=ctypes.RTLD_GLOBAL)
+        self.nvrtc = ctypes.CDLL(glob.glob(os.path.join(folder, "libnvrtc.so.*"))[0])
+        includes = os.path.join(packages, "nvidia", "cuda_runtime", "include")
+        self.options = [*OPTIONS, f"--include-path={includes}", f"--include-path={SOURCES}"]
+
+    def text(self, program, what):
+        """The log or the PTX of a program."""
+        size = ctypes.c_size_t()
+        getattr(self.nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        getattr(self.nvrtc, f"nvrtcGet{what}")(program, buffer)
+        return buffer.value.decode()
+
+    def compile(self, path):
+        program = ctypes.c_void_p()
+        with open(path, "rb") as file:
+            source = file.read()
+        name = os.path.basename(path).encode()
+        self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
+        options = [option.encode() for option in self.options]
+        result = self.nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        if result != 0:
+            sys.exit(f"{path}: is not compiled:\n{self.text(program, 'ProgramLog')}")
+        ptx = self.text(program, "PTX")
+        self.nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        return ptx
+
+
+def digest(path):
+    """The hash of the hashes of this file, a source and the headers in the order of their names; tests/tests/kernels.rs has it too."""
+    total = hashlib.sha256()
+    for part in [os.path.abspath(__file__), path, *sorted(glob.glob(os.path.join(SOURCES, "*.cuh")))]:
+        with open(part, "rb") as file:
+            total.update(hashlib.sha256(file.read()).digest())
+    return total.hexdigest()
+
+
+def read(path):
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def assemble(packages, path, architecture):
+    """What is wrong with the machine code of a module for an architecture, a line each."""
+    ptxas = os.path.join(packages, "nvidia", "cuda_nvcc", "bin", "ptxas")
+    os.chmod(ptxas, 0o755)
+    command = [ptxas, "--verbose", f"--gpu-name={architecture}", "--output-file=/dev/null", path]
+    result = subprocess.run(command, capture_output=True, text=True)
+    name = f"{os.path.basename(path)} for {architecture}"
+    if result.returncode != 0:
+        return [f"{name}: {result.stderr.strip()}"]
+    # "Compiling entry function 'NAME'", and behind it "N bytes stack frame, N bytes spill stores, N bytes spill loads".
+    found = re.findall(r"entry function '(\w+)'|(\d+) bytes spill stores, (\d+) bytes spill loads", result.stderr)
+    kernel, wrong = "", []
+    for entry, stores, loads in found:
+        kernel = entry or kernel
+        if stores and max(int(stores), int(loads)) > SPILLS_MAX:
+            wrong.append(f"{name}: {kernel} spills {stores} bytes of registers and loads {loads}")
+    return wrong
+
+
+def assemble_all(packages):
+    paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
+    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda job: assemble(packages, *job), jobs)
+    wrong = [line for lines in results for line in lines]
+    if wrong:
+        sys.exit("\n".join(wrong))
+    print(f"{len(paths)} modules assembled for {', '.join(ARCHITECTURES)}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("packages")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--assemble", action="store_true")
+    arguments = parser.parse_args()
+    os.makedirs(TARGETS, exist_ok=True)
+    compiler, stale = None, []
+    sources = {os.path.basename(path)[:-3]: path for path in sorted(glob.glob(os.path.join(SOURCES, "*.cu")))}
+    for name, path in sources.items():
+        target, head = os.path.join(TARGETS, f"{name}.ptx"), f"// {digest(path)}\n"
+        found = read(target)
+        if found.startswith(head) and not arguments.check:
+            continue
+        compiler = compiler or Compiler(arguments.packages)
+        text = head + compiler.compile(path)
+        if text != found and not arguments.check:
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(text)
+        stale += [target] if text != found else []
+    orphans = [path for path in glob.glob(os.path.join(TARGETS, "*.ptx")) if os.path.basename(path)[:-4] not in sources]
+    if arguments.check and stale + orphans:
+        sys.exit(f"not what their sources give: {', '.join(map(os.path.basename, stale + orphans))}; run scripts/kernels.sh")
+    if not arguments.check:
+        for path in orphans:
+            os.remove(path)
+    print(f"{len(sources)} modules, {len(stale)} written")
+    if arguments.assemble:
+        assemble_all(arguments.packages)
+
+
+main()

@@ -1,0 +1,130 @@
+//! The kernels of `cuda` on the simulator, and the host code that launches them: the operator suite, and the verdict on the fixtures.
+//!
+//! ```text
+//!  cargo test -p trueup-tests --test cuda_sim [-- --all] [-- --seed S]
+//!
+//!  --all      all cases of the suite, not one in ten, and all fixtures in all types
+//!  --seed     what the numbers follow from, and which cases are drawn
+//! ```
+//!
+//! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is tested.
+#![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
+
+#[path = "cuda_sim/edges.rs"]
+mod edges;
+
+use std::path::Path;
+use std::process::{Command, exit};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::quantize::Layout;
+use trueup::runtime::device::Device;
+use trueup::runtime::{DeviceOptions, ModelFile, open_device};
+use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
+use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
+use trueup_tests::{Fixture, convert, fixtures, quantize, stories};
+
+/// One case in so many is tried, unless all are.
+const ONE_OF: u64 = 10;
+
+/// Steps behind each prompt: enough for the decode phase to be seen.
+const STEPS: usize = 2;
+
+/// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
+const NO_COMPILER: i32 = 3;
+
+fn main() {
+    let (all, seed) = arguments();
+    if !build() {
+        return;
+    }
+    let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let mut faults = operators(&*device, all, seed);
+    faults.extend(edges::edges(&*device));
+    faults.extend(models(&device, all));
+    if !faults.is_empty() {
+        println!("{}", faults.join("\n"));
+        exit(1);
+    }
+}
+
+/// Whether everything is wanted, and the seed.
+fn arguments() -> (bool, u64) {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let seed = given.iter().position(|argument| argument == "--seed").and_then(|place| given.get(place + 1));
+    let seed = seed.map_or(SEED_DEFAULT, |seed| seed.parse().unwrap_or_else(|_| panic!("{seed} is no seed")));
+    (given.iter().any(|argument| argument == "--all"), seed)
+}
+
+/// Builds the simulator where the device looks for it; whether it is there.
+fn build() -> bool {
+    let program = std::env::current_exe().expect("the test's own path");
+    let folder = program.parent().expect("a program lies in a folder");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/cuda_sim.sh");
+    let output = Command::new("bash").arg(script).arg(folder).output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: everything on cuda-sim: bash cannot be started: {error}");
+            return false;
+        }
+    };
+    let said =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned()).join("\n");
+    if output.status.code() == Some(NO_COMPILER) {
+        println!("skipped: everything on cuda-sim: {}", said.trim());
+        return false;
+    }
+    assert!(output.status.success(), "the simulator is not built: {said}");
+    true
+}
+
+/// The operator suite; what failed.
+fn operators(device: &dyn Device, all: bool, seed: u64) -> Vec<String> {
+    let selection = Selection::default().one_of(if all { 1 } else { ONE_OF });
+    let report = suite::test(device, &selection, seed, &mut |_| {});
+    println!("cuda-sim, simulated: {}", report.summary());
+    assert!(report.passed > 0, "no case was computed");
+    let wrong = report.results.iter().filter(|result| result.status == Status::Fail);
+    wrong.map(ToString::to_string).collect()
+}
+
+/// The verdict on fixtures, fused and plain; what is not right.
+fn models(device: &Arc<dyn Device>, all: bool) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let mut wrong = Vec::new();
+    let every = fixtures();
+    let (mut count, few) = (0, every.len().min(2));
+    for fixture in every.into_iter().take(if all { usize::MAX } else { few }).chain(all.then(stories)) {
+        let source = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &source, None, None);
+        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+            let target = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
+            quantize(&source, &target, dtype, Layout::Block);
+            for fusion in [true, false] {
+                wrong.extend(
+                    verdict(device, &fixture, &target, fusion)
+                        .map(|sentence| format!("{} as {dtype}, fusion {fusion}: {sentence}", fixture.name)),
+                );
+                count += 1;
+            }
+        }
+    }
+    println!("cuda-sim, simulated: {count} verdicts on fixtures, {} not right", wrong.len());
+    wrong
+}
+
+/// What is not right with a model on the device.
+fn verdict(device: &Arc<dyn Device>, fixture: &Fixture, model: &Path, fusion: bool) -> Option<String> {
+    let prompts = fixture.prompts().into_iter().take(1).map(|prompt| prompt.ids).collect();
+    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let options = VerifyOptions { prompts, steps: STEPS, fusion, ..VerifyOptions::default() };
+    match verify(model, Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
+        Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
+        Ok(report) if report.coverage.checked != report.coverage.nodes => {
+            Some("not every node was looked at".to_owned())
+        }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
