@@ -22,7 +22,9 @@ SOURCES = os.path.join(ROOT, "kernels", "cuda")
 TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
 SPILLS_MAX = 0
-OPTIONS = ["--gpu-architecture=compute_75", "--std=c++17", "--fmad=false"]
+# What a source is compiled for, unless its first line is a comment that names a later generation: `// compute_80`.
+BASE = "compute_75"
+OPTIONS = ["--std=c++17", "--fmad=false"]
 
 
 class Compiler:
@@ -49,7 +51,7 @@ class Compiler:
             source = file.read()
         name = os.path.basename(path).encode()
         self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
-        options = [option.encode() for option in self.options]
+        options = [option.encode() for option in [f"--gpu-architecture={generation(source.decode())}", *self.options]]
         result = self.nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if result != 0:
             sys.exit(f"{path}: is not compiled:\n{self.text(program, 'ProgramLog')}")
@@ -65,6 +67,12 @@ def digest(path):
         with open(part, "rb") as file:
             total.update(hashlib.sha256(file.read()).digest())
     return total.hexdigest()
+
+
+def generation(source):
+    """The generation of cards that a source, or the PTX behind its head, is compiled for."""
+    found = re.match(r"// (compute_\d+)\n", source) or re.search(r"^\.target sm_(\d+)$", source, re.MULTILINE)
+    return BASE if found is None else "compute_" + re.search(r"\d+", found.group(1)).group()
 
 
 def read(path):
@@ -95,7 +103,8 @@ def assemble(packages, path, architecture):
 
 def assemble_all(packages):
     paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
-    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES]
+    least = {path: int(generation(read(path)).removeprefix("compute_")) for path in paths}
+    jobs = [(path, name) for path in paths for name in ARCHITECTURES if int(name.removeprefix("sm_")) >= least[path]]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: assemble(packages, *job), jobs)
     wrong = [line for lines in results for line in lines]

@@ -41,6 +41,7 @@ fn main() {
     let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
+    faults.extend(roof(&*device));
     faults.extend(models(&device, all));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
@@ -87,6 +88,15 @@ fn operators(device: &dyn Device, all: bool, seed: u64) -> Vec<String> {
     assert!(report.passed > 0, "no case was computed");
     let wrong = report.results.iter().filter(|result| result.status == Status::Fail);
     wrong.map(ToString::to_string).collect()
+}
+
+/// What is missing of the roof that the card's own kernels measure.
+fn roof(device: &dyn Device) -> Option<String> {
+    let roof = device.roof().unwrap_or_else(|error| panic!("{error}"))?;
+    let speeds = [roof.read_gb_per_s, roof.copy_gb_per_s, roof.multiply_gflop_per_s, roof.int8_gop_per_s];
+    let measured =
+        speeds.into_iter().chain(roof.f16_gflop_per_s).filter(|speed| speed.is_finite() && *speed > 0.0).count();
+    (measured != 5).then(|| format!("the roof is not measured: {roof:?}"))
 }
 
 /// The verdict on fixtures, fused and plain; what is not right.

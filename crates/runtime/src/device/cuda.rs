@@ -13,10 +13,12 @@ mod driver;
 mod kernels;
 mod memory;
 mod operator;
+mod roof;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
+use crate::roof::Roof;
 use driver::{Allocation, Card, Library};
 use memory::Memory;
 use operator::{Call, Operand};
@@ -203,6 +205,10 @@ impl Device for Cuda {
 
     fn sync(&self) -> Result<()> {
         self.card.wait().map_err(|problem| self.failure(problem))
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        roof::measure(&self.card, self.simulated, &|problem| self.failure(problem)).map(Some)
     }
 }
 

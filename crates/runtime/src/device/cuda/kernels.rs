@@ -36,6 +36,8 @@ modules! {
     "rank",
     "reduce",
     "rms_norm",
+    "roof",
+    "roof_tiles",
     "rope",
     "set_rows",
     "soft_max",
