@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(roof.reading_seconds(20_000_000_000, Operations::default()), 2.0);
         assert_eq!((roof.seconds(1, both), roof.reading_seconds(1, both)), (3.0, 3.0));
         let other = Roof { read_gb_per_s: 5.0, multiply_gflop_per_s: 200.0, ..roof.clone() };
-        let best = roof.best_of(other);
+        let best = roof.clone().best_of(other);
         assert_eq!((best.read_gb_per_s, best.copy_gb_per_s, best.multiply_gflop_per_s), (10.0, 20.0, 200.0));
         assert_eq!((best.int8_gop_per_s, both.count()), (400.0, 1_500_000_000_000));
         // Where no unit multiplies f16, they are multiplied as f32.

@@ -19,11 +19,11 @@ use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
-use driver::{Allocation, Card, Library};
+use driver::{Allocation, Blas, Card, Library};
 use memory::Memory;
 use operator::{Call, Operand};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use trueup_graph::{Op, TensorType};
 
 /// Which card is used.
@@ -52,10 +52,13 @@ const FAULT_BYTES: usize = 12;
 pub struct Cuda {
     name: String,
     description: String,
-    simulated: bool,
     card: Arc<Card>,
     /// Where kernels tell of indices that lie outside.
     faults: Allocation,
+    /// Products of matrices by the vendor's library; opened when it is first needed.
+    blas: OnceLock<Option<Blas>>,
+    /// The simulator's library, where one is simulated.
+    simulator: Option<PathBuf>,
     /// Room of one operator, as large as any needed so far. Held by one call at a time.
     scratch: Mutex<Option<Allocation>>,
 }
@@ -87,13 +90,19 @@ impl Cuda {
             Ok(Cuda {
                 name: name.clone(),
                 description,
-                simulated: simulator.is_some(),
                 card,
                 faults,
+                blas: OnceLock::new(),
+                simulator: path.clone(),
                 scratch: Mutex::default(),
             })
         };
         opened().map_err(failure)
+    }
+
+    /// The vendor's library of products, where it is installed.
+    fn blas(&self) -> Option<&Blas> {
+        self.blas.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref())).as_ref()
     }
 
     fn failure(&self, problem: String) -> Error {
@@ -163,7 +172,7 @@ impl Device for Cuda {
         About {
             name: self.name.clone(),
             description: self.description.clone(),
-            simulated: self.simulated,
+            simulated: self.simulator.is_some(),
             memory: self.card.facts().ok().map(|facts| facts.memory),
             batch_invariant: true,
         }
@@ -208,7 +217,8 @@ impl Device for Cuda {
     }
 
     fn roof(&self) -> Result<Option<Roof>> {
-        roof::measure(&self.card, self.simulated, &|problem| self.failure(problem)).map(Some)
+        let simulated = self.simulator.is_some();
+        roof::measure(&self.card, self.blas(), simulated, &|problem| self.failure(problem)).map(Some)
     }
 }
 

@@ -8,6 +8,10 @@
 //!
 //! cudarc resolves each function of the library when it is first called and panics where there is none: [`load`] looks for the library before.
 
+mod blas;
+
+pub use blas::{Blas, Sizes};
+
 use super::kernels;
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! What a card can do at most, by kernels that do nothing else (`kernels/cuda/roof.cu`, `roof_tiles.cu`).
 
-use super::driver::{Allocation, Argument, Card, Facts, Grid};
+use super::driver::{Allocation, Argument, Blas, Card, Facts, Grid, Sizes};
 use crate::error::Result;
 use crate::roof::{Roof, best, best_in_registers};
 use std::sync::Arc;
@@ -33,8 +33,17 @@ const ONES_F16: i32 = 0x3c00_3c00;
 /// The generation from which on cards have the matrix units that `ptx.cuh` uses.
 const TILES_FROM: (i32, i32) = (8, 0);
 
+/// Rows, tokens and elements of the product of matrices; of a simulated card.
+const PRODUCT: usize = 8192;
+const SIMULATED_PRODUCT: usize = 64;
+
 /// Measures a card; `failure` makes an error of a problem.
-pub fn measure(card: &Arc<Card>, simulated: bool, failure: &dyn Fn(String) -> crate::Error) -> Result<Roof> {
+pub fn measure(
+    card: &Arc<Card>,
+    blas: Option<&Blas>,
+    simulated: bool,
+    failure: &dyn Fn(String) -> crate::Error,
+) -> Result<Roof> {
     let facts = card.facts().map_err(failure)?;
     let most = if simulated { SIMULATED_ARRAY_BYTES } else { ARRAY_BYTES };
     let bytes = most.min((facts.memory.1 / FREE_SHARE / 2) as usize) & !0xff;
@@ -50,10 +59,13 @@ pub fn measure(card: &Arc<Card>, simulated: bool, failure: &dyn Fn(String) -> cr
     let tiles = measure.facts.capability >= TILES_FROM;
     let codes = if tiles { ("roof_tiles_s8", CHAINS * TILE_S8 / WARP) } else { ("roof_codes", CHAINS * 4 * 2) };
     let f16 = || measure.multiplied("roof_tiles_f16", CHAINS * TILE_F16 / WARP, Argument::Int(ONES_F16));
+    let product = if simulated { SIMULATED_PRODUCT } else { PRODUCT };
+    let product = blas.map(|blas| measure.product(blas, product)).transpose()?;
+    let f16 = tiles.then(f16).transpose()?.into_iter().chain(product).reduce(f64::max);
     let (major, minor) = measure.facts.capability;
     Ok(Roof {
         what: "reading and copying large arrays; f32 fused multiply-add, products of 8-bit codes added up in i32, and of f16 added up in f32, in \
-            registers on all multiprocessors",
+            registers on all multiprocessors, the last by cuBLASLt with large matrices too, where it is installed",
         threads: measure.facts.multiprocessors,
         unit: "multiprocessor",
         isa: format!("sm_{major}{minor}"),
@@ -61,7 +73,7 @@ pub fn measure(card: &Arc<Card>, simulated: bool, failure: &dyn Fn(String) -> cr
         copy_gb_per_s: best(|| measure.copied(passes))? / 1e9,
         multiply_gflop_per_s: measure.multiplied("roof_floats", CHAINS * 2, Argument::Float(0.999))? / 1e9,
         int8_gop_per_s: measure.multiplied(codes.0, codes.1, Argument::Int(0x0102_0304))? / 1e9,
-        f16_gflop_per_s: tiles.then(f16).transpose()?.map(|speed| speed / 1e9),
+        f16_gflop_per_s: f16.map(|speed| speed / 1e9),
     })
 }
 
@@ -104,6 +116,23 @@ impl Measure<'_> {
             launched.map_err(self.failure)?;
             Ok(threads * operations * rounds as u64)
         })
+    }
+
+    /// Multiplications and additions a second of square f16 matrices of so many rows, or of fewer where the arrays are too short.
+    fn product(&self, blas: &Blas, rows: usize) -> Result<f64> {
+        let fits = |rows: &usize| 2 * size_of::<u16>() * rows * rows <= self.source.bytes();
+        let fits = |rows: &usize| fits(rows) && size_of::<f32>() * rows * rows <= self.target.bytes();
+        let rows = std::iter::successors(Some(rows), |rows| Some(rows / 2)).find(fits).unwrap_or(0);
+        let sizes = Sizes { rows, tokens: rows, len: rows };
+        let w = self.source.address();
+        let x = w + (size_of::<u16>() * rows * rows) as u64;
+        let pass = || {
+            blas.multiply(sizes, w, x, self.target.address()).and_then(|()| self.card.wait()).map_err(self.failure)?;
+            Ok(2 * (rows as u64).pow(3))
+        };
+        // The library is loaded and asked for its way.
+        pass()?;
+        best(pass)
     }
 
     fn grid(&self) -> Grid {
