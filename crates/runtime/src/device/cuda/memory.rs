@@ -16,7 +16,7 @@ impl Memory {
     /// Memory for a tensor; a state's is zero.
     pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
         let bytes = ty.bytes();
-        let allocation = card.alloc(bytes)?.ok_or_else(|| {
+        let allocation = Allocation::new(card, bytes)?.ok_or_else(|| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
             format!("no room for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
         })?;

@@ -39,11 +39,10 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
-use super::driver::{Allocation, Card};
 pub use super::driver::{Argument, Grid, View};
+use super::launches::Recorder;
 use super::memory::can_be_seen;
 use crate::profile::Profile;
-use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
@@ -120,56 +119,36 @@ pub struct Operand {
     pub view: View,
 }
 
-/// One operator's tensors, and where its kernels are launched.
+/// One operator's tensors, and what it launches.
 #[derive(Debug)]
 pub struct Call<'a> {
-    card: &'a Arc<Card>,
+    recorder: &'a Recorder<'a>,
+    name: &'static str,
     /// In the operator's order.
     pub inputs: Vec<Operand>,
     /// Where the result goes: without gaps.
     pub output: Operand,
-    fault: u64,
-    may_fault: bool,
-    scratch: &'a mut Option<Allocation>,
 }
 
 impl<'a> Call<'a> {
-    /// A call whose kernels tell at `fault` of indices that lie outside.
-    pub fn new(
-        card: &'a Arc<Card>,
-        inputs: Vec<Operand>,
-        output: Operand,
-        fault: u64,
-        scratch: &'a mut Option<Allocation>,
-    ) -> Call<'a> {
-        Call { card, inputs, output, fault, may_fault: false, scratch }
+    /// A call of the operator of that name, whose launches are recorded.
+    pub fn new(recorder: &'a Recorder<'a>, name: &'static str, inputs: Vec<Operand>, output: Operand) -> Call<'a> {
+        Call { recorder, name, inputs, output }
     }
 
-    /// Runs a kernel behind those before; nothing where the grid has no block.
+    /// Launches a kernel behind those before; nothing where the grid has no block.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
-        if grid.blocks.contains(&0) { Ok(()) } else { self.card.launch(kernel, grid, arguments) }
+        if grid.blocks.contains(&0) { Ok(()) } else { self.recorder.launch(kernel, grid, arguments) }
     }
 
-    /// Where kernels tell of an index that lies outside: the host looks behind the call.
+    /// Where kernels tell of an index that lies outside: the host looks when it waits for them.
     pub fn fault(&mut self) -> Argument {
-        self.may_fault = true;
-        Argument::Address(self.fault)
-    }
-
-    /// Whether kernels can tell of one.
-    pub fn may_fault(&self) -> bool {
-        self.may_fault
+        Argument::Address(self.recorder.fault(self.name))
     }
 
     /// Room of so many bytes, which hold anything, at a multiple of 256. It is this call's until the next time it asks.
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
-        if let Some(room) = self.scratch.as_ref().filter(|room| room.bytes() >= bytes) {
-            return Ok(room.address());
-        }
-        // What is too small goes first: both may not find room.
-        *self.scratch = None;
-        let room = self.card.alloc(bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?;
-        Ok(self.scratch.insert(room).address())
+        Ok(self.recorder.scratch(bytes))
     }
 }
 

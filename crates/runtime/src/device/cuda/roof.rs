@@ -48,8 +48,8 @@ pub fn measure(
     let most = if simulated { SIMULATED_ARRAY_BYTES } else { ARRAY_BYTES };
     let bytes = most.min((facts.memory.1 / FREE_SHARE / 2) as usize) & !0xff;
     let array = || {
-        let array =
-            card.alloc(bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to measure its memory with"))?;
+        let array = Allocation::new(card, bytes)?
+            .ok_or_else(|| format!("no room for {bytes} bytes to measure its memory with"))?;
         array.clear()?;
         Ok(array)
     };
@@ -103,8 +103,8 @@ impl Measure<'_> {
         let words = (self.source.bytes() / 16) as i64;
         let [source, target] = [&self.source, &self.target].map(|array| Argument::Address(array.address()));
         let arguments = [source, Argument::Index(words), target];
-        let launch = |_| self.card.launch(kernel, self.grid(), &arguments);
-        (0..passes).try_for_each(launch).and_then(|()| self.card.wait()).map_err(self.failure)
+        let launch = self.card.launch(kernel, self.grid(), &arguments).map_err(self.failure)?;
+        (0..passes).try_for_each(|_| self.card.run(&launch)).and_then(|()| self.card.wait()).map_err(self.failure)
     }
 
     /// Multiplications and additions a second of a kernel that does so many in each round of a thread.
@@ -112,8 +112,8 @@ impl Measure<'_> {
         let threads = u64::from(self.grid().blocks[0]) * u64::from(THREADS);
         best_in_registers(|rounds| {
             let arguments = [Argument::Int(rounds as i32), operand, Argument::Address(self.target.address())];
-            let launched = self.card.launch(kernel, self.grid(), &arguments).and_then(|()| self.card.wait());
-            launched.map_err(self.failure)?;
+            let launch = self.card.launch(kernel, self.grid(), &arguments);
+            launch.and_then(|launch| self.card.run(&launch)).and_then(|()| self.card.wait()).map_err(self.failure)?;
             Ok(threads * operations * rounds as u64)
         })
     }

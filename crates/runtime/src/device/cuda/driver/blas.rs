@@ -5,7 +5,8 @@
 //!  w  K x M by columns, f16     x  K x N by columns, f16     y = w' x  M x N by columns, f32, sums in f32
 //! ```
 
-use super::{Allocation, Card};
+use super::Card;
+use super::memory::Allocation;
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -69,7 +70,7 @@ impl Blas {
         if !found || !is_present() {
             return None;
         }
-        let workspace = card.alloc(WORKSPACE_BYTES).ok()??;
+        let workspace = Allocation::new(card, WORKSPACE_BYTES).ok()??;
         let handle = card.call(|| Ok(result::create_handle())).ok()?.ok()?;
         Some(Blas { card: Arc::clone(card), handle, workspace, products: Mutex::default() })
     }
