@@ -21,7 +21,7 @@ mod replay;
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-use driver::{Card, Library};
+use driver::{Card, Library, Transfers};
 use faults::Faults;
 use memory::Memory;
 pub use replay::Launched;
@@ -52,6 +52,7 @@ pub struct Cuda {
     description: String,
     simulated: bool,
     card: Arc<Card>,
+    transfers: Transfers,
     replay: Mutex<Replay>,
     faults: Faults,
 }
@@ -83,6 +84,7 @@ impl Cuda {
                 name: name.clone(),
                 description,
                 simulated: simulator.is_some(),
+                transfers: Transfers::new(&card),
                 card,
                 replay: Mutex::default(),
                 faults,
@@ -146,7 +148,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(target, source)
+            memory.write(&self.transfers, target, source)
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -155,7 +157,7 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(source, target)?;
+            memory.read(&self.transfers, source, target)?;
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
