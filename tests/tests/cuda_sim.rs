@@ -14,6 +14,8 @@
 mod edges;
 #[path = "cuda_sim/replay.rs"]
 mod replay;
+#[path = "cuda_sim/transfers.rs"]
+mod transfers;
 
 use std::path::Path;
 use std::process::{Command, exit};
@@ -47,6 +49,7 @@ fn main() {
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
     faults.extend(roof(&*device));
+    faults.extend(transfers::transfers(&*device));
     faults.extend(models(&device, all));
     faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
     if !faults.is_empty() {

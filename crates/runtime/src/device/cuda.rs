@@ -23,7 +23,7 @@ use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
-use driver::{Blas, Card, Library};
+use driver::{Blas, Card, Library, Transfers};
 use faults::Faults;
 use memory::Memory;
 pub use replay::Launched;
@@ -57,6 +57,7 @@ pub struct Cuda {
     blas: OnceLock<Option<Blas>>,
     /// The simulator's library, where one is simulated.
     simulator: Option<PathBuf>,
+    transfers: Transfers,
     replay: Mutex<Replay>,
     faults: Faults,
 }
@@ -87,6 +88,7 @@ impl Cuda {
             Ok(Cuda {
                 name: name.clone(),
                 description,
+                transfers: Transfers::new(&card),
                 card,
                 replay: Mutex::default(),
                 faults,
@@ -157,7 +159,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(target, source)
+            memory.write(&self.transfers, target, source)
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -166,7 +168,7 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(source, target)?;
+            memory.read(&self.transfers, source, target)?;
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))

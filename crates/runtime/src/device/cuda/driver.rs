@@ -4,23 +4,28 @@
 //!  load ──▶ Card ──▶ memory.rs     bytes of the card, and of the host where cards reach it; freed when dropped
 //!            ├─────▶ kernel.rs     kernels by their names, and launches of them
 //!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt
-//!            └─────▶ graph.rs      many launches as one
+//!            ├─────▶ graph.rs      many launches as one
+//!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
 //! ```
 //!
 //! cudarc resolves each function of the library when it is first called and panics where there is none: [`load`] looks for the library before.
 
 mod blas;
+mod event;
 mod graph;
 mod kernel;
 mod memory;
+mod staging;
 
 use super::kernels;
 pub use blas::{Blas, Sizes};
 use cudarc::driver::{result, sys};
+pub use event::Event;
 pub use graph::Graph;
 use kernel::Loaded;
 pub use kernel::{Argument, Grid, Launch, View};
 pub use memory::{Allocation, Words};
+pub use staging::Transfers;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
