@@ -6,27 +6,38 @@
 //!                └──▶ memory.rs: where tensors lie; kernels.rs: the kernels that come with the program
 //! ```
 //!
-//! Every sum has one order, whatever else is in the batch. Tensors lie on the card as in a GGUF file.
+//! Tensors lie on the card as in a GGUF file, but for weights of 32 codes a block, which are repacked into planes (split.rs) for kernels that
+//! read them by wide loads. With `repack` off they stay as they are, and every sum has one order, whatever else is in the batch.
 
 #[allow(unsafe_code, reason = "calls into the vendor's library")]
 mod driver;
 mod kernels;
 mod memory;
 mod operator;
+mod split;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use driver::{Allocation, Card, Library};
-use memory::Memory;
-use operator::{Call, Operand};
+use memory::{Memory, Room};
+use operator::{Call, Means, Operand};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trueup_graph::{Op, TensorType};
+
+/// How the device is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaOptions {
+    /// Which card is used.
+    pub place: Place,
+    /// Whether weights are repacked at upload and multiplied by the fast kernels; else by the plain ones.
+    pub repack: bool,
+}
 
 /// Which card is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CudaOptions {
+pub enum Place {
     /// The card with this number.
     Card(usize),
     /// An imitation, computed on the processor, with so many bytes of memory.
@@ -55,17 +66,17 @@ pub struct Cuda {
     /// Where kernels tell of indices that lie outside.
     faults: Allocation,
     /// Room of one operator, as large as any needed so far. Held by one call at a time.
-    scratch: Mutex<Option<Allocation>>,
+    scratch: Mutex<Room>,
+    /// What products are computed by.
+    means: Means,
 }
 
 impl Cuda {
     /// Opens a card. Fails where there is no driver, no such card, or no simulator.
     pub fn new(options: &CudaOptions) -> Result<Cuda> {
-        let (name, simulator) = match options {
-            CudaOptions::Card(number) => {
-                (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None)
-            }
-            CudaOptions::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
+        let (name, simulator) = match &options.place {
+            Place::Card(number) => (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None),
+            Place::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
         };
         let failure = |problem| Error::Device { device: name.clone(), problem };
         let path = simulator.map(|_| simulator_path()).transpose().map_err(failure)?;
@@ -73,7 +84,7 @@ impl Cuda {
             (Some(memory_bytes), Some(path)) => Library::Simulator { path, memory_bytes },
             (None, _) | (_, None) => Library::Driver,
         };
-        let number = if let CudaOptions::Card(number) = options { *number } else { 0 };
+        let number = if let Place::Card(number) = options.place { number } else { 0 };
         let opened = || -> std::result::Result<Cuda, String> {
             driver::load(library)?;
             let card = Card::open(number)?;
@@ -89,6 +100,7 @@ impl Cuda {
                 card,
                 faults,
                 scratch: Mutex::default(),
+                means: Means { repack: options.repack, tensor_cores: major >= 8, processors: facts.processors },
             })
         };
         opened().map_err(failure)
@@ -98,9 +110,14 @@ impl Cuda {
         Error::Device { device: self.name.clone(), problem }
     }
 
+    /// The room to compute in, which is the caller's until it is dropped.
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Launches the kernels of all steps, and looks for indices that lay outside.
     fn compute(&self, steps: &[Step]) -> std::result::Result<(), String> {
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = self.room();
         for steps in steps.chunks(FAULTS) {
             let mut may_fail = false;
             for (slot, step) in steps.iter().enumerate() {
@@ -116,15 +133,18 @@ impl Cuda {
     }
 
     /// Launches the kernels of one step; whether they can tell of an index.
-    fn launch(&self, step: &Step, fault: u64, scratch: &mut Option<Allocation>) -> std::result::Result<bool, String> {
+    fn launch(&self, step: &Step, fault: u64, scratch: &mut Room) -> std::result::Result<bool, String> {
         let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-        operator::profile(&step.op, &types, &step.output.ty)?;
+        operator::profile(&step.op, &types, &step.output.ty, &self.means)?;
         if step.op.is_view() || step.output.ty.shape.elements() == 0 {
             return Ok(false);
         }
-        let operand = |tensor: &Tensor| Ok(Operand { ty: tensor.ty, view: Memory::of(tensor)?.view(tensor) });
+        let operand = |tensor: &Tensor| {
+            let memory = Memory::of(tensor)?;
+            Ok(Operand { ty: tensor.ty, view: memory.view(tensor), divided: memory.divided(tensor) })
+        };
         let inputs = step.inputs.iter().map(operand).collect::<std::result::Result<Vec<Operand>, String>>()?;
-        let mut call = Call::new(&self.card, inputs, operand(&step.output)?, fault, scratch);
+        let mut call = Call::new(&self.card, &self.means, inputs, operand(&step.output)?, fault, scratch);
         operator::launch(&step.op, &mut call)?;
         Ok(call.may_fault())
     }
@@ -163,16 +183,16 @@ impl Device for Cuda {
             description: self.description.clone(),
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
-            batch_invariant: true,
+            batch_invariant: !self.means.repack,
         }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output)
+        operator::profile(op, inputs, output, &self.means)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
+        let memory = Memory::new(&self.card, ty, usage, self.means.repack).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 
@@ -183,7 +203,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(target, source)
+            memory.write(target, source, &mut self.room())
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -192,7 +212,7 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(source, target)
+            memory.read(source, target, &mut self.room())
         };
         read().map_err(|problem| self.failure(problem))
     }

@@ -107,6 +107,8 @@ pub struct Facts {
     pub name: String,
     /// What its processors can do: 8 and 0 of `sm_80`.
     pub capability: (i32, i32),
+    /// How many processors it has.
+    pub processors: u32,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -132,19 +134,21 @@ impl Card {
         opened().map(Arc::new).map_err(|error: result::DriverError| said(&error))
     }
 
-    /// Its name, its generation and its memory.
+    /// Its name, its generation, its processors and its memory.
     pub fn facts(&self) -> Result<Facts, String> {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor] =
-                [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
+            let [major, minor, processors] = [MAJOR, MINOR, PROCESSORS]
+                .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
-            Ok(Facts { name, capability: (major?, minor?), memory: (all as u64, free as u64) })
+            let processors = u32::try_from(processors?).unwrap_or(1);
+            Ok(Facts { name, capability: (major?, minor?), processors, memory: (all as u64, free as u64) })
         })
     }
 
@@ -307,6 +311,11 @@ impl Allocation {
     /// Their number.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
     }
 
     /// Where they begin on the card.

@@ -41,8 +41,9 @@ mod upscale;
 
 use super::driver::{Allocation, Card};
 pub use super::driver::{Argument, Grid, View};
-use super::memory::can_be_seen;
+use super::memory::{Divided, Room, can_be_seen};
 use crate::profile::Profile;
+pub use matrix::Means;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -55,8 +56,7 @@ macro_rules! operators {
             }
         }
 
-        /// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty.
-        pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
+        fn launch_one(op: &Op, call: &mut Call) -> Result<(), String> {
             match op {
                 $(Op::$Op(op) => $file::launch(op, call),)*
             }
@@ -99,8 +99,17 @@ operators! {
     Upscale => upscale,
 }
 
+/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty.
+pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
+    let reads_planes = matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_));
+    if !reads_planes {
+        call.join_planes()?;
+    }
+    launch_one(op, call)
+}
+
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
-pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     match op.infer(inputs) {
         Ok(inferred) if inferred == *output => {}
@@ -108,7 +117,8 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Pr
         Err(problem) => return Err(named(problem)),
     }
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
-    declared(op, inputs).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
+    let profile = declared(op, inputs).map_err(named)?;
+    Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
 }
 
 /// One tensor.
@@ -118,31 +128,36 @@ pub struct Operand {
     pub ty: TensorType,
     /// What kernels see.
     pub view: View,
+    /// Of a weight in planes, where they are; then the view is that of its codes.
+    pub divided: Option<Divided>,
 }
 
 /// One operator's tensors, and where its kernels are launched.
 #[derive(Debug)]
 pub struct Call<'a> {
     card: &'a Arc<Card>,
+    /// What products are computed by.
+    pub means: &'a Means,
     /// In the operator's order.
     pub inputs: Vec<Operand>,
     /// Where the result goes: without gaps.
     pub output: Operand,
     fault: u64,
     may_fault: bool,
-    scratch: &'a mut Option<Allocation>,
+    scratch: &'a mut Room,
 }
 
 impl<'a> Call<'a> {
     /// A call whose kernels tell at `fault` of indices that lie outside.
     pub fn new(
         card: &'a Arc<Card>,
+        means: &'a Means,
         inputs: Vec<Operand>,
         output: Operand,
         fault: u64,
-        scratch: &'a mut Option<Allocation>,
+        scratch: &'a mut Room,
     ) -> Call<'a> {
-        Call { card, inputs, output, fault, may_fault: false, scratch }
+        Call { card, means, inputs, output, fault, may_fault: false, scratch }
     }
 
     /// Runs a kernel behind those before; nothing where the grid has no block.
@@ -163,14 +178,44 @@ impl<'a> Call<'a> {
 
     /// Room of so many bytes, which hold anything, at a multiple of 256. It is this call's until the next time it asks.
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
-        if let Some(room) = self.scratch.as_ref().filter(|room| room.bytes() >= bytes) {
-            return Ok(room.address());
-        }
-        // What is too small goes first: both may not find room.
-        *self.scratch = None;
-        let room = self.card.alloc(bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?;
-        Ok(self.scratch.insert(room).address())
+        room(self.card, self.scratch, bytes).map(Allocation::address)
     }
+
+    /// Brings weights that lie in planes into the file's form, in the call's room: for operators that read no planes, none of which takes both
+    /// such weights and room of its own.
+    fn join_planes(&mut self) -> Result<(), String> {
+        if self.output.divided.is_some() {
+            return Err(format!("{} is a weight, which no operator writes", self.output.ty));
+        }
+        let bytes =
+            |operand: &Operand| operand.divided.map_or(0, |divided| divided.file_bytes().next_multiple_of(ALIGNMENT));
+        let all = self.inputs.iter().map(bytes).sum();
+        if all == 0 {
+            return Ok(());
+        }
+        let mut file = self.scratch(all)?;
+        for operand in &mut self.inputs {
+            if let Some(divided) = operand.divided.take() {
+                operand.view.data = divided.join(self.card, file)?;
+                file += divided.file_bytes().next_multiple_of(ALIGNMENT) as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parts of a call's room begin at multiples of this.
+const ALIGNMENT: usize = 256;
+
+/// The room to compute in, with so many bytes at least.
+pub fn room<'a>(card: &Arc<Card>, room: &'a mut Room, bytes: usize) -> Result<&'a Allocation, String> {
+    if room.as_ref().is_none_or(|room| room.bytes() < bytes) {
+        // What is too small goes first: both may not find room.
+        *room = None;
+        let larger = card.alloc(bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?;
+        *room = Some(larger);
+    }
+    room.as_ref().ok_or_else(|| format!("no room for {bytes} bytes to compute in"))
 }
 
 /// Threads of a block.
@@ -185,6 +230,18 @@ impl Grid {
     /// A block for each row, with shared memory of a number for each of its warps.
     pub fn rows(rows: usize) -> Result<Grid, String> {
         Grid::blocks(rows, 32 * 4)
+    }
+
+    /// So many blocks of so many threads along x, y and z.
+    pub fn of(blocks: [usize; 3], threads: u32) -> Result<Grid, String> {
+        let limits = [i32::MAX as usize, 65_535, 65_535];
+        let fits = blocks.iter().zip(limits).all(|(blocks, limit)| *blocks <= limit);
+        let too_many = || format!("{blocks:?} blocks of threads are more than a card takes at once");
+        if fits {
+            Ok(Grid { blocks: blocks.map(|blocks| blocks as u32), threads, shared_bytes: 0 })
+        } else {
+            Err(too_many())
+        }
     }
 
     /// So many blocks of 256 threads.
