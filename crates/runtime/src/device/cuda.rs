@@ -1,7 +1,7 @@
 //! NVIDIA cards, and their imitation: kernels of our own, launched one behind the other.
 //!
 //! ```text
-//!  Device ──▶ cuda.rs ──▶ replay.rs: steps that come again are one launch ──▶ launches.rs: from steps to launches
+//!  Device ──▶ cuda.rs ──▶ replay.rs: steps that come again are one launch ──▶ launches.rs, groups.rs: from steps to launches
 //!                │                      operator.rs: what each declares, which kernels it launches ──▶ kernels/cuda/*.cu
 //!                ├──▶ driver.rs: the vendor's library, or ours in its place (`cuda-sim`)
 //!                └──▶ memory.rs: where tensors lie; faults.rs: what kernels tell; kernels.rs: the kernels that come with the program
@@ -14,6 +14,7 @@ mod carrier;
 #[allow(unsafe_code, reason = "calls into the vendor's library")]
 mod driver;
 mod faults;
+mod groups;
 mod kernels;
 mod launches;
 mod memory;

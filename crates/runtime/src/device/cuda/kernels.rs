@@ -29,6 +29,7 @@ modules! {
     "make",
     "mul_mat",
     "mul_mat_gated",
+    "mul_mat_group",
     "mul_mat_halves",
     "mul_mat_id",
     "mul_mat_rows",

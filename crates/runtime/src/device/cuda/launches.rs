@@ -1,7 +1,7 @@
 //! From steps to launches: what the kernels of some steps are given, in the order in which they run. Nothing runs here.
 //!
 //! ```text
-//!  steps ─ operator.rs, one by one ─▶ Recorder ─▶ launches: kernel, grid, arguments ─▶ replay.rs: run, or a graph made of them
+//!  steps ─ groups.rs, some at once; operator.rs, one by one ─▶ Recorder ─▶ launches: kernel, grid, arguments ─▶ replay.rs: run, or a graph made of them
 //! ```
 //!
 //! All that may wait or take memory happens here: modules are loaded, and the room in which operators compute is made large enough. A list can
@@ -10,31 +10,52 @@
 use super::driver::{Allocation, Argument, Card, Grid, Launch};
 use super::faults::Faults;
 use super::memory::{Divided, Memory};
-use super::operator::{self, Call, Means, Operand};
+use super::groups;
+use super::operator::{self, Call, Form, Means, Operand};
 use crate::device::{Step, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use trueup_graph::TensorType;
 
-/// Room in which operators compute one after the other, as large as any needed so far.
+/// Room in which operators compute one after the other, and room for activations in the form that products take them in, which several may take: each
+/// as large as any needed so far.
 #[derive(Default, Debug)]
 pub struct Scratch {
-    room: Option<Allocation>,
+    rooms: [Option<Allocation>; 2],
 }
 
+/// Which of the two.
+const OPERATORS: usize = 0;
+const ACTIVATIONS: usize = 1;
+
 impl Scratch {
-    fn bytes(&self) -> usize {
-        self.room.as_ref().map_or(0, Allocation::bytes)
+    /// Where both begin; 0 where there is none yet.
+    fn addresses(&self) -> [u64; 2] {
+        self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::address))
     }
 
-    /// Makes it larger. It lies elsewhere then, and launches that were recorded before must not run again.
-    fn grow(&mut self, card: &Arc<Card>, bytes: usize) -> Result<(), String> {
-        // What is too small goes first: both may not find room.
-        self.room = None;
-        let room = Allocation::new(card, bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?;
-        self.room = Some(room);
-        Ok(())
+    /// Makes what is smaller than this larger; whether there was something. That lies elsewhere then, and launches that were recorded before must not
+    /// run again.
+    fn grow(&mut self, card: &Arc<Card>, needed: [usize; 2]) -> Result<bool, String> {
+        let mut grown = false;
+        for (room, bytes) in self.rooms.iter_mut().zip(needed) {
+            if room.as_ref().map_or(0, Allocation::bytes) < bytes {
+                // What is too small goes first: both may not find room.
+                *room = None;
+                let larger = Allocation::new(card, bytes)?;
+                *room = Some(larger.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?);
+                grown = true;
+            }
+        }
+        Ok(grown)
     }
+}
+
+/// Activations in the form that products take them in.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Taken {
+    form: Form,
+    from: Operand,
 }
 
 /// What takes the launches of operators while they are called.
@@ -43,9 +64,12 @@ pub struct Recorder<'a> {
     card: &'a Card,
     means: &'a Means,
     faults: &'a Faults,
-    /// Where the room is; 0 where there is none yet.
-    room: u64,
-    room_bytes: Cell<usize>,
+    /// Where the rooms are; 0 where there is none yet.
+    rooms: [u64; 2],
+    /// How large they must be.
+    needed: Cell<[usize; 2]>,
+    /// What lies in the room for activations.
+    taken: Cell<Option<Taken>>,
     launches: RefCell<Vec<Launch>>,
 }
 
@@ -75,8 +99,26 @@ impl<'a> Recorder<'a> {
 
     /// Where the room is. Where it is smaller than this, all is recorded once more when it is not.
     pub fn scratch(&self, bytes: usize) -> u64 {
-        self.room_bytes.set(self.room_bytes.get().max(bytes));
-        self.room
+        self.need(OPERATORS, bytes)
+    }
+
+    /// Where activations lie in a form of so many bytes, from now on, and whether they do already.
+    pub fn taken(&self, form: Form, from: &Operand, bytes: usize) -> (u64, bool) {
+        let asked = Some(Taken { form, from: *from });
+        let is_there = self.taken.replace(asked) == asked;
+        (self.need(ACTIVATIONS, bytes), is_there)
+    }
+
+    /// What lies there is not what this tensor holds behind a launch that writes it.
+    fn forget(&self, written: &Operand) {
+        self.taken.set(self.taken.get().filter(|taken| !taken.from.overlaps(written)));
+    }
+
+    fn need(&self, room: usize, bytes: usize) -> u64 {
+        let mut needed = self.needed.get();
+        needed[room] = needed[room].max(bytes);
+        self.needed.set(needed);
+        self.rooms[room]
     }
 }
 
@@ -89,10 +131,9 @@ pub fn record(
     steps: &[Step],
 ) -> Result<(Vec<Launch>, bool), String> {
     let (launches, needed) = record_once(card, means, faults, scratch, steps)?;
-    if needed <= scratch.bytes() {
+    if !scratch.grow(card, needed)? {
         return Ok((launches, false));
     }
-    scratch.grow(card, needed)?;
     record_once(card, means, faults, scratch, steps).map(|(launches, _)| (launches, true))
 }
 
@@ -103,11 +144,20 @@ fn record_once(
     faults: &Faults,
     scratch: &Scratch,
     steps: &[Step],
-) -> Result<(Vec<Launch>, usize), String> {
-    let room = scratch.room.as_ref().map_or(0, Allocation::address);
-    let recorder = Recorder { card, means, faults, room, room_bytes: Cell::new(0), launches: RefCell::default() };
-    steps.iter().try_for_each(|step| record_step(&recorder, step))?;
-    Ok((recorder.launches.into_inner(), recorder.room_bytes.get()))
+) -> Result<(Vec<Launch>, [usize; 2]), String> {
+    let (rooms, needed) = (scratch.addresses(), Cell::default());
+    let recorder = Recorder { card, means, faults, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
+    let mut rest = steps;
+    while let [step, behind @ ..] = rest {
+        rest = match groups::record(&recorder, rest)? {
+            0 => {
+                record_step(&recorder, step)?;
+                behind
+            }
+            together => rest.get(together..).unwrap_or_default(),
+        };
+    }
+    Ok((recorder.launches.into_inner(), recorder.needed.get()))
 }
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
@@ -116,10 +166,19 @@ fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     if step.op.is_view() || step.output.ty.shape.elements() == 0 {
         return Ok(());
     }
-    let operand = |tensor: &Tensor| {
-        let memory = Memory::of(tensor)?;
-        Ok(Operand { ty: tensor.ty, view: memory.view(tensor), divided: memory.divided(tensor) })
-    };
+    operator::launch(&step.op, &mut call(recorder, step)?)
+}
+
+/// The call of a step's operator, which writes its output.
+pub fn call<'a>(recorder: &'a Recorder<'a>, step: &Step) -> Result<Call<'a>, String> {
     let inputs = step.inputs.iter().map(operand).collect::<Result<Vec<Operand>, String>>()?;
-    operator::launch(&step.op, &mut Call::new(recorder, step.op.name(), inputs, operand(&step.output)?))
+    let output = operand(&step.output)?;
+    recorder.forget(&output);
+    Ok(Call::new(recorder, step.op.name(), inputs, output))
+}
+
+/// A tensor as kernels see it.
+pub fn operand(tensor: &Tensor) -> Result<Operand, String> {
+    let memory = Memory::of(tensor)?;
+    Ok(Operand { ty: tensor.ty, view: memory.view(tensor), divided: memory.divided(tensor) })
 }

@@ -43,7 +43,10 @@ pub use super::driver::{Argument, Grid, View};
 use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
 use crate::profile::Profile;
-pub use matrix::Means;
+pub use kv_store::launch_pair as store_pair;
+pub use matrix::{Form, Means, Way, multiply_add, multiply_three, takes_codes};
+pub use rms_norm::launch_for_products as norm_for_products;
+pub use rope::launch_pair as rotate_pair;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
@@ -121,7 +124,7 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Mean
 }
 
 /// One tensor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Operand {
     /// Shape and type.
     pub ty: TensorType,
@@ -129,6 +132,15 @@ pub struct Operand {
     pub view: View,
     /// Of a weight in planes, where they are; then the view is that of its codes.
     pub divided: Option<Divided>,
+}
+
+impl Operand {
+    /// Whether both show bytes of the same memory, from the first that they show to the last.
+    pub fn overlaps(&self, other: &Operand) -> bool {
+        let range = |operand: &Operand| (operand.view.data, operand.view.data + operand.ty.held().bytes() as u64);
+        let ((first, end), (other_first, other_end)) = (range(self), range(other));
+        first < other_end && other_first < end
+    }
 }
 
 /// One operator's tensors, and what it launches.
@@ -163,6 +175,11 @@ impl<'a> Call<'a> {
     /// Room of so many bytes, which hold anything, at a multiple of 256. It is this call's until the next time it asks.
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
         Ok(self.recorder.scratch(bytes))
+    }
+
+    /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do already.
+    pub fn taken(&self, form: Form, from: &Operand, bytes: usize) -> (u64, bool) {
+        self.recorder.taken(form, from, bytes)
     }
 
     /// Brings weights that lie in planes into the file's form, in the call's room: for operators that read no planes, none of which takes both

@@ -168,12 +168,34 @@ pub fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
-/// Bytes of the activations as a way takes them, beside the activations themselves.
-pub fn taken_bytes(way: Way, weights: DType, x: &TensorType) -> usize {
-    match way {
-        Way::Halves => x.shape.elements() * DType::F16.block_bytes(),
-        Way::Plain | Way::Rows | Way::Tiles if takes_codes(weights) => blocks(x) * BLOCK_BYTES,
-        Way::Plain | Way::Rows | Way::Tiles => 0,
+/// The form of activations that products take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// As they are.
+    Same,
+    /// Blocks of 8 bits.
+    Codes,
+    /// f16, without gaps.
+    Halves,
+}
+
+impl Form {
+    /// What a way takes with weights of this type.
+    pub fn of(way: Way, weights: DType) -> Form {
+        match way {
+            Way::Halves => Form::Halves,
+            Way::Plain | Way::Rows | Way::Tiles if takes_codes(weights) => Form::Codes,
+            Way::Plain | Way::Rows | Way::Tiles => Form::Same,
+        }
+    }
+
+    /// Bytes of activations in this form, where they do not stay as they are.
+    pub fn bytes(self, x: &TensorType) -> usize {
+        match self {
+            Form::Same => 0,
+            Form::Codes => blocks(x) * BLOCK_BYTES,
+            Form::Halves => x.shape.elements() * DType::F16.block_bytes(),
+        }
     }
 }
 
@@ -181,22 +203,65 @@ fn blocks(x: &TensorType) -> usize {
     x.shape.elements() / BLOCK_LEN
 }
 
-/// Brings activations into the form that a way takes with these weights, at an address.
-pub fn take(call: &Call, way: Way, weights: DType, x: &Operand, taken: u64) -> Result<(), String> {
+/// Brings activations into the form that a way takes with these weights, unless a product before this one did; where they lie then.
+pub fn take(call: &Call, way: Way, weights: DType, x: &Operand) -> Result<u64, String> {
+    let form = Form::of(way, weights);
+    if form == Form::Same {
+        return Ok(0);
+    }
+    let (taken, is_there) = call.taken(form, x, form.bytes(&x.ty));
+    if !is_there {
+        launch_taking(call, form, x, taken)?;
+    }
+    Ok(taken)
+}
+
+fn launch_taking(call: &Call, form: Form, x: &Operand, taken: u64) -> Result<(), String> {
     let from = suffix(x.ty.dtype);
-    if way == Way::Halves {
-        let [n0, n1, n2, _] = x.view.sizes;
-        let dense = View { data: taken, sizes: x.view.sizes, steps: [1, n0, n0 * n1, n0 * n1 * n2] };
-        let kernel =
-            if x.ty.dtype == DType::F16 { moved::kernel("cpy", DType::F16) } else { format!("cpy_{from}_f16") };
-        let grid = Grid::elements(x.ty.shape.elements())?;
-        return call.launch(&kernel, grid, &[Argument::View(x.view), Argument::View(dense)]);
+    if form == Form::Codes {
+        let grid = Grid::elements(blocks(&x.ty) * WARP)?;
+        return call.launch(&format!("quantize_q8_1_{from}"), grid, &[Argument::View(x.view), Argument::Address(taken)]);
     }
-    if !takes_codes(weights) {
-        return Ok(());
+    let [n0, n1, n2, _] = x.view.sizes;
+    let dense = View { data: taken, sizes: x.view.sizes, steps: [1, n0, n0 * n1, n0 * n1 * n2] };
+    let kernel = if x.ty.dtype == DType::F16 { moved::kernel("cpy", DType::F16) } else { format!("cpy_{from}_f16") };
+    call.launch(&kernel, Grid::elements(x.ty.shape.elements())?, &[Argument::View(x.view), Argument::View(dense)])
+}
+
+/// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes; `call` is of the first. None where the
+/// kernel does not take them: then nothing is launched.
+pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, String> {
+    let x = call.inputs[1];
+    let ([first, y], third) = (parts[0], parts.get(2));
+    if batches(&x.ty) != 1 || !parts.iter().all(|[w, _]| is_readable(w)) {
+        return Ok(false);
     }
-    let grid = Grid::elements(blocks(&x.ty) * WARP)?;
-    call.launch(&format!("quantize_q8_1_{from}"), grid, &[Argument::View(x.view), Argument::Address(taken)])
+    let taken = take(call, Way::Rows, first.ty.dtype, &x)?;
+    let tokens = tokens_of_warp(&first.ty, &y.ty);
+    let rows = rows_of_warp(&first.ty, tokens);
+    let all = parts.iter().map(|[_, y]| y.ty.shape[0].next_multiple_of(rows)).sum();
+    let grid = rows_grid(call, &TensorType::new(DType::F32, &[all, y.ty.shape[1]]), rows, tokens)?;
+    // Of no third matrix there are no rows.
+    let none = Operand { view: View { sizes: [0; 4], ..y.view }, ..y };
+    let [third, third_y] = third.copied().unwrap_or([first, none]);
+    let matrices = [first, parts[1][0], third].iter().flat_map(weights).collect::<Vec<Argument>>();
+    let results = [y, parts[1][1], third_y].map(|y| Argument::View(y.view));
+    let arguments = [matrices, activations(&first, &x, taken), results.to_vec()].concat();
+    call.launch(&format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype)), grid, &arguments).map(|()| true)
+}
+
+/// A product by rows, `call`, and what is added to it: the sum goes to `total`. None where the kernel does not take them.
+pub fn multiply_add(call: &mut Call, addend: Operand, total: Operand) -> Result<bool, String> {
+    let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
+    if batches(&x.ty) != 1 || !is_readable(&w) {
+        return Ok(false);
+    }
+    let taken = take(call, Way::Rows, w.ty.dtype, &x)?;
+    let tokens = tokens_of_warp(&w.ty, &y.ty);
+    let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
+    let results = [y, addend, total].map(|operand| Argument::View(operand.view));
+    let arguments = [weights(&w), activations(&w, &x, taken), results.to_vec()].concat();
+    call.launch(&format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype)), grid, &arguments).map(|()| true)
 }
 
 /// `y = w x` as `mul_mat` has it; `taken` is where [`take`] put the activations.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::matrix::{self, Way, expect_multiplied, is_readable};
-use super::{ALIGNMENT, Argument, Call, Grid, Operand, View, suffix, unary};
+use super::{Argument, Call, Grid, Operand, View, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
 use trueup_graph::{Op, TensorType};
@@ -25,18 +25,13 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
-    let taken_bytes = matrix::taken_bytes(way, gate.ty.dtype, &x.ty);
+    let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = gate.ty.dtype == up.ty.dtype && is_readable(&gate) && is_readable(&up);
     if way != Way::Plain && are_alike {
-        let taken = call.scratch(taken_bytes)?;
-        matrix::take(call, way, gate.ty.dtype, &x, taken)?;
         return launch_at_once(op, call, way, taken);
     }
-    let opened_bytes = y.ty.bytes().next_multiple_of(ALIGNMENT);
-    let room = call.scratch(opened_bytes + taken_bytes)?;
+    let room = call.scratch(y.ty.bytes())?;
     let opened = Operand { ty: y.ty, view: View { data: room, ..y.view }, divided: None };
-    let taken = room + opened_bytes as u64;
-    matrix::take(call, way, gate.ty.dtype, &x, taken)?;
     matrix::multiply(call, way, &gate, &x, taken, &opened)?;
     matrix::multiply(call, way, &up, &x, taken, &y)?;
     let arguments = [opened, y, y].map(|operand| Argument::View(operand.view));

@@ -16,8 +16,7 @@ pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
     let (w, x, ids, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
-    let taken = call.scratch(matrix::taken_bytes(Way::Rows, w.ty.dtype, &x.ty))?;
-    matrix::take(call, Way::Rows, w.ty.dtype, &x, taken)?;
+    let taken = matrix::take(call, Way::Rows, w.ty.dtype, &x)?;
     let mut arguments = [matrix::weights(&w), matrix::activations(&w, &x, taken)].concat();
     if matrix::takes_codes(w.ty.dtype) {
         arguments.push(Argument::Index(x.view.sizes[1]));

@@ -1,0 +1,167 @@
+//! Neighbouring steps that one launch computes: a token of a large model has some hundred short steps, each of which would cost a launch.
+//!
+//! ```text
+//!  norm, products of it         the norm writes the 8-bit blocks that they take, beside its result
+//!  products of the same x       one grid goes through the rows of up to three matrices
+//!  product, sum with it         one kernel writes both
+//!  queries, keys rotated        one kernel
+//!  keys, values stored          one kernel
+//! ```
+//!
+//! Each tensor is written that the steps would write one by one, with the same bits, so that looking at them one by one changes nothing; verify holds
+//! the device to that. A group runs at once: a step may not write what another one reads or writes, which is looked at each time. Plans keep the
+//! memory of small results for some nodes longer, so that neighbours lie apart.
+
+use super::launches::{Recorder, call, operand};
+use super::operator::{self, Operand, Way};
+use crate::device::{Step, Tensor};
+use std::sync::Arc;
+use trueup_graph::op::Arithmetic;
+use trueup_graph::{Op, TensorType};
+
+/// Finds a group at the beginning of some steps and records its launch: how many steps it takes, none where there is no such group.
+type Group = fn(&Recorder, &[Step]) -> Result<usize, String>;
+
+/// All groups.
+const GROUPS: [Group; 5] = [norm, products, sum, ropes, stores];
+
+/// Records the launch of as many of the first steps as are computed together; how many these are, 0 where they are not.
+pub fn record(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    if !recorder.means().repack {
+        return Ok(0);
+    }
+    for group in GROUPS {
+        let taken = group(recorder, steps)?;
+        if taken > 0 {
+            return Ok(taken);
+        }
+    }
+    Ok(0)
+}
+
+/// A norm whose rows products take in 8 bits.
+fn norm(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let [step, rest @ ..] = steps else { return Ok(0) };
+    let Op::RmsNorm(op) = &step.op else { return Ok(0) };
+    let next = rest.iter().find(|step| !step.op.is_view());
+    let takes = |step: &&Step| step.inputs.len() > 1 && step.inputs.last().is_some_and(|x| is_same(x, &steps[0].output));
+    let Some(product) = next.filter(takes).filter(|step| way(recorder, step).is_some_and(|(_, codes)| codes)) else {
+        return Ok(0);
+    };
+    Ok(operator::norm_for_products(op, &mut call(recorder, step)?, product.inputs[0].ty.dtype)?.into())
+}
+
+/// Two or three products of the same tokens.
+fn products(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let Some(first) = steps.first() else { return Ok(0) };
+    let alike = |step: &&Step| {
+        matches!(step.op, Op::MulMat(_))
+            && way(recorder, step) == way(recorder, first)
+            && is_same(&step.inputs[1], &first.inputs[1])
+            && step.inputs[0].ty.dtype == first.inputs[0].ty.dtype
+            && is_matrix(&step.inputs[0].ty)
+    };
+    let count = steps.iter().take(3).take_while(alike).count();
+    if count < 2 || !by_rows(recorder, first) || !are_apart(&steps[..count]) {
+        return Ok(0);
+    }
+    let parts = steps[..count].iter().map(|step| Ok([operand(&step.inputs[0])?, operand(&step.output)?]));
+    let parts = parts.collect::<Result<Vec<[Operand; 2]>, String>>()?;
+    let done = operator::multiply_three(&mut call(recorder, first)?, &parts)?;
+    Ok(if done { count } else { 0 })
+}
+
+/// A product and what is added to it.
+fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let [product, sum, ..] = steps else { return Ok(0) };
+    let is_group = matches!(product.op, Op::MulMat(_))
+        && matches!(sum.op, Op::Arithmetic(Arithmetic::Add))
+        && by_rows(recorder, product)
+        && is_matrix(&product.inputs[0].ty)
+        && sum.output.ty == product.output.ty;
+    let [a, b] = sum.inputs.as_slice() else { return Ok(0) };
+    let addend = if is_same(a, &product.output) { b } else { a };
+    let fits = |addend: &TensorType, y: &TensorType| {
+        let [rows, tokens, n2, n3] = addend.shape.sizes();
+        addend.dtype == y.dtype && rows == y.shape[0] && (tokens == y.shape[1] || tokens == 1) && n2 * n3 == 1
+    };
+    let reads_it = is_same(a, &product.output) != is_same(b, &product.output);
+    // The product is read by the sum as it is written; the addend is older.
+    let apart = !overlap(&sum.output, &product.inputs[1]) && !overlap(&product.output, addend);
+    if !is_group || !reads_it || !fits(&addend.ty, &product.output.ty) || !apart {
+        return Ok(0);
+    }
+    let [addend, total] = [operand(addend)?, operand(&sum.output)?];
+    Ok(if operator::multiply_add(&mut call(recorder, product)?, addend, total)? { 2 } else { 0 })
+}
+
+/// Queries and keys, rotated alike.
+fn ropes(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let Some((first, second, taken)) = pair(steps, |op| matches!(op, Op::Rope(_))) else { return Ok(0) };
+    let Op::Rope(op) = &first.op else { return Ok(0) };
+    let same_turns = first.op == second.op
+        && first.inputs.len() == second.inputs.len()
+        && first.inputs.iter().zip(&second.inputs).skip(1).all(|(a, b)| is_same(a, b))
+        && first.inputs[0].ty.shape.sizes()[2..] == second.inputs[0].ty.shape.sizes()[2..];
+    if !same_turns || !are_apart(&[first.clone(), second.clone()]) {
+        return Ok(0);
+    }
+    let (call, other) = (call(recorder, first)?, call(recorder, second)?);
+    operator::rotate_pair(op, &call, &other)?;
+    Ok(taken)
+}
+
+/// Keys and values of the same tokens.
+fn stores(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let Some((first, second, taken)) = pair(steps, |op| matches!(op, Op::KvStore(_))) else { return Ok(0) };
+    let same_rows = is_same(&first.inputs[2], &second.inputs[2]) && first.inputs[1].ty.shape[1] == second.inputs[1].ty.shape[1];
+    if !same_rows || overlap(&first.output, &second.output) {
+        return Ok(0);
+    }
+    let other = call(recorder, second)?;
+    operator::store_pair(&mut call(recorder, first)?, &other)?;
+    Ok(taken)
+}
+
+/// Two steps of a kind with nothing but views between them, and how many steps all these are.
+fn pair(steps: &[Step], is_of_kind: fn(&Op) -> bool) -> Option<(&Step, &Step, usize)> {
+    let [first, rest @ ..] = steps else { return None };
+    let between = rest.iter().take_while(|step| step.op.is_view()).count();
+    let second = rest.get(between)?;
+    (is_of_kind(&first.op) && is_of_kind(&second.op)).then_some((first, second, between + 2))
+}
+
+/// How a product is computed, and whether its activations are taken in 8 bits; `None` of other operators.
+fn way(recorder: &Recorder, step: &Step) -> Option<(Way, bool)> {
+    let weights: Vec<TensorType> = step.inputs.iter().take(step.inputs.len().saturating_sub(1)).map(|w| w.ty).collect();
+    let product = matches!(step.op, Op::MulMat(_) | Op::MulMatGated(_));
+    let way = |x: &Tensor| recorder.means().way(&weights, &x.ty);
+    let codes = weights.first().is_some_and(|w| operator::takes_codes(w.dtype));
+    step.inputs.last().filter(|_| product).map(|x| (way(x), codes))
+}
+
+fn by_rows(recorder: &Recorder, step: &Step) -> bool {
+    way(recorder, step).is_some_and(|(way, _)| way == Way::Rows)
+}
+
+fn is_matrix(ty: &TensorType) -> bool {
+    ty.shape[2] == 1 && ty.shape[3] == 1
+}
+
+fn is_same(a: &Tensor, b: &Tensor) -> bool {
+    Arc::ptr_eq(&a.buffer.0, &b.buffer.0) && a.offset_bytes == b.offset_bytes && a.ty == b.ty
+}
+
+/// Whether no step writes what another one of them reads or writes.
+fn are_apart(steps: &[Step]) -> bool {
+    steps.iter().enumerate().all(|(place, step)| {
+        let others = steps.iter().enumerate().filter(|(other, _)| *other != place);
+        others.flat_map(|(_, other)| other.inputs.iter().chain([&other.output])).all(|tensor| !overlap(&step.output, tensor))
+    })
+}
+
+fn overlap(a: &Tensor, b: &Tensor) -> bool {
+    let range = |tensor: &Tensor| (tensor.offset_bytes, tensor.offset_bytes + tensor.ty.held().bytes());
+    let ((a_first, a_end), (b_first, b_end)) = (range(a), range(b));
+    Arc::ptr_eq(&a.buffer.0, &b.buffer.0) && a_first < b_end && b_first < a_end
+}
