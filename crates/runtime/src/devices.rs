@@ -15,7 +15,7 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
     pub isa: Option<String>,
-    /// Whether `cpu` packs weights for its kernels at upload.
+    /// Whether `cpu` packs weights for its kernels at upload, and `cuda` computes with fast kernels.
     pub repack: bool,
 }
 
@@ -161,27 +161,27 @@ fn expect_no_more(kind: &str, rest: &str) -> Result<()> {
 }
 
 /// `cuda`, `cuda:N`.
-fn open_cuda(rest: &str, _options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix(':').and_then(|number| number.parse().ok()) };
     let unknown = || {
         let name = trueup_formats::quote(&format!("cuda{rest}"));
         Error::Request(format!("device {name}: a card is called by its number, like cuda:1"))
     };
-    Ok(Arc::new(Cuda::new(&CudaOptions::Card(number.ok_or_else(unknown)?))?))
+    Ok(Arc::new(Cuda::new(&CudaOptions::Card(number.ok_or_else(unknown)?), !options.repack)?))
 }
 
 /// Bytes of memory that a simulated card has, unless its name says how many.
 const SIMULATED_BYTES: u64 = 8 << 30;
 
 /// `cuda-sim`, `cuda-sim@4GiB`.
-fn open_cuda_sim(rest: &str, _options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let bytes = if rest.is_empty() { Some(SIMULATED_BYTES) } else { rest.strip_prefix('@').and_then(memory_bytes) };
     let unknown = || {
         let name = trueup_formats::quote(&format!("cuda-sim{rest}"));
         Error::Request(format!("device {name}: one simulated card, whose memory may be named, like cuda-sim@4GiB"))
     };
     let memory_bytes = bytes.ok_or_else(unknown)?;
-    Ok(Arc::new(Cuda::new(&CudaOptions::Simulated { memory_bytes })?))
+    Ok(Arc::new(Cuda::new(&CudaOptions::Simulated { memory_bytes }, !options.repack)?))
 }
 
 /// `4GiB`, `512MiB`, in bytes.

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use driver::{Allocation, Card, Library};
 use memory::Memory;
-use operator::{Call, Operand};
+use operator::{Call, Operand, Setting};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_graph::{Op, TensorType};
@@ -51,6 +51,7 @@ pub struct Cuda {
     name: String,
     description: String,
     simulated: bool,
+    setting: Setting,
     card: Arc<Card>,
     /// Where kernels tell of indices that lie outside.
     faults: Allocation,
@@ -59,8 +60,8 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens a card. Fails where there is no driver, no such card, or no simulator.
-    pub fn new(options: &CudaOptions) -> Result<Cuda> {
+    /// Opens a card, whose plain kernels compute alone if `plain`. Fails where there is no driver, no such card, or no simulator.
+    pub fn new(options: &CudaOptions, plain: bool) -> Result<Cuda> {
         let (name, simulator) = match options {
             CudaOptions::Card(number) => {
                 (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None)
@@ -86,6 +87,12 @@ impl Cuda {
                 name: name.clone(),
                 description,
                 simulated: simulator.is_some(),
+                setting: Setting {
+                    plain,
+                    capability: facts.capability,
+                    processors: facts.processors,
+                    shared_bytes_max: facts.shared_bytes_max,
+                },
                 card,
                 faults,
                 scratch: Mutex::default(),
@@ -118,13 +125,13 @@ impl Cuda {
     /// Launches the kernels of one step; whether they can tell of an index.
     fn launch(&self, step: &Step, fault: u64, scratch: &mut Option<Allocation>) -> std::result::Result<bool, String> {
         let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-        operator::profile(&step.op, &types, &step.output.ty)?;
+        operator::profile(&step.op, &types, &step.output.ty, &self.setting)?;
         if step.op.is_view() || step.output.ty.shape.elements() == 0 {
             return Ok(false);
         }
         let operand = |tensor: &Tensor| Ok(Operand { ty: tensor.ty, view: Memory::of(tensor)?.view(tensor) });
         let inputs = step.inputs.iter().map(operand).collect::<std::result::Result<Vec<Operand>, String>>()?;
-        let mut call = Call::new(&self.card, inputs, operand(&step.output)?, fault, scratch);
+        let mut call = Call::new(&self.card, self.setting, inputs, operand(&step.output)?, fault, scratch);
         operator::launch(&step.op, &mut call)?;
         Ok(call.may_fault())
     }
@@ -163,12 +170,13 @@ impl Device for Cuda {
             description: self.description.clone(),
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
-            batch_invariant: true,
+            // Sums of positions are divided by the sizes of the batch.
+            batch_invariant: self.setting.plain,
         }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output)
+        operator::profile(op, inputs, output, &self.setting)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {

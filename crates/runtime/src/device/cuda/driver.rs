@@ -79,6 +79,9 @@ fn said(error: &result::DriverError) -> String {
     error.error_string().map_or(name.clone(), |text| format!("{name}: {}", text.to_string_lossy()))
 }
 
+/// Shared memory that every card gives a block of any kernel.
+const SHARED_BYTES_ALWAYS: u32 = 48 << 10;
+
 /// One card, in use.
 #[derive(Debug)]
 pub struct Card {
@@ -107,6 +110,10 @@ pub struct Facts {
     pub name: String,
     /// What its processors can do: 8 and 0 of `sm_80`.
     pub capability: (i32, i32),
+    /// How many of these there are.
+    pub processors: usize,
+    /// Bytes of shared memory that a block can have, where its kernel is told before.
+    pub shared_bytes_max: usize,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -137,14 +144,18 @@ impl Card {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED,
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor] =
-                [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
+            let [major, minor, processors, shared] = [MAJOR, MINOR, PROCESSORS, SHARED]
+                .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
-            Ok(Facts { name, capability: (major?, minor?), memory: (all as u64, free as u64) })
+            let (processors, shared) = (processors?.unsigned_abs() as usize, shared?.unsigned_abs() as usize);
+            let (capability, memory) = ((major?, minor?), (all as u64, free as u64));
+            Ok(Facts { name, capability, processors, shared_bytes_max: shared, memory })
         })
     }
 
@@ -172,6 +183,9 @@ impl Card {
         let mut cells: Vec<Cell> = arguments.iter().map(Cell::of).collect();
         let mut addresses: Vec<*mut c_void> = cells.iter_mut().map(|cell| std::ptr::from_mut(cell).cast()).collect();
         let [x, y, z] = grid.blocks;
+        if grid.shared_bytes > SHARED_BYTES_ALWAYS {
+            self.allow_shared(function, grid.shared_bytes).map_err(|problem| format!("{kernel}: {problem}"))?;
+        }
         self.call(|| {
             // SAFETY: the kernel's arguments are as many and as large as it declares (the operator suite runs each), and the driver copies them
             // before it returns; what they point to lives until the stream is waited for, which freeing memory does.
@@ -187,6 +201,14 @@ impl Card {
             }
         })
         .map_err(|problem| format!("{kernel}: {problem}"))
+    }
+
+    /// Lets blocks of a kernel have so much shared memory.
+    fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), String> {
+        let bytes = c_int::try_from(bytes).map_err(|_| format!("{bytes} bytes of shared memory are too many"))?;
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: a function of this context.
+        self.call(|| unsafe { result::function::set_function_attribute(function, most, bytes) })
     }
 
     /// A kernel, whose module is loaded when it is first needed.

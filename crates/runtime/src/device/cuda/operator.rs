@@ -6,6 +6,7 @@
 
 mod arithmetic;
 mod arrange;
+mod attention;
 mod cast;
 mod concat;
 mod diag_mask;
@@ -48,10 +49,10 @@ use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 macro_rules! operators {
-    ($($Op:ident => $file:ident),* $(,)?) => {
-        fn declared(op: &Op, inputs: &[TensorType]) -> Result<Profile, String> {
+    ($setting:ident; $($Op:ident => $file:ident $(($of:ident))?),* $(,)?) => {
+        fn declared(op: &Op, inputs: &[TensorType], $setting: &Setting) -> Result<Profile, String> {
             match op {
-                $(Op::$Op(op) => $file::profile(op, inputs),)*
+                $(Op::$Op(op) => $file::profile(op, inputs $(, $of)?),)*
             }
         }
 
@@ -65,17 +66,18 @@ macro_rules! operators {
 }
 
 operators! {
+    setting;
     Arithmetic => arithmetic,
     Arrange => arrange,
     Cast => cast,
     Concat => concat,
     DiagMask => diag_mask,
-    FlashAttn => flash_attn,
+    FlashAttn => flash_attn(setting),
     Gated => gated,
     GetRows => get_rows,
     Im2Col => im2col,
     IndexFill => index_fill,
-    KvAttention => kv_attention,
+    KvAttention => kv_attention(setting),
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
@@ -99,8 +101,21 @@ operators! {
     Upscale => upscale,
 }
 
+/// What decides which kernels compute, beside the types of the tensors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Whether the plain kernels compute wherever there are faster ones.
+    pub plain: bool,
+    /// What the card's processors can do: 8 and 0 of `sm_80`.
+    pub capability: (i32, i32),
+    /// How many of them there are.
+    pub processors: usize,
+    /// Shared memory that a block of threads can have.
+    pub shared_bytes_max: usize,
+}
+
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
-pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, setting: &Setting) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     match op.infer(inputs) {
         Ok(inferred) if inferred == *output => {}
@@ -108,7 +123,7 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Pr
         Err(problem) => return Err(named(problem)),
     }
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
-    declared(op, inputs).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
+    declared(op, inputs, setting).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
 }
 
 /// One tensor.
@@ -120,10 +135,22 @@ pub struct Operand {
     pub view: View,
 }
 
+impl Operand {
+    /// A tensor of a buffer that begins at address 0: what kernels would see of one that begins at a multiple of 256.
+    pub fn unplaced(ty: &TensorType) -> Operand {
+        let strides = ty.shape.strides();
+        let data = (strides.offset / ty.dtype.block_len() * ty.dtype.block_bytes()) as u64;
+        let [sizes, steps] = [ty.shape.sizes(), strides.steps].map(|numbers| numbers.map(|number| number as i64));
+        Operand { ty: *ty, view: View { data, sizes, steps } }
+    }
+}
+
 /// One operator's tensors, and where its kernels are launched.
 #[derive(Debug)]
 pub struct Call<'a> {
     card: &'a Arc<Card>,
+    /// What decides which kernels compute.
+    pub setting: Setting,
     /// In the operator's order.
     pub inputs: Vec<Operand>,
     /// Where the result goes: without gaps.
@@ -137,12 +164,13 @@ impl<'a> Call<'a> {
     /// A call whose kernels tell at `fault` of indices that lie outside.
     pub fn new(
         card: &'a Arc<Card>,
+        setting: Setting,
         inputs: Vec<Operand>,
         output: Operand,
         fault: u64,
         scratch: &'a mut Option<Allocation>,
     ) -> Call<'a> {
-        Call { card, inputs, output, fault, may_fault: false, scratch }
+        Call { card, setting, inputs, output, fault, may_fault: false, scratch }
     }
 
     /// Runs a kernel behind those before; nothing where the grid has no block.
