@@ -1,7 +1,7 @@
 //! New keys or values enter the KV cache: a block of threads for each token.
 
 use super::kv_scores::expect_kv_cache;
-use super::{Argument, Call, ELEMENTWISE, Grid, expect_f32, suffix};
+use super::{Argument, Call, ELEMENTWISE, Grid, Operand, expect_f32, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvStore;
@@ -19,4 +19,13 @@ pub fn launch(_: &KvStore, call: &mut Call) -> Result<(), String> {
     let [x_view, rows, cache] = [x, rows, cache].map(|operand| Argument::View(operand.view));
     let arguments = [x_view, rows, cache, call.fault()];
     call.launch(&kernel, Grid::rows(x.ty.shape[1])?, &arguments)
+}
+
+/// Keys and values of the same tokens in one launch: `k` and `v` enter the caches `keys` and `values` at `rows`, with the bits that two launches give.
+pub fn launch_pair(call: &mut Call, [k, v]: [Operand; 2], rows: Operand, [keys, values]: [Operand; 2]) -> Result<(), String> {
+    let kernel = format!("kv_store_pair_{}_{}", suffix(keys.ty.dtype), suffix(values.ty.dtype));
+    let tokens = k.ty.shape[1];
+    let [k, v, rows, keys, values] = [k, v, rows, keys, values].map(|operand| Argument::View(operand.view));
+    let arguments = [k, v, rows, keys, values, call.fault()];
+    call.launch(&kernel, Grid::rows(2 * tokens)?, &arguments)
 }

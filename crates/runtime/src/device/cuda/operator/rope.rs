@@ -1,6 +1,6 @@
 //! Rotation of pairs by an angle that grows with the position. Angles are in f64, less whole turns; sines and the rotation itself in f32.
 
-use super::{Argument, Call, Grid, expect_f32, expect_plain, suffix};
+use super::{Argument, Call, Grid, Operand, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;
 use std::f64::consts::PI;
 use trueup_graph::TensorType;
@@ -21,22 +21,46 @@ pub fn launch(op: &Rope, call: &mut Call) -> Result<(), String> {
     let kernel = format!("rope_f32_{}", factors.map_or("f32", |factors| suffix(factors.ty.dtype)));
     let [head_size, _, tokens, batches] = x.ty.shape.sizes();
     let together = head_size - op.dimensions / 2 * positions.ty.shape[1];
-    let Ramp { factor, low, high } = Ramp::of(op);
     let arguments = [
-        Argument::View(x.view),
-        Argument::View(positions.view),
-        Argument::View(factors.unwrap_or(x).view),
-        Argument::Int(factors.is_some().into()),
-        Argument::View(y.view),
-        Argument::Int(i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?),
-        Argument::Int((op.pairs == RopePairs::Halves).into()),
-        Argument::Float(op.base),
-        Argument::Float(factor),
-        Argument::Float(low),
-        Argument::Float(high),
-        Argument::Float(magnitude(op.scaling)),
+        &[x, positions, factors.unwrap_or(x)].map(|operand| Argument::View(operand.view))[..],
+        &[Argument::Int(factors.is_some().into()), Argument::View(y.view)],
+        &rotation(op)?,
     ];
-    call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments)
+    call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments.concat())
+}
+
+/// Queries and keys of the same tokens in one launch, `q` to `q_y` and `k` to `k_y`, with the bits that two launches give.
+pub fn launch_pair(
+    op: &Rope,
+    call: &Call,
+    [q, k]: [Operand; 2],
+    (positions, factors): (Operand, Option<Operand>),
+    [q_y, k_y]: [Operand; 2],
+) -> Result<(), String> {
+    let kernel = format!("rope_pair_f32_{}", factors.map_or("f32", |factors| suffix(factors.ty.dtype)));
+    let threads = |x: &Operand| {
+        let [head_size, heads, tokens, batches] = x.ty.shape.sizes();
+        (head_size - op.dimensions / 2 * positions.ty.shape[1]) * heads.div_ceil(HEADS_EACH) * tokens * batches
+    };
+    let arguments = [
+        &[q, k, positions, factors.unwrap_or(q)].map(|operand| Argument::View(operand.view))[..],
+        &[Argument::Int(factors.is_some().into()), Argument::View(q_y.view), Argument::View(k_y.view)],
+        &rotation(op)?,
+    ];
+    call.launch(&kernel, Grid::elements(threads(&q) + threads(&k))?, &arguments.concat())
+}
+
+/// Heads of a thread of the kernels for queries and keys together, as `kernels/cuda/rope.cu` has them.
+const HEADS_EACH: usize = 4;
+
+/// What the operator says of all tokens, as kernels take it.
+fn rotation(op: &Rope) -> Result<[Argument; 7], String> {
+    let Ramp { factor, low, high } = Ramp::of(op);
+    let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
+    let [base, factor, low, high, magnitude] =
+        [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
+    let halves = (op.pairs == RopePairs::Halves).into();
+    Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
 }
 
 /// Which pairs' frequencies are divided by the factor: none before `low`, all from `high` on.
