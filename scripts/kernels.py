@@ -6,8 +6,6 @@
 Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
 --check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
 bytes of registers into memory than SPILLS_MAX fails.
-
-A source whose first line is `// compute_80` is compiled for cards from that generation on, all others for compute_75.
 """
 import argparse
 import concurrent.futures
@@ -24,14 +22,9 @@ SOURCES = os.path.join(ROOT, "kernels", "cuda")
 TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
 SPILLS_MAX = 0
+# What a source is compiled for, unless its first line is a comment that names a later generation: `// compute_80`.
+BASE = "compute_75"
 OPTIONS = ["--std=c++17", "--fmad=false"]
-
-
-def architecture_of(path):
-    """The number of the first generation of cards that a source, or what was made of it, is for."""
-    with open(path, encoding="utf-8") as file:
-        found = re.search(r"^(?:// compute_|\.target sm_)(\d+)$", file.read(), re.MULTILINE)
-    return int(found[1]) if found else 75
 
 
 class Compiler:
@@ -58,7 +51,7 @@ class Compiler:
             source = file.read()
         name = os.path.basename(path).encode()
         self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
-        options = [option.encode() for option in [f"--gpu-architecture=compute_{architecture_of(path)}", *self.options]]
+        options = [option.encode() for option in [f"--gpu-architecture={generation(source.decode())}", *self.options]]
         result = self.nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if result != 0:
             sys.exit(f"{path}: is not compiled:\n{self.text(program, 'ProgramLog')}")
@@ -74,6 +67,12 @@ def digest(path):
         with open(part, "rb") as file:
             total.update(hashlib.sha256(file.read()).digest())
     return total.hexdigest()
+
+
+def generation(source):
+    """The generation of cards that a source, or the PTX behind its head, is compiled for."""
+    found = re.match(r"// (compute_\d+)\n", source) or re.search(r"^\.target sm_(\d+)$", source, re.MULTILINE)
+    return BASE if found is None else "compute_" + re.search(r"\d+", found.group(1)).group()
 
 
 def read(path):
@@ -104,7 +103,8 @@ def assemble(packages, path, architecture):
 
 def assemble_all(packages):
     paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
-    jobs = [(path, name) for path in paths for name in ARCHITECTURES if int(name[3:]) >= architecture_of(path)]
+    least = {path: int(generation(read(path)).removeprefix("compute_")) for path in paths}
+    jobs = [(path, name) for path in paths for name in ARCHITECTURES if int(name.removeprefix("sm_")) >= least[path]]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: assemble(packages, *job), jobs)
     wrong = [line for lines in results for line in lines]

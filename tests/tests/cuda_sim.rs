@@ -12,6 +12,10 @@
 
 #[path = "cuda_sim/edges.rs"]
 mod edges;
+#[path = "cuda_sim/replay.rs"]
+mod replay;
+#[path = "cuda_sim/transfers.rs"]
+mod transfers;
 
 use std::path::Path;
 use std::process::{Command, exit};
@@ -30,6 +34,9 @@ const ONE_OF: u64 = 10;
 /// Steps behind each prompt: enough for the decode phase to be seen.
 const STEPS: usize = 2;
 
+/// Bytes of memory of a simulated card, as the device has them by default.
+const MEMORY_BYTES: u64 = 8 << 30;
+
 /// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
 const NO_COMPILER: i32 = 3;
 
@@ -41,7 +48,10 @@ fn main() {
     let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
+    faults.extend(roof(&*device));
+    faults.extend(transfers::transfers(&*device));
     faults.extend(models(&device, all));
+    faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);
@@ -87,6 +97,25 @@ fn operators(device: &dyn Device, all: bool, seed: u64) -> Vec<String> {
     assert!(report.passed > 0, "no case was computed");
     let wrong = report.results.iter().filter(|result| result.status == Status::Fail);
     wrong.map(ToString::to_string).collect()
+}
+
+/// What is missing of the roof that the card's own kernels measure.
+fn roof(device: &dyn Device) -> Option<String> {
+    let roof = device.roof().unwrap_or_else(|error| panic!("{error}"))?;
+    let speeds = [roof.read_gb_per_s, roof.copy_gb_per_s, roof.multiply_gflop_per_s, roof.int8_gop_per_s];
+    let measured =
+        speeds.into_iter().chain(roof.f16_gflop_per_s).filter(|speed| speed.is_finite() && *speed > 0.0).count();
+    (measured != 5).then(|| format!("the roof is not measured: {roof:?}"))
+}
+
+/// What a test finds about the first fixture in q4_0.
+fn with_model(test: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
+    let fixture = fixtures().into_iter().next().expect("a fixture");
+    convert(&fixture.folder, &source, None, None);
+    quantize(&source, &target, DType::Q4_0, Layout::Block);
+    test(&target)
 }
 
 /// The verdict on fixtures, fused and plain; what is not right.

@@ -7,6 +7,7 @@ pub mod reference;
 
 use crate::error::Result;
 use crate::profile::Profile;
+use crate::roof::Roof;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +58,11 @@ pub trait Device: Send + Sync {
 
     /// Waits until all that was asked for is done.
     fn sync(&self) -> Result<()>;
+
+    /// Measures what it can do at most, now. `None` where that is not known.
+    fn roof(&self) -> Result<Option<Roof>> {
+        Ok(None)
+    }
 }
 
 /// Facts about a device, for people and schedulers.

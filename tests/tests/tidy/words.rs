@@ -18,6 +18,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/runtime/src/device/cpu/pages.rs",
     "crates/runtime/src/device/cpu/team.rs",
     "crates/runtime/src/device/cuda/driver.rs",
+    "crates/runtime/src/device/cuda/driver/",
     "crates/cli/src/os.rs",
     "crates/python/",
 ];

@@ -199,7 +199,7 @@ fn perf(arguments: &Perf) -> Result {
     let common = &arguments.common;
     let device = common.open()?;
     let selection = common.selection(None)?;
-    let report = suite::perf(&*device, &common.options(), &selection, arguments.seed, &mut |result| {
+    let report = suite::perf(&*device, &selection, arguments.seed, &mut |result| {
         if common.prints() {
             output::note(&format!("{} {} is measured", result.op, result.inputs.join(", ")));
         }

@@ -94,11 +94,6 @@ impl Place {
         self.machine.open(&self.device)
     }
 
-    /// How the device is opened.
-    pub fn options(&self) -> DeviceOptions {
-        self.machine.options()
-    }
-
     /// A model on the device.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
         Ok(Arc::new(Weights::new(model, self.open()?, None)))

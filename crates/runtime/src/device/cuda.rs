@@ -1,27 +1,35 @@
 //! NVIDIA cards, and their imitation: kernels of our own, launched one behind the other.
 //!
 //! ```text
-//!  Device ──▶ cuda.rs ──▶ operator.rs: what each declares, which kernels it launches ──▶ kernels/cuda/*.cu
+//!  Device ──▶ cuda.rs ──▶ replay.rs: steps that come again are one launch ──▶ launches.rs: from steps to launches
+//!                │                      operator.rs: what each declares, which kernels it launches ──▶ kernels/cuda/*.cu
 //!                ├──▶ driver.rs: the vendor's library, or ours in its place (`cuda-sim`)
-//!                └──▶ memory.rs: where tensors lie; kernels.rs: the kernels that come with the program
+//!                └──▶ memory.rs: where tensors lie; faults.rs: what kernels tell; kernels.rs: the kernels that come with the program
 //! ```
 //!
 //! Every sum has one order, whatever else is in the batch. Tensors lie on the card as in a GGUF file.
 
 #[allow(unsafe_code, reason = "calls into the vendor's library")]
 mod driver;
+mod faults;
 mod kernels;
+mod launches;
 mod memory;
 mod operator;
+mod replay;
+mod roof;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-use driver::{Allocation, Card, Library};
+use crate::roof::Roof;
+use driver::{Blas, Card, Library, Transfers};
+use faults::Faults;
 use memory::Memory;
-use operator::{Call, Operand, Setting};
+pub use replay::Launched;
+use replay::Replay;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use trueup_graph::{Op, TensorType};
 
 /// Which card is used.
@@ -39,29 +47,24 @@ pub enum CudaOptions {
 /// The file of the simulator, which lies beside the program.
 const SIMULATOR: &str = "libtrueup_cuda_sim.so";
 
-/// Operators of a call that can tell of an index outside of its tensor, before the host looks.
-const FAULTS: usize = 256;
-
-/// Bytes of `Fault` in `kernels/cuda/device.cuh`: whether it happened, the index, how many there are.
-const FAULT_BYTES: usize = 12;
-
 /// The devices `cuda` and `cuda-sim`.
 #[derive(Debug)]
 pub struct Cuda {
     name: String,
     description: String,
-    simulated: bool,
-    setting: Setting,
     card: Arc<Card>,
-    /// Where kernels tell of indices that lie outside.
-    faults: Allocation,
-    /// Room of one operator, as large as any needed so far. Held by one call at a time.
-    scratch: Mutex<Option<Allocation>>,
+    /// Products of matrices by the vendor's library; opened when it is first needed.
+    blas: OnceLock<Option<Blas>>,
+    /// The simulator's library, where one is simulated.
+    simulator: Option<PathBuf>,
+    transfers: Transfers,
+    replay: Mutex<Replay>,
+    faults: Faults,
 }
 
 impl Cuda {
-    /// Opens a card, whose plain kernels compute alone if `plain`. Fails where there is no driver, no such card, or no simulator.
-    pub fn new(options: &CudaOptions, plain: bool) -> Result<Cuda> {
+    /// Opens a card. Fails where there is no driver, no such card, or no simulator.
+    pub fn new(options: &CudaOptions) -> Result<Cuda> {
         let (name, simulator) = match options {
             CudaOptions::Card(number) => {
                 (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None)
@@ -79,74 +82,39 @@ impl Cuda {
             driver::load(library)?;
             let card = Card::open(number)?;
             let facts = card.facts()?;
-            let faults = card.alloc(FAULTS * FAULT_BYTES)?.ok_or("the card has no memory left")?;
-            faults.clear()?;
+            let faults = Faults::new(&card)?;
             let (major, minor) = facts.capability;
             let description = format!("{}, sm_{major}{minor}", facts.name);
             Ok(Cuda {
                 name: name.clone(),
                 description,
-                simulated: simulator.is_some(),
-                setting: Setting {
-                    plain,
-                    capability: facts.capability,
-                    processors: facts.processors,
-                    shared_bytes_max: facts.shared_bytes_max,
-                },
+                transfers: Transfers::new(&card),
                 card,
+                replay: Mutex::default(),
                 faults,
-                scratch: Mutex::default(),
+                blas: OnceLock::new(),
+                simulator: path.clone(),
             })
         };
         opened().map_err(failure)
+    }
+
+    /// The vendor's library of products, where it is installed.
+    fn blas(&self) -> Option<&Blas> {
+        self.blas.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref())).as_ref()
     }
 
     fn failure(&self, problem: String) -> Error {
         Error::Device { device: self.name.clone(), problem }
     }
 
-    /// Launches the kernels of all steps, and looks for indices that lay outside.
-    fn compute(&self, steps: &[Step]) -> std::result::Result<(), String> {
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        for steps in steps.chunks(FAULTS) {
-            let mut may_fail = false;
-            for (slot, step) in steps.iter().enumerate() {
-                let launched = self.launch(step, self.faults.address() + (slot * FAULT_BYTES) as u64, &mut scratch);
-                // What kernels before it told is of this call, which fails: the next one begins without.
-                may_fail |= launched.inspect_err(|_| drop(self.faults.clear()))?;
-            }
-            if may_fail {
-                self.look_for_faults(steps)?;
-            }
-        }
-        Ok(())
+    /// How often the card was asked for work so far.
+    pub fn launched(&self) -> Launched {
+        self.replay().launched()
     }
 
-    /// Launches the kernels of one step; whether they can tell of an index.
-    fn launch(&self, step: &Step, fault: u64, scratch: &mut Option<Allocation>) -> std::result::Result<bool, String> {
-        let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-        operator::profile(&step.op, &types, &step.output.ty, &self.setting)?;
-        if step.op.is_view() || step.output.ty.shape.elements() == 0 {
-            return Ok(false);
-        }
-        let operand = |tensor: &Tensor| Ok(Operand { ty: tensor.ty, view: Memory::of(tensor)?.view(tensor) });
-        let inputs = step.inputs.iter().map(operand).collect::<std::result::Result<Vec<Operand>, String>>()?;
-        let mut call = Call::new(&self.card, self.setting, inputs, operand(&step.output)?, fault, scratch);
-        operator::launch(&step.op, &mut call)?;
-        Ok(call.may_fault())
-    }
-
-    /// Fails where a kernel told of an index, and forgets that it did.
-    fn look_for_faults(&self, steps: &[Step]) -> std::result::Result<(), String> {
-        let mut bytes = vec![0; steps.len() * FAULT_BYTES];
-        self.faults.read(0, &mut bytes)?;
-        let words: Vec<i32> = bytes.as_chunks().0.iter().map(|word| i32::from_le_bytes(*word)).collect();
-        let (faults, _) = words.as_chunks::<3>();
-        let Some((step, [_, index, len])) = steps.iter().zip(faults).find(|(_, [happened, ..])| *happened != 0) else {
-            return Ok(());
-        };
-        self.faults.clear()?;
-        Err(format!("{}: index {index} must lie between 0 and {len}, exclusive", step.op.name()))
+    fn replay(&self) -> MutexGuard<'_, Replay> {
+        self.replay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,18 +136,18 @@ impl Device for Cuda {
         About {
             name: self.name.clone(),
             description: self.description.clone(),
-            simulated: self.simulated,
+            simulated: self.simulator.is_some(),
             memory: self.card.facts().ok().map(|facts| facts.memory),
-            // Sums of positions are divided by the sizes of the batch.
-            batch_invariant: self.setting.plain,
+            batch_invariant: true,
         }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output, &self.setting)
+        operator::profile(op, inputs, output)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        self.replay().forget_freed();
         let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
@@ -191,7 +159,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(target, source)
+            memory.write(&self.transfers, target, source)
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -200,17 +168,23 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(source, target)
+            memory.read(&self.transfers, source, target)?;
+            self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.compute(steps).map_err(|problem| self.failure(problem))
+        self.replay().run(&self.card, &self.faults, steps).map_err(|problem| self.failure(problem))
     }
 
     fn sync(&self) -> Result<()> {
-        self.card.wait().map_err(|problem| self.failure(problem))
+        self.card.wait().and_then(|()| self.faults.look()).map_err(|problem| self.failure(problem))
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        let simulated = self.simulator.is_some();
+        roof::measure(&self.card, self.blas(), simulated, &|problem| self.failure(problem)).map(Some)
     }
 }
 

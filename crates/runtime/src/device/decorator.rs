@@ -3,6 +3,7 @@
 use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage};
 use crate::error::Result;
 use crate::profile::Profile;
+use crate::roof::Roof;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
@@ -77,5 +78,9 @@ impl<D: Decorator> Device for D {
 
     fn sync(&self) -> Result<()> {
         self.device().sync()
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        self.device().roof()
     }
 }

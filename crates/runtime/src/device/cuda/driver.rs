@@ -1,17 +1,32 @@
 //! The driver's library, found at run time: one card, its memory, its kernels and their launches. Calls into the library stand here alone.
 //!
 //! ```text
-//!  load ──▶ Card ──▶ Allocation     bytes of the card; freed when dropped
-//!            │
-//!            └─────▶ launch         a kernel by its name, behind all that was asked for before
+//!  load ──▶ Card ──▶ memory.rs     bytes of the card, and of the host where cards reach it; freed when dropped
+//!            ├─────▶ kernel.rs     kernels by their names, and launches of them
+//!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt
+//!            ├─────▶ graph.rs      many launches as one
+//!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
 //! ```
 //!
 //! cudarc resolves each function of the library when it is first called and panics where there is none: [`load`] looks for the library before.
 
+mod blas;
+mod event;
+mod graph;
+mod kernel;
+mod memory;
+mod staging;
+
 use super::kernels;
+pub use blas::{Blas, Sizes};
 use cudarc::driver::{result, sys};
-use std::collections::HashMap;
-use std::ffi::{CString, c_int, c_void};
+pub use event::Event;
+pub use graph::Graph;
+use kernel::Loaded;
+pub use kernel::{Argument, Grid, Launch, View};
+pub use memory::{Allocation, Words};
+pub use staging::Transfers;
+use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -31,6 +46,9 @@ pub enum Library<'a> {
 
 /// How the simulator is told what to imitate: cards, bytes of memory of each, what orders depend on.
 type Configure = unsafe extern "C" fn(c_int, u64, u64) -> c_int;
+
+/// How the simulator says what its kernels are made of: text that ends with a zero and lives as long as the library.
+type MadeOf = unsafe extern "C" fn() -> *const c_char;
 
 /// Opens the library, once for the whole process, and starts it.
 pub fn load(library: Library) -> Result<(), String> {
@@ -55,6 +73,7 @@ pub fn load(library: Library) -> Result<(), String> {
     match (library, configure) {
         (Library::Driver, Err(_)) => {}
         (Library::Simulator { memory_bytes, .. }, Ok(configure)) => {
+            expect_same_kernels(culib)?;
             // SAFETY: takes numbers; once the library is started, it answers whether they are those that it has.
             if unsafe { configure(1, memory_bytes, 1) } != 0 {
                 return Err(
@@ -73,14 +92,24 @@ pub fn load(library: Library) -> Result<(), String> {
     result::init().map_err(|error| format!("the driver does not start: {}", said(&error)))
 }
 
+/// Fails where the simulator's kernels are others than this program's, whose arguments may be others too.
+fn expect_same_kernels(simulator: &libloading::Library) -> Result<(), String> {
+    // SAFETY: a function of that name is the simulator's, which has this form.
+    let made_of = unsafe { simulator.get::<MadeOf>(b"trueup_sim_made_of") };
+    // SAFETY: takes nothing, and gives text that ends with a zero.
+    let text = made_of.map(|made_of| unsafe { CStr::from_ptr(made_of()) }.to_string_lossy());
+    let Some(module) = kernels::module_unlike(&text.unwrap_or_default()) else { return Ok(()) };
+    Err(format!(
+        "the simulator is not of this program: its kernels of {module} are made of other sources; build both again, the program and, by \
+         scripts/kernels.sh and scripts/cuda_sim.sh, the simulator beside it"
+    ))
+}
+
 /// What the library says of an error.
 fn said(error: &result::DriverError) -> String {
     let name = error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into_owned());
     error.error_string().map_or(name.clone(), |text| format!("{name}: {}", text.to_string_lossy()))
 }
-
-/// Shared memory that every card gives a block of any kernel.
-const SHARED_BYTES_ALWAYS: u32 = 48 << 10;
 
 /// One card, in use.
 #[derive(Debug)]
@@ -96,13 +125,6 @@ unsafe impl Send for Card {}
 // SAFETY: as above; the driver's functions may be called by several threads at once.
 unsafe impl Sync for Card {}
 
-/// Modules and functions that were needed so far.
-#[derive(Debug, Default)]
-struct Loaded {
-    modules: HashMap<&'static str, sys::CUmodule>,
-    functions: HashMap<&'static str, sys::CUfunction>,
-}
-
 /// What a card says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
@@ -110,10 +132,8 @@ pub struct Facts {
     pub name: String,
     /// What its processors can do: 8 and 0 of `sm_80`.
     pub capability: (i32, i32),
-    /// How many of these there are.
-    pub processors: usize,
-    /// Bytes of shared memory that a block can have, where its kernel is told before.
-    pub shared_bytes_max: usize,
+    /// Multiprocessors.
+    pub multiprocessors: usize,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -143,19 +163,16 @@ impl Card {
     pub fn facts(&self) -> Result<Facts, String> {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
-            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED,
-            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor, processors, shared] = [MAJOR, MINOR, PROCESSORS, SHARED]
-                .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
+            let [major, minor, count] =
+                [MAJOR, MINOR, COUNT].map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
-            let (processors, shared) = (processors?.unsigned_abs() as usize, shared?.unsigned_abs() as usize);
-            let (capability, memory) = ((major?, minor?), (all as u64, free as u64));
-            Ok(Facts { name, capability, processors, shared_bytes_max: shared, memory })
+            let multiprocessors = usize::try_from(count?).unwrap_or(1);
+            Ok(Facts { name, capability: (major?, minor?), multiprocessors, memory: (all as u64, free as u64) })
         })
     }
 
@@ -163,78 +180,6 @@ impl Card {
     pub fn wait(&self) -> Result<(), String> {
         // SAFETY: the card's own stream.
         self.call(|| unsafe { result::stream::synchronize(self.stream) })
-    }
-
-    /// So many bytes, which hold anything; `None` where the card has not as many.
-    pub fn alloc(self: &Arc<Card>, bytes: usize) -> Result<Option<Allocation>, String> {
-        // No card gives 0 bytes.
-        // SAFETY: the memory is freed once, by the allocation.
-        let start = self.call(|| match unsafe { result::malloc_sync(bytes.max(1)) } {
-            Err(result::DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Ok(None),
-            start => start.map(Some),
-        })?;
-        Ok(start.map(|start| Allocation { card: Arc::clone(self), start, bytes }))
-    }
-
-    /// Runs a kernel behind all that was asked for before. Kernels touch what views of allocations show and, of what they are given by
-    /// address, what the caller made as large as they need.
-    pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
-        let function = self.function(kernel)?;
-        let mut cells: Vec<Cell> = arguments.iter().map(Cell::of).collect();
-        let mut addresses: Vec<*mut c_void> = cells.iter_mut().map(|cell| std::ptr::from_mut(cell).cast()).collect();
-        let [x, y, z] = grid.blocks;
-        if grid.shared_bytes > SHARED_BYTES_ALWAYS {
-            self.allow_shared(function, grid.shared_bytes).map_err(|problem| format!("{kernel}: {problem}"))?;
-        }
-        self.call(|| {
-            // SAFETY: the kernel's arguments are as many and as large as it declares (the operator suite runs each), and the driver copies them
-            // before it returns; what they point to lives until the stream is waited for, which freeing memory does.
-            unsafe {
-                result::launch_kernel(
-                    function,
-                    (x, y, z),
-                    (grid.threads, 1, 1),
-                    grid.shared_bytes,
-                    self.stream,
-                    &mut addresses,
-                )
-            }
-        })
-        .map_err(|problem| format!("{kernel}: {problem}"))
-    }
-
-    /// Lets blocks of a kernel have so much shared memory.
-    fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), String> {
-        let bytes = c_int::try_from(bytes).map_err(|_| format!("{bytes} bytes of shared memory are too many"))?;
-        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: a function of this context.
-        self.call(|| unsafe { result::function::set_function_attribute(function, most, bytes) })
-    }
-
-    /// A kernel, whose module is loaded when it is first needed.
-    fn function(&self, kernel: &str) -> Result<sys::CUfunction, String> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = loaded.functions.get(kernel) {
-            return Ok(*function);
-        }
-        let (kernel, file, text) =
-            kernels::module_of(kernel).ok_or_else(|| format!("there is no kernel called {kernel}"))?;
-        let name = CString::new(kernel).map_err(|_| format!("{kernel} is no name"))?;
-        let module = match loaded.modules.get(file) {
-            Some(module) => *module,
-            None => {
-                let text = CString::new(text).map_err(|_| format!("{file} holds a zero"))?;
-                // SAFETY: the text of a module, which ends with a zero.
-                let module = self.call(|| unsafe { result::module::load_data(text.as_ptr().cast()) });
-                module.map_err(|problem| format!("{file} cannot be loaded: {problem}"))?
-            }
-        };
-        loaded.modules.insert(file, module);
-        // SAFETY: a module of this context, which stays loaded.
-        let function = self.call(|| unsafe { result::module::get_function(module, name) });
-        let function = function.map_err(|problem| format!("{kernel}: {problem}"))?;
-        loaded.functions.insert(kernel, function);
-        Ok(function)
     }
 
     /// Calls the library with this card's context.
@@ -254,123 +199,5 @@ impl Drop for Card {
         });
         // SAFETY: retained once, released once.
         let _told = self.call(|| unsafe { result::primary_ctx::release(self.device) });
-    }
-}
-
-/// How a kernel is spread: blocks of threads in a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grid {
-    /// Blocks along x, y and z.
-    pub blocks: [u32; 3],
-    /// Threads of each.
-    pub threads: u32,
-    /// Shared memory that each is given at launch.
-    pub shared_bytes: u32,
-}
-
-/// A tensor as kernels see it: the layout of `View` in `kernels/cuda/device.cuh`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C)]
-pub struct View {
-    /// Address of the first element that is shown.
-    pub data: u64,
-    /// Sizes, innermost first.
-    pub sizes: [i64; 4],
-    /// Distances of neighbours in elements.
-    pub steps: [i64; 4],
-}
-
-/// An argument of a kernel.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Argument {
-    /// A tensor.
-    View(View),
-    /// A number of elements.
-    Index(i64),
-    /// A small integer.
-    Int(i32),
-    /// A number.
-    Float(f32),
-    /// Memory of the card.
-    Address(u64),
-}
-
-/// An argument's bytes, where the driver finds them.
-#[repr(C, align(8))]
-union Cell {
-    view: View,
-    index: i64,
-    int: i32,
-    float: f32,
-    address: u64,
-}
-
-impl Cell {
-    fn of(argument: &Argument) -> Cell {
-        match *argument {
-            Argument::View(view) => Cell { view },
-            Argument::Index(index) => Cell { index },
-            Argument::Int(int) => Cell { int },
-            Argument::Float(float) => Cell { float },
-            Argument::Address(address) => Cell { address },
-        }
-    }
-}
-
-/// Bytes of a card.
-#[derive(Debug)]
-pub struct Allocation {
-    card: Arc<Card>,
-    start: u64,
-    bytes: usize,
-}
-
-impl Allocation {
-    /// Their number.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Where they begin on the card.
-    pub fn address(&self) -> u64 {
-        self.start
-    }
-
-    /// Copies from the host, from a byte on, behind all that was asked for before.
-    pub fn write(&self, first: usize, source: &[u8]) -> Result<(), String> {
-        let target = self.place(first, source.len())?;
-        self.card.wait()?;
-        // SAFETY: the bytes lie within the allocation, and nothing else uses them meanwhile.
-        self.card.call(|| unsafe { result::memcpy_htod_sync(target, source) })
-    }
-
-    /// Copies to the host, from a byte on, behind all that was asked for before.
-    pub fn read(&self, first: usize, target: &mut [u8]) -> Result<(), String> {
-        let source = self.place(first, target.len())?;
-        self.card.wait()?;
-        // SAFETY: the bytes lie within the allocation; the copy is done when the call returns.
-        self.card.call(|| unsafe { result::memcpy_dtoh_sync(target, source) })
-    }
-
-    /// Makes all bytes zero, behind all that was asked for before.
-    pub fn clear(&self) -> Result<(), String> {
-        // SAFETY: all of the allocation, on the card's own stream.
-        self.card.call(|| unsafe { result::memset_d8_async(self.start, 0, self.bytes, self.card.stream) })
-    }
-
-    /// The address of so many bytes from `first` on, all within the allocation.
-    fn place(&self, first: usize, len: usize) -> Result<u64, String> {
-        let inside = first.checked_add(len).is_some_and(|end| end <= self.bytes);
-        let inside = inside.then(|| self.start + first as u64);
-        inside.ok_or_else(|| format!("{len} bytes at {first} do not lie within {}", self.bytes))
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // A kernel may be at work here still. What fails has failed before, and was told then.
-        let _told = self.card.wait();
-        // SAFETY: allocated once, freed once.
-        let _told = self.card.call(|| unsafe { result::free_sync(self.start) });
     }
 }

@@ -1,6 +1,6 @@
 //! Buffers of this device: bytes as in a GGUF file, and what kernels see of them.
 
-use super::driver::{Allocation, Card, View};
+use super::driver::{Allocation, Card, Transfers, View};
 use crate::device::{Tensor, Usage};
 use std::sync::Arc;
 use trueup_graph::TensorType;
@@ -16,7 +16,7 @@ impl Memory {
     /// Memory for a tensor; a state's is zero.
     pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
         let bytes = ty.bytes();
-        let allocation = card.alloc(bytes)?.ok_or_else(|| {
+        let allocation = Allocation::new(card, bytes)?.ok_or_else(|| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
             format!("no room for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
         })?;
@@ -41,17 +41,17 @@ impl Memory {
     }
 
     /// Takes a whole tensor's bytes.
-    pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
-        self.allocation.write(tensor.offset_bytes, bytes)
+    pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        transfers.upload(&self.allocation, tensor.offset_bytes, bytes)
     }
 
     /// Gives the bytes of the elements that a tensor shows, in order.
-    pub fn read(&self, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+    pub fn read(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
         if tensor.ty.shape.is_dense() {
-            return self.allocation.read(tensor.offset_bytes, target);
+            return transfers.download(&self.allocation, tensor.offset_bytes, target);
         }
         let mut held = vec![0; tensor.ty.held().bytes()];
-        self.allocation.read(tensor.offset_bytes, &mut held)?;
+        transfers.download(&self.allocation, tensor.offset_bytes, &mut held)?;
         gather(&tensor.ty, &held, target);
         Ok(())
     }

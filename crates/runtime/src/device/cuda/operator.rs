@@ -6,7 +6,6 @@
 
 mod arithmetic;
 mod arrange;
-mod attention;
 mod cast;
 mod concat;
 mod diag_mask;
@@ -40,19 +39,18 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
-use super::driver::{Allocation, Card};
 pub use super::driver::{Argument, Grid, View};
+use super::launches::Recorder;
 use super::memory::can_be_seen;
 use crate::profile::Profile;
-use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 macro_rules! operators {
-    ($setting:ident; $($Op:ident => $file:ident $(($of:ident))?),* $(,)?) => {
-        fn declared(op: &Op, inputs: &[TensorType], $setting: &Setting) -> Result<Profile, String> {
+    ($($Op:ident => $file:ident),* $(,)?) => {
+        fn declared(op: &Op, inputs: &[TensorType]) -> Result<Profile, String> {
             match op {
-                $(Op::$Op(op) => $file::profile(op, inputs $(, $of)?),)*
+                $(Op::$Op(op) => $file::profile(op, inputs),)*
             }
         }
 
@@ -66,18 +64,17 @@ macro_rules! operators {
 }
 
 operators! {
-    setting;
     Arithmetic => arithmetic,
     Arrange => arrange,
     Cast => cast,
     Concat => concat,
     DiagMask => diag_mask,
-    FlashAttn => flash_attn(setting),
+    FlashAttn => flash_attn,
     Gated => gated,
     GetRows => get_rows,
     Im2Col => im2col,
     IndexFill => index_fill,
-    KvAttention => kv_attention(setting),
+    KvAttention => kv_attention,
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
@@ -101,21 +98,8 @@ operators! {
     Upscale => upscale,
 }
 
-/// What decides which kernels compute, beside the types of the tensors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setting {
-    /// Whether the plain kernels compute wherever there are faster ones.
-    pub plain: bool,
-    /// What the card's processors can do: 8 and 0 of `sm_80`.
-    pub capability: (i32, i32),
-    /// How many of them there are.
-    pub processors: usize,
-    /// Shared memory that a block of threads can have.
-    pub shared_bytes_max: usize,
-}
-
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
-pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, setting: &Setting) -> Result<Profile, String> {
+pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     match op.infer(inputs) {
         Ok(inferred) if inferred == *output => {}
@@ -123,7 +107,7 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, setting: &Se
         Err(problem) => return Err(named(problem)),
     }
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
-    declared(op, inputs, setting).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
+    declared(op, inputs).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
 }
 
 /// One tensor.
@@ -135,69 +119,36 @@ pub struct Operand {
     pub view: View,
 }
 
-impl Operand {
-    /// A tensor of a buffer that begins at address 0: what kernels would see of one that begins at a multiple of 256.
-    pub fn unplaced(ty: &TensorType) -> Operand {
-        let strides = ty.shape.strides();
-        let data = (strides.offset / ty.dtype.block_len() * ty.dtype.block_bytes()) as u64;
-        let [sizes, steps] = [ty.shape.sizes(), strides.steps].map(|numbers| numbers.map(|number| number as i64));
-        Operand { ty: *ty, view: View { data, sizes, steps } }
-    }
-}
-
-/// One operator's tensors, and where its kernels are launched.
+/// One operator's tensors, and what it launches.
 #[derive(Debug)]
 pub struct Call<'a> {
-    card: &'a Arc<Card>,
-    /// What decides which kernels compute.
-    pub setting: Setting,
+    recorder: &'a Recorder<'a>,
+    name: &'static str,
     /// In the operator's order.
     pub inputs: Vec<Operand>,
     /// Where the result goes: without gaps.
     pub output: Operand,
-    fault: u64,
-    may_fault: bool,
-    scratch: &'a mut Option<Allocation>,
 }
 
 impl<'a> Call<'a> {
-    /// A call whose kernels tell at `fault` of indices that lie outside.
-    pub fn new(
-        card: &'a Arc<Card>,
-        setting: Setting,
-        inputs: Vec<Operand>,
-        output: Operand,
-        fault: u64,
-        scratch: &'a mut Option<Allocation>,
-    ) -> Call<'a> {
-        Call { card, setting, inputs, output, fault, may_fault: false, scratch }
+    /// A call of the operator of that name, whose launches are recorded.
+    pub fn new(recorder: &'a Recorder<'a>, name: &'static str, inputs: Vec<Operand>, output: Operand) -> Call<'a> {
+        Call { recorder, name, inputs, output }
     }
 
-    /// Runs a kernel behind those before; nothing where the grid has no block.
+    /// Launches a kernel behind those before; nothing where the grid has no block.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
-        if grid.blocks.contains(&0) { Ok(()) } else { self.card.launch(kernel, grid, arguments) }
+        if grid.blocks.contains(&0) { Ok(()) } else { self.recorder.launch(kernel, grid, arguments) }
     }
 
-    /// Where kernels tell of an index that lies outside: the host looks behind the call.
+    /// Where kernels tell of an index that lies outside: the host looks when it waits for them.
     pub fn fault(&mut self) -> Argument {
-        self.may_fault = true;
-        Argument::Address(self.fault)
-    }
-
-    /// Whether kernels can tell of one.
-    pub fn may_fault(&self) -> bool {
-        self.may_fault
+        Argument::Address(self.recorder.fault(self.name))
     }
 
     /// Room of so many bytes, which hold anything, at a multiple of 256. It is this call's until the next time it asks.
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
-        if let Some(room) = self.scratch.as_ref().filter(|room| room.bytes() >= bytes) {
-            return Ok(room.address());
-        }
-        // What is too small goes first: both may not find room.
-        *self.scratch = None;
-        let room = self.card.alloc(bytes)?.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?;
-        Ok(self.scratch.insert(room).address())
+        Ok(self.recorder.scratch(bytes))
     }
 }
 

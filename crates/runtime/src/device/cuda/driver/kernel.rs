@@ -1,0 +1,161 @@
+//! Kernels of a card, and their launches, which can be kept and run again.
+
+use super::Card;
+use crate::device::cuda::kernels;
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::sync::PoisonError;
+
+/// How a kernel is spread: blocks of threads in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// Blocks along x, y and z.
+    pub blocks: [u32; 3],
+    /// Threads of each.
+    pub threads: u32,
+    /// Shared memory that each is given at launch.
+    pub shared_bytes: u32,
+}
+
+/// A tensor as kernels see it: the layout of `View` in `kernels/cuda/device.cuh`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct View {
+    /// Address of the first element that is shown.
+    pub data: u64,
+    /// Sizes, innermost first.
+    pub sizes: [i64; 4],
+    /// Distances of neighbours in elements.
+    pub steps: [i64; 4],
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Argument {
+    /// A tensor.
+    View(View),
+    /// A number of elements.
+    Index(i64),
+    /// A small integer.
+    Int(i32),
+    /// A number.
+    Float(f32),
+    /// Memory of the card.
+    Address(u64),
+}
+
+/// An argument's bytes, where the driver finds them.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+union Cell {
+    view: View,
+    index: i64,
+    int: i32,
+    float: f32,
+    address: u64,
+}
+
+impl Cell {
+    fn of(argument: &Argument) -> Cell {
+        match *argument {
+            Argument::View(view) => Cell { view },
+            Argument::Index(index) => Cell { index },
+            Argument::Int(int) => Cell { int },
+            Argument::Float(float) => Cell { float },
+            Argument::Address(address) => Cell { address },
+        }
+    }
+}
+
+/// Modules and functions that were needed so far.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    modules: HashMap<&'static str, sys::CUmodule>,
+    kernels: HashMap<&'static str, Kernel>,
+}
+
+/// A kernel of a card, loaded.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    name: &'static str,
+    function: sys::CUfunction,
+    /// Of the card that loaded it.
+    context: sys::CUcontext,
+}
+
+/// A kernel, how it is spread, and what it is given: all that a launch is, but the stream.
+pub struct Launch {
+    kernel: Kernel,
+    grid: Grid,
+    arguments: Vec<Cell>,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {:?}", self.kernel.name, self.grid)
+    }
+}
+
+// SAFETY: handles of functions and contexts may be used from any thread, and arguments are numbers.
+unsafe impl Send for Launch {}
+
+impl Card {
+    /// A launch of a kernel, whose module is loaded when it is first needed: running the launch loads nothing.
+    pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<Launch, String> {
+        Ok(Launch { kernel: self.kernel(kernel)?, grid, arguments: arguments.iter().map(Cell::of).collect() })
+    }
+
+    /// Runs a launch behind all that was asked for before. Kernels touch what views of allocations show and, of what they are given by
+    /// address, what the caller made as large as they need.
+    pub fn run(&self, launch: &Launch) -> Result<(), String> {
+        self.run_on(self.stream, launch)
+    }
+
+    /// As [`Card::run`], on a stream of the card's.
+    pub(super) fn run_on(&self, stream: sys::CUstream, launch: &Launch) -> Result<(), String> {
+        let Launch { kernel, grid, arguments } = launch;
+        if kernel.context != self.context {
+            return Err(format!("{} was loaded by another card", kernel.name));
+        }
+        // The driver takes addresses of what it only reads.
+        let mut addresses: Vec<*mut c_void> =
+            arguments.iter().map(|cell| std::ptr::from_ref(cell).cast_mut().cast()).collect();
+        let [x, y, z] = grid.blocks;
+        let size = (grid.threads, 1, 1);
+        self.call(|| {
+            // SAFETY: the kernel is this card's, and stays loaded; its arguments are as many and as large as it declares (the operator suite runs
+            // each), and the driver copies them before it returns; what they point to lives until the stream is waited for, which freeing does.
+            unsafe {
+                result::launch_kernel(kernel.function, (x, y, z), size, grid.shared_bytes, stream, &mut addresses)
+            }
+        })
+        .map_err(|problem| format!("{}: {problem}", kernel.name))
+    }
+
+    fn kernel(&self, name: &str) -> Result<Kernel, String> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = loaded.kernels.get(name) {
+            return Ok(*kernel);
+        }
+        let (name, file, text) = kernels::module_of(name).ok_or_else(|| format!("there is no kernel called {name}"))?;
+        let c_name = CString::new(name).map_err(|_| format!("{name} is no name"))?;
+        let module = match loaded.modules.get(file) {
+            Some(module) => *module,
+            None => {
+                let text = CString::new(text).map_err(|_| format!("{file} holds a zero"))?;
+                // SAFETY: the text of a module, which ends with a zero.
+                let module = self.call(|| unsafe { result::module::load_data(text.as_ptr().cast()) });
+                module.map_err(|problem| format!("{file} cannot be loaded: {problem}"))?
+            }
+        };
+        loaded.modules.insert(file, module);
+        // SAFETY: a module of this context, which stays loaded.
+        let function = self.call(|| unsafe { result::module::get_function(module, c_name) });
+        let function = function.map_err(|problem| format!("{name}: {problem}"))?;
+        let kernel = Kernel { name, function, context: self.context };
+        loaded.kernels.insert(name, kernel);
+        Ok(kernel)
+    }
+}

@@ -1,0 +1,100 @@
+//! Steps that come again are one launch: with the bits of launches one by one, for as long as their buffers live, and with indices still told.
+
+use std::path::Path;
+use std::sync::Arc;
+use trueup::blocks::DType::{F32, I32};
+use trueup::graph::{Op, TensorType};
+use trueup::runtime::device::cuda::{Cuda, CudaOptions, Launched};
+use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
+use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights};
+
+/// Tokens of a sequence, which stays within one unit of the cache.
+const TOKENS: u32 = 12;
+
+/// What is not right about a model, and about steps that were made by hand.
+pub fn replay(model: &Path, memory_bytes: u64) -> Vec<String> {
+    let open =
+        || Arc::new(Cuda::new(&CudaOptions::Simulated { memory_bytes }).unwrap_or_else(|error| panic!("{error}")));
+    let wrong: Vec<String> = [decode(model, &open()), outside(&open())].into_iter().flatten().collect();
+    println!("cuda-sim, simulated: steps replayed, {} wrong", wrong.len());
+    wrong
+}
+
+/// The device, asked for one step at a time: too little for a graph.
+struct OneByOne(Arc<Cuda>);
+
+impl Decorator for OneByOne {
+    fn device(&self) -> &dyn Device {
+        &*self.0
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<(), Error> {
+        steps.iter().try_for_each(|step| self.0.execute(std::slice::from_ref(step)))
+    }
+}
+
+/// The logits behind each token of a sequence.
+fn logits(model: &Path, device: Arc<dyn Device>) -> Result<Vec<Vec<f64>>, Error> {
+    let model = Arc::new(ModelFile::open(model)?);
+    let mut session = Session::new(Arc::new(Weights::new(model, device, None)), &SessionOptions::default())?;
+    let entry = |token| Entry { token, sequence: 0, wants_logits: true };
+    (1..=TOKENS).map(|token| session.compute(&[entry(token)], None).map(|logits| logits.row(0).to_vec())).collect()
+}
+
+fn decode(model: &Path, device: &Arc<Cuda>) -> Option<String> {
+    let run = || -> Result<Option<String>, Error> {
+        let expected = logits(model, Arc::new(OneByOne(Arc::clone(device))))?;
+        let plain = device.launched();
+        // The second session's buffers are not the first one's.
+        for session in 1..=2 {
+            let before = device.launched();
+            if logits(model, Arc::clone(device) as Arc<dyn Device>)? != expected {
+                return Ok(Some(format!("replayed steps of session {session} have other bits than single ones")));
+            }
+            let after = device.launched();
+            let found = Launched { kernels: after.kernels - before.kernels, graphs: after.graphs - before.graphs };
+            let per_token = plain.kernels / u64::from(TOKENS);
+            if found != (Launched { kernels: per_token, graphs: u64::from(TOKENS) - 1 }) {
+                return Ok(Some(format!("{per_token} kernels a token and {TOKENS} tokens were launched as {found:?}")));
+            }
+        }
+        Ok(None)
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
+}
+
+fn tensor(device: &Cuda, ty: TensorType) -> Result<Tensor, Error> {
+    Ok(Tensor { buffer: device.alloc(&ty, Usage::Input)?, offset_bytes: 0, ty })
+}
+
+/// A list of steps that reads rows of a table: twice right ones, then one that is not there, then right ones again.
+fn outside(device: &Cuda) -> Option<String> {
+    let run = || -> Result<Option<String>, Error> {
+        let table = tensor(device, TensorType::new(F32, &[4, 3]))?;
+        let index = tensor(device, TensorType::new(I32, &[2]))?;
+        let numbers: Vec<u8> = (0..12).flat_map(|number| (number as f32).to_le_bytes()).collect();
+        device.upload(&numbers, &table)?;
+        let output = tensor(device, TensorType::new(F32, &[4, 2]))?;
+        let op = Op::get_rows(F32);
+        let step = Step { node: 0, op, inputs: vec![table, index.clone()], output: output.clone() };
+        let steps = vec![step; 20];
+        for (round, rows) in [[2, 0], [0, 1], [1, 3], [1, 2]].into_iter().enumerate() {
+            device.upload(&rows.map(i32::to_le_bytes).concat(), &index)?;
+            device.execute(&steps)?;
+            let mut found = vec![0; output.ty.bytes()];
+            let downloaded = device.download(&output, &mut found).map_err(|error| error.to_string());
+            let expected = rows.map(|row| numbers.chunks(16).nth(row as usize)).into_iter().collect::<Option<Vec<_>>>();
+            let right = match (&downloaded, expected) {
+                (Ok(()), Some(expected)) => found == expected.concat(),
+                (Err(problem), None) => problem.contains("get_rows: index 3 must lie between 0 and 3"),
+                _ => false,
+            };
+            if !right {
+                return Ok(Some(format!("rows {rows:?} in round {round}: {downloaded:?}")));
+            }
+        }
+        let found = device.launched();
+        Ok((found != Launched { kernels: 20, graphs: 3 }).then(|| format!("4 times 20 rows are {found:?}")))
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
+}
