@@ -1,7 +1,7 @@
 //! The list of devices: which names there are, what is here, and what is not and why.
 
 use crate::device::cpu::{Cpu, CpuOptions, Isa};
-use crate::device::cuda::{Cuda, CudaOptions};
+use crate::device::cuda::{self, Cuda, CudaOptions};
 use crate::device::reference::Reference;
 use crate::device::{About, Device};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
     pub isa: Option<String>,
-    /// Whether `cpu` packs weights for its kernels at upload, and `cuda` computes with fast kernels.
+    /// Whether `cpu` and `cuda` pack weights for their fast kernels at upload. Without it, `cuda` computes by its plain kernels, whose sums have other orders.
     pub repack: bool,
 }
 
@@ -167,7 +167,8 @@ fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
         let name = trueup_formats::quote(&format!("cuda{rest}"));
         Error::Request(format!("device {name}: a card is called by its number, like cuda:1"))
     };
-    Ok(Arc::new(Cuda::new(&CudaOptions::Card(number.ok_or_else(unknown)?), !options.repack)?))
+    let place = cuda::Place::Card(number.ok_or_else(unknown)?);
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
 }
 
 /// Bytes of memory that a simulated card has, unless its name says how many.
@@ -181,7 +182,8 @@ fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>>
         Error::Request(format!("device {name}: one simulated card, whose memory may be named, like cuda-sim@4GiB"))
     };
     let memory_bytes = bytes.ok_or_else(unknown)?;
-    Ok(Arc::new(Cuda::new(&CudaOptions::Simulated { memory_bytes }, !options.repack)?))
+    let place = cuda::Place::Simulated { memory_bytes };
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
 }
 
 /// `4GiB`, `512MiB`, in bytes.

@@ -7,8 +7,10 @@
 //!                └──▶ memory.rs: where tensors lie; faults.rs: what kernels tell; kernels.rs: the kernels that come with the program
 //! ```
 //!
-//! Every sum has one order, whatever else is in the batch. Tensors lie on the card as in a GGUF file.
+//! Tensors lie on the card as in a GGUF file, but for weights of 32 codes a block, which are repacked into planes (split.rs) for kernels that
+//! read them by wide loads. With `repack` off they stay as they are, and every sum has one order, whatever else is in the batch.
 
+mod carrier;
 #[allow(unsafe_code, reason = "calls into the vendor's library")]
 mod driver;
 mod faults;
@@ -18,23 +20,35 @@ mod memory;
 mod operator;
 mod replay;
 mod roof;
+mod split;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
-use driver::{Blas, Card, Library, Transfers};
+use carrier::Carrier;
+use driver::{Blas, Card, Library};
 use faults::Faults;
 use memory::Memory;
+use operator::Means;
 pub use replay::Launched;
 use replay::Replay;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use trueup_graph::{Op, TensorType};
 
+/// How the device is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaOptions {
+    /// Which card is used.
+    pub place: Place,
+    /// Whether weights are repacked at upload and multiplied by the fast kernels; else by the plain ones.
+    pub repack: bool,
+}
+
 /// Which card is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CudaOptions {
+pub enum Place {
     /// The card with this number.
     Card(usize),
     /// An imitation, computed on the processor, with so many bytes of memory.
@@ -57,19 +71,19 @@ pub struct Cuda {
     blas: OnceLock<Option<Blas>>,
     /// The simulator's library, where one is simulated.
     simulator: Option<PathBuf>,
-    transfers: Transfers,
+    carrier: Carrier,
     replay: Mutex<Replay>,
     faults: Faults,
+    /// What products are computed by.
+    means: Means,
 }
 
 impl Cuda {
     /// Opens a card. Fails where there is no driver, no such card, or no simulator.
     pub fn new(options: &CudaOptions) -> Result<Cuda> {
-        let (name, simulator) = match options {
-            CudaOptions::Card(number) => {
-                (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None)
-            }
-            CudaOptions::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
+        let (name, simulator) = match &options.place {
+            Place::Card(number) => (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None),
+            Place::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
         };
         let failure = |problem| Error::Device { device: name.clone(), problem };
         let path = simulator.map(|_| simulator_path()).transpose().map_err(failure)?;
@@ -77,7 +91,7 @@ impl Cuda {
             (Some(memory_bytes), Some(path)) => Library::Simulator { path, memory_bytes },
             (None, _) | (_, None) => Library::Driver,
         };
-        let number = if let CudaOptions::Card(number) = options { *number } else { 0 };
+        let number = if let Place::Card(number) = options.place { number } else { 0 };
         let opened = || -> std::result::Result<Cuda, String> {
             driver::load(library)?;
             let card = Card::open(number)?;
@@ -88,12 +102,13 @@ impl Cuda {
             Ok(Cuda {
                 name: name.clone(),
                 description,
-                transfers: Transfers::new(&card),
+                carrier: Carrier::new(&card),
                 card,
                 replay: Mutex::default(),
                 faults,
                 blas: OnceLock::new(),
                 simulator: path.clone(),
+                means: Means { repack: options.repack, tensor_cores: major >= 8, processors: facts.processors },
             })
         };
         opened().map_err(failure)
@@ -138,17 +153,17 @@ impl Device for Cuda {
             description: self.description.clone(),
             simulated: self.simulator.is_some(),
             memory: self.card.facts().ok().map(|facts| facts.memory),
-            batch_invariant: true,
+            batch_invariant: !self.means.repack,
         }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output)
+        operator::profile(op, inputs, output, &self.means)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.replay().forget_freed();
-        let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
+        let memory = Memory::new(&self.card, ty, usage, self.means.repack).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 
@@ -159,7 +174,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(&self.transfers, target, source)
+            memory.write(&self.carrier, target, source)
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -168,14 +183,14 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(&self.transfers, source, target)?;
+            memory.read(&self.carrier, source, target)?;
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.replay().run(&self.card, &self.faults, steps).map_err(|problem| self.failure(problem))
+        self.replay().run(&self.card, &self.means, &self.faults, steps).map_err(|problem| self.failure(problem))
     }
 
     fn sync(&self) -> Result<()> {

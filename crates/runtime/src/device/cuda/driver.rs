@@ -132,8 +132,8 @@ pub struct Facts {
     pub name: String,
     /// What its processors can do: 8 and 0 of `sm_80`.
     pub capability: (i32, i32),
-    /// Multiprocessors.
-    pub multiprocessors: usize,
+    /// How many processors it has.
+    pub processors: u32,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -159,20 +159,21 @@ impl Card {
         opened().map(Arc::new).map_err(|error: result::DriverError| said(&error))
     }
 
-    /// Its name, its generation and its memory.
+    /// Its name, its generation, its processors and its memory.
     pub fn facts(&self) -> Result<Facts, String> {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor, count] =
-                [MAJOR, MINOR, COUNT].map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
+            let [major, minor, processors] = [MAJOR, MINOR, PROCESSORS]
+                .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
-            let multiprocessors = usize::try_from(count?).unwrap_or(1);
-            Ok(Facts { name, capability: (major?, minor?), multiprocessors, memory: (all as u64, free as u64) })
+            let processors = u32::try_from(processors?).unwrap_or(1);
+            Ok(Facts { name, capability: (major?, minor?), processors, memory: (all as u64, free as u64) })
         })
     }
 

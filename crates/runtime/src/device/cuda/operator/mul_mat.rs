@@ -15,5 +15,5 @@ pub fn launch(_: &MulMat, call: &mut Call) -> Result<(), String> {
     let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
     let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
     matrix::quantize(call, w.ty.dtype, &x, codes)?;
-    matrix::multiply(call, &w, &x, codes, &y)
+    matrix::multiply(call, call.means.way(&[w.ty], &x.ty), &w, &x, codes, &y)
 }
