@@ -28,9 +28,9 @@ KERNEL(rms_norm_f32, View x, View w, View y, float epsilon) { rms_norm<float>(x,
 KERNEL(rms_norm_f16, View x, View w, View y, float epsilon) { rms_norm<half>(x, w, y, epsilon); }
 KERNEL(rms_norm_bf16, View x, View w, View y, float epsilon) { rms_norm<Bf16>(x, w, y, epsilon); }
 
-// Four elements of y, and their row's codes where `planes` are given: the eight lanes of a block of 32 take part together.
-template <class W, class Write>
-DEVICE void rms_norm_wide(const View& x, const View& w, const View& y, float epsilon, Write write) {
+// `take` is given what is written to y: four elements, and their number.
+template <class W, class Take>
+DEVICE void rms_norm_wide(const View& x, const View& w, const View& y, float epsilon, Take take) {
     DYNAMIC_SHARED(float, shared);
     const Index number = blockIdx.x, len = x.sizes[0];
     const W* const weights = cells<W>(w);
@@ -43,7 +43,7 @@ DEVICE void rms_norm_wide(const View& x, const View& w, const View& y, float eps
         const float4 weight = load_four(weights, four);
         const float4 result = make_float4(x.x * scale * weight.x, x.y * scale * weight.y, x.z * scale * weight.z, x.w * scale * weight.w);
         store_four(target, four, result);
-        write(result, number * (len / 4) + four);
+        take(result, number * (len / 4) + four);
     });
 }
 
@@ -53,7 +53,7 @@ DEVICE void rms_norm_wide(const View& x, const View& w, const View& y, float eps
     }                                                                                                               \
     KERNEL(rms_norm_codes_##type, View x, View w, View y, float epsilon, unsigned char* planes) {                   \
         const Activations blocks{planes, elements(y) / ACTIVATIONS};                                                \
-        rms_norm_wide<W>(x, w, y, epsilon, [=](const float4& y, Index four) { store_four_codes(blocks, four, y); }); \
+        rms_norm_wide<W>(x, w, y, epsilon, [=](const float4& y, Index four) { store_four_activations(blocks, four, y); }); \
     }
 
 RMS_NORM_WIDE(f32, float)

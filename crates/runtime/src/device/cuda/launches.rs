@@ -9,12 +9,12 @@
 
 use super::driver::{Allocation, Argument, Card, Grid, Launch};
 use super::faults::Faults;
-use super::memory::Memory;
-use super::operator::{self, Call, Operand};
+use super::memory::{Divided, Memory};
+use super::operator::{self, Call, Means, Operand};
 use crate::device::{Step, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use trueup_graph::TensorType;
+use trueup_graph::{Op, TensorType};
 
 /// Room in which operators compute one after the other, as large as any needed so far.
 #[derive(Default, Debug)]
@@ -41,6 +41,7 @@ impl Scratch {
 #[derive(Debug)]
 pub struct Recorder<'a> {
     card: &'a Card,
+    means: &'a Means,
     faults: &'a Faults,
     /// Where the room is; 0 where there is none yet.
     room: u64,
@@ -48,7 +49,19 @@ pub struct Recorder<'a> {
     launches: RefCell<Vec<Launch>>,
 }
 
-impl Recorder<'_> {
+impl<'a> Recorder<'a> {
+    /// What products are computed by.
+    pub fn means(&self) -> &'a Means {
+        self.means
+    }
+
+    /// Takes the launch that brings a weight in planes into the file's form at an address; gives where its view begins there.
+    pub fn join(&self, divided: &Divided, file: u64) -> Result<u64, String> {
+        let (launch, address) = divided.join(self.card, file)?;
+        self.launches.borrow_mut().push(launch);
+        Ok(address)
+    }
+
     /// Takes a launch.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
         self.launches.borrow_mut().push(self.card.launch(kernel, grid, arguments)?);
@@ -70,38 +83,58 @@ impl Recorder<'_> {
 /// The launches of steps, and whether the room lies elsewhere now.
 pub fn record(
     card: &Arc<Card>,
+    means: &Means,
     faults: &Faults,
     scratch: &mut Scratch,
     steps: &[Step],
 ) -> Result<(Vec<Launch>, bool), String> {
-    let (launches, needed) = record_once(card, faults, scratch, steps)?;
+    record_all(card, means, faults, scratch, |recorder| steps.iter().try_for_each(|step| record_step(recorder, step)))
+}
+
+/// What `work` gives to a recorder, and whether the room lies elsewhere now. It is called once more where the room was too small.
+pub fn record_all(
+    card: &Arc<Card>,
+    means: &Means,
+    faults: &Faults,
+    scratch: &mut Scratch,
+    work: impl Fn(&Recorder) -> Result<(), String>,
+) -> Result<(Vec<Launch>, bool), String> {
+    let (launches, needed) = record_once(card, means, faults, scratch, &work)?;
     if needed <= scratch.bytes() {
         return Ok((launches, false));
     }
     scratch.grow(card, needed)?;
-    record_once(card, faults, scratch, steps).map(|(launches, _)| (launches, true))
+    record_once(card, means, faults, scratch, &work).map(|(launches, _)| (launches, true))
 }
 
 /// The launches, and the bytes of room that they need: they can run where there are as many.
 fn record_once(
     card: &Card,
+    means: &Means,
     faults: &Faults,
     scratch: &Scratch,
-    steps: &[Step],
+    work: &impl Fn(&Recorder) -> Result<(), String>,
 ) -> Result<(Vec<Launch>, usize), String> {
     let room = scratch.room.as_ref().map_or(0, Allocation::address);
-    let recorder = Recorder { card, faults, room, room_bytes: Cell::new(0), launches: RefCell::default() };
-    steps.iter().try_for_each(|step| record_step(&recorder, step))?;
+    let recorder = Recorder { card, means, faults, room, room_bytes: Cell::new(0), launches: RefCell::default() };
+    work(&recorder)?;
     Ok((recorder.launches.into_inner(), recorder.room_bytes.get()))
+}
+
+/// What kernels see of a tensor.
+pub fn operand(tensor: &Tensor) -> Result<Operand, String> {
+    let memory = Memory::of(tensor)?;
+    Ok(Operand { ty: tensor.ty, view: memory.view(tensor), divided: memory.divided(tensor) })
 }
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-    operator::profile(&step.op, &types, &step.output.ty)?;
-    if step.op.is_view() || step.output.ty.shape.elements() == 0 {
+    operator::profile(&step.op, &types, &step.output.ty, recorder.means)?;
+    // Indices are looked at though there is nothing to fill.
+    let is_nothing = step.output.ty.shape.elements() == 0 && !matches!(step.op, Op::IndexFill(_));
+    if step.op.is_view() || is_nothing {
         return Ok(());
     }
-    let operand = |tensor: &Tensor| Ok(Operand { ty: tensor.ty, view: Memory::of(tensor)?.view(tensor) });
     let inputs = step.inputs.iter().map(operand).collect::<Result<Vec<Operand>, String>>()?;
     operator::launch(&step.op, &mut Call::new(recorder, step.op.name(), inputs, operand(&step.output)?))
 }

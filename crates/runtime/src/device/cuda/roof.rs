@@ -66,7 +66,7 @@ pub fn measure(
     Ok(Roof {
         what: "reading and copying large arrays; f32 fused multiply-add, products of 8-bit codes added up in i32, and of f16 added up in f32, in \
             registers on all multiprocessors, the last by cuBLASLt with large matrices too, where it is installed",
-        threads: measure.facts.multiprocessors,
+        threads: measure.facts.processors as usize,
         unit: "multiprocessor",
         isa: format!("sm_{major}{minor}"),
         read_gb_per_s: best(|| measure.read(passes))? / 1e9,
@@ -136,7 +136,7 @@ impl Measure<'_> {
     }
 
     fn grid(&self) -> Grid {
-        let blocks = self.facts.multiprocessors * BLOCKS;
+        let blocks = self.facts.processors as usize * BLOCKS;
         Grid { blocks: [blocks as u32, 1, 1], threads: THREADS, shared_bytes: 0 }
     }
 }

@@ -5,19 +5,14 @@
 //!   planes    codes codes ... │ rest rest ... │ head head ...      each from a multiple of 256 on
 //! ```
 //!
-//! The card itself brings one form into the other, a piece at a time in the room of the call.
+//! The card itself brings one form into the other: carrier.rs at upload and download, launches.rs where an operator needs the file's form.
 
-use super::driver::{Allocation, Argument, Card, Grid};
-use super::memory::Room;
-use super::operator;
+use super::driver::{Argument, Card, Grid, Launch};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
 /// Planes begin at multiples of this.
 const ALIGNMENT: usize = 256;
-
-/// Bytes of the file's form that are on the card beside the planes at once, at most.
-const PIECE_BYTES: usize = 16 << 20;
 
 /// How the blocks of a weight are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,53 +83,36 @@ impl Split {
         self.blocks * self.dtype.block_bytes()
     }
 
-    /// Brings the file's form, in host memory, into planes.
-    pub fn write(&self, planes: &Allocation, room: &mut Room, source: &[u8]) -> Result<(), String> {
-        let (card, piece) = (planes.card(), self.piece_bytes());
-        let staging = operator::room(card, room, piece.min(source.len()))?;
-        for (number, bytes) in source.chunks(piece).enumerate() {
-            staging.write(0, bytes)?;
-            self.convert(card, "split", planes.address(), staging.address(), [number * piece, bytes.len()])?;
-        }
-        Ok(())
-    }
-
-    /// Brings planes into the file's form, in host memory.
-    pub fn read(&self, planes: &Allocation, room: &mut Room, target: &mut [u8]) -> Result<(), String> {
-        let (card, piece) = (planes.card(), self.piece_bytes());
-        let staging = operator::room(card, room, piece.min(target.len()))?;
-        for (number, bytes) in target.chunks_mut(piece).enumerate() {
-            self.convert(card, "join", planes.address(), staging.address(), [number * piece, bytes.len()])?;
-            staging.read(0, bytes)?;
-        }
-        Ok(())
-    }
-
-    /// Brings all planes into the file's form on the card.
-    pub fn join(&self, card: &Card, address: u64, file: u64) -> Result<(), String> {
-        self.convert(card, "join", address, file, [0, self.file_bytes()])
-    }
-
     /// Bytes of a block in the file.
     pub fn block_bytes(&self) -> usize {
         self.dtype.block_bytes()
     }
 
-    /// Whole blocks.
-    fn piece_bytes(&self) -> usize {
-        PIECE_BYTES / self.dtype.block_bytes() * self.dtype.block_bytes()
+    /// What divides a range of the file's bytes, which lie at `file`: where it begins, and its length, whole blocks.
+    pub fn dividing(&self, card: &Card, address: u64, file: u64, range: [usize; 2]) -> Result<Launch, String> {
+        self.converting(card, "split", address, file, range)
     }
 
-    /// Launches a kernel of `split_weights.cu` on a range of the file's bytes, which lie at `file`: where it begins, and its length.
-    fn convert(&self, card: &Card, kernel: &str, address: u64, file: u64, range: [usize; 2]) -> Result<(), String> {
+    /// What brings such a range into the file's form.
+    pub fn joining(&self, card: &Card, address: u64, file: u64, range: [usize; 2]) -> Result<Launch, String> {
+        self.converting(card, "join", address, file, range)
+    }
+
+    /// A launch of a kernel of `split_weights.cu`.
+    fn converting(
+        &self,
+        card: &Card,
+        kernel: &str,
+        address: u64,
+        file: u64,
+        range: [usize; 2],
+    ) -> Result<Launch, String> {
         let [first, count] = range.map(|bytes| bytes / self.dtype.block_bytes());
         let Planes { codes, rest, heads } = self.planes_from(address, 0);
         let arguments = [codes, rest, heads, file].map(Argument::Address);
         let blocks = [first, count].map(|blocks| Argument::Index(blocks as i64));
-        let grid = Grid::elements(count)?;
-        if count == 0 {
-            return Ok(());
-        }
+        // No card takes a grid of no block; the kernel looks at its numbers.
+        let grid = Grid::elements(count.max(1))?;
         card.launch(&format!("{kernel}_{}", self.dtype.name()), grid, &[&arguments[..], &blocks].concat())
     }
 }
@@ -152,7 +130,10 @@ mod tests {
             assert_eq!((codes, rest, split.bytes() as u64), (1024, 1280, heads - 1024 + 256));
             assert_eq!(heads - rest, if parts[1] == 0 { 0 } else { 256 });
             let second = split.planes_from(1024, 1);
-            assert_eq!([second.codes - codes, second.rest - rest, second.heads - heads], parts.map(|bytes| bytes / 3));
+            assert_eq!(
+                [second.codes - codes, second.rest - rest, second.heads - heads],
+                parts.map(|bytes| bytes as u64 / 3)
+            );
         }
         assert_eq!(Split::of(&TensorType::new(DType::F16, &[32, 3])), None);
     }

@@ -11,7 +11,7 @@
 
 use super::kv_scores::KEY_LANES;
 use super::soft_max::{self, EXPONENTIAL_ULP};
-use super::{Argument, Call, Grid, Operand, Setting, View, suffix};
+use super::{Argument, Call, Grid, Means, Operand, View, suffix};
 use crate::profile::Profile;
 use trueup_blocks::DType;
 
@@ -75,12 +75,12 @@ const SPLITS_MAX: usize = 256;
 
 impl Attention {
     /// Which kernels compute it. Types and views decide, but for their addresses.
-    pub fn way(&self, setting: &Setting) -> Way {
-        if setting.plain || !self.is_split() {
+    pub fn way(&self, means: &Means) -> Way {
+        if !means.repack || !self.is_split() {
             return Way::Plain;
         }
         let many = self.q.view.sizes[1] > TOKENS_FEW;
-        if !many || !self.has_tiles() || setting.capability < (8, 0) {
+        if !many || !self.has_tiles() || !means.tensor_cores {
             Way::Split
         } else if self.sequences.is_some() && self.k.view.sizes[3] > 1 {
             Way::Both
@@ -92,10 +92,9 @@ impl Attention {
     /// Whether `attention_split` takes it: rows of whole pieces that begin at multiples of 16 bytes (those of `q8_0` of two), one type of keys and
     /// values, one mask for all heads.
     fn is_split(&self) -> bool {
-        let (k, v) = (&self.k.view, &self.v.view);
-        let rows = [k, v].into_iter().all(|view| {
-            let size = view.sizes[0];
-            size % PIECE == 0 && size <= SPLIT_SIZE_MAX && view.steps[0] == 1 && begins_aligned(view, self.k.ty.dtype)
+        let rows = [&self.k, &self.v].into_iter().all(|rows| {
+            let size = rows.view.sizes[0];
+            size % PIECE == 0 && size <= SPLIT_SIZE_MAX && rows.begins_at(16)
         });
         let types = self.q.ty.dtype == DType::F32 && self.k.ty.dtype == self.v.ty.dtype;
         types && rows && self.mask.is_none_or(|mask| mask.view.sizes[2] == 1)
@@ -142,25 +141,17 @@ impl Attention {
     }
 }
 
-/// Whether every row begins where the widest loads of the type may.
-fn begins_aligned(view: &View, dtype: DType) -> bool {
-    let (len, bytes) = (dtype.block_len() as i64, dtype.block_bytes() as i64);
-    let unit = if len > 1 { len } else { 16 / bytes };
-    let steps = view.sizes.iter().zip(view.steps).skip(1).all(|(size, step)| *size == 1 || step % unit == 0);
-    steps && view.data.is_multiple_of(if len > 1 { 2 } else { 16 })
-}
-
 /// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`.
 pub fn launch(attention: &Attention, way: Way, y: View, call: &mut Call) -> Result<(), String> {
-    let (setting, split) = (call.setting, way != Way::Tiles);
-    let splits = if split { Split::of(attention, &setting).count } else { 1 };
+    let split = way != Way::Tiles;
+    let splits = if split { Split::of(attention, call.means).count } else { 1 };
     let mask_rows = attention.mask.filter(|_| way != Way::Split).map_or(0, |mask| mask.ty.shape.rows());
     let bounds_bytes = (mask_rows * 2 * size_of::<i32>()).next_multiple_of(256);
     let parts = if splits > 1 { attention.rows() * attention.q.view.sizes[2] as usize * splits } else { 0 };
     let room = call.scratch(bounds_bytes + parts * (attention.width() + 2) * size_of::<f32>())?;
     let fault = if attention.sequences.is_some() { call.fault() } else { Argument::Address(0) };
     if way != Way::Split {
-        launch_tiles(attention, y, if mask_rows > 0 { room } else { 0 }, fault, call)?;
+        launch_tiles(attention, y, (mask_rows > 0).then_some(room), fault, call)?;
     }
     if split {
         let tile_tokens = if way == Way::Both { TILE_ROWS / attention.group().min(TILE_ROWS) } else { 0 };
@@ -179,8 +170,14 @@ fn arguments(attention: &Attention, y: View) -> Vec<Argument> {
     vec![q, k, v, mask, mask_type, sequences, has_sequences, y, Argument::Float(attention.scale)]
 }
 
-fn launch_tiles(attention: &Attention, y: View, bounds: u64, fault: Argument, call: &Call) -> Result<(), String> {
-    if let Some(mask) = attention.mask.filter(|_| bounds != 0) {
+fn launch_tiles(
+    attention: &Attention,
+    y: View,
+    bounds: Option<u64>,
+    fault: Argument,
+    call: &Call,
+) -> Result<(), String> {
+    if let (Some(mask), Some(bounds)) = (attention.mask, bounds) {
         let [view, mask_type] = soft_max::mask(Some(&mask), &mask);
         let grid = Grid::elements(mask.ty.shape.rows() * CHUNK)?;
         call.launch("attention_bounds", grid, &[view, mask_type, Argument::Address(bounds)])?;
@@ -194,7 +191,7 @@ fn launch_tiles(attention: &Attention, y: View, bounds: u64, fault: Argument, ca
     let shared_bytes = (3 * TILE_ROWS * size * 2) as u32;
     let grid =
         Grid { threads: THREADS, ..Grid::blocks(tokens.div_ceil(TILE_ROWS / together) * columns, shared_bytes)? };
-    let rest = [Argument::Int(together as i32), Argument::Address(bounds), fault];
+    let rest = [Argument::Int(together as i32), Argument::Address(bounds.unwrap_or(0)), fault];
     call.launch(&format!("attention_tiles_{size}"), grid, &[&arguments(attention, y)[..], &rest].concat())
 }
 
@@ -205,7 +202,7 @@ fn launch_splits(
     (parts, fault): (u64, Argument),
     call: &Call,
 ) -> Result<(), String> {
-    let split = Split::of(attention, &call.setting);
+    let split = Split::of(attention, call.means);
     let shared_bytes = (WARPS * split.heads * (attention.width() + 2) * size_of::<f32>()) as u32;
     let grid = Grid { threads: THREADS, ..Grid::blocks(split.rows * splits, shared_bytes)? };
     let mut arguments = arguments(attention, y);
@@ -235,7 +232,7 @@ struct Split {
 impl Split {
     /// One token fills the card with as many blocks as it has at once. Of several some may see little: they are divided further, into parts that
     /// follow each other.
-    fn of(attention: &Attention, setting: &Setting) -> Split {
+    fn of(attention: &Attention, means: &Means) -> Split {
         let group = attention.group();
         let heads = if group == 1 { 1 } else { 4 };
         // Warps that look at the same positions, for other heads.
@@ -243,8 +240,9 @@ impl Split {
         let rows = attention.rows() * attention.kv_heads() * group.div_ceil(sets * heads);
         let positions = attention.k.view.sizes[1] as usize;
         let most = positions.div_ceil(CHUNK * WARPS / sets).clamp(1, SPLITS_MAX);
-        let at_once = (BLOCKS_AT_ONCE * setting.processors).div_ceil(rows.max(1));
-        let in_turn = (BLOCKS_IN_TURN * setting.processors / rows.max(1)).min(positions / POSITIONS_EACH);
+        let processors = means.processors as usize;
+        let at_once = (BLOCKS_AT_ONCE * processors).div_ceil(rows.max(1));
+        let in_turn = (BLOCKS_IN_TURN * processors / rows.max(1)).min(positions / POSITIONS_EACH);
         Split { heads, rows, count: at_once.max(in_turn).clamp(1, most) }
     }
 }

@@ -5,26 +5,26 @@ use super::attention::{self, Attention, Way};
 use super::kv_attention::{grid, shared_bytes};
 use super::matrix::expect_multiplied;
 use super::soft_max;
-use super::{Argument, Call, Operand, Setting, View, suffix};
+use super::{Argument, Call, Means, Operand, View, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::FlashAttn;
 
-pub fn profile(op: &FlashAttn, inputs: &[TensorType], setting: &Setting) -> Result<Profile, String> {
+pub fn profile(op: &FlashAttn, inputs: &[TensorType], means: &Means) -> Result<Profile, String> {
     for (what, ty) in ["q", "k", "v"].into_iter().zip(inputs) {
         expect_multiplied(what, ty)?;
     }
     let operands: Vec<Operand> = inputs.iter().map(Operand::unplaced).collect();
-    let (attention, way) = arranged(op, &operands, setting);
+    let (attention, way) = arranged(op, &operands, means);
     if way == Way::Plain {
-        shared_bytes([inputs[0].shape[0], inputs[2].shape[0]], setting)?;
+        shared_bytes([inputs[0].shape[0], inputs[2].shape[0]], means)?;
     }
     // The hyperbolic tangent of the cap is as exact as the exponential.
     Ok(attention.profile(way))
 }
 
 pub fn launch(op: &FlashAttn, call: &mut Call) -> Result<(), String> {
-    let (attention, way) = arranged(op, &call.inputs, &call.setting);
+    let (attention, way) = arranged(op, &call.inputs, call.means);
     if way == Way::Plain {
         return launch_plain(op, call);
     }
@@ -37,7 +37,7 @@ fn launch_plain(op: &FlashAttn, call: &Call) -> Result<(), String> {
     let [mask, mask_type] = soft_max::mask(call.inputs.get(3), &q);
     let types = [q, k, v].map(|operand| suffix(operand.ty.dtype));
     let kernel = format!("flash_attn_{}", types.join("_"));
-    let grid = grid(y.ty.shape.rows(), [q.ty.shape[0], v.ty.shape[0]], &call.setting)?;
+    let grid = grid(y.ty.shape.rows(), [q.ty.shape[0], v.ty.shape[0]], call.means)?;
     let [q, k, v] = [q, k, v].map(|operand| Argument::View(operand.view));
     let numbers = [op.scale, op.max_bias, op.softcap].map(Argument::Float);
     let arguments = [&[q, k, v, mask, mask_type, Argument::View(y.view)][..], &numbers].concat();
@@ -45,7 +45,7 @@ fn launch_plain(op: &FlashAttn, call: &Call) -> Result<(), String> {
 }
 
 /// The inputs, which lie as the fast kernels take them, and the way: the plain one where scores have a cap.
-fn arranged(op: &FlashAttn, inputs: &[Operand], setting: &Setting) -> (Attention, Way) {
+fn arranged(op: &FlashAttn, inputs: &[Operand], means: &Means) -> (Attention, Way) {
     let attention = Attention {
         q: inputs[0],
         k: inputs[1],
@@ -55,6 +55,6 @@ fn arranged(op: &FlashAttn, inputs: &[Operand], setting: &Setting) -> (Attention
         scale: op.scale,
         max_bias: op.max_bias,
     };
-    let way = if op.softcap == 0.0 { attention.way(setting) } else { Way::Plain };
+    let way = if op.softcap == 0.0 { attention.way(means) } else { Way::Plain };
     (attention, way)
 }

@@ -4,7 +4,7 @@
 use super::attention::{self, Attention, Way};
 use super::kv_scores::expect_kv_cache;
 use super::soft_max;
-use super::{Argument, Call, Grid, Operand, Setting, View, expect_f32, suffix};
+use super::{Argument, Call, Grid, Means, Operand, View, expect_f32, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvAttention;
@@ -12,15 +12,15 @@ use trueup_graph::op::KvAttention;
 /// Positions at once and threads of a block, as `kernels/cuda/attention.cuh` has them.
 const SEEN: u32 = 128;
 
-pub fn profile(op: &KvAttention, inputs: &[TensorType], setting: &Setting) -> Result<Profile, String> {
+pub fn profile(op: &KvAttention, inputs: &[TensorType], means: &Means) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;
     expect_kv_cache("keys", &inputs[1])?;
     expect_kv_cache("values", &inputs[2])?;
     let operands: Vec<Operand> = inputs.iter().map(Operand::unplaced).collect();
     let attention = arranged(op, &operands);
-    let way = attention.way(setting);
+    let way = attention.way(means);
     if way == Way::Plain {
-        shared_bytes([&attention.k, &attention.v].map(|rows| rows.view.sizes[0] as usize), setting)?;
+        shared_bytes([&attention.k, &attention.v].map(|rows| rows.view.sizes[0] as usize), means)?;
     }
     Ok(attention.profile(way))
 }
@@ -30,7 +30,7 @@ pub fn launch(op: &KvAttention, call: &mut Call) -> Result<(), String> {
     let y = call.output;
     let [_, tokens, heads, _] = attention.q.view.sizes;
     let width = attention.v.view.sizes[0];
-    match attention.way(&call.setting) {
+    match attention.way(call.means) {
         Way::Plain => launch_plain(op, call),
         way => {
             let sizes = [width, tokens, heads, 1];
@@ -47,7 +47,7 @@ fn launch_plain(op: &KvAttention, call: &mut Call) -> Result<(), String> {
     let [mask, mask_type] = soft_max::mask(call.inputs.get(4), &q);
     let [size, heads, tokens, _] = q.ty.shape.sizes();
     let kernel = format!("kv_attention_{}_{}", suffix(keys.ty.dtype), suffix(values.ty.dtype));
-    let grid = grid(heads * tokens, [size, y.ty.shape[0] / heads], &call.setting)?;
+    let grid = grid(heads * tokens, [size, y.ty.shape[0] / heads], call.means)?;
     let [q, keys, values, sequences] = [q, keys, values, sequences].map(|operand| Argument::View(operand.view));
     let (scale, max_bias) = (Argument::Float(op.scale), Argument::Float(op.max_bias));
     let y = Argument::View(y.view);
@@ -80,13 +80,13 @@ fn arranged(op: &KvAttention, inputs: &[Operand]) -> Attention {
 }
 
 /// A block for each head of a token, of keys and values of these lengths.
-pub fn grid(blocks: usize, lengths: [usize; 2], setting: &Setting) -> Result<Grid, String> {
-    Ok(Grid { threads: SEEN, ..Grid::blocks(blocks, shared_bytes(lengths, setting)?)? })
+pub fn grid(blocks: usize, lengths: [usize; 2], means: &Means) -> Result<Grid, String> {
+    Ok(Grid { threads: SEEN, ..Grid::blocks(blocks, shared_bytes(lengths, means)?)? })
 }
 
 /// What a block keeps: a query, its result, weights, and a number for each warp.
-pub fn shared_bytes([size, width]: [usize; 2], setting: &Setting) -> Result<u32, String> {
+pub fn shared_bytes([size, width]: [usize; 2], means: &Means) -> Result<u32, String> {
     let bytes = (size + width + SEEN as usize + 32) * size_of::<f32>();
-    let fits = u32::try_from(bytes).ok().filter(|_| bytes <= setting.shared_bytes_max);
+    let fits = u32::try_from(bytes).ok().filter(|_| bytes <= means.shared_bytes_max);
     fits.ok_or_else(|| format!("heads of {size} keys and {width} values are more than a block of threads can keep"))
 }

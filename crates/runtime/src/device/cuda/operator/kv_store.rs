@@ -22,7 +22,13 @@ pub fn launch(_: &KvStore, call: &mut Call) -> Result<(), String> {
 }
 
 /// Keys and values of the same tokens in one launch: `k` and `v` enter the caches `keys` and `values` at `rows`, with the bits that two launches give.
-pub fn launch_pair(call: &mut Call, [k, v]: [Operand; 2], rows: Operand, [keys, values]: [Operand; 2]) -> Result<(), String> {
+#[allow(dead_code, reason = "for launches of several steps at once")]
+pub fn launch_pair(
+    call: &mut Call,
+    [k, v]: [Operand; 2],
+    rows: Operand,
+    [keys, values]: [Operand; 2],
+) -> Result<(), String> {
     let kernel = format!("kv_store_pair_{}_{}", suffix(keys.ty.dtype), suffix(values.ty.dtype));
     let tokens = k.ty.shape[1];
     let [k, v, rows, keys, values] = [k, v, rows, keys, values].map(|operand| Argument::View(operand.view));

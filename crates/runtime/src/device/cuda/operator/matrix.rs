@@ -57,6 +57,8 @@ pub struct Means {
     pub tensor_cores: bool,
     /// How many processors the card has.
     pub processors: u32,
+    /// Shared memory that a block of threads can have, in bytes.
+    pub shared_bytes_max: usize,
 }
 
 /// How a product is computed: the table above.

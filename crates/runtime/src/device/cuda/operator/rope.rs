@@ -30,6 +30,7 @@ pub fn launch(op: &Rope, call: &mut Call) -> Result<(), String> {
 }
 
 /// Queries and keys of the same tokens in one launch, `q` to `q_y` and `k` to `k_y`, with the bits that two launches give.
+#[allow(dead_code, reason = "for launches of several steps at once")]
 pub fn launch_pair(
     op: &Rope,
     call: &Call,
@@ -51,14 +52,14 @@ pub fn launch_pair(
 }
 
 /// Heads of a thread of the kernels for queries and keys together, as `kernels/cuda/rope.cu` has them.
+#[allow(dead_code, reason = "for launches of several steps at once")]
 const HEADS_EACH: usize = 4;
 
 /// What the operator says of all tokens, as kernels take it.
 fn rotation(op: &Rope) -> Result<[Argument; 7], String> {
     let Ramp { factor, low, high } = Ramp::of(op);
     let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
-    let [base, factor, low, high, magnitude] =
-        [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
+    let [base, factor, low, high, magnitude] = [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
     let halves = (op.pairs == RopePairs::Halves).into();
     Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
 }
