@@ -3,7 +3,7 @@
 
     python scripts/kernels.py PACKAGES [--check] [--assemble]
 
-Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
+Sources are compiled for cards from sm_75 on, or from what their first line names. Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
 --check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
 bytes of registers into memory than SPILLS_MAX fails.
 """
@@ -21,9 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(ROOT, "kernels", "cuda")
 TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
+ARCHITECTURE_BASE = 75
 SPILLS_MAX = 0
-# What a source is compiled for, unless its first line is a comment that names a later generation: `// compute_80`.
-BASE = "compute_75"
 OPTIONS = ["--std=c++17", "--fmad=false"]
 
 
@@ -51,7 +50,8 @@ class Compiler:
             source = file.read()
         name = os.path.basename(path).encode()
         self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
-        options = [option.encode() for option in [f"--gpu-architecture={generation(source.decode())}", *self.options]]
+        architecture = f"--gpu-architecture=compute_{architecture_of(path)}"
+        options = [option.encode() for option in [architecture, *self.options]]
         result = self.nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if result != 0:
             sys.exit(f"{path}: is not compiled:\n{self.text(program, 'ProgramLog')}")
@@ -69,10 +69,11 @@ def digest(path):
     return total.hexdigest()
 
 
-def generation(source):
-    """The generation of cards that a source, or the PTX behind its head, is compiled for."""
-    found = re.match(r"// (compute_\d+)\n", source) or re.search(r"^\.target sm_(\d+)$", source, re.MULTILINE)
-    return BASE if found is None else "compute_" + re.search(r"\d+", found.group(1)).group()
+def architecture_of(path):
+    """The least generation that a source is for: its first line may say `// compute_80`."""
+    with open(path, encoding="utf-8") as file:
+        found = re.fullmatch(r"// compute_(\d+)\n", file.readline())
+    return int(found[1]) if found else ARCHITECTURE_BASE
 
 
 def read(path):
@@ -101,16 +102,20 @@ def assemble(packages, path, architecture):
     return wrong
 
 
+def is_for(path, architecture):
+    """Whether a module can be assembled for an architecture: its PTX names the least one."""
+    return int(re.search(r"^\.target sm_(\d+)", read(path), re.MULTILINE)[1]) <= int(architecture[3:])
+
+
 def assemble_all(packages):
     paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
-    least = {path: int(generation(read(path)).removeprefix("compute_")) for path in paths}
-    jobs = [(path, name) for path in paths for name in ARCHITECTURES if int(name.removeprefix("sm_")) >= least[path]]
+    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES if is_for(path, architecture)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: assemble(packages, *job), jobs)
     wrong = [line for lines in results for line in lines]
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"{len(paths)} modules assembled for {', '.join(ARCHITECTURES)}")
+    print(f"{len(paths)} modules assembled for those of {', '.join(ARCHITECTURES)} that they are for")
 
 
 def main():

@@ -318,7 +318,7 @@ DEVICE void attend_split(const Attention& attention, int splits, int tile_tokens
 
 // Three blocks fit a processor.
 #define ATTENTION_SPLIT(type, F, heads)                                                                                                      \
-    BOUNDED_KERNEL(168, attention_split_##type##_##heads, View q, View k, View v, View mask, int mask_type,                 \
+    LIMITED_KERNEL(168, attention_split_##type##_##heads, View q, View k, View v, View mask, int mask_type,                 \
                    View sequences, int has_sequences, View y, float scale, float max_bias, int splits, int tile_tokens, float* scratch,      \
                    Fault* fault) {                                                                                                            \
         const Attention attention{q, k, v, mask, sequences, y, mask_type, has_sequences, scale, max_bias};                                    \

@@ -448,7 +448,7 @@ DEVICE void attend(const Attention& attention, int heads_together, const Bounds*
 
 // Two blocks fit a processor.
 #define ATTENTION_TILES(size)                                                                                                              \
-    BOUNDED_KERNEL(240, attention_tiles_##size, View q, View k, View v, View mask, int mask_type, View sequences, int has_sequences, View y,            \
+    LIMITED_KERNEL(240, attention_tiles_##size, View q, View k, View v, View mask, int mask_type, View sequences, int has_sequences, View y,            \
            float scale, int heads_together, const Bounds* bounds, Fault* fault) {                                                          \
         const Attention attention{q, k, v, mask, sequences, y, mask_type, has_sequences, scale, 0.0f};                                     \
         attend<size>(attention, heads_together, bounds, fault);                                                                            \

@@ -5,17 +5,6 @@
 #include "activations.cuh"
 #include "row_products.cuh"
 
-// In the order of the operators: reglu, geglu, geglu_erf, geglu_quick, swiglu.
-DEVICE float activated(int function, float x) {
-    switch (function) {
-        case 0: return relu(x);
-        case 1: return gelu(x);
-        case 2: return gelu_erf(x);
-        case 3: return gelu_quick(x);
-        default: return silu(x);
-    }
-}
-
 // Sums of rows of the gate, and behind them of as many of up.
 template <int ROWS, int TOKENS>
 DEVICE void write_gated(const View& y, const RowTile<ROWS, TOKENS>& tile, int function, const float (&sums)[TOKENS][2 * ROWS]) {
@@ -29,7 +18,7 @@ template <class S, int ROWS, int TOKENS>
 DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& up, const Planes& of_up, const Activations& x, const View& y,
                            int function) {
     RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
-    const Index gate_matrix = matrix_distance(gate, y, tile), up_matrix = matrix_distance(up, y, tile);
+    const Index gate_matrix = matrix_distance(gate, y, tile.i2, tile.i3), up_matrix = matrix_distance(up, y, tile.i2, tile.i3);
     const unsigned blocks = (unsigned)(gate.sizes[0] / ACTIVATIONS);
     Index tokens[TOKENS];
     find_tokens(y, tile, blocks, tokens);
@@ -48,8 +37,8 @@ DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& 
 template <class T, int ROWS, int TOKENS>
 DEVICE void multiply_runs(const View& gate, const View& up, const View& x, const View& y, int function) {
     RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
-    const T* const gate_matrix = cells<T>(gate) + matrix_distance(gate, y, tile);
-    const T* const up_matrix = cells<T>(up) + matrix_distance(up, y, tile);
+    const T* const gate_matrix = cells<T>(gate) + matrix_distance(gate, y, tile.i2, tile.i3);
+    const T* const up_matrix = cells<T>(up) + matrix_distance(up, y, tile.i2, tile.i3);
     const float* tokens[TOKENS];
     find_tokens(x, tile, tokens);
     for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {

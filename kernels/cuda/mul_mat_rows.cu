@@ -9,7 +9,7 @@
 template <class S, int ROWS, int TOKENS>
 DEVICE void multiply_split(const View& w, const Planes& planes, const Activations& x, const View& y) {
     RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
-    const Index matrix = matrix_distance(w, y, tile);
+    const Index matrix = matrix_distance(w, y, tile.i2, tile.i3);
     const unsigned blocks = (unsigned)(w.sizes[0] / ACTIVATIONS);
     Index tokens[TOKENS];
     find_tokens(y, tile, blocks, tokens);
@@ -25,7 +25,7 @@ DEVICE void multiply_split(const View& w, const Planes& planes, const Activation
 template <class T, int ROWS, int TOKENS>
 DEVICE void multiply_runs(const View& w, const View& x, const View& y) {
     RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
-    const T* const matrix = cells<T>(w) + matrix_distance(w, y, tile);
+    const T* const matrix = cells<T>(w) + matrix_distance(w, y, tile.i2, tile.i3);
     const float* tokens[TOKENS];
     find_tokens(x, tile, tokens);
     for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "activation_blocks.cuh"
+#include "matrices.cuh"
 #include "split_blocks.cuh"
 
 // The planes from element `distance` of a tensor on, at the beginning of a block.
@@ -169,14 +170,6 @@ DEVICE RowTile<ROWS, TOKENS> first_tile(const View& y) {
 template <int ROWS>
 DEVICE unsigned rows_of_grid() {
     return gridDim.x * (blockDim.x / WARP) * ROWS;
-}
-
-// How many elements behind the first the matrix of a tile begins: the same for n2 / b2 by n3 / b3 neighbouring batches.
-template <int ROWS, int TOKENS>
-DEVICE Index matrix_distance(const View& w, const View& y, const RowTile<ROWS, TOKENS>& tile) {
-    if (y.sizes[2] == 1 && y.sizes[3] == 1) return 0;
-    const unsigned shared2 = (unsigned)y.sizes[2] / (unsigned)w.sizes[2], shared3 = (unsigned)y.sizes[3] / (unsigned)w.sizes[3];
-    return tile.i2 / shared2 * w.steps[2] + tile.i3 / shared3 * w.steps[3];
 }
 
 // Where the tokens of a tile begin among the blocks of all, of which a token has so many.

@@ -9,7 +9,8 @@
 //
 //   S::File                     the format in the file (blocks.cuh)
 //   S::unpack(block, codes)     codes 4 i to 4 i + 3 plus OFFSET as signed bytes of word i, the first lowest
-//   S::scale, S::minimum        as in blocks.cuh
+//   S::pair(codes, rest, t)     codes 4 t to 4 t + 3, and 16 + 4 t to 19 + 4 t, as signed bytes: of word t of `codes`, and of word t of the rest
+//                               where that has 16 bytes, else all of it
 #pragma once
 
 #include "blocks.cuh"
@@ -57,6 +58,13 @@ DEVICE int fifth_bits_of(unsigned bits, int i) {
     return (int)(((bits >> (4 * i) & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
+// Bytes below 128, each less an offset.
+template <int OFFSET>
+DEVICE int2 less_offset(unsigned low, unsigned high) {
+    if (OFFSET == 0) return make_int2((int)low, (int)high);
+    return make_int2(each_less(low, OFFSET), each_less(high, OFFSET));
+}
+
 template <class F, class H, int O>
 struct SplitNibbles {
     typedef F File;
@@ -64,6 +72,7 @@ struct SplitNibbles {
     typedef Nothing Rest;
     static constexpr int REST_BYTES = 0, OFFSET = O;
     DEVICE void unpack(const SplitBlock<SplitNibbles>& block, int (&codes)[8]) { unpack_nibbles(block.codes, codes); }
+    DEVICE int2 pair(unsigned codes, unsigned, int) { return less_offset<O>(codes & 0x0f0f0f0fu, codes >> 4 & 0x0f0f0f0fu); }
 };
 
 template <class F, class H, int O>
@@ -75,6 +84,10 @@ struct SplitFiveBits {
     DEVICE void unpack(const SplitBlock<SplitFiveBits>& block, int (&codes)[8]) {
         unpack_nibbles(block.codes, codes);
         for (int i = 0; i < 8; i++) codes[i] |= fifth_bits_of(block.rest, i);
+    }
+    DEVICE int2 pair(unsigned codes, unsigned rest, int t) {
+        const unsigned low = (unsigned)fifth_bits_of(rest, t), high = (unsigned)fifth_bits_of(rest, t + 4);
+        return less_offset<O>((codes & 0x0f0f0f0fu) | low, (codes >> 4 & 0x0f0f0f0fu) | high);
     }
 };
 
@@ -88,6 +101,7 @@ struct SplitBytes {
         codes[0] = (int)block.codes.x, codes[1] = (int)block.codes.y, codes[2] = (int)block.codes.z, codes[3] = (int)block.codes.w;
         codes[4] = (int)block.rest.x, codes[5] = (int)block.rest.y, codes[6] = (int)block.rest.z, codes[7] = (int)block.rest.w;
     }
+    DEVICE int2 pair(unsigned codes, unsigned rest, int) { return make_int2((int)codes, (int)rest); }
 };
 
 typedef SplitNibbles<Q4_0, half, 8> SplitQ4_0;

@@ -41,8 +41,6 @@ constexpr int warpSize = sim::LANES;
     static const sim::Listed<&name> name##_listed{#name};                        \
     static void name(__VA_ARGS__)
 
-#define BOUNDED_KERNEL(registers, name, ...) KERNEL(name, __VA_ARGS__)
-
 namespace sim {
 
 template <auto function, class Type = decltype(function)>

@@ -9,11 +9,13 @@
 //! |---|---|---|---|
 //! | plain | any | `mul_mat.cu`, a warp a row and eight tokens | element k, or block k, to lane k mod 32 |
 //! | rows | few | `mul_mat_rows.cu`, several rows a warp, 16 bytes a load | blocks as above; of r numbers of 16 bytes, element k to lane k mod 32 r |
+//! | tiles | more than 8 | `mul_mat_tiles.cu`, tensor cores on integers | block after block |
+//! | halves | more than 8 | `mul_mat_halves.cu`, tensor cores on f16, x rounded to f16 | 64 elements after 64 |
 //!
 //! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
-use super::{Argument, Call, Grid, Operand, suffix};
+use super::{Argument, Call, Grid, Operand, View, moved, suffix};
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -33,6 +35,17 @@ pub const WARPS: usize = 4;
 
 /// Blocks of these that one processor holds at once, about.
 const RESIDENT: usize = 8;
+
+/// Rows and tokens of a tile by tensor cores, and its threads: `kernels/cuda/tiles.cuh`.
+const TILE: [usize; 2] = [128, 64];
+const TILE_THREADS: u32 = 256;
+
+/// Shared memory of such a block of threads: `Stage` in `mul_mat_tiles.cu` and in `mul_mat_halves.cu`.
+const TILES_SHARED_BYTES: u32 = 47_616;
+const HALVES_SHARED_BYTES: u32 = 37_632;
+
+/// Batches that a grid takes at once.
+const BATCHES_MAX: usize = 65_535;
 
 /// Bytes of a wide load.
 const LOAD_BYTES: usize = 16;
@@ -68,6 +81,10 @@ pub enum Way {
     Plain,
     /// By rows.
     Rows,
+    /// By tiles of integers.
+    Tiles,
+    /// By tiles of f16.
+    Halves,
 }
 
 impl Means {
@@ -81,6 +98,8 @@ impl Means {
         match self.way(weights, x) {
             Way::Rows if !takes_codes(weights[0].dtype) => Profile { lanes: WARP * run(&weights[0]), ..plain },
             Way::Plain | Way::Rows => plain,
+            Way::Tiles => Profile { lanes: 1, ..plain },
+            Way::Halves => Profile { activations: Activations::F16, lanes: 1, ..plain },
         }
     }
 
@@ -89,7 +108,15 @@ impl Means {
         if !self.repack {
             return Way::Plain;
         }
-        if weights.iter().all(|w| takes_codes(w.dtype)) || weights.iter().all(|w| loads_runs(w, x)) {
+        let is_prompt = self.tensor_cores && x.shape[1] > TOKENS;
+        if is_prompt && weights.iter().all(|w| takes_codes(w.dtype)) {
+            Way::Tiles
+        } else if is_prompt
+            && weights.iter().all(|w| w.dtype == DType::F16 && begins_whole(w))
+            && batches(x) <= BATCHES_MAX
+        {
+            Way::Halves
+        } else if weights.iter().all(|w| takes_codes(w.dtype)) || weights.iter().all(|w| loads_runs(w, x)) {
             Way::Rows
         } else {
             Way::Plain
@@ -102,18 +129,22 @@ fn run(w: &TensorType) -> usize {
     LOAD_BYTES / w.dtype.block_bytes()
 }
 
-/// Whether plain weights and activations can be read by wide loads: rows begin at multiples of them and have no rest. Buffers begin so.
+/// Whether plain weights and activations can be read by wide loads.
 fn loads_runs(w: &TensorType, x: &TensorType) -> bool {
-    let is_whole = |ty: &TensorType| {
-        let strides = ty.shape.strides();
-        let rows = ty.shape.sizes().into_iter().zip(strides.steps).skip(1);
-        let run = run(ty);
-        let begins = strides.offset.is_multiple_of(run)
-            && rows.into_iter().all(|(size, step)| size == 1 || step.is_multiple_of(run));
-        begins && (strides.steps[0] == 1 || ty.shape[0] <= 1)
-    };
     let plain = matches!(w.dtype, DType::F32 | DType::F16 | DType::Bf16) && x.dtype == DType::F32;
-    plain && w.shape[0].is_multiple_of(run(w)) && is_whole(w) && is_whole(x) && x.shape[2] * x.shape[3] <= 65_535
+    plain && w.shape[0].is_multiple_of(run(w)) && begins_whole(w) && begins_whole(x) && batches(x) <= BATCHES_MAX
+}
+
+/// Whether rows of plain numbers begin at multiples of a wide load, as buffers do, and whole ones are all that they have.
+fn begins_whole(ty: &TensorType) -> bool {
+    let (strides, run) = (ty.shape.strides(), run(ty));
+    let mut rows = ty.shape.sizes().into_iter().zip(strides.steps).skip(1);
+    let begins = strides.offset.is_multiple_of(run) && rows.all(|(size, step)| size == 1 || step.is_multiple_of(run));
+    begins && strides.steps[0] == 1 && ty.shape[0].is_multiple_of(run)
+}
+
+fn batches(x: &TensorType) -> usize {
+    x.shape[2] * x.shape[3]
 }
 
 /// How weights of this type are multiplied by the plain kernels.
@@ -139,44 +170,78 @@ pub fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
 }
 
-/// Bytes of the activations as weights of this type take them, beside the activations themselves.
-pub fn codes_bytes(weights: DType, x: &TensorType) -> usize {
-    if takes_codes(weights) { blocks(x) * BLOCK_BYTES } else { 0 }
+/// Bytes of the activations as a way takes them, beside the activations themselves.
+pub fn taken_bytes(way: Way, weights: DType, x: &TensorType) -> usize {
+    match way {
+        Way::Halves => x.shape.elements() * DType::F16.block_bytes(),
+        Way::Plain | Way::Rows | Way::Tiles if takes_codes(weights) => blocks(x) * BLOCK_BYTES,
+        Way::Plain | Way::Rows | Way::Tiles => 0,
+    }
 }
 
 fn blocks(x: &TensorType) -> usize {
     x.shape.elements() / BLOCK_LEN
 }
 
-/// Brings activations into 8 bits, at an address, where weights of this type take them so.
-pub fn quantize(call: &Call, weights: DType, x: &Operand, codes: u64) -> Result<(), String> {
+/// Brings activations into the form that a way takes with these weights, at an address.
+pub fn take(call: &Call, way: Way, weights: DType, x: &Operand, taken: u64) -> Result<(), String> {
+    let from = suffix(x.ty.dtype);
+    if way == Way::Halves {
+        let [n0, n1, n2, _] = x.view.sizes;
+        let dense = View { data: taken, sizes: x.view.sizes, steps: [1, n0, n0 * n1, n0 * n1 * n2] };
+        let kernel =
+            if x.ty.dtype == DType::F16 { moved::kernel("cpy", DType::F16) } else { format!("cpy_{from}_f16") };
+        let grid = Grid::elements(x.ty.shape.elements())?;
+        return call.launch(&kernel, grid, &[Argument::View(x.view), Argument::View(dense)]);
+    }
     if !takes_codes(weights) {
         return Ok(());
     }
-    let kernel = format!("quantize_q8_1_{}", suffix(x.ty.dtype));
-    call.launch(&kernel, Grid::elements(blocks(&x.ty) * WARP)?, &[Argument::View(x.view), Argument::Address(codes)])
+    let grid = Grid::elements(blocks(&x.ty) * WARP)?;
+    call.launch(&format!("quantize_q8_1_{from}"), grid, &[Argument::View(x.view), Argument::Address(taken)])
 }
 
-/// `y = w x` as `mul_mat` has it; `codes` is where [`quantize`] put the activations.
-pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, codes: u64, y: &Operand) -> Result<(), String> {
+/// `y = w x` as `mul_mat` has it; `taken` is where [`take`] put the activations.
+pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     match way {
-        Way::Rows if w.divided.is_some() || !takes_codes(w.ty.dtype) => multiply_rows(call, w, x, codes, y),
-        Way::Plain | Way::Rows => multiply_plainly(call, w, x, codes, y),
+        Way::Rows if is_readable(w) => multiply_rows(call, w, x, taken, y),
+        Way::Tiles if is_readable(w) => {
+            let arguments = [weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat();
+            call.launch(&format!("mul_mat_tiles_{}", suffix(w.ty.dtype)), tiles_grid(way, &y.ty, 1)?, &arguments)
+        }
+        Way::Halves => {
+            let arguments = [Argument::View(w.view), Argument::Address(taken), Argument::View(y.view)];
+            call.launch("mul_mat_halves", tiles_grid(way, &y.ty, 1)?, &arguments)
+        }
+        Way::Plain | Way::Rows | Way::Tiles => multiply_plainly(call, w, x, taken, y),
     }
 }
 
-fn multiply_plainly(call: &Call, w: &Operand, x: &Operand, codes: u64, y: &Operand) -> Result<(), String> {
+/// Whether the fast kernels can read a matrix: blocks lie in planes.
+pub fn is_readable(w: &Operand) -> bool {
+    w.divided.is_some() || !takes_codes(w.ty.dtype)
+}
+
+/// A grid of tiles of results; with several matrices a tile has its share of the rows of each.
+pub fn tiles_grid(way: Way, y: &TensorType, matrices: usize) -> Result<Grid, String> {
+    let [rows, tokens, n2, n3] = y.shape.sizes();
+    let shared_bytes = if way == Way::Halves { HALVES_SHARED_BYTES } else { TILES_SHARED_BYTES };
+    let grid = Grid::of([rows.div_ceil(TILE[0] / matrices), tokens.div_ceil(TILE[1]), n2 * n3], TILE_THREADS)?;
+    Ok(Grid { shared_bytes, ..grid })
+}
+
+fn multiply_plainly(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     let [rows, tokens, n2, n3] = y.ty.shape.sizes();
     let warps = rows * tokens.div_ceil(TOKENS) * n2 * n3;
-    let arguments = [weights(w), activations(w, x, codes), vec![Argument::View(y.view)]].concat();
+    let arguments = [weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat();
     call.launch(&kernel("mul_mat", w, x), Grid::elements(warps * WARP)?, &arguments)
 }
 
-fn multiply_rows(call: &Call, w: &Operand, x: &Operand, codes: u64, y: &Operand) -> Result<(), String> {
+fn multiply_rows(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     let tokens = tokens_of_warp(&w.ty, &y.ty);
     let kernel = format!("mul_mat_rows_{}_{tokens}", suffix(w.ty.dtype));
     let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
-    call.launch(&kernel, grid, &[weights(w), activations(w, x, codes), vec![Argument::View(y.view)]].concat())
+    call.launch(&kernel, grid, &[weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat())
 }
 
 /// Tokens that a warp of the kernels by rows takes: what they are compiled for.
@@ -206,10 +271,10 @@ pub fn weights(w: &Operand) -> Vec<Argument> {
     arguments
 }
 
-/// What weights take as activations.
-pub fn activations(w: &Operand, x: &Operand, codes: u64) -> Vec<Argument> {
+/// What weights take as activations, in 8 bits or as they are.
+pub fn activations(w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
     if takes_codes(w.ty.dtype) {
-        vec![Argument::Address(codes), Argument::Index(blocks(&x.ty) as i64)]
+        vec![Argument::Address(taken), Argument::Index(blocks(&x.ty) as i64)]
     } else {
         vec![Argument::View(x.view)]
     }

@@ -1,6 +1,6 @@
 //! For each token the matrices of the experts that it uses.
 
-use super::matrix::{self, WARP, WARPS, expect_multiplied};
+use super::matrix::{self, WARP, WARPS, Way, expect_multiplied};
 use super::{Argument, Call, Grid, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
@@ -16,9 +16,9 @@ pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
     let (w, x, ids, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
-    let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
-    matrix::quantize(call, w.ty.dtype, &x, codes)?;
-    let mut arguments = [matrix::weights(&w), matrix::activations(&w, &x, codes)].concat();
+    let taken = call.scratch(matrix::taken_bytes(Way::Rows, w.ty.dtype, &x.ty))?;
+    matrix::take(call, Way::Rows, w.ty.dtype, &x, taken)?;
+    let mut arguments = [matrix::weights(&w), matrix::activations(&w, &x, taken)].concat();
     if matrix::takes_codes(w.ty.dtype) {
         arguments.push(Argument::Index(x.view.sizes[1]));
     }
