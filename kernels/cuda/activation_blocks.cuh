@@ -47,3 +47,35 @@ DEVICE void store_activation(const Activations& x, Index block, int lane, int co
     x.planes[(lane / 16 * x.blocks + block) * 16 + lane % 16] = (unsigned char)code;
     if (lane == 0) reinterpret_cast<ActivationHead*>(x.planes + x.blocks * ACTIVATIONS)[block] = head;
 }
+
+// The scale of a block whose largest magnitude has this pattern: patterns are ordered as magnitudes are, with NaN above infinity.
+DEVICE float activation_scale(int pattern) {
+    return __int_as_float(pattern) / 127.0f;
+}
+
+// Below 127 of the smallest numbers the scale is zero, and so are the codes.
+DEVICE int activation_code(float value, float scale) {
+    const float quotient = scale == 0.0f ? 0.0f : value / scale;
+    return (int)rintf(fminf(fmaxf(quotient, -127.0f), 127.0f));
+}
+
+// Four activations of a lane, number `four` of all: the eight lanes of a block stand next to each other and come together.
+DEVICE void store_four_activations(const Activations& x, Index four, const float4& values) {
+    const float all[4] = {values.x, values.y, values.z, values.w};
+    const unsigned lanes = 0xffu << (threadIdx.x % WARP / 8 * 8);
+    int pattern = 0, total = 0;
+    unsigned word = 0;
+    for (int i = 0; i < 4; i++) pattern = max(pattern, __float_as_int(all[i]) & 0x7fffffff);
+    for (int distance = 4; distance > 0; distance /= 2) pattern = max(pattern, __shfl_xor_sync(lanes, pattern, distance));
+    const float scale = activation_scale(pattern);
+    for (int i = 0; i < 4; i++) {
+        const int code = activation_code(all[i], scale);
+        total += code;
+        word |= (unsigned)(code & 255) << 8 * i;
+    }
+    for (int distance = 4; distance > 0; distance /= 2) total += __shfl_xor_sync(lanes, total, distance);
+    const Index block = four / 8;
+    const int place = (int)(four % 8);
+    reinterpret_cast<unsigned*>(x.planes)[(place / 4 * x.blocks + block) * 4 + place % 4] = word;
+    if (place == 0) reinterpret_cast<ActivationHead*>(x.planes + x.blocks * ACTIVATIONS)[block] = ActivationHead{scale, total};
+}

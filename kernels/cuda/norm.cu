@@ -6,8 +6,10 @@
 //   x  f32, any strides          y  f32, the same sizes, without gaps
 //
 // A run is `len` elements in the order in which y lies: an innermost row, or a group of channels with all their width and height. Sums are
-// f32: element k goes to thread k mod 256, then the threads of a warp are added in pairs, and then the warps.
+// f32: element k goes to thread k mod 256, then the threads of a warp are added in pairs, and then the warps. Kernels called wide have runs that
+// begin at multiples of 16 bytes and lie behind each other: fours.cuh.
 #include "elements.cuh"
+#include "fours.cuh"
 
 // The elements of x from `first` on.
 struct Run {
@@ -50,4 +52,35 @@ KERNEL(l2_norm_f32, View x, View y, Index len, float epsilon) {
     const Run run = run_of_block(x, len);
     const float squares = sum_of(run, shared, [](float sum, float x) { return fmaf(x, x, sum); });
     write_divided(run, y, 0.0f, fmaxf(sqrtf(squares), epsilon));
+}
+
+DEVICE HeldRow held_run(const View& x, Index len) {
+    return held_row(cells<float>(x) + (Index)blockIdx.x * len, len);
+}
+
+DEVICE void write_divided_fours(const HeldRow& run, const View& y, Index len, float shift, float divisor) {
+    float* const target = cells_to_write<float>(y) + (Index)blockIdx.x * len;
+    for_each_four(run, [=](const float4& x, Index four) {
+        store_four(target, four, make_float4((x.x - shift) / divisor, (x.y - shift) / divisor, (x.z - shift) / divisor, (x.w - shift) / divisor));
+    });
+}
+
+KERNEL(norm_wide_f32, View x, View y, Index len, float epsilon) {
+    DYNAMIC_SHARED(float, shared);
+    const HeldRow run = held_run(x, len);
+    float sum = 0.0f, squares = 0.0f;
+    for_each_four(run, [&](const float4& x, Index) { sum = sum + x.x + x.y + x.z + x.w; });
+    const float mean = block_sum(sum, shared) / (float)len;
+    for_each_four(run, [&](const float4& x, Index) {
+        squares = add_squares(make_float4(x.x - mean, x.y - mean, x.z - mean, x.w - mean), squares);
+    });
+    write_divided_fours(run, y, len, mean, sqrtf(block_sum(squares, shared) / (float)len + epsilon));
+}
+
+KERNEL(l2_norm_wide_f32, View x, View y, Index len, float epsilon) {
+    DYNAMIC_SHARED(float, shared);
+    const HeldRow run = held_run(x, len);
+    float squares = 0.0f;
+    for_each_four(run, [&](const float4& x, Index) { squares = add_squares(x, squares); });
+    write_divided_fours(run, y, len, 0.0f, fmaxf(sqrtf(block_sum(squares, shared)), epsilon));
 }

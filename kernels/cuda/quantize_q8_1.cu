@@ -19,11 +19,8 @@ DEVICE void quantize(const View& x, const Activations& blocks) {
     if (number >= blocks.blocks) return;
     const Index k = number % in_row * ACTIVATIONS + lane;
     const float value = to_float(cells<X>(x)[row_distance(x, number / in_row) + k * x.steps[0]]);
-    // Patterns of magnitudes are ordered as the magnitudes are, with NaN above infinity.
-    const float scale = __int_as_float(warp_largest(__float_as_int(value) & 0x7fffffff)) / 127.0f;
-    // Below 127 of the smallest numbers the scale is zero, and so are the codes.
-    const float quotient = scale == 0.0f ? 0.0f : value / scale;
-    const int code = (int)rintf(fminf(fmaxf(quotient, -127.0f), 127.0f));
+    const float scale = activation_scale(warp_largest(__float_as_int(value) & 0x7fffffff));
+    const int code = activation_code(value, scale);
     const int total = warp_total(code);
     store_activation(blocks, number, lane, code, ActivationHead{scale, total});
 }

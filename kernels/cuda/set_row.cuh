@@ -1,5 +1,5 @@
 // New rows in a tensor without gaps: y[:, rows[t]] = x[:, t], rounded to its type, rows counted over all dimensions; the last of several on one
-// row stays. A block of threads for each row of x. A row outside of the tensor is told and not written.
+// row stays. A block of threads for row number `row` of x. A row outside of the tensor is told and not written.
 #pragma once
 
 #include "codec.cuh"
@@ -15,8 +15,8 @@ DEVICE bool is_superseded(const View& rows, Index row, float* shared) {
 }
 
 template <class T>
-DEVICE void set_row(const View& x, const View& rows, const View& y, Fault* fault, float* shared) {
-    const Index width = x.sizes[0], row = blockIdx.x;
+DEVICE void set_row(const View& x, const View& rows, const View& y, Index row, Fault* fault, float* shared) {
+    const Index width = x.sizes[0];
     const Index place = cells<int>(rows)[row * rows.steps[0]];
     if (!lies_within(place, y.sizes[1] * y.sizes[2] * y.sizes[3], fault) || is_superseded(rows, row, shared)) return;
     const float* const source = cells<float>(x) + row * x.steps[1];

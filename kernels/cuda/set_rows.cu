@@ -8,7 +8,7 @@
 #define SET_ROWS(T, suffix)                                                     \
     KERNEL(set_rows_##suffix, View x, View rows, View y, Fault* fault) {        \
         DYNAMIC_SHARED(float, shared);                                          \
-        set_row<T>(x, rows, y, fault, shared);                                  \
+        set_row<T>(x, rows, y, blockIdx.x, fault, shared);                      \
     }
 
 SET_ROWS(float, f32)

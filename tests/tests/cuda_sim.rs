@@ -12,6 +12,8 @@
 
 #[path = "cuda_sim/edges.rs"]
 mod edges;
+#[path = "cuda_sim/groups.rs"]
+mod groups;
 #[path = "cuda_sim/replay.rs"]
 mod replay;
 #[path = "cuda_sim/transfers.rs"]
@@ -51,6 +53,7 @@ fn main() {
     faults.extend(roof(&*device));
     faults.extend(transfers::transfers(&*device));
     faults.extend(models(&device, all));
+    faults.extend(groups::groups(MEMORY_BYTES));
     faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));

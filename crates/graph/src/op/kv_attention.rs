@@ -136,5 +136,24 @@ fn as_in_layers() -> Vec<Case> {
         [128, 128, 32, 8, 1, 2048, 2048, 1],
     ];
     let all = [DType::F16, DType::Q8_0].into_iter().flat_map(|cache| sizes.map(|sizes| (cache, sizes)));
-    all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal)).collect()
+    all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal)).chain(extremes()).collect()
+}
+
+/// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end.
+fn extremes() -> [Case; 4] {
+    let prompt = |scale, query, value, sequence| {
+        let sizes = [64, 64, 8, 2, 40, 96, 128, 3];
+        let mut case = case(KvAttention { scale, max_bias: 0.0 }, DType::F16, sizes, DType::F32, Fill::Causal);
+        case.inputs[0].1 = query;
+        case.inputs[2].1 = value;
+        case.inputs[3].1 = sequence;
+        case
+    };
+    let (one, any) = (Fill::Integers(1, 1), Fill::Integers(0, 2));
+    [
+        prompt(0.125, Fill::Normal(1.5), Fill::Normal(1.0), one),
+        prompt(1e-6, Fill::Normal(1e5), Fill::Normal(1.0), one),
+        prompt(1e7, Fill::Normal(1e-8), Fill::Uniform(-6e4, 6e4), one),
+        prompt(1e-6, Fill::Normal(1e5), Fill::Uniform(-6e4, 6e4), any),
+    ]
 }

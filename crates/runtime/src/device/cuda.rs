@@ -109,7 +109,12 @@ impl Cuda {
                 faults,
                 blas: OnceLock::new(),
                 simulator: path.clone(),
-                means: Means { repack: options.repack, tensor_cores: major >= 8, processors: facts.processors },
+                means: Means {
+                    repack: options.repack,
+                    tensor_cores: major >= 8,
+                    processors: facts.processors,
+                    shared_bytes_max: facts.shared_bytes_max,
+                },
             })
         };
         opened().map_err(failure)

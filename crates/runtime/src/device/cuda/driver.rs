@@ -134,6 +134,8 @@ pub struct Facts {
     pub capability: (i32, i32),
     /// How many processors it has.
     pub processors: u32,
+    /// Bytes of shared memory that a block of threads can have.
+    pub shared_bytes_max: usize,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -164,16 +166,18 @@ impl Card {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED,
             CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor, processors] = [MAJOR, MINOR, PROCESSORS]
+            let [major, minor, processors, shared] = [MAJOR, MINOR, PROCESSORS, SHARED]
                 .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
             let processors = u32::try_from(processors?).unwrap_or(1);
-            Ok(Facts { name, capability: (major?, minor?), processors, memory: (all as u64, free as u64) })
+            let (shared_bytes_max, memory) = (shared?.unsigned_abs() as usize, (all as u64, free as u64));
+            Ok(Facts { name, capability: (major?, minor?), processors, shared_bytes_max, memory })
         })
     }
 

@@ -44,7 +44,8 @@ fn norm(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     let [step, rest @ ..] = steps else { return Ok(0) };
     let Op::RmsNorm(op) = &step.op else { return Ok(0) };
     let next = rest.iter().find(|step| !step.op.is_view());
-    let takes = |step: &&Step| step.inputs.len() > 1 && step.inputs.last().is_some_and(|x| is_same(x, &steps[0].output));
+    let takes =
+        |step: &&Step| step.inputs.len() > 1 && step.inputs.last().is_some_and(|x| is_same(x, &steps[0].output));
     let Some(product) = next.filter(takes).filter(|step| way(recorder, step).is_some_and(|(_, codes)| codes)) else {
         return Ok(0);
     };
@@ -114,7 +115,8 @@ fn ropes(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
 /// Keys and values of the same tokens.
 fn stores(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     let Some((first, second, taken)) = pair(steps, |op| matches!(op, Op::KvStore(_))) else { return Ok(0) };
-    let same_rows = is_same(&first.inputs[2], &second.inputs[2]) && first.inputs[1].ty.shape[1] == second.inputs[1].ty.shape[1];
+    let same_rows =
+        is_same(&first.inputs[2], &second.inputs[2]) && first.inputs[1].ty.shape[1] == second.inputs[1].ty.shape[1];
     if !same_rows || overlap(&first.output, &second.output) {
         return Ok(0);
     }
@@ -156,7 +158,9 @@ fn is_same(a: &Tensor, b: &Tensor) -> bool {
 fn are_apart(steps: &[Step]) -> bool {
     steps.iter().enumerate().all(|(place, step)| {
         let others = steps.iter().enumerate().filter(|(other, _)| *other != place);
-        others.flat_map(|(_, other)| other.inputs.iter().chain([&other.output])).all(|tensor| !overlap(&step.output, tensor))
+        others
+            .flat_map(|(_, other)| other.inputs.iter().chain([&other.output]))
+            .all(|tensor| !overlap(&step.output, tensor))
     })
 }
 

@@ -14,6 +14,8 @@ macro_rules! modules {
 modules! {
     "arithmetic",
     "arrange",
+    "attention_split",
+    "attention_tiles",
     "cast",
     "concat",
     "diag_mask",

@@ -9,13 +9,13 @@
 
 use super::driver::{Allocation, Argument, Card, Grid, Launch};
 use super::faults::Faults;
-use super::memory::{Divided, Memory};
 use super::groups;
+use super::memory::{Divided, Memory};
 use super::operator::{self, Call, Form, Means, Operand};
 use crate::device::{Step, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use trueup_graph::TensorType;
+use trueup_graph::{Op, TensorType};
 
 /// Room in which operators compute one after the other, and room for activations in the form that products take them in, which several may take: each
 /// as large as any needed so far.
@@ -146,7 +146,8 @@ fn record_once(
     steps: &[Step],
 ) -> Result<(Vec<Launch>, [usize; 2]), String> {
     let (rooms, needed) = (scratch.addresses(), Cell::default());
-    let recorder = Recorder { card, means, faults, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
+    let recorder =
+        Recorder { card, means, faults, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
     let mut rest = steps;
     while let [step, behind @ ..] = rest {
         rest = match groups::record(&recorder, rest)? {
@@ -163,7 +164,9 @@ fn record_once(
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
     operator::profile(&step.op, &types, &step.output.ty, recorder.means)?;
-    if step.op.is_view() || step.output.ty.shape.elements() == 0 {
+    // Indices are looked at though there is nothing to fill.
+    let is_nothing = step.output.ty.shape.elements() == 0 && !matches!(step.op, Op::IndexFill(_));
+    if step.op.is_view() || is_nothing {
         return Ok(());
     }
     operator::launch(&step.op, &mut call(recorder, step)?)

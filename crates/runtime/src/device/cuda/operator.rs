@@ -6,6 +6,7 @@
 
 mod arithmetic;
 mod arrange;
+mod attention;
 mod cast;
 mod concat;
 mod diag_mask;
@@ -51,10 +52,10 @@ use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 macro_rules! operators {
-    ($($Op:ident => $file:ident),* $(,)?) => {
-        fn declared(op: &Op, inputs: &[TensorType]) -> Result<Profile, String> {
+    ($means:ident; $($Op:ident => $file:ident $(($of:ident))?),* $(,)?) => {
+        fn declared(op: &Op, inputs: &[TensorType], $means: &Means) -> Result<Profile, String> {
             match op {
-                $(Op::$Op(op) => $file::profile(op, inputs),)*
+                $(Op::$Op(op) => $file::profile(op, inputs $(, $of)?),)*
             }
         }
 
@@ -67,17 +68,18 @@ macro_rules! operators {
 }
 
 operators! {
+    means;
     Arithmetic => arithmetic,
     Arrange => arrange,
     Cast => cast,
     Concat => concat,
     DiagMask => diag_mask,
-    FlashAttn => flash_attn,
+    FlashAttn => flash_attn(means),
     Gated => gated,
     GetRows => get_rows,
     Im2Col => im2col,
     IndexFill => index_fill,
-    KvAttention => kv_attention,
+    KvAttention => kv_attention(means),
     KvMix => kv_mix,
     KvScores => kv_scores,
     KvStore => kv_store,
@@ -101,7 +103,8 @@ operators! {
     Upscale => upscale,
 }
 
-/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty.
+/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty, but for operators
+/// that look at indices in any case.
 pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
     let reads_planes = matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_));
     if !reads_planes {
@@ -119,7 +122,7 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Mean
         Err(problem) => return Err(named(problem)),
     }
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
-    let profile = declared(op, inputs).map_err(named)?;
+    let profile = declared(op, inputs, means).map_err(named)?;
     Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
 }
 
@@ -140,6 +143,24 @@ impl Operand {
         let range = |operand: &Operand| (operand.view.data, operand.view.data + operand.ty.held().bytes() as u64);
         let ((first, end), (other_first, other_end)) = (range(self), range(other));
         first < other_end && other_first < end
+    }
+
+    /// A tensor of a buffer that begins at address 0: what kernels would see of one that begins at a multiple of 256.
+    pub fn unplaced(ty: &TensorType) -> Operand {
+        let strides = ty.shape.strides();
+        let data = (strides.offset / ty.dtype.block_len() * ty.dtype.block_bytes()) as u64;
+        let [sizes, steps] = [ty.shape.sizes(), strides.steps].map(|numbers| numbers.map(|number| number as i64));
+        Operand { ty: *ty, view: View { data, sizes, steps }, divided: None }
+    }
+
+    /// Whether each row begins at a multiple of so many bytes, and its elements lie behind each other. Types and views decide: buffers begin at
+    /// multiples of 256.
+    pub fn begins_at(&self, bytes: usize) -> bool {
+        let len = self.ty.dtype.block_len() as i64;
+        let unit = if len > 1 { len } else { bytes as i64 / self.ty.dtype.block_bytes() as i64 };
+        let View { data, sizes, steps } = self.view;
+        let rows = sizes.iter().zip(steps).skip(1).all(|(size, step)| *size == 1 || step % unit == 0);
+        rows && steps[0] == 1 && (len > 1 || data.is_multiple_of(bytes as u64))
     }
 }
 

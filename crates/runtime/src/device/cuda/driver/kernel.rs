@@ -69,6 +69,9 @@ impl Cell {
     }
 }
 
+/// Shared memory that every card gives a block of any kernel.
+const SHARED_BYTES_ALWAYS: u32 = 48 << 10;
+
 /// Modules and functions that were needed so far.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
@@ -104,7 +107,20 @@ unsafe impl Send for Launch {}
 impl Card {
     /// A launch of a kernel, whose module is loaded when it is first needed: running the launch loads nothing.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<Launch, String> {
-        Ok(Launch { kernel: self.kernel(kernel)?, grid, arguments: arguments.iter().map(Cell::of).collect() })
+        let kernel = self.kernel(kernel)?;
+        if grid.shared_bytes > SHARED_BYTES_ALWAYS {
+            self.allow_shared(kernel)?;
+        }
+        Ok(Launch { kernel, grid, arguments: arguments.iter().map(Cell::of).collect() })
+    }
+
+    /// Lets blocks of a kernel have as much shared memory as the card has for one: launches that are kept may need more than this one.
+    fn allow_shared(&self, kernel: Kernel) -> Result<(), String> {
+        let bytes = i32::try_from(self.facts()?.shared_bytes_max).unwrap_or(i32::MAX);
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: a function of this context, which stays loaded.
+        self.call(|| unsafe { result::function::set_function_attribute(kernel.function, most, bytes) })
+            .map_err(|problem| format!("{}: {problem}", kernel.name))
     }
 
     /// Runs a launch behind all that was asked for before. Kernels touch what views of allocations show and, of what they are given by

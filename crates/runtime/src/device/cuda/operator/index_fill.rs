@@ -15,7 +15,9 @@ pub fn launch(op: &IndexFill, call: &mut Call) -> Result<(), String> {
     let (x, index) = (call.inputs[0], call.inputs[1]);
     moved::copy(call, x)?;
     let shape = call.output.ty.shape;
-    let places = shape.elements() / shape[op.dimension] * index.ty.shape[0];
+    let count = index.ty.shape[0];
+    // Indices are looked at though there is nothing to fill.
+    let places = if shape.elements() == 0 { count } else { shape.elements() / shape[op.dimension] * count };
     let arguments = [
         Argument::View(index.view),
         Argument::View(call.output.view),

@@ -20,3 +20,13 @@ pub fn launch(_: &KvStore, call: &mut Call) -> Result<(), String> {
     let arguments = [x_view, rows, cache, call.fault()];
     call.launch(&kernel, Grid::rows(x.ty.shape[1])?, &arguments)
 }
+
+/// Two stores of the same tokens in one launch: keys and values.
+pub fn launch_pair(call: &mut Call, other: &Call) -> Result<(), String> {
+    let (keys, values) = (call.output, other.output);
+    let kernel = format!("kv_store_pair_{}_{}", suffix(keys.ty.dtype), suffix(values.ty.dtype));
+    let (tokens, fault) = (call.inputs[1].ty.shape[1], call.fault());
+    let views = [call.inputs[1], other.inputs[1], call.inputs[2], keys, values];
+    let arguments = [&views.map(|operand| Argument::View(operand.view))[..], &[fault]].concat();
+    call.launch(&kernel, Grid::rows(2 * tokens)?, &arguments)
+}

@@ -70,6 +70,8 @@ pub struct Means {
     pub tensor_cores: bool,
     /// How many processors the card has.
     pub processors: u32,
+    /// Shared memory that a block of threads can have, in bytes.
+    pub shared_bytes_max: usize,
 }
 
 /// How a product is computed: the table above.
@@ -220,7 +222,11 @@ fn launch_taking(call: &Call, form: Form, x: &Operand, taken: u64) -> Result<(),
     let from = suffix(x.ty.dtype);
     if form == Form::Codes {
         let grid = Grid::elements(blocks(&x.ty) * WARP)?;
-        return call.launch(&format!("quantize_q8_1_{from}"), grid, &[Argument::View(x.view), Argument::Address(taken)]);
+        return call.launch(
+            &format!("quantize_q8_1_{from}"),
+            grid,
+            &[Argument::View(x.view), Argument::Address(taken)],
+        );
     }
     let [n0, n1, n2, _] = x.view.sizes;
     let dense = View { data: taken, sizes: x.view.sizes, steps: [1, n0, n0 * n1, n0 * n1 * n2] };

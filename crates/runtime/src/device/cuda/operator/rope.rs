@@ -21,22 +21,42 @@ pub fn launch(op: &Rope, call: &mut Call) -> Result<(), String> {
     let kernel = format!("rope_f32_{}", factors.map_or("f32", |factors| suffix(factors.ty.dtype)));
     let [head_size, _, tokens, batches] = x.ty.shape.sizes();
     let together = head_size - op.dimensions / 2 * positions.ty.shape[1];
-    let Ramp { factor, low, high } = Ramp::of(op);
     let arguments = [
-        Argument::View(x.view),
-        Argument::View(positions.view),
-        Argument::View(factors.unwrap_or(x).view),
-        Argument::Int(factors.is_some().into()),
-        Argument::View(y.view),
-        Argument::Int(i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?),
-        Argument::Int((op.pairs == RopePairs::Halves).into()),
-        Argument::Float(op.base),
-        Argument::Float(factor),
-        Argument::Float(low),
-        Argument::Float(high),
-        Argument::Float(magnitude(op.scaling)),
+        &[x, positions, factors.unwrap_or(x)].map(|operand| Argument::View(operand.view))[..],
+        &[Argument::Int(factors.is_some().into()), Argument::View(y.view)],
+        &rotation(op)?,
     ];
-    call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments)
+    call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments.concat())
+}
+
+/// Two rotations by the same angles in one launch: queries and keys of the same tokens.
+pub fn launch_pair(op: &Rope, call: &Call, other: &Call) -> Result<(), String> {
+    let (positions, factors) = (call.inputs[1], call.inputs.get(2).copied());
+    let kernel = format!("rope_pair_f32_{}", factors.map_or("f32", |factors| suffix(factors.ty.dtype)));
+    let threads = |x: &TensorType| {
+        let [head_size, heads, tokens, batches] = x.shape.sizes();
+        (head_size - op.dimensions / 2 * positions.ty.shape[1]) * heads.div_ceil(HEADS_EACH) * tokens * batches
+    };
+    let [q, k] = [call.inputs[0], other.inputs[0]];
+    let arguments = [
+        &[q, k, positions, factors.unwrap_or(q)].map(|operand| Argument::View(operand.view))[..],
+        &[Argument::Int(factors.is_some().into()), Argument::View(call.output.view), Argument::View(other.output.view)],
+        &rotation(op)?,
+    ];
+    call.launch(&kernel, Grid::elements(threads(&q.ty) + threads(&k.ty))?, &arguments.concat())
+}
+
+/// Heads of a thread of the kernels for queries and keys together, as `kernels/cuda/rope.cu` has them.
+#[allow(dead_code, reason = "for launches of several steps at once")]
+const HEADS_EACH: usize = 4;
+
+/// What the operator says of all tokens, as kernels take it.
+fn rotation(op: &Rope) -> Result<[Argument; 7], String> {
+    let Ramp { factor, low, high } = Ramp::of(op);
+    let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
+    let [base, factor, low, high, magnitude] = [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
+    let halves = (op.pairs == RopePairs::Halves).into();
+    Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
 }
 
 /// Which pairs' frequencies are divided by the factor: none before `low`, all from `high` on.

@@ -1,4 +1,4 @@
-//! Softmax of scaled and masked scores: a block of threads for each row.
+//! Softmax of scaled and masked scores: a block of threads for each row, which reads by 16 bytes where rows begin so.
 
 use super::{Argument, Call, Grid, Operand, expect_f32};
 use crate::profile::Profile;
@@ -19,7 +19,14 @@ pub fn launch(op: &SoftMax, call: &mut Call) -> Result<(), String> {
     let [mask, mask_type] = mask(call.inputs.get(1), &x);
     let (scale, max_bias) = (Argument::Float(op.scale), Argument::Float(op.max_bias));
     let arguments = [Argument::View(x.view), mask, mask_type, Argument::View(y.view), scale, max_bias];
-    call.launch("soft_max_f32", Grid::rows(y.ty.shape.rows())?, &arguments)
+    let wide = call.means.repack && is_wide(&x, call.inputs.get(1));
+    call.launch(if wide { "soft_max_wide_f32" } else { "soft_max_f32" }, Grid::rows(y.ty.shape.rows())?, &arguments)
+}
+
+/// Whether rows of scores and of the mask can be read in fours.
+fn is_wide(x: &Operand, mask: Option<&Operand>) -> bool {
+    let mask = mask.is_none_or(|mask| mask.begins_at(4 * mask.ty.dtype.block_bytes()));
+    x.ty.shape[0].is_multiple_of(4) && x.begins_at(16) && mask
 }
 
 /// A mask as kernels take it: its view, that of `other` where there is none, and the number of its type in `kernels/cuda/masks.cuh`.

@@ -1,0 +1,170 @@
+//! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer launches.
+
+use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
+use trueup::graph::op::{Arithmetic, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
+use trueup::graph::{Op, TensorType};
+use trueup::runtime::device::cuda::{Cuda, CudaOptions, Place};
+use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
+
+/// Elements of a row, heads of queries and of keys, and elements of a head.
+const WIDTH: usize = 96;
+const HEADS: [usize; 2] = [3, 1];
+const HEAD: usize = 32;
+
+/// What is not right.
+pub fn groups(memory_bytes: u64) -> Vec<String> {
+    let open = || {
+        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true };
+        Cuda::new(&options).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let mut wrong = Vec::new();
+    let types = [(Q4_0, F16, Q8_0), (Q8_0, F32, F16), (F16, Q8_0, F32), (F32, F16, F16)];
+    for (tokens, (weights, keys, values)) in [1, 2, 3, 7].into_iter().flat_map(|tokens| types.map(|ty| (tokens, ty))) {
+        let layer = |device: &Cuda| Layer::new(device, tokens, weights, [keys, values]);
+        let (alone, together) = (open(), open());
+        let (one_by_one, at_once) = (layer(&alone), layer(&together));
+        one_by_one.steps.iter().for_each(|step| execute(&alone, std::slice::from_ref(step)));
+        execute(&together, &at_once.steps);
+        let [apart, joined] = [&alone, &together].map(|device| device.launched().kernels);
+        // Of two norms, three products, two sums behind products, two rotations and two stores; f16 and f32 have no codes to save.
+        let most = if matches!(weights, Q4_0 | Q8_0) { 8 } else { 7 };
+        if joined > most || apart <= joined {
+            wrong.push(format!("{tokens} tokens, {weights}: {joined} launches together, {apart} one by one"));
+        }
+        for (step, other) in one_by_one.steps.iter().zip(&at_once.steps) {
+            if bytes(&alone, &step.output) != bytes(&together, &other.output) {
+                wrong.push(format!("{tokens} tokens, {weights}, {keys}, {values}: {} has other bits", step.op.name()));
+            }
+        }
+    }
+    println!("cuda-sim, simulated: steps in one launch, {} wrong", wrong.len());
+    wrong
+}
+
+fn execute(device: &Cuda, steps: &[Step]) {
+    device.execute(steps).and_then(|()| device.sync()).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn bytes(device: &Cuda, tensor: &Tensor) -> Vec<u8> {
+    let mut bytes = vec![0; tensor.ty.bytes()];
+    device.download(tensor, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
+    bytes
+}
+
+/// The steps of a layer's attention but for attention itself, each with memory of its own.
+struct Layer<'a> {
+    device: &'a Cuda,
+    arena: Buffer,
+    end: usize,
+    seed: usize,
+    steps: Vec<Step>,
+}
+
+impl Layer<'_> {
+    fn new(device: &Cuda, tokens: usize, weights: DType, caches: [DType; 2]) -> Layer<'_> {
+        let arena = device.alloc(&TensorType::new(DType::I8, &[1 << 20]), Usage::Arena);
+        let arena = arena.unwrap_or_else(|error| panic!("{error}"));
+        let mut layer = Layer { device, arena, end: 0, seed: 0, steps: Vec::new() };
+        let x = layer.numbers(&[WIDTH, tokens]);
+        let normed = layer.norm(&x);
+        let sizes = [HEADS[0], HEADS[1], HEADS[1]].map(|heads| heads * HEAD);
+        let [q, k, v] = sizes.map(|rows| layer.product(weights, rows, &normed));
+        let positions = layer.indices(tokens, 5);
+        let [q, k] = [(q, HEADS[0]), (k, HEADS[1])].map(|(flat, heads)| layer.heads(&flat, heads));
+        let [rotated, k] = [q, k].map(|heads| layer.rotated(&heads, &positions));
+        let k = layer.view(Op::reshape(&[HEADS[1] * HEAD, tokens]), &k);
+        let rows = layer.indices(tokens, 2);
+        for (dtype, new) in caches.into_iter().zip([&k, &v]) {
+            layer.store(dtype, new, &rows);
+        }
+        let mixed = layer.view(Op::reshape(&[WIDTH, tokens]), &rotated);
+        let projected = layer.product(weights, WIDTH, &mixed);
+        let sum = layer.sum(&projected, &x);
+        // What is added first is the same for all tokens; what is behind it is a group too.
+        let biased = layer.product(weights, 2 * WIDTH, &sum);
+        let bias = layer.numbers(&[2 * WIDTH]);
+        let biased = layer.sum(&biased, &bias);
+        let last = layer.view(Op::reshape(&[WIDTH, 2 * tokens]), &biased);
+        layer.norm(&last);
+        layer
+    }
+
+    fn place(&mut self, ty: TensorType) -> Tensor {
+        let tensor = Tensor { buffer: self.arena.clone(), offset_bytes: self.end, ty };
+        self.end += ty.bytes().next_multiple_of(256);
+        tensor
+    }
+
+    fn fill(&self, tensor: &Tensor, bytes: &[u8]) {
+        self.device.upload(bytes, tensor).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn numbers(&mut self, sizes: &[usize]) -> Tensor {
+        let tensor = self.place(TensorType::new(F32, sizes));
+        let bytes: Vec<u8> = self.some(tensor.ty.shape.elements()).into_iter().flat_map(f32::to_le_bytes).collect();
+        self.fill(&tensor, &bytes);
+        tensor
+    }
+
+    /// Numbers of both signs, others each time.
+    fn some(&mut self, count: usize) -> Vec<f32> {
+        self.seed += 17;
+        (0..count).map(|i| ((i + self.seed) * 7919 % 1013) as f32 * 0.0137 - 6.9).collect()
+    }
+
+    fn indices(&mut self, count: usize, step: usize) -> Tensor {
+        let tensor = self.place(TensorType::new(I32, &[count]));
+        let bytes: Vec<u8> = (0..count).flat_map(|i| ((i * step) as i32).to_le_bytes()).collect();
+        self.fill(&tensor, &bytes);
+        tensor
+    }
+
+    fn step(&mut self, op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
+        let op = op.into();
+        let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
+        let ty = op.infer(&types).unwrap_or_else(|problem| panic!("{problem}"));
+        let output = if op.is_alias() { Tensor { ty, ..inputs[0].clone() } } else { self.place(ty) };
+        let inputs = inputs.iter().map(|input| (*input).clone()).collect();
+        self.steps.push(Step { node: self.steps.len(), op, inputs, output: output.clone() });
+        output
+    }
+
+    fn view(&mut self, op: Op, x: &Tensor) -> Tensor {
+        self.step(op, &[x])
+    }
+
+    fn norm(&mut self, x: &Tensor) -> Tensor {
+        let weights = self.numbers(&[x.ty.shape[0]]);
+        self.step(RmsNorm { epsilon: 1e-5 }, &[x, &weights])
+    }
+
+    fn product(&mut self, dtype: DType, rows: usize, x: &Tensor) -> Tensor {
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], rows]);
+        let buffer = self.device.alloc(&ty, Usage::Weight).unwrap_or_else(|error| panic!("{error}"));
+        let weights = Tensor { buffer, offset_bytes: 0, ty };
+        let numbers = self.some(ty.shape.elements());
+        let mut bytes = vec![0; ty.bytes()];
+        dtype.codec().expect("a type that is written").encode(&numbers, &mut bytes);
+        self.fill(&weights, &bytes);
+        self.step(MulMat, &[&weights, x])
+    }
+
+    fn heads(&mut self, x: &Tensor, heads: usize) -> Tensor {
+        self.view(Op::reshape(&[HEAD, heads, x.ty.shape[1]]), x)
+    }
+
+    fn rotated(&mut self, x: &Tensor, positions: &Tensor) -> Tensor {
+        let op = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
+        self.step(op, &[x, positions])
+    }
+
+    fn store(&mut self, dtype: DType, x: &Tensor, rows: &Tensor) {
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], 32, 1]);
+        let buffer = self.device.alloc(&ty, Usage::State).unwrap_or_else(|error| panic!("{error}"));
+        self.step(KvStore, &[&Tensor { buffer, offset_bytes: 0, ty }, x, rows]);
+    }
+
+    fn sum(&mut self, a: &Tensor, b: &Tensor) -> Tensor {
+        self.step(Arithmetic::Add, &[a, b])
+    }
+}
