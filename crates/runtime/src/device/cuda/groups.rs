@@ -75,12 +75,9 @@ fn products(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
 /// A product and what is added to it.
 fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     let [product, sum, ..] = steps else { return Ok(0) };
-    let is_group = matches!(product.op, Op::MulMat(_))
-        && matches!(sum.op, Op::Arithmetic(Arithmetic::Add))
-        && by_rows(recorder, product)
-        && is_matrix(&product.inputs[0].ty)
-        && sum.output.ty == product.output.ty;
-    let [a, b] = sum.inputs.as_slice() else { return Ok(0) };
+    let (Op::MulMat(_), Op::Arithmetic(Arithmetic::Add)) = (&product.op, &sum.op) else { return Ok(0) };
+    let ([w, x], [a, b]) = (product.inputs.as_slice(), sum.inputs.as_slice()) else { return Ok(0) };
+    let is_group = by_rows(recorder, product) && is_matrix(&w.ty) && sum.output.ty == product.output.ty;
     let addend = if is_same(a, &product.output) { b } else { a };
     let fits = |addend: &TensorType, y: &TensorType| {
         let [rows, tokens, n2, n3] = addend.shape.sizes();
@@ -88,7 +85,7 @@ fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     };
     let reads_it = is_same(a, &product.output) != is_same(b, &product.output);
     // The product is read by the sum as it is written; the addend is older.
-    let apart = !overlap(&sum.output, &product.inputs[1]) && !overlap(&product.output, addend);
+    let apart = !overlap(&sum.output, x) && !overlap(&product.output, addend);
     if !is_group || !reads_it || !fits(&addend.ty, &product.output.ty) || !apart {
         return Ok(0);
     }
