@@ -12,6 +12,8 @@
 
 #[path = "cuda_sim/edges.rs"]
 mod edges;
+#[path = "cuda_sim/products.rs"]
+mod products;
 
 use std::path::Path;
 use std::process::{Command, exit};
@@ -41,6 +43,7 @@ fn main() {
     let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
+    faults.extend(products::products(&*device));
     faults.extend(models(&device, all));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
