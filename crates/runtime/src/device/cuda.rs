@@ -17,6 +17,7 @@ mod operator;
 mod split;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
+use crate::devices::Linear;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use driver::{Allocation, Card, Library};
@@ -33,6 +34,8 @@ pub struct CudaOptions {
     pub place: Place,
     /// Whether weights are repacked at upload and multiplied by the fast kernels; else by the plain ones.
     pub repack: bool,
+    /// How weights of 32 codes a block are multiplied; decoded, they stay as they are.
+    pub linear: Linear,
 }
 
 /// Which card is used.
@@ -100,7 +103,12 @@ impl Cuda {
                 card,
                 faults,
                 scratch: Mutex::default(),
-                means: Means { repack: options.repack, tensor_cores: major >= 8, processors: facts.processors },
+                means: Means {
+                    repack: options.repack,
+                    linear: options.linear,
+                    tensor_cores: major >= 8,
+                    processors: facts.processors,
+                },
             })
         };
         opened().map_err(failure)
@@ -192,7 +200,8 @@ impl Device for Cuda {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        let memory = Memory::new(&self.card, ty, usage, self.means.repack).map_err(|problem| self.failure(problem))?;
+        let memory =
+            Memory::new(&self.card, ty, usage, self.means.divides()).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 

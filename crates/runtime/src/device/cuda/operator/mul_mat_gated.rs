@@ -25,7 +25,7 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
-    let taken_bytes = matrix::taken_bytes(way, gate.ty.dtype, &x.ty);
+    let taken_bytes = call.means.taken_bytes(way, gate.ty.dtype, &x.ty);
     let are_alike = gate.ty.dtype == up.ty.dtype && is_readable(&gate) && is_readable(&up);
     if way != Way::Plain && are_alike {
         let taken = call.scratch(taken_bytes)?;
@@ -53,7 +53,7 @@ fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64) -> Result
         let arguments = [&matrices[..], &[Argument::Address(taken)], &ends].concat();
         return call.launch("mul_mat_gated_halves", matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
     }
-    let arguments = [matrices, matrix::activations(&gate, &x, taken), ends.to_vec()].concat();
+    let arguments = [matrices, matrix::activations(call, &gate, &x, taken), ends.to_vec()].concat();
     if way == Way::Tiles {
         return call.launch(&format!("mul_mat_gated_tiles_{weights}"), matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
     }
