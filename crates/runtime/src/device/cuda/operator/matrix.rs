@@ -144,7 +144,9 @@ impl Means {
             && batches(x) <= BATCHES_MAX
         {
             Way::Halves
-        } else if weights.iter().all(|w| self.takes_codes(w.dtype)) || weights.iter().all(|w| loads_runs(w, x)) {
+        } else if weights.iter().all(|w| self.takes_codes(w.dtype))
+            || weights.iter().all(|w| loads_runs(w, x) && run(w) == run(&weights[0]))
+        {
             Way::Rows
         } else {
             Way::Plain
