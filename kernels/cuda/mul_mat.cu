@@ -82,6 +82,14 @@ MUL_MAT(q5_k, Q5_K)
 MUL_MAT(q6_k, Q6_K)
 MUL_MAT(iq4_nl, Iq4_nl)
 
+// Each code decoded, with x as it is.
+MUL_MAT(q4_0, Q4_0)
+MUL_MAT(q4_1, Q4_1)
+MUL_MAT(q5_0, Q5_0)
+MUL_MAT(q5_1, Q5_1)
+MUL_MAT(q8_0, Q8_0)
+MUL_MAT(q8_1, Q8_1)
+
 MUL_MAT_OF_CODES(q4_0, Q4_0)
 MUL_MAT_OF_CODES(q4_1, Q4_1)
 MUL_MAT_OF_CODES(q5_0, Q5_0)

@@ -25,10 +25,16 @@ struct Stage {
 };
 static_assert(sizeof(Stage) * STAGES == 37632, "what the host asks for");
 
-// What a thread brings: of each step its piece of two rows, 64 from each other, and of a token. Those that do not exist are null.
+// A row or a token, or the first one in the place of one beyond the last.
+struct Line {
+    const half* first;
+    bool exists;
+};
+
+// What a thread brings: of each step its piece of two rows, 64 from each other, and of a token.
 struct Source {
-    const half* rows[2];
-    const half* token;
+    Line rows[2];
+    Line token;
 };
 
 // Thread 4 r + p brings piece p of rows r and r + 64, and of token r.
@@ -38,9 +44,9 @@ DEVICE int own_piece() { return threadIdx.x % PIECES; }
 DEVICE void copy_step(Stage& stage, const Source& source, unsigned step, unsigned len) {
     const unsigned k = (step * PIECES + own_piece()) * PIECE, own = k < len ? k : 0;
     for (int h = 0; h < 2; h++) {
-        copy_async_16(&stage.rows[own_piece()][own_row() + 64 * h], source.rows[h] + own, k < len && source.rows[h] != nullptr);
+        copy_async_16(&stage.rows[own_piece()][own_row() + 64 * h], source.rows[h].first + own, k < len && source.rows[h].exists);
     }
-    copy_async_16(&stage.tokens[own_piece()][own_row()], source.token + own, k < len && source.token != nullptr);
+    copy_async_16(&stage.tokens[own_piece()][own_row()], source.token.first + own, k < len && source.token.exists);
 }
 
 // Adds the products of what a stage holds.
@@ -95,17 +101,17 @@ DEVICE void multiply_tile(Stage* stages, const Source& source, unsigned len, flo
     add_parts(parts, sums);
 }
 
-// A row of a tile's matrix, or null.
-DEVICE const half* row_of(const View& w, const View& y, const Corner& corner, unsigned row) {
-    if (row >= y.sizes[0]) return nullptr;
-    return cells<half>(w) + (matrix_distance(w, y, corner.i2, corner.i3) + row * w.steps[1]);
+// A row of a tile's matrix.
+DEVICE Line row_of(const View& w, const View& y, const Corner& corner, unsigned row) {
+    const bool exists = row < y.sizes[0];
+    return Line{cells<half>(w) + (matrix_distance(w, y, corner.i2, corner.i3) + (exists ? row : 0) * w.steps[1]), exists};
 }
 
-// A token of a tile, of `len` elements, or null.
-DEVICE const half* token_of(const half* x, const View& y, const Corner& corner, Index len) {
+// A token of a tile, of `len` elements.
+DEVICE Line token_of(const half* x, const View& y, const Corner& corner, Index len) {
     const unsigned token = corner.token + own_row();
-    if (token >= y.sizes[1]) return nullptr;
-    return x + (y.sizes[1] * (corner.i2 + y.sizes[2] * corner.i3) + token) * len;
+    const bool exists = token < y.sizes[1];
+    return Line{x + (y.sizes[1] * (corner.i2 + y.sizes[2] * corner.i3) + (exists ? token : 0)) * len, exists};
 }
 
 DEVICE void multiply(const View& w, const half* x, const View& y) {
@@ -126,9 +132,8 @@ DEVICE void multiply_gated(const View& gate, const View& up, const half* x, cons
     for (int h = 0; h < 2; h++) {
         const int own = own_row() + 64 * h;
         const unsigned row = corner.row + row_in_tile<2>(own);
-        const half* const of_gate = row_of(gate, y, corner, row);
-        const half* const of_up = row_of(up, y, corner, row);
-        source.rows[h] = own % 32 < 16 ? of_gate : of_up;
+        const Line of_gate = row_of(gate, y, corner, row), of_up = row_of(up, y, corner, row);
+        source.rows[h] = Line{own % 32 < 16 ? of_gate.first : of_up.first, of_gate.exists};
     }
     source.token = token_of(x, y, corner, gate.sizes[0]);
     float sums[2][4][4] = {};

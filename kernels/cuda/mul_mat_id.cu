@@ -100,6 +100,14 @@ MUL_MAT_ID(q5_k, Q5_K)
 MUL_MAT_ID(q6_k, Q6_K)
 MUL_MAT_ID(iq4_nl, Iq4_nl)
 
+// Each code decoded, with x as it is.
+MUL_MAT_ID(q4_0, Q4_0)
+MUL_MAT_ID(q4_1, Q4_1)
+MUL_MAT_ID(q5_0, Q5_0)
+MUL_MAT_ID(q5_1, Q5_1)
+MUL_MAT_ID(q8_0, Q8_0)
+MUL_MAT_ID(q8_1, Q8_1)
+
 MUL_MAT_ID_OF_CODES(q4_0, Q4_0)
 MUL_MAT_ID_OF_CODES(q4_1, Q4_1)
 MUL_MAT_ID_OF_CODES(q5_0, Q5_0)

@@ -14,6 +14,8 @@
 mod edges;
 #[path = "cuda_sim/groups.rs"]
 mod groups;
+#[path = "cuda_sim/products.rs"]
+mod products;
 #[path = "cuda_sim/replay.rs"]
 mod replay;
 #[path = "cuda_sim/transfers.rs"]
@@ -25,7 +27,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, ModelFile, open_device};
+use trueup::runtime::{DeviceOptions, Linear, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
 use trueup_tests::{Fixture, convert, fixtures, quantize, stories};
@@ -48,10 +50,19 @@ fn main() {
         return;
     }
     let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let mut faults = operators(&*device, all, seed);
+    let mut faults = operators(&*device, "the fast ways", &Selection::default(), all, seed);
+    let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
+    for (ways, options) in [
+        ("--repack off", DeviceOptions { repack: false, ..DeviceOptions::default() }),
+        ("--linear dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
+    ] {
+        let device = open_device("cuda-sim", &options).unwrap_or_else(|error| panic!("{error}"));
+        faults.extend(operators(&*device, ways, &products, all, seed));
+    }
     faults.extend(edges::edges(&*device));
     faults.extend(roof(&*device));
     faults.extend(transfers::transfers(&*device));
+    faults.extend(products::products(&*device));
     faults.extend(models(&device, all));
     faults.extend(groups::groups(MEMORY_BYTES));
     faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
@@ -93,10 +104,10 @@ fn build() -> bool {
 }
 
 /// The operator suite; what failed.
-fn operators(device: &dyn Device, all: bool, seed: u64) -> Vec<String> {
-    let selection = Selection::default().one_of(if all { 1 } else { ONE_OF });
+fn operators(device: &dyn Device, ways: &str, selection: &Selection, all: bool, seed: u64) -> Vec<String> {
+    let selection = selection.clone().one_of(if all { 1 } else { ONE_OF });
     let report = suite::test(device, &selection, seed, &mut |_| {});
-    println!("cuda-sim, simulated: {}", report.summary());
+    println!("cuda-sim, simulated, {ways}: {}", report.summary());
     assert!(report.passed > 0, "no case was computed");
     let wrong = report.results.iter().filter(|result| result.status == Status::Fail);
     wrong.map(ToString::to_string).collect()

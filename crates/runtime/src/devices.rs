@@ -17,11 +17,23 @@ pub struct DeviceOptions {
     pub isa: Option<String>,
     /// Whether `cpu` and `cuda` pack weights for their fast kernels at upload. Without it, `cuda` computes by its plain kernels, whose sums have other orders.
     pub repack: bool,
+    /// How `cuda` multiplies weights of 32 codes a block.
+    pub linear: Linear,
+}
+
+/// How weights of 32 codes a block are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Linear {
+    /// With activations in 8 bits, by integers: fast.
+    #[default]
+    Q8_1,
+    /// Each weight decoded, with activations as they are.
+    Dequantize,
 }
 
 impl Default for DeviceOptions {
     fn default() -> DeviceOptions {
-        DeviceOptions { threads: None, isa: None, repack: true }
+        DeviceOptions { threads: None, isa: None, repack: true, linear: Linear::default() }
     }
 }
 
@@ -168,7 +180,7 @@ fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
         Error::Request(format!("device {name}: a card is called by its number, like cuda:1"))
     };
     let place = cuda::Place::Card(number.ok_or_else(unknown)?);
-    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack, linear: options.linear })?))
 }
 
 /// Bytes of memory that a simulated card has, unless its name says how many.
@@ -183,7 +195,7 @@ fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>>
     };
     let memory_bytes = bytes.ok_or_else(unknown)?;
     let place = cuda::Place::Simulated { memory_bytes };
-    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack, linear: options.linear })?))
 }
 
 /// `4GiB`, `512MiB`, in bytes.

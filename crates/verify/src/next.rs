@@ -8,8 +8,8 @@ use crate::report::Report;
 use crate::verify::STEPS_DEFAULT;
 use trueup_formats::quote;
 
-/// Flags that say how the `cpu` device computes.
-const OF_CPU: [&str; 2] = ["--isa", "--repack"];
+/// Flags that say how the `cpu` and `cuda` devices compute.
+const OF_DEVICE: [&str; 3] = ["--isa", "--repack", "--linear"];
 
 /// Ids that a command holds at most: with more it would be no line to be read.
 const IDS_MAX: usize = 24;
@@ -53,7 +53,7 @@ fn with_arguments(report: &Report, options: &str) -> String {
     let other = options.contains("--dev ");
     let kept = |argument: &&String| {
         let flag = argument.split(' ').next().unwrap_or_default();
-        let is_of_other = other && OF_CPU.contains(&flag);
+        let is_of_other = other && OF_DEVICE.contains(&flag);
         !options.contains(flag) && !is_of_other
     };
     let device = (!other && report.device.name != "cpu").then(|| format!(" --dev {}", report.device.name));
@@ -69,7 +69,7 @@ pub(crate) fn repro_alone(report: &Report, file: &str) -> String {
 
 /// What stands behind the file there.
 pub(crate) fn repro_arguments(report: &Report) -> String {
-    let own = report.arguments.iter().filter(|argument| OF_CPU.iter().any(|flag| argument.starts_with(flag)));
+    let own = report.arguments.iter().filter(|argument| OF_DEVICE.iter().any(|flag| argument.starts_with(flag)));
     let own: String = own.map(|argument| format!(" {argument}")).collect();
     let planted = report.planted.as_ref().map_or(String::new(), |planted| format!(" --plant {}", planted.name));
     format!(" --dev {}{own}{planted}", report.device.name)

@@ -228,14 +228,19 @@ fn differs(device: &dyn Device, cpu: &dyn Device, op: &Op, inputs: &[Given]) -> 
     match (found, expected) {
         (Ok(found), Ok(expected)) => {
             let ty = op.infer(&inputs.iter().map(|input| input.ty).collect::<Vec<_>>()).ok()?;
-            let bytes = ty.dtype.block_bytes();
-            let mut elements = found.chunks(bytes).zip(expected.chunks(bytes)).enumerate();
-            let (place, (found, expected)) =
-                elements.find(|(_, (found, expected))| found != expected && !both_nan(ty.dtype, found, expected))?;
-            Some(format!("{name}: element or block {place} is {found:02x?}, not {expected:02x?}"))
+            differing_block(&ty, &found, &expected).map(|sentence| format!("{name}: {sentence}"))
         }
         (Err(problem), _) | (_, Err(problem)) => Some(format!("{name}: {problem}")),
     }
+}
+
+/// The first element or block that is another one.
+pub fn differing_block(ty: &TensorType, found: &[u8], expected: &[u8]) -> Option<String> {
+    let bytes = ty.dtype.block_bytes();
+    let mut elements = found.chunks(bytes).zip(expected.chunks(bytes)).enumerate();
+    let (place, (found, expected)) =
+        elements.find(|(_, (found, expected))| found != expected && !both_nan(ty.dtype, found, expected))?;
+    Some(format!("element or block {place} is {found:02x?}, not {expected:02x?}"))
 }
 
 /// Devices have NaN of their own.

@@ -3,6 +3,7 @@
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
 use trueup::graph::op::{Arithmetic, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
 use trueup::graph::{Op, TensorType};
+use trueup::runtime::Linear;
 use trueup::runtime::device::cuda::{Cuda, CudaOptions, Place};
 use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
 
@@ -14,7 +15,7 @@ const HEAD: usize = 32;
 /// What is not right.
 pub fn groups(memory_bytes: u64) -> Vec<String> {
     let open = || {
-        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true };
+        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true, linear: Linear::default() };
         Cuda::new(&options).unwrap_or_else(|error| panic!("{error}"))
     };
     let mut wrong = Vec::new();

@@ -6,7 +6,7 @@ use trueup::blocks::DType::{F32, I32};
 use trueup::graph::{Op, TensorType};
 use trueup::runtime::device::cuda::{Cuda, CudaOptions, Launched, Place};
 use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
-use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights};
+use trueup::runtime::{Entry, Error, Linear, ModelFile, Session, SessionOptions, Weights};
 
 /// Tokens of a sequence, which stays within one unit of the cache.
 const TOKENS: u32 = 12;
@@ -14,7 +14,7 @@ const TOKENS: u32 = 12;
 /// What is not right about a model, and about steps that were made by hand.
 pub fn replay(model: &Path, memory_bytes: u64) -> Vec<String> {
     let open = || {
-        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true };
+        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true, linear: Linear::default() };
         Arc::new(Cuda::new(&options).unwrap_or_else(|error| panic!("{error}")))
     };
     let wrong: Vec<String> = [decode(model, &open()), outside(&open())].into_iter().flatten().collect();

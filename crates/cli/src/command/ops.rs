@@ -1,5 +1,6 @@
 //! `trueup ops`: every operator by itself on a device: what it takes, whether it is right, how fast it is.
 
+use crate::command::place::LinearWay;
 use crate::command::roof;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
@@ -73,6 +74,9 @@ struct Common {
     /// Whether cpu and cuda pack weights into the layout of their fast kernels when they are loaded; off tries the plain kernels of cuda
     #[arg(long, value_name = "SWITCH", value_parser = ["on", "off"], default_value = "on")]
     repack: String,
+    /// How cuda multiplies weights of 32 codes a block: with activations in 8 bits, or decoded
+    #[arg(long, value_name = "WAY", value_enum, default_value = "q8_1")]
+    linear: LinearWay,
 }
 
 #[derive(Args)]
@@ -116,7 +120,8 @@ pub fn run(arguments: Arguments) -> Result {
 
 impl Common {
     fn options(&self) -> DeviceOptions {
-        DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == "on" }
+        let (isa, linear) = (self.isa.clone(), self.linear.into());
+        DeviceOptions { threads: self.threads, isa, repack: self.repack == "on", linear }
     }
 
     fn open(&self) -> Result<Arc<dyn Device>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
+use trueup::runtime::{DeviceOptions, Linear, ModelFile, Session, SessionOptions, Weights, open_device};
 
 /// The GGUF file to compute. Models in other formats are named, with what to do about them.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -64,12 +64,34 @@ pub struct Machine {
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
-    /// Whether weights are brought into the layout of the fast kernels when they are loaded; off computes on the mapped file on cpu, which takes least memory, and by the plain kernels on cuda, which the fast ones are checked against
+    /// Whether weights are brought into the layout of the fast kernels when they are loaded; off computes on cpu with the mapped file, which takes
+    /// least memory, and on cuda by the plain kernels, which the fast ones are checked against
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     repack: Switch,
+    /// How cuda multiplies weights of 32 codes a block: q8_1 brings activations to 8 bits and multiplies integers; dequantize decodes each weight and takes
+    /// activations as they are, by plain kernels
+    #[arg(long, value_name = "WAY", value_enum, default_value = "q8_1")]
+    linear: LinearWay,
     /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     fusion: Switch,
+}
+
+/// Ways of the linear layer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LinearWay {
+    #[value(name = "q8_1")]
+    Q8_1,
+    Dequantize,
+}
+
+impl From<LinearWay> for Linear {
+    fn from(way: LinearWay) -> Linear {
+        match way {
+            LinearWay::Q8_1 => Linear::Q8_1,
+            LinearWay::Dequantize => Linear::Dequantize,
+        }
+    }
 }
 
 /// Types of the KV cache.
@@ -127,7 +149,8 @@ impl Machine {
 
     /// How devices are opened.
     pub fn options(&self) -> DeviceOptions {
-        DeviceOptions { threads: self.threads, isa: self.isa.clone(), repack: self.repack == Switch::On }
+        let (isa, linear) = (self.isa.clone(), self.linear.into());
+        DeviceOptions { threads: self.threads, isa, repack: self.repack == Switch::On, linear }
     }
 
     /// Threads, where a number was asked for.
@@ -154,6 +177,7 @@ impl Machine {
             value("kv", self.kv().map(DType::name)),
             value("isa", self.isa.as_deref()),
             off("repack", self.repack),
+            (self.linear == LinearWay::Dequantize).then(|| "--linear dequantize".to_owned()),
             off("fusion", self.fusion),
         ];
         all.into_iter().flatten().collect()

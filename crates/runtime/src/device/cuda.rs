@@ -24,6 +24,7 @@ mod roof;
 mod split;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
+use crate::devices::Linear;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
@@ -45,6 +46,8 @@ pub struct CudaOptions {
     pub place: Place,
     /// Whether weights are repacked at upload and multiplied by the fast kernels; else by the plain ones.
     pub repack: bool,
+    /// How weights of 32 codes a block are multiplied; decoded, they stay as they are.
+    pub linear: Linear,
 }
 
 /// Which card is used.
@@ -111,6 +114,7 @@ impl Cuda {
                 simulator: path.clone(),
                 means: Means {
                     repack: options.repack,
+                    linear: options.linear,
                     tensor_cores: major >= 8,
                     processors: facts.processors,
                     shared_bytes_max: facts.shared_bytes_max,
@@ -169,7 +173,8 @@ impl Device for Cuda {
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.replay().forget_freed();
-        let memory = Memory::new(&self.card, ty, usage, self.means.repack).map_err(|problem| self.failure(problem))?;
+        let memory =
+            Memory::new(&self.card, ty, usage, self.means.divides()).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 

@@ -135,7 +135,7 @@ fn way(recorder: &Recorder, step: &Step) -> Option<(Way, bool)> {
     let weights: Vec<TensorType> = step.inputs.iter().take(step.inputs.len().saturating_sub(1)).map(|w| w.ty).collect();
     let product = matches!(step.op, Op::MulMat(_) | Op::MulMatGated(_));
     let way = |x: &Tensor| recorder.means().way(&weights, &x.ty);
-    let codes = weights.first().is_some_and(|w| operator::takes_codes(w.dtype));
+    let codes = weights.first().is_some_and(|w| recorder.means().takes_codes(w.dtype));
     step.inputs.last().filter(|_| product).map(|x| (way(x), codes))
 }
 

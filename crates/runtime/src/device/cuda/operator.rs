@@ -45,7 +45,7 @@ use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
 use crate::profile::Profile;
 pub use kv_store::launch_pair as store_pair;
-pub use matrix::{Form, Means, Way, multiply_add, multiply_three, takes_codes};
+pub use matrix::{Form, Means, Way, multiply_add, multiply_three};
 pub use rms_norm::launch_for_products as norm_for_products;
 pub use rope::launch_pair as rotate_pair;
 use trueup_blocks::DType;

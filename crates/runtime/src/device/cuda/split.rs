@@ -130,10 +130,8 @@ mod tests {
             assert_eq!((codes, rest, split.bytes() as u64), (1024, 1280, heads - 1024 + 256));
             assert_eq!(heads - rest, if parts[1] == 0 { 0 } else { 256 });
             let second = split.planes_from(1024, 1);
-            assert_eq!(
-                [second.codes - codes, second.rest - rest, second.heads - heads],
-                parts.map(|bytes| bytes as u64 / 3)
-            );
+            let steps = [second.codes - codes, second.rest - rest, second.heads - heads];
+            assert_eq!(steps, parts.map(|bytes| bytes as u64 / 3));
         }
         assert_eq!(Split::of(&TensorType::new(DType::F16, &[32, 3])), None);
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  32 codes a block     x ─quantize_q8_1─▶ blocks of 8 bits ─▶ integers within blocks, f32 between
-//!  other types          x as it is ─▶ each weight decoded to f32, f32 throughout
+//!  other types, or      x as it is ─▶ each weight decoded to f32, f32 throughout
+//!  `--linear dequantize`
 //! ```
 //!
 //! | way | tokens | kernels | sums |
@@ -16,6 +17,7 @@
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
 use super::{Argument, Call, Grid, Operand, View, moved, suffix};
+use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -66,6 +68,8 @@ const INTEGERS: Profile = Profile {
 pub struct Means {
     /// Whether weights lie in planes and the fast kernels are used; else the plain ones.
     pub repack: bool,
+    /// How blocks of 32 codes are multiplied.
+    pub linear: Linear,
     /// Whether tensor cores multiply 8-bit integers and f16 as the kernels need it: from sm_80 on.
     pub tensor_cores: bool,
     /// How many processors the card has.
@@ -93,13 +97,39 @@ impl Means {
         let (weights, x) = match op {
             Op::MulMat(_) => (&inputs[..1], &inputs[1]),
             Op::MulMatGated(_) => (&inputs[..2], &inputs[2]),
+            Op::MulMatId(_) => (&inputs[..1], &inputs[1]),
             _ => return plain,
         };
+        if has_codes(weights[0].dtype) && !self.takes_codes(weights[0].dtype) {
+            return Profile { function_ulp: plain.function_ulp, ..FLOATS };
+        }
+        if matches!(op, Op::MulMatId(_)) {
+            return plain;
+        }
         match self.way(weights, x) {
-            Way::Rows if !takes_codes(weights[0].dtype) => Profile { lanes: WARP * run(&weights[0]), ..plain },
+            Way::Rows if !self.takes_codes(weights[0].dtype) => Profile { lanes: WARP * run(&weights[0]), ..plain },
             Way::Plain | Way::Rows => plain,
             Way::Tiles => Profile { lanes: 1, ..plain },
             Way::Halves => Profile { activations: Activations::F16, lanes: 1, ..plain },
+        }
+    }
+
+    /// Whether weights are divided into planes: those that are decoded stay in the file's form.
+    pub fn divides(&self) -> bool {
+        self.repack && self.linear == Linear::Q8_1
+    }
+
+    /// Whether weights of this type are multiplied with activations in 8 bits.
+    pub fn takes_codes(&self, weights: DType) -> bool {
+        self.linear == Linear::Q8_1 && has_codes(weights)
+    }
+
+    /// The form of activations that a way takes with weights of this type.
+    pub fn form(&self, way: Way, weights: DType) -> Form {
+        match way {
+            Way::Halves => Form::Halves,
+            Way::Plain | Way::Rows | Way::Tiles if self.takes_codes(weights) => Form::Codes,
+            Way::Plain | Way::Rows | Way::Tiles => Form::Same,
         }
     }
 
@@ -109,14 +139,16 @@ impl Means {
             return Way::Plain;
         }
         let is_prompt = self.tensor_cores && x.shape[1] > TOKENS;
-        if is_prompt && weights.iter().all(|w| takes_codes(w.dtype)) {
+        if is_prompt && weights.iter().all(|w| self.takes_codes(w.dtype)) {
             Way::Tiles
         } else if is_prompt
             && weights.iter().all(|w| w.dtype == DType::F16 && begins_whole(w))
             && batches(x) <= BATCHES_MAX
         {
             Way::Halves
-        } else if weights.iter().all(|w| takes_codes(w.dtype)) || weights.iter().all(|w| loads_runs(w, x)) {
+        } else if weights.iter().all(|w| self.takes_codes(w.dtype))
+            || weights.iter().all(|w| loads_runs(w, x) && run(w) == run(&weights[0]))
+        {
             Way::Rows
         } else {
             Way::Plain
@@ -152,15 +184,15 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
     match weights {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
-        dtype if takes_codes(dtype) => Ok(INTEGERS),
+        dtype if has_codes(dtype) => Ok(INTEGERS),
         dtype => {
             Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
         }
     }
 }
 
-/// Whether weights of this type are multiplied with activations in 8 bits.
-pub fn takes_codes(weights: DType) -> bool {
+/// Whether a type has blocks of 32 codes, which can be multiplied as integers.
+fn has_codes(weights: DType) -> bool {
     matches!(weights, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1)
 }
 
@@ -182,15 +214,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// What a way takes with weights of this type.
-    pub fn of(way: Way, weights: DType) -> Form {
-        match way {
-            Way::Halves => Form::Halves,
-            Way::Plain | Way::Rows | Way::Tiles if takes_codes(weights) => Form::Codes,
-            Way::Plain | Way::Rows | Way::Tiles => Form::Same,
-        }
-    }
-
     /// Bytes of activations in this form, where they do not stay as they are.
     pub fn bytes(self, x: &TensorType) -> usize {
         match self {
@@ -207,7 +230,7 @@ fn blocks(x: &TensorType) -> usize {
 
 /// Brings activations into the form that a way takes with these weights, unless a product before this one did; where they lie then.
 pub fn take(call: &Call, way: Way, weights: DType, x: &Operand) -> Result<u64, String> {
-    let form = Form::of(way, weights);
+    let form = call.means.form(way, weights);
     if form == Form::Same {
         return Ok(0);
     }
@@ -252,7 +275,7 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, S
     let [third, third_y] = third.copied().unwrap_or([first, none]);
     let matrices = [first, parts[1][0], third].iter().flat_map(weights).collect::<Vec<Argument>>();
     let results = [y, parts[1][1], third_y].map(|y| Argument::View(y.view));
-    let arguments = [matrices, activations(&first, &x, taken), results.to_vec()].concat();
+    let arguments = [matrices, activations(call, &first, &x, taken), results.to_vec()].concat();
     call.launch(&format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype)), grid, &arguments).map(|()| true)
 }
 
@@ -266,7 +289,7 @@ pub fn multiply_add(call: &mut Call, addend: Operand, total: Operand) -> Result<
     let tokens = tokens_of_warp(&w.ty, &y.ty);
     let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
     let results = [y, addend, total].map(|operand| Argument::View(operand.view));
-    let arguments = [weights(&w), activations(&w, &x, taken), results.to_vec()].concat();
+    let arguments = [weights(&w), activations(call, &w, &x, taken), results.to_vec()].concat();
     call.launch(&format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype)), grid, &arguments).map(|()| true)
 }
 
@@ -275,7 +298,7 @@ pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: 
     match way {
         Way::Rows if is_readable(w) => multiply_rows(call, w, x, taken, y),
         Way::Tiles if is_readable(w) => {
-            let arguments = [weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat();
+            let arguments = [weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat();
             call.launch(&format!("mul_mat_tiles_{}", suffix(w.ty.dtype)), tiles_grid(way, &y.ty, 1)?, &arguments)
         }
         Way::Halves => {
@@ -288,7 +311,7 @@ pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: 
 
 /// Whether the fast kernels can read a matrix: blocks lie in planes.
 pub fn is_readable(w: &Operand) -> bool {
-    w.divided.is_some() || !takes_codes(w.ty.dtype)
+    w.divided.is_some() || !has_codes(w.ty.dtype)
 }
 
 /// A grid of tiles of results; with several matrices a tile has its share of the rows of each.
@@ -302,26 +325,26 @@ pub fn tiles_grid(way: Way, y: &TensorType, matrices: usize) -> Result<Grid, Str
 fn multiply_plainly(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     let [rows, tokens, n2, n3] = y.ty.shape.sizes();
     let warps = rows * tokens.div_ceil(TOKENS) * n2 * n3;
-    let arguments = [weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat();
-    call.launch(&kernel("mul_mat", w, x), Grid::elements(warps * WARP)?, &arguments)
+    let arguments = [weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat();
+    call.launch(&kernel(call, "mul_mat", w, x), Grid::elements(warps * WARP)?, &arguments)
 }
 
 fn multiply_rows(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     let tokens = tokens_of_warp(&w.ty, &y.ty);
     let kernel = format!("mul_mat_rows_{}_{tokens}", suffix(w.ty.dtype));
     let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
-    call.launch(&kernel, grid, &[weights(w), activations(w, x, taken), vec![Argument::View(y.view)]].concat())
+    call.launch(&kernel, grid, &[weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat())
 }
 
 /// Tokens that a warp of the kernels by rows takes: what they are compiled for.
 pub fn tokens_of_warp(w: &TensorType, y: &TensorType) -> usize {
-    let most = if takes_codes(w.dtype) { 8 } else { 4 };
+    let most = if has_codes(w.dtype) { 8 } else { 4 };
     y.shape[1].next_power_of_two().min(most)
 }
 
 /// Rows that it takes, of one matrix.
 pub fn rows_of_warp(w: &TensorType, tokens: usize) -> usize {
-    if takes_codes(w.dtype) && tokens >= 4 { 4 } else { 2 }
+    if has_codes(w.dtype) && tokens >= 4 { 4 } else { 2 }
 }
 
 /// A grid that fills the card and goes through all rows, each block of threads equally often.
@@ -341,8 +364,8 @@ pub fn weights(w: &Operand) -> Vec<Argument> {
 }
 
 /// What weights take as activations, in 8 bits or as they are.
-pub fn activations(w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
-    if takes_codes(w.ty.dtype) {
+pub fn activations(call: &Call, w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
+    if call.means.takes_codes(w.ty.dtype) {
         vec![Argument::Address(taken), Argument::Index(blocks(&x.ty) as i64)]
     } else {
         vec![Argument::View(x.view)]
@@ -350,11 +373,90 @@ pub fn activations(w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
 }
 
 /// The plain kernel of an operator for these weights and activations.
-pub fn kernel(operator: &str, w: &Operand, x: &Operand) -> String {
+pub fn kernel(call: &Call, operator: &str, w: &Operand, x: &Operand) -> String {
     let weights = suffix(w.ty.dtype);
-    if takes_codes(w.ty.dtype) {
+    if call.means.takes_codes(w.ty.dtype) {
         format!("{operator}_{weights}")
     } else {
         format!("{operator}_{weights}_{}", suffix(x.ty.dtype))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::op::{MulMat, MulMatId};
+    use trueup_graph::{Shape, Strides};
+
+    const FAST: Means = Means {
+        repack: true,
+        linear: Linear::Q8_1,
+        tensor_cores: true,
+        processors: 132,
+        shared_bytes_max: 227 << 10,
+    };
+
+    fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
+        TensorType::new(dtype, sizes)
+    }
+
+    #[test]
+    fn the_way_follows_from_types_and_means() {
+        let older = Means { tensor_cores: false, ..FAST };
+        let plain = Means { repack: false, ..FAST };
+        let (q4_0, f16) = (ty(DType::Q4_0, &[64, 9]), ty(DType::F16, &[64, 9]));
+        let (odd, q6_k) = (ty(DType::F16, &[60, 9]), ty(DType::Q6K, &[256, 9]));
+        let cases: [(Means, &[TensorType], usize, Way); 12] = [
+            (FAST, &[q4_0], 8, Way::Rows),
+            (FAST, &[q4_0], 9, Way::Tiles),
+            (FAST, &[q4_0, ty(DType::Q8_0, &[64, 9])], 9, Way::Tiles),
+            (FAST, &[f16], 8, Way::Rows),
+            (FAST, &[f16], 9, Way::Halves),
+            (FAST, &[f16, ty(DType::Bf16, &[64, 9])], 9, Way::Rows),
+            (FAST, &[f16, ty(DType::F32, &[64, 9])], 1, Way::Plain),
+            (FAST, &[odd], 9, Way::Plain),
+            (FAST, &[q6_k], 1, Way::Plain),
+            (older, &[q4_0], 9, Way::Rows),
+            (older, &[f16], 9, Way::Rows),
+            (plain, &[q4_0], 1, Way::Plain),
+        ];
+        for (means, weights, tokens, expected) in cases {
+            let x = ty(DType::F32, &[weights[0].shape[0], tokens]);
+            assert_eq!(means.way(weights, &x), expected, "{weights:?} and {tokens} tokens, {means:?}");
+        }
+    }
+
+    #[test]
+    fn rows_that_begin_anywhere_are_multiplied_plainly() {
+        let seen = |offset, step| {
+            let strides = Strides { offset, steps: [1, step, 9 * step, 9 * step] };
+            TensorType { dtype: DType::F16, shape: Shape::new(&[64, 9]).seen_by(strides) }
+        };
+        let x = ty(DType::F32, &[64, 2]);
+        assert_eq!(FAST.way(&[seen(8, 72)], &x), Way::Rows);
+        for w in [seen(4, 72), seen(8, 68)] {
+            assert_eq!(FAST.way(&[w], &x), Way::Plain, "{w:?}");
+        }
+        // Activations of a run are two loads of f32.
+        let shifted = Shape::new(&[64, 2]).seen_by(Strides { offset: 2, steps: [1, 64, 128, 128] });
+        assert_eq!(FAST.way(&[ty(DType::F16, &[64, 9])], &TensorType { shape: shifted, ..x }), Way::Plain);
+    }
+
+    #[test]
+    fn what_is_declared_is_that_of_the_way() {
+        let declared = |means: &Means, op: Op, dtype, tokens| {
+            let inputs = [ty(dtype, &[64, 9]), ty(DType::F32, &[64, tokens])];
+            means.declared(&op, &inputs, profile(dtype).unwrap())
+        };
+        assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 1), INTEGERS);
+        assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 9), Profile { lanes: 1, ..INTEGERS });
+        assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 1), Profile { lanes: 256, ..FLOATS });
+        let halves = Profile { activations: Activations::F16, lanes: 1, ..FLOATS };
+        assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 9), halves);
+        assert_eq!(declared(&FAST, MulMatId.into(), DType::Q4_0, 9), INTEGERS);
+        let decoded = Means { linear: Linear::Dequantize, ..FAST };
+        for op in [MulMat.into(), MulMatId.into()] {
+            assert_eq!(declared(&decoded, op, DType::Q4_0, 9), FLOATS);
+        }
     }
 }

@@ -48,7 +48,7 @@ fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64) -> Result
         let arguments = [&matrices[..], &[Argument::Address(taken)], &ends].concat();
         return call.launch("mul_mat_gated_halves", matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
     }
-    let arguments = [matrices, matrix::activations(&gate, &x, taken), ends.to_vec()].concat();
+    let arguments = [matrices, matrix::activations(call, &gate, &x, taken), ends.to_vec()].concat();
     if way == Way::Tiles {
         return call.launch(&format!("mul_mat_gated_tiles_{weights}"), matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
     }

@@ -17,8 +17,8 @@ pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
 pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
     let (w, x, ids, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let taken = matrix::take(call, Way::Rows, w.ty.dtype, &x)?;
-    let mut arguments = [matrix::weights(&w), matrix::activations(&w, &x, taken)].concat();
-    if matrix::takes_codes(w.ty.dtype) {
+    let mut arguments = [matrix::weights(&w), matrix::activations(call, &w, &x, taken)].concat();
+    if call.means.takes_codes(w.ty.dtype) {
         arguments.push(Argument::Index(x.view.sizes[1]));
     }
     arguments.extend([Argument::View(ids.view), Argument::View(y.view), call.fault()]);
@@ -28,5 +28,5 @@ pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
         return call.launch(&format!("mul_mat_id_rows_{}", suffix(w.ty.dtype)), grid, &arguments);
     }
     let grid = Grid::elements(y.ty.shape.elements() * WARP)?;
-    call.launch(&matrix::kernel("mul_mat_id", &w, &x), grid, &arguments)
+    call.launch(&matrix::kernel(call, "mul_mat_id", &w, &x), grid, &arguments)
 }

@@ -1,6 +1,6 @@
 //! Root mean square normalisation of each innermost row: a block of threads each, which reads by 16 bytes where rows begin so.
 
-use super::matrix::{self, Form};
+use super::matrix::Form;
 use super::{Argument, Call, Grid, Operand, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;
 use trueup_blocks::DType;
@@ -31,7 +31,7 @@ fn is_wide(x: &Operand, w: &Operand) -> bool {
 /// are not whole blocks or cannot be read by 16 bytes.
 pub fn launch_for_products(op: &RmsNorm, call: &mut Call, weights: DType) -> Result<bool, String> {
     let (x, w, y) = (call.inputs[0], call.inputs[1], call.output);
-    if !matrix::takes_codes(weights) || !is_wide(&x, &w) || !x.ty.shape[0].is_multiple_of(32) {
+    if !call.means.takes_codes(weights) || !is_wide(&x, &w) || !x.ty.shape[0].is_multiple_of(32) {
         return Ok(false);
     }
     let (codes, _) = call.taken(Form::Codes, &y, Form::Codes.bytes(&y.ty));
