@@ -10,6 +10,8 @@
 //! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is tested.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
+#[path = "cuda_sim/cards.rs"]
+mod cards;
 #[path = "cuda_sim/edges.rs"]
 mod edges;
 #[path = "cuda_sim/replay.rs"]
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
+use trueup::runtime::device::cuda::CudaOptions;
 use trueup::runtime::{DeviceOptions, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
@@ -34,8 +37,11 @@ const ONE_OF: u64 = 10;
 /// Steps behind each prompt: enough for the decode phase to be seen.
 const STEPS: usize = 2;
 
-/// Bytes of memory of a simulated card, as the device has them by default.
-const MEMORY_BYTES: u64 = 8 << 30;
+/// The cards of this process.
+const CARDS: &str = "cuda-simx2";
+
+/// The first of them, by the memory that it has by default.
+const CARD: CudaOptions = CudaOptions::Simulated { cards: 2, card: 0, memory_bytes: 8 << 30 };
 
 /// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
 const NO_COMPILER: i32 = 3;
@@ -45,12 +51,13 @@ fn main() {
     if !build() {
         return;
     }
-    let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let device =
+        open_device(&format!("{CARDS}:0"), &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
     faults.extend(transfers::transfers(&*device));
     faults.extend(models(&device, all));
-    faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
+    faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);

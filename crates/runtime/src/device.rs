@@ -1,9 +1,11 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
+mod bounded;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
 pub mod reference;
+mod split;
 
 use crate::error::Result;
 use crate::profile::Profile;
@@ -13,7 +15,9 @@ use std::sync::Arc;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
+pub use bounded::Bounded;
 pub use decorator::Decorator;
+pub use split::Split;
 
 /// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
 pub trait Device: Send + Sync {
@@ -47,9 +51,7 @@ pub trait Device: Send + Sync {
 
     /// Copies a tensor of the same type from another device, by default through the host.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
-        let mut bytes = vec![0; source.ty.bytes()];
-        from.download(source, &mut bytes)?;
-        self.upload(&bytes, target)
+        through_host(source, from, &mut |bytes| self.upload(bytes, target))
     }
 
     /// Computes the steps in order.
@@ -57,6 +59,13 @@ pub trait Device: Send + Sync {
 
     /// Waits until all that was asked for is done.
     fn sync(&self) -> Result<()>;
+}
+
+/// Gives the bytes of a tensor of another device to an upload.
+fn through_host(source: &Tensor, from: &dyn Device, upload: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut bytes = vec![0; source.ty.bytes()];
+    from.download(source, &mut bytes)?;
+    upload(&bytes)
 }
 
 /// Facts about a device, for people and schedulers.

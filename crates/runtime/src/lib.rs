@@ -22,7 +22,7 @@ mod session;
 mod weights;
 mod work;
 
-pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device};
+pub use devices::{DeviceOptions, DeviceReport, list_devices, open_device, open_devices};
 pub use error::{Error, Result};
 pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
 pub use host_tensor::HostTensor;

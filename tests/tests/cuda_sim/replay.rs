@@ -12,9 +12,8 @@ use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights}
 const TOKENS: u32 = 12;
 
 /// What is not right about a model, and about steps that were made by hand.
-pub fn replay(model: &Path, memory_bytes: u64) -> Vec<String> {
-    let open =
-        || Arc::new(Cuda::new(&CudaOptions::Simulated { memory_bytes }).unwrap_or_else(|error| panic!("{error}")));
+pub fn replay(model: &Path, card: &CudaOptions) -> Vec<String> {
+    let open = || Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
     let wrong: Vec<String> = [decode(model, &open()), outside(&open())].into_iter().flatten().collect();
     println!("cuda-sim, simulated: steps replayed, {} wrong", wrong.len());
     wrong

@@ -18,7 +18,7 @@ mod memory;
 mod operator;
 mod replay;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage};
+use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use driver::{Card, Library, Transfers};
@@ -26,6 +26,7 @@ use faults::Faults;
 use memory::Memory;
 pub use replay::Launched;
 use replay::Replay;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trueup_graph::{Op, TensorType};
@@ -35,11 +36,31 @@ use trueup_graph::{Op, TensorType};
 pub enum CudaOptions {
     /// The card with this number.
     Card(usize),
-    /// An imitation, computed on the processor, with so many bytes of memory.
+    /// An imitation, computed on the processor.
     Simulated {
-        /// Bytes of its memory.
+        /// How many cards this process has: the same for all that it opens.
+        cards: usize,
+        /// Which one, counted from 0.
+        card: usize,
+        /// Bytes of memory of each.
         memory_bytes: u64,
     },
+}
+
+impl CudaOptions {
+    /// The name that selects it, but for its memory.
+    fn name(&self) -> String {
+        match self {
+            CudaOptions::Card(0) => "cuda".to_owned(),
+            CudaOptions::Card(number) => format!("cuda:{number}"),
+            CudaOptions::Simulated { cards: 1, .. } => "cuda-sim".to_owned(),
+            CudaOptions::Simulated { cards, card, .. } => format!("cuda-simx{cards}:{card}"),
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        matches!(self, CudaOptions::Simulated { .. })
+    }
 }
 
 /// The file of the simulator, which lies beside the program.
@@ -60,19 +81,18 @@ pub struct Cuda {
 impl Cuda {
     /// Opens a card. Fails where there is no driver, no such card, or no simulator.
     pub fn new(options: &CudaOptions) -> Result<Cuda> {
-        let (name, simulator) = match options {
-            CudaOptions::Card(number) => {
-                (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None)
-            }
-            CudaOptions::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
-        };
+        let name = options.name();
         let failure = |problem| Error::Device { device: name.clone(), problem };
-        let path = simulator.map(|_| simulator_path()).transpose().map_err(failure)?;
-        let library = match (simulator, &path) {
-            (Some(memory_bytes), Some(path)) => Library::Simulator { path, memory_bytes },
-            (None, _) | (_, None) => Library::Driver,
+        let path = options.is_simulated().then(simulator_path).transpose().map_err(failure)?;
+        let (number, library) = match (options, &path) {
+            (CudaOptions::Simulated { cards, card, memory_bytes }, Some(path)) => {
+                let cards = c_int::try_from(*cards).map_err(|_| failure(format!("{cards} cards are too many")))?;
+                (*card, Library::Simulator { path, cards, memory_bytes: *memory_bytes })
+            }
+            (CudaOptions::Card(number), _) | (CudaOptions::Simulated { card: number, .. }, None) => {
+                (*number, Library::Driver)
+            }
         };
-        let number = if let CudaOptions::Card(number) = options { *number } else { 0 };
         let opened = || -> std::result::Result<Cuda, String> {
             driver::load(library)?;
             let card = Card::open(number)?;
@@ -83,7 +103,7 @@ impl Cuda {
             Ok(Cuda {
                 name: name.clone(),
                 description,
-                simulated: simulator.is_some(),
+                simulated: options.is_simulated(),
                 transfers: Transfers::new(&card),
                 card,
                 replay: Mutex::default(),
@@ -161,6 +181,17 @@ impl Device for Cuda {
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
+    }
+
+    /// From another card without the host.
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        let Ok(memory) = Memory::of(source) else {
+            return through_host(source, from, &mut |bytes| self.upload(bytes, target));
+        };
+        if !(source.ty == target.ty && source.ty.shape.is_dense()) {
+            return Err(self.failure(format!("{} cannot be copied to {}", source.ty, target.ty)));
+        }
+        Memory::of(target).and_then(|own| own.copy(target, memory, source)).map_err(|problem| self.failure(problem))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

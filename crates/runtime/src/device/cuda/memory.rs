@@ -56,6 +56,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Takes a whole tensor of another card, which has no gaps.
+    pub fn copy(&self, tensor: &Tensor, source: &Memory, from: &Tensor) -> Result<(), String> {
+        self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
+    }
+
     /// What a kernel sees.
     pub fn view(&self, tensor: &Tensor) -> View {
         let (shape, dtype) = (&tensor.ty.shape, tensor.ty.dtype);
