@@ -2,7 +2,7 @@
 # Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the processor. Needs a C++20
 # compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
 #
-#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so
+#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so, which stands in for cuBLASLt
 #   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else that the simulator does
 #
 #   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line. A program that is built without them loads such
@@ -124,7 +124,6 @@ if [ "$check" = yes ]; then
     fi
     exit
 fi
-
 # digests FILE...: their hashes, as bytes that printf writes.
 digests() { sha256sum "$@" | cut -c 1-64 | tr -d '\n' | sed 's/../\\x&/g'; }
 
@@ -150,4 +149,7 @@ made_of="$folder/objects/made_of.cpp"
 } >"$made_of.new"
 if cmp -s "$made_of.new" "$made_of"; then rm "$made_of.new"; else mv "$made_of.new" "$made_of"; fi
 build "$folder" "$folder/libtrueup_cuda_sim.so" "$link_library" kernels/cuda/*.cu kernels/cuda/sim/*.cpp "$made_of"
+# Stands in for cuBLASLt; what it calls of the simulator is found by the name that the simulator has in itself.
+build "$folder/blas" "$folder/libtrueup_cublaslt_sim.so" "$link -shared -Wl,-soname,libcublasLt.so" kernels/cuda/sim/blas/blas.cpp \
+    "$folder/libtrueup_cuda_sim.so"
 echo "$folder/libtrueup_cuda_sim.so"

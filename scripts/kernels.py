@@ -3,7 +3,7 @@
 
     python scripts/kernels.py PACKAGES [--check] [--assemble]
 
-Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
+Sources are compiled for cards from sm_75 on, or from what their first line names. Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
 --check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
 bytes of registers into memory than SPILLS_MAX fails.
 """
@@ -21,8 +21,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(ROOT, "kernels", "cuda")
 TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
+ARCHITECTURE_BASE = 75
 SPILLS_MAX = 0
-OPTIONS = ["--gpu-architecture=compute_75", "--std=c++17", "--fmad=false"]
+OPTIONS = ["--std=c++17", "--fmad=false"]
 
 
 class Compiler:
@@ -49,7 +50,8 @@ class Compiler:
             source = file.read()
         name = os.path.basename(path).encode()
         self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
-        options = [option.encode() for option in self.options]
+        architecture = f"--gpu-architecture=compute_{architecture_of(path)}"
+        options = [option.encode() for option in [architecture, *self.options]]
         result = self.nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if result != 0:
             sys.exit(f"{path}: is not compiled:\n{self.text(program, 'ProgramLog')}")
@@ -65,6 +67,13 @@ def digest(path):
         with open(part, "rb") as file:
             total.update(hashlib.sha256(file.read()).digest())
     return total.hexdigest()
+
+
+def architecture_of(path):
+    """The least generation that a source is for: its first line may say `// compute_80`."""
+    with open(path, encoding="utf-8") as file:
+        found = re.fullmatch(r"// compute_(\d+)\n", file.readline())
+    return int(found[1]) if found else ARCHITECTURE_BASE
 
 
 def read(path):
@@ -93,15 +102,20 @@ def assemble(packages, path, architecture):
     return wrong
 
 
+def is_for(path, architecture):
+    """Whether a module can be assembled for an architecture: its PTX names the least one."""
+    return int(re.search(r"^\.target sm_(\d+)", read(path), re.MULTILINE)[1]) <= int(architecture[3:])
+
+
 def assemble_all(packages):
     paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
-    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES]
+    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES if is_for(path, architecture)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: assemble(packages, *job), jobs)
     wrong = [line for lines in results for line in lines]
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"{len(paths)} modules assembled for {', '.join(ARCHITECTURES)}")
+    print(f"{len(paths)} modules assembled for those of {', '.join(ARCHITECTURES)} that they are for")
 
 
 def main():

@@ -2,15 +2,48 @@
 //
 //   scale = max |x| / 127,  codes = round(x / scale), halves to even,  sum = scale * (sum of the codes)
 //
-// It is q8_1 with scale and sum in f32: the sum is that of the codes, not of x, so that offsets of weights cancel.
+// It is q8_1 with scale and sum in f32: the sum is that of the codes, not of x, so that offsets of weights cancel. Of all blocks behind each
+// other lie, so that the lanes of a warp read neighbouring bytes:
+//
+//   codes 0 to 15, 16 bytes each │ codes 16 to 31, 16 bytes each │ scale and total of the codes, 8 bytes each
 #pragma once
 
 #include "device.cuh"
 
-struct ActivationBlock {
-    float scale, sum;
-    // Four each, the first lowest.
-    int codes[8];
+constexpr int ACTIVATIONS = 32;
+
+struct ActivationHead {
+    float scale;
+    int total;
 };
 
-constexpr int ACTIVATIONS = 32;
+// Blocks of activations; `planes` is a multiple of 16.
+struct Activations {
+    unsigned char* planes;
+    // Of all planes.
+    Index blocks;
+};
+
+// Codes 4 i to 4 i + 3 in word i, the first lowest.
+DEVICE void load_activation_codes(const Activations& x, Index block, int (&codes)[8]) {
+    const int4* const planes = reinterpret_cast<const int4*>(x.planes);
+    const int4 low = __ldg(planes + block), high = __ldg(planes + (x.blocks + block));
+    codes[0] = low.x, codes[1] = low.y, codes[2] = low.z, codes[3] = low.w;
+    codes[4] = high.x, codes[5] = high.y, codes[6] = high.z, codes[7] = high.w;
+}
+
+DEVICE ActivationHead load_activation_head(const Activations& x, Index block) {
+    const int2 head = __ldg(reinterpret_cast<const int2*>(x.planes + x.blocks * ACTIVATIONS) + block);
+    return ActivationHead{__int_as_float(head.x), head.y};
+}
+
+// scale * (sum of the codes)
+DEVICE float sum_of(const ActivationHead& head) {
+    return head.scale * (float)head.total;
+}
+
+// By the 32 lanes of a warp, a code each; the head by the first.
+DEVICE void store_activation(const Activations& x, Index block, int lane, int code, const ActivationHead& head) {
+    x.planes[(lane / 16 * x.blocks + block) * 16 + lane % 16] = (unsigned char)code;
+    if (lane == 0) reinterpret_cast<ActivationHead*>(x.planes + x.blocks * ACTIVATIONS)[block] = head;
+}

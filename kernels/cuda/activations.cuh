@@ -37,3 +37,14 @@ DEVICE float gelu_quick(float x) {
 DEVICE float softplus(float x) {
     return relu(x) + log1pf(expf(-fabsf(x)));
 }
+
+// That of a gated activation, in the order of the operators: reglu, geglu, geglu_erf, geglu_quick, swiglu.
+DEVICE float activated(int function, float x) {
+    switch (function) {
+        case 0: return relu(x);
+        case 1: return gelu(x);
+        case 2: return gelu_erf(x);
+        case 3: return gelu_quick(x);
+        default: return silu(x);
+    }
+}

@@ -4,6 +4,7 @@
 // (sim/emulation.h). Both give the same bits but for functions like exp, which have the errors that profiles declare. Rules for kernels:
 //
 //   KERNEL(name, arguments)            declares one; a template has an instance for each type
+//   BOUNDED_KERNEL(threads, blocks, name, arguments)   the same, for so many threads a block, of which a processor holds so many blocks
 //   DYNAMIC_SHARED(T, name)            the shared memory that a launch asks for
 //   collectives only as *_sync         all lanes of a warp take part, none has returned before
 //   fused multiply-add only as fmaf    the compiler makes none by itself
@@ -12,6 +13,7 @@
 
 #if defined(KERNEL_SIM)
 #include "sim/emulation.h"
+#define BOUNDED_KERNEL(threads, blocks, name, ...) KERNEL(name, __VA_ARGS__)
 #else
 #include <cuda_fp16.h>
 #ifndef INFINITY
@@ -19,6 +21,7 @@
 #define NAN __int_as_float(0x7fffffff)
 #endif
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+#define BOUNDED_KERNEL(threads, blocks, name, ...) extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
 #define DYNAMIC_SHARED(T, name)                                      \
     extern __shared__ __align__(16) unsigned char name##_bytes[];    \
     T* const name = reinterpret_cast<T*>(name##_bytes)

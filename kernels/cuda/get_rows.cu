@@ -1,19 +1,30 @@
 // y[k, i] = table[k, index[i]], decoded: table [width, rows] of any stored type, index i32 [count], y f32 [width, count].
-// A thread for each element.
-#include "blocks.cuh"
+// A thread for each element. Of weights in planes (split_blocks.cuh) too.
+#include "split_blocks.cuh"
 
-template <class F>
-DEVICE void get_rows(const View& table, const View& index, const View& y, Fault* fault) {
-    const Index element = thread_number(), width = y.sizes[0];
-    if (element >= elements(y)) return;
-    const Index k = element % width, i = element / width;
+// Writes element k of a row, as `element(row, k)` gives it.
+template <class Element>
+DEVICE void get_rows(const View& table, const View& index, const View& y, Fault* fault, Element element) {
+    const Index number = thread_number(), width = y.sizes[0];
+    if (number >= elements(y)) return;
+    const Index k = number % width, i = number / width;
     const Index row = integer_at(index, i);
     if (!lies_within(row, table.sizes[1], fault)) return;
-    cells_to_write<float>(y)[k * y.steps[0] + i * y.steps[1]] = row_at<F>(table, row * table.steps[1])[k];
+    cells_to_write<float>(y)[k * y.steps[0] + i * y.steps[1]] = element(row, k);
 }
 
-#define GET_ROWS(type, F) \
-    KERNEL(get_rows_##type, View table, View index, View y, Fault* fault) { get_rows<F>(table, index, y, fault); }
+#define GET_ROWS(type, F)                                                                                                     \
+    KERNEL(get_rows_##type, View table, View index, View y, Fault* fault) {                                                   \
+        get_rows(table, index, y, fault, [&](Index row, Index k) { return row_at<F>(table, row * table.steps[1])[k]; });      \
+    }
+
+#define GET_ROWS_SPLIT(type, S)                                                                                               \
+    KERNEL(get_rows_split_##type, View table, unsigned char* rest, unsigned char* heads, View index, View y, Fault* fault) {  \
+        const Planes planes{table.data, rest, heads};                                                                         \
+        get_rows(table, index, y, fault, [&](Index row, Index k) {                                                            \
+            return split_element<S>(planes, (row * table.steps[1] + k) / S::File::LEN, (int)(k % S::File::LEN));              \
+        });                                                                                                                   \
+    }
 
 GET_ROWS(f32, Number<float>)
 GET_ROWS(f16, Number<half>)
@@ -30,3 +41,5 @@ GET_ROWS(q4_k, Q4_K)
 GET_ROWS(q5_k, Q5_K)
 GET_ROWS(q6_k, Q6_K)
 GET_ROWS(iq4_nl, Iq4_nl)
+
+FOR_EACH_SPLIT(GET_ROWS_SPLIT)

@@ -54,12 +54,12 @@ DEVICE void multiply(const View& w, const View& x, const View& y) {
 }
 
 template <class W>
-DEVICE void multiply_codes(const View& w, const ActivationBlock* x, const View& y) {
+DEVICE void multiply_codes(const View& w, const Activations& x, const View& y) {
     const Tile tile = tile_of_warp(y);
     if (tile.count == 0) return;
     const Index blocks = w.sizes[0] / ACTIVATIONS, token = tile.token + y.sizes[1] * (tile.i2 + y.sizes[2] * tile.i3);
     float sums[TOKENS] = {};
-    add_code_products(weights_of<W>(w, y, tile), x + token * blocks, tile.count, blocks, sums);
+    add_code_products(weights_of<W>(w, y, tile), x, token * blocks, tile.count, blocks, sums);
     write_tile(y, tile, sums);
 }
 
@@ -67,8 +67,10 @@ DEVICE void multiply_codes(const View& w, const ActivationBlock* x, const View& 
     KERNEL(mul_mat_##type##_f32, View w, View x, View y) { multiply<W, Number<float>>(w, x, y); } \
     KERNEL(mul_mat_##type##_f16, View w, View x, View y) { multiply<W, Number<half>>(w, x, y); }
 
-#define MUL_MAT_OF_CODES(type, W) \
-    KERNEL(mul_mat_##type, View w, ActivationBlock* x, View y) { multiply_codes<W>(w, x, y); }
+#define MUL_MAT_OF_CODES(type, W)                                                     \
+    KERNEL(mul_mat_##type, View w, unsigned char* x, Index blocks, View y) {          \
+        multiply_codes<W>(w, Activations{x, blocks}, y);                              \
+    }
 
 MUL_MAT(f32, Number<float>)
 MUL_MAT(f16, Number<half>)

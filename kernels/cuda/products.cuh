@@ -21,9 +21,9 @@ DEVICE void add_products(const Row<W>& row, const Row<X>& x, Index step, int cou
     }
 }
 
-// The same by codes; neighbouring tokens are `blocks` blocks apart, of which a row has as many.
+// The same by codes, of the tokens whose blocks begin at `first`; neighbouring tokens are `blocks` blocks apart, of which a row has as many.
 template <class W, int TOKENS>
-DEVICE void add_code_products(const Row<W>& row, const ActivationBlock* x, int count, Index blocks, float (&sums)[TOKENS]) {
+DEVICE void add_code_products(const Row<W>& row, const Activations& x, Index first, int count, Index blocks, float (&sums)[TOKENS]) {
     for (Index b = threadIdx.x % WARP; b < blocks; b += WARP) {
         const unsigned char* const block = row.block(b);
         const float scale = W::scale(block), minimum = W::MINIMUM ? W::minimum(block) : 0.0f;
@@ -31,11 +31,12 @@ DEVICE void add_code_products(const Row<W>& row, const ActivationBlock* x, int c
         for (int i = 0; i < 8; i++) codes[i] = W::codes(block, i);
         for (int t = 0; t < TOKENS; t++) {
             if (t >= count) continue;
-            const ActivationBlock& activations = x[t * blocks + b];
-            int sum = 0;
-            for (int i = 0; i < 8; i++) sum = __dp4a(codes[i], activations.codes[i], sum);
-            sums[t] = fmaf(scale * activations.scale, (float)sum, sums[t]);
-            if (W::MINIMUM) sums[t] = fmaf(minimum, activations.sum, sums[t]);
+            int of_token[8], sum = 0;
+            load_activation_codes(x, first + t * blocks + b, of_token);
+            const ActivationHead head = load_activation_head(x, first + t * blocks + b);
+            for (int i = 0; i < 8; i++) sum = __dp4a(codes[i], of_token[i], sum);
+            sums[t] = fmaf(scale * head.scale, (float)sum, sums[t]);
+            if (W::MINIMUM) sums[t] = fmaf(minimum, sum_of(head), sums[t]);
         }
     }
 }

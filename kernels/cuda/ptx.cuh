@@ -4,6 +4,7 @@
 //   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles
 //   load_matrices_x2, _x4, _transposed     compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma
 //   copy_async_16, _commit, _wait          compute_80: from global to shared memory, past the registers; plain copies before
+//   load_once_16                           16 bytes that no kernel writes meanwhile and that nobody reads again soon
 #pragma once
 
 #include "device.cuh"
@@ -135,5 +136,18 @@ DEVICE void copy_async_wait() {
     sim::wait_for_copies(groups);
 #elif __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+#endif
+}
+
+// The address is a multiple of 16. Other bytes stay in the first level cache in their stead.
+DEVICE uint4 load_once_16(const uint4* place) {
+#if defined(KERNEL_SIM)
+    return *place;
+#else
+    uint4 loaded;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+        : "l"(__cvta_generic_to_global(place)));
+    return loaded;
 #endif
 }

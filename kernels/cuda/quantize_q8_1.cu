@@ -1,5 +1,5 @@
-// Rows of activations become blocks of 8 bits (activation_blocks.cuh): x [K, ...] f32 or f16 with K a multiple of 32, blocks row by row behind
-// each other. A warp for each block.
+// Rows of activations become blocks of 8 bits (activation_blocks.cuh): x [K, ...] f32 or f16 with K a multiple of 32, blocks row by row. A warp
+// for each block.
 #include "activation_blocks.cuh"
 
 DEVICE int warp_largest(int x) {
@@ -13,10 +13,10 @@ DEVICE int warp_total(int x) {
 }
 
 template <class X>
-DEVICE void quantize(const View& x, ActivationBlock* blocks) {
+DEVICE void quantize(const View& x, const Activations& blocks) {
     const Index number = thread_number() / WARP, in_row = x.sizes[0] / ACTIVATIONS;
     const int lane = threadIdx.x % WARP;
-    if (number >= elements(x) / ACTIVATIONS) return;
+    if (number >= blocks.blocks) return;
     const Index k = number % in_row * ACTIVATIONS + lane;
     const float value = to_float(cells<X>(x)[row_distance(x, number / in_row) + k * x.steps[0]]);
     // Patterns of magnitudes are ordered as the magnitudes are, with NaN above infinity.
@@ -25,13 +25,8 @@ DEVICE void quantize(const View& x, ActivationBlock* blocks) {
     const float quotient = scale == 0.0f ? 0.0f : value / scale;
     const int code = (int)rintf(fminf(fmaxf(quotient, -127.0f), 127.0f));
     const int total = warp_total(code);
-    ActivationBlock* const block = blocks + number;
-    reinterpret_cast<signed char*>(block->codes)[lane] = (signed char)code;
-    if (lane == 0) {
-        block->scale = scale;
-        block->sum = scale * (float)total;
-    }
+    store_activation(blocks, number, lane, code, ActivationHead{scale, total});
 }
 
-KERNEL(quantize_q8_1_f32, View x, ActivationBlock* blocks) { quantize<float>(x, blocks); }
-KERNEL(quantize_q8_1_f16, View x, ActivationBlock* blocks) { quantize<half>(x, blocks); }
+KERNEL(quantize_q8_1_f32, View x, unsigned char* planes) { quantize<float>(x, Activations{planes, elements(x) / ACTIVATIONS}); }
+KERNEL(quantize_q8_1_f16, View x, unsigned char* planes) { quantize<half>(x, Activations{planes, elements(x) / ACTIVATIONS}); }

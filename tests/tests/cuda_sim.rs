@@ -25,7 +25,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
-use trueup::runtime::device::cuda::CudaOptions;
+use trueup::runtime::device::cuda::{CudaOptions, Place};
 use trueup::runtime::{DeviceOptions, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
@@ -41,7 +41,8 @@ const STEPS: usize = 2;
 const CARDS: &str = "cuda-simx2";
 
 /// The first of them, by the memory that it has by default.
-const CARD: CudaOptions = CudaOptions::Simulated { cards: 2, card: 0, memory_bytes: 8 << 30 };
+const CARD: CudaOptions =
+    CudaOptions { place: Place::Simulated { cards: 2, card: 0, memory_bytes: 8 << 30 }, repack: true };
 
 /// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
 const NO_COMPILER: i32 = 3;
@@ -55,6 +56,7 @@ fn main() {
         open_device(&format!("{CARDS}:0"), &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, all, seed);
     faults.extend(edges::edges(&*device));
+    faults.extend(roof(&*device));
     faults.extend(transfers::transfers(&*device));
     faults.extend(models(&device, all));
     faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
@@ -103,6 +105,15 @@ fn operators(device: &dyn Device, all: bool, seed: u64) -> Vec<String> {
     assert!(report.passed > 0, "no case was computed");
     let wrong = report.results.iter().filter(|result| result.status == Status::Fail);
     wrong.map(ToString::to_string).collect()
+}
+
+/// What is missing of the roof that the card's own kernels measure.
+fn roof(device: &dyn Device) -> Option<String> {
+    let roof = device.roof().unwrap_or_else(|error| panic!("{error}"))?;
+    let speeds = [roof.read_gb_per_s, roof.copy_gb_per_s, roof.multiply_gflop_per_s, roof.int8_gop_per_s];
+    let measured =
+        speeds.into_iter().chain(roof.f16_gflop_per_s).filter(|speed| speed.is_finite() && *speed > 0.0).count();
+    (measured != 5).then(|| format!("the roof is not measured: {roof:?}"))
 }
 
 /// What a test finds about the first fixture in q4_0.

@@ -95,9 +95,17 @@ impl Builder<'_> {
     fn attention(&mut self, x: ValueId) -> Built {
         let hyper = self.model.hyper();
         let (head_size, heads, kv_heads) = (hyper.head_size(), hyper.heads(), hyper.kv_heads());
-        let query = self.heads("Qcur", &QUERY, x, heads)?;
-        let key = self.heads("Kcur", &KEY, x, kv_heads)?;
-        let value = self.project("Vcur", &VALUE, x)?;
+        // Nodes of one kind stand side by side: a device may compute such neighbours at once.
+        let query = self.product("Qcur", &QUERY, x)?;
+        let key = self.product("Kcur", &KEY, x)?;
+        let value = self.product("Vcur", &VALUE, x)?;
+        let query = self.biased("Qcur", &QUERY, query)?;
+        let key = self.biased("Kcur", &KEY, key)?;
+        let value = self.biased("Vcur", &VALUE, value)?;
+        let query = self.heads("Qcur", &QUERY, query, heads)?;
+        let key = self.heads("Kcur", &KEY, key, kv_heads)?;
+        let query = self.rotated("Qcur", query)?;
+        let key = self.rotated("Kcur", key)?;
 
         let key = self.node("Kcur_rows", Op::reshape(&[hyper.kv_elements(), self.batch.tokens]), &[key])?;
         let keys = self.store("k", key)?;
@@ -115,23 +123,27 @@ impl Builder<'_> {
         self.project("attn_out", &ATTENTION_OUTPUT, mixed)
     }
 
-    /// Rotated heads of a projection of `x` `[width, tokens]`: `[head size, heads, tokens]`.
-    fn heads(&mut self, name: &str, projection: &Projection, x: ValueId, heads: usize) -> Built {
+    /// Heads of a projection `[head size * heads, tokens]`, normed where the model does that: `[head size, heads, tokens]`.
+    fn heads(&mut self, name: &str, projection: &Projection, flat: ValueId, heads: usize) -> Built {
         let hyper = self.model.hyper();
-        let flat = self.project(name, projection, x)?;
         let shape = Op::reshape(&[hyper.head_size(), heads, self.batch.tokens]);
-        let mut split = self.node(&format!("{name}_heads"), shape, &[flat])?;
-        if let Some(norm) = projection.norm.filter(|norm| self.weight_type(*norm).is_some()) {
-            split = self.norm(&format!("{name}_normed"), split, norm)?;
+        let split = self.node(&format!("{name}_heads"), shape, &[flat])?;
+        match projection.norm.filter(|norm| self.weight_type(*norm).is_some()) {
+            None => Ok(split),
+            Some(norm) => self.norm(&format!("{name}_normed"), split, norm),
         }
-        let rope = hyper.rope();
+    }
+
+    /// Heads turned by their positions.
+    fn rotated(&mut self, name: &str, heads: ValueId) -> Built {
+        let rope = self.model.hyper().rope();
         let op = Rope {
             pairs: self.model.architecture().parts.pairs,
             dimensions: rope.dimensions,
             base: rope.base,
             scaling: rope.scaling,
         };
-        let mut inputs = vec![split, self.input(Input::Positions)];
+        let mut inputs = vec![heads, self.input(Input::Positions)];
         if let Some(ty) = self.model.weight(Role::RopeFactors, 0) {
             inputs.push(self.graph.weight(&Role::RopeFactors.name(0), ty));
         }
@@ -140,8 +152,16 @@ impl Builder<'_> {
 
     /// A matrix applied to each token, plus its bias where the model has one.
     fn project(&mut self, name: &str, projection: &Projection, x: ValueId) -> Built {
+        let y = self.product(name, projection, x)?;
+        self.biased(name, projection, y)
+    }
+
+    fn product(&mut self, name: &str, projection: &Projection, x: ValueId) -> Built {
         let weight = self.weight(projection.weight);
-        let y = self.node(name, MulMat, &[weight, x])?;
+        self.node(name, MulMat, &[weight, x])
+    }
+
+    fn biased(&mut self, name: &str, projection: &Projection, y: ValueId) -> Built {
         if self.weight_type(projection.bias).is_none() {
             return Ok(y);
         }

@@ -18,7 +18,6 @@ pub use operators::{OperatorTime, PhaseOperators};
 pub use parallel::ParallelReport;
 pub use spread::Spread;
 
-use crate::devices::DeviceOptions;
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;
 use crate::peak_memory::peak_memory_bytes;
@@ -79,7 +78,7 @@ pub struct BenchReport {
     pub prompt: PhaseReport,
     /// The decode phase.
     pub decode: PhaseReport,
-    /// The roof; null where the device is not this machine's processor.
+    /// The roof of the first device; null where it has none.
     pub roof: Option<Roof>,
     /// Operators of both phases, where they were asked for.
     pub per_op: Option<Vec<PhaseOperators>>,
@@ -139,13 +138,12 @@ impl PhaseReport {
 }
 
 /// Measures a model whose weights are not on their device yet, and whose opening began at `started`. `session` says how it computes; without
-/// a context it gets room for what is measured. `device` are the options that the device was opened with; `tell` hears what is done.
+/// a context it gets room for what is measured. `tell` hears what is done.
 ///
 /// Fails where nothing is asked for, where the model's context is too short for it, and where the device fails.
 pub fn bench(
     weights: &Arc<Weights>,
     session: &SessionOptions,
-    device: &DeviceOptions,
     options: &BenchOptions,
     started: Instant,
     tell: &mut dyn FnMut(&str),
@@ -160,14 +158,14 @@ pub fn bench(
     run(&mut session, &prompt, &following[..1])?;
     let peak_memory_bytes = peak_memory_bytes();
     tell("the roof of the machine is measured");
-    let before = roof(weights, device)?;
+    let before = weights.devices()[0].roof()?;
     let times = (0..options.repetitions).map(|repetition| {
         tell(&format!("prompt and decode, {} of {}", repetition + 1, options.repetitions));
         run(&mut session, &prompt, &following)
     });
     let (prompt_times, decode_times): (Vec<f64>, Vec<f64>) = times.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     // Other programs may have slowed down one of the two.
-    let roof = before.zip(roof(weights, device)?).map(|(before, after)| before.best_of(after));
+    let roof = before.zip(weights.devices()[0].roof()?).map(|(before, after)| before.best_of(after));
     let prompt_demand = Demand::of_prompt(weights, &options_of_session, options.prompt)?;
     let decode_demand = Demand::of_decode(weights, &options_of_session, options.prompt, options.generate)?;
     let prompt_report = PhaseReport::new(options.prompt, &prompt_times, &prompt_demand, roof.as_ref());
@@ -213,12 +211,6 @@ fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -
         )));
     }
     Ok(SessionOptions { context: session.context.or(Some(needed)), sequences: 1, ..*session })
-}
-
-/// The roof, where the device is this machine's processor.
-fn roof(weights: &Weights, options: &DeviceOptions) -> Result<Option<Roof>> {
-    let host = ["cpu", "ref"].contains(&weights.devices()[0].about().name.as_str());
-    if host { Roof::measure(options).map(Some) } else { Ok(None) }
 }
 
 /// Computes a prompt and, one by one, what follows it, and gives the seconds of both.

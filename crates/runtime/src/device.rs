@@ -4,11 +4,12 @@ mod bounded;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
+mod pair;
 pub mod reference;
-mod split;
 
 use crate::error::Result;
 use crate::profile::Profile;
+use crate::roof::Roof;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use trueup_graph::{Op, TensorType};
 
 pub use bounded::Bounded;
 pub use decorator::Decorator;
-pub use split::Split;
+pub use pair::Pair;
 
 /// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
 pub trait Device: Send + Sync {
@@ -59,6 +60,11 @@ pub trait Device: Send + Sync {
 
     /// Waits until all that was asked for is done.
     fn sync(&self) -> Result<()>;
+
+    /// Measures what it can do at most, now. `None` where that is not known.
+    fn roof(&self) -> Result<Option<Roof>> {
+        Ok(None)
+    }
 }
 
 /// Gives the bytes of a tensor of another device to an upload.

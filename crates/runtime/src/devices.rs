@@ -1,9 +1,9 @@
 //! The list of devices: which names there are, what is here, and what is not and why.
 
 use crate::device::cpu::{Cpu, CpuOptions, Isa};
-use crate::device::cuda::{Cuda, CudaOptions};
+use crate::device::cuda::{self, Cuda, CudaOptions};
 use crate::device::reference::Reference;
-use crate::device::{About, Bounded, Device, Split};
+use crate::device::{About, Bounded, Device, Pair};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
     pub isa: Option<String>,
-    /// Whether `cpu` packs weights for its kernels at upload.
+    /// Whether `cpu` and `cuda` pack weights for their fast kernels at upload. Without it, `cuda` computes by its plain kernels, whose sums have other orders.
     pub repack: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct DeviceReport {
 /// product between them. The error says why others cannot be had.
 pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     if let Some([first, second]) = halves(name) {
-        return Ok(Arc::new(Split::new(open_device(&first, options)?, open_device(&second, options)?)));
+        return Ok(Arc::new(Pair::new(open_device(&first, options)?, open_device(&second, options)?)));
     }
     let kind_name = name.split([':', '@']).next().unwrap_or_default();
     // The number of cards belongs to the simulators' names: `npu-simx2`.
@@ -173,13 +173,14 @@ fn expect_no_more(kind: &str, rest: &str) -> Result<()> {
 }
 
 /// `cuda`, `cuda:N`.
-fn open_cuda(rest: &str, _options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix(':').and_then(|number| number.parse().ok()) };
     let unknown = || {
         let name = trueup_formats::quote(&format!("cuda{rest}"));
         Error::Request(format!("device {name}: a card is called by its number, like cuda:1"))
     };
-    Ok(Arc::new(Cuda::new(&CudaOptions::Card(number.ok_or_else(unknown)?))?))
+    let place = cuda::Place::Card(number.ok_or_else(unknown)?);
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
 }
 
 /// Bytes of memory that a simulated card has, unless its name says how many.
@@ -214,7 +215,7 @@ impl SimulatedCards {
 const SIMULATED_CARDS_MAX: usize = 8;
 
 /// `cuda-sim`, `cuda-sim@4GiB`, `cuda-simx2:1`.
-fn open_cuda_sim(rest: &str, _options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let name = || trueup_formats::quote(&format!("cuda-sim{rest}"));
     let Some(SimulatedCards { cards, card, memory_bytes }) = SimulatedCards::parse(rest) else {
         return Err(Error::Request(format!(
@@ -225,7 +226,8 @@ fn open_cuda_sim(rest: &str, _options: &DeviceOptions) -> Result<Arc<dyn Device>
     let card = card.or((cards == 1).then_some(0));
     let several =
         || Error::Request(format!("device {}: {cards} cards; name one of them, like cuda-simx{cards}:0", name()));
-    Ok(Arc::new(Cuda::new(&CudaOptions::Simulated { cards, card: card.ok_or_else(several)?, memory_bytes })?))
+    let place = cuda::Place::Simulated { cards, card: card.ok_or_else(several)?, memory_bytes };
+    Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack })?))
 }
 
 /// The names of a list, in order: `cuda:0,cuda:1,cpu`. `cuda-simx2` stands for all of its cards.

@@ -71,8 +71,8 @@ pub fn run(arguments: Arguments) -> Result {
         per_operator: arguments.per_op,
         parallel: arguments.parallel,
     };
-    let (session, device) = (arguments.place.session(1), arguments.place.options());
-    let report = bench(&weights, &session, &device, &options, started, &mut |what| output::note(what))?;
+    let session = arguments.place.session(1);
+    let report = bench(&weights, &session, &options, started, &mut |what| output::note(what))?;
     if let Some(file) = target {
         output::document(file, &serde_json::to_string(&report)?)?;
     }

@@ -70,7 +70,7 @@ struct Common {
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
-    /// Whether the cpu device packs weights into its kernels' layout when they are loaded
+    /// Whether cpu and cuda pack weights into the layout of their fast kernels when they are loaded; off tries the plain kernels of cuda
     #[arg(long, value_name = "SWITCH", value_parser = ["on", "off"], default_value = "on")]
     repack: String,
 }
@@ -199,7 +199,7 @@ fn perf(arguments: &Perf) -> Result {
     let common = &arguments.common;
     let device = common.open()?;
     let selection = common.selection(None)?;
-    let report = suite::perf(&*device, &common.options(), &selection, arguments.seed, &mut |result| {
+    let report = suite::perf(&*device, &selection, arguments.seed, &mut |result| {
         if common.prints() {
             output::note(&format!("{} {} is measured", result.op, result.inputs.join(", ")));
         }

@@ -82,7 +82,7 @@ pub struct Machine {
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
-    /// Whether the cpu device copies weights into its kernels' layout when they are loaded; off computes on the mapped file, which takes least memory
+    /// Whether weights are brought into the layout of the fast kernels when they are loaded; off computes on the mapped file on cpu, which takes least memory, and by the plain kernels on cuda, which the fast ones are checked against
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     repack: Switch,
     /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu
@@ -107,11 +107,6 @@ enum Switch {
 }
 
 impl Place {
-    /// How the device is opened.
-    pub fn options(&self) -> DeviceOptions {
-        self.machine.options()
-    }
-
     /// A model on the device, or on several.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
         Ok(Arc::new(Weights::over(model, self.shares.open(&self.device, &self.machine)?, None)))

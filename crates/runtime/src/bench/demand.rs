@@ -150,7 +150,10 @@ mod tests {
         assert_eq!(demand.weight_bytes, 3 * ((LAYERS + HEAD + 64) / 32 * 34 + norms));
         // Keys and values of two layers, 32 f16 each.
         assert_eq!(demand.kv_bytes, (71 + 72 + 73) * 2 * 2 * 32 * 2);
-        assert_eq!((demand.operations, demand.kv), (Operations { f32: 0, int8: 3 * 2 * (LAYERS + HEAD) }, "f16"));
+        assert_eq!(
+            (demand.operations, demand.kv),
+            (Operations { int8: 3 * 2 * (LAYERS + HEAD), ..Operations::default() }, "f16")
+        );
     }
 
     #[test]
@@ -166,11 +169,13 @@ mod tests {
         let roof = Roof {
             what: "",
             threads: 1,
-            isa: "",
+            unit: "thread",
+            isa: String::new(),
             read_gb_per_s: 1.0,
             copy_gb_per_s: 1.0,
             multiply_gflop_per_s: 1.0,
             int8_gop_per_s: 1e9,
+            f16_gflop_per_s: None,
         };
         assert!((demand.seconds(&roof) - demand.bytes() as f64 / 1e9).abs() < 1e-12, "reading is what limits");
     }

@@ -41,6 +41,7 @@ mod tests;
 use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
+use crate::roof::{self, Roof};
 use isa::Instructions;
 pub use isa::Isa;
 use means::Means;
@@ -363,6 +364,10 @@ impl Device for Cpu {
     /// Nothing is left undone when a call returns.
     fn sync(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        roof::host::measure(self).map(Some)
     }
 }
 

@@ -7,8 +7,10 @@
 //!                └──▶ memory.rs: where tensors lie; faults.rs: what kernels tell; kernels.rs: the kernels that come with the program
 //! ```
 //!
-//! Every sum has one order, whatever else is in the batch. Tensors lie on the card as in a GGUF file.
+//! Tensors lie on the card as in a GGUF file, but for weights of 32 codes a block, which are repacked into planes (split.rs) for kernels that
+//! read them by wide loads. With `repack` off they stay as they are, and every sum has one order, whatever else is in the batch.
 
+mod carrier;
 #[allow(unsafe_code, reason = "calls into the vendor's library")]
 mod driver;
 mod faults;
@@ -17,23 +19,37 @@ mod launches;
 mod memory;
 mod operator;
 mod replay;
+mod roof;
+mod split;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-use driver::{Card, Library, Transfers};
+use crate::roof::Roof;
+use carrier::Carrier;
+use driver::{Blas, Card, Library};
 use faults::Faults;
 use memory::Memory;
+use operator::Means;
 pub use replay::Launched;
 use replay::Replay;
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use trueup_graph::{Op, TensorType};
+
+/// How the device is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaOptions {
+    /// Which card is used.
+    pub place: Place,
+    /// Whether weights are repacked at upload and multiplied by the fast kernels; else by the plain ones.
+    pub repack: bool,
+}
 
 /// Which card is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CudaOptions {
+pub enum Place {
     /// The card with this number.
     Card(usize),
     /// An imitation, computed on the processor.
@@ -47,19 +63,19 @@ pub enum CudaOptions {
     },
 }
 
-impl CudaOptions {
+impl Place {
     /// The name that selects it, but for its memory.
     fn name(&self) -> String {
         match self {
-            CudaOptions::Card(0) => "cuda".to_owned(),
-            CudaOptions::Card(number) => format!("cuda:{number}"),
-            CudaOptions::Simulated { cards: 1, .. } => "cuda-sim".to_owned(),
-            CudaOptions::Simulated { cards, card, .. } => format!("cuda-simx{cards}:{card}"),
+            Place::Card(0) => "cuda".to_owned(),
+            Place::Card(number) => format!("cuda:{number}"),
+            Place::Simulated { cards: 1, .. } => "cuda-sim".to_owned(),
+            Place::Simulated { cards, card, .. } => format!("cuda-simx{cards}:{card}"),
         }
     }
 
     fn is_simulated(&self) -> bool {
-        matches!(self, CudaOptions::Simulated { .. })
+        matches!(self, Place::Simulated { .. })
     }
 }
 
@@ -71,27 +87,30 @@ const SIMULATOR: &str = "libtrueup_cuda_sim.so";
 pub struct Cuda {
     name: String,
     description: String,
-    simulated: bool,
     card: Arc<Card>,
-    transfers: Transfers,
+    /// Products of matrices by the vendor's library; opened when it is first needed.
+    blas: OnceLock<Option<Blas>>,
+    /// The simulator's library, where one is simulated.
+    simulator: Option<PathBuf>,
+    carrier: Carrier,
     replay: Mutex<Replay>,
     faults: Faults,
+    /// What products are computed by.
+    means: Means,
 }
 
 impl Cuda {
     /// Opens a card. Fails where there is no driver, no such card, or no simulator.
     pub fn new(options: &CudaOptions) -> Result<Cuda> {
-        let name = options.name();
+        let name = options.place.name();
         let failure = |problem| Error::Device { device: name.clone(), problem };
-        let path = options.is_simulated().then(simulator_path).transpose().map_err(failure)?;
-        let (number, library) = match (options, &path) {
-            (CudaOptions::Simulated { cards, card, memory_bytes }, Some(path)) => {
+        let path = options.place.is_simulated().then(simulator_path).transpose().map_err(failure)?;
+        let (number, library) = match (&options.place, &path) {
+            (Place::Simulated { cards, card, memory_bytes }, Some(path)) => {
                 let cards = c_int::try_from(*cards).map_err(|_| failure(format!("{cards} cards are too many")))?;
                 (*card, Library::Simulator { path, cards, memory_bytes: *memory_bytes })
             }
-            (CudaOptions::Card(number), _) | (CudaOptions::Simulated { card: number, .. }, None) => {
-                (*number, Library::Driver)
-            }
+            (Place::Card(number), _) | (Place::Simulated { card: number, .. }, None) => (*number, Library::Driver),
         };
         let opened = || -> std::result::Result<Cuda, String> {
             driver::load(library)?;
@@ -103,14 +122,21 @@ impl Cuda {
             Ok(Cuda {
                 name: name.clone(),
                 description,
-                simulated: options.is_simulated(),
-                transfers: Transfers::new(&card),
+                carrier: Carrier::new(&card),
                 card,
                 replay: Mutex::default(),
                 faults,
+                blas: OnceLock::new(),
+                simulator: path.clone(),
+                means: Means { repack: options.repack, tensor_cores: major >= 8, processors: facts.processors },
             })
         };
         opened().map_err(failure)
+    }
+
+    /// The vendor's library of products, where it is installed.
+    fn blas(&self) -> Option<&Blas> {
+        self.blas.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref())).as_ref()
     }
 
     fn failure(&self, problem: String) -> Error {
@@ -145,19 +171,19 @@ impl Device for Cuda {
         About {
             name: self.name.clone(),
             description: self.description.clone(),
-            simulated: self.simulated,
+            simulated: self.simulator.is_some(),
             memory: self.card.facts().ok().map(|facts| facts.memory),
-            batch_invariant: true,
+            batch_invariant: !self.means.repack,
         }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output)
+        operator::profile(op, inputs, output, &self.means)
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.replay().forget_freed();
-        let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
+        let memory = Memory::new(&self.card, ty, usage, self.means.repack).map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 
@@ -168,7 +194,7 @@ impl Device for Cuda {
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
             }
-            memory.write(&self.transfers, target, source)
+            memory.write(&self.carrier, target, source)
         };
         write().map_err(|problem| self.failure(problem))
     }
@@ -177,7 +203,7 @@ impl Device for Cuda {
         let mut read = || {
             let memory = Memory::of(source)?;
             expect_bytes(target.len(), &source.ty)?;
-            memory.read(&self.transfers, source, target)?;
+            memory.read(&self.carrier, source, target)?;
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
@@ -185,7 +211,9 @@ impl Device for Cuda {
 
     /// From another card without the host.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
-        let Ok(memory) = Memory::of(source) else {
+        let planes = |tensor| Memory::of(tensor).map_or(true, Memory::is_in_planes);
+        let memory = Memory::of(source).ok().filter(|_| !planes(source) && !planes(target));
+        let Some(memory) = memory else {
             return through_host(source, from, &mut |bytes| self.upload(bytes, target));
         };
         if !(source.ty == target.ty && source.ty.shape.is_dense()) {
@@ -195,11 +223,16 @@ impl Device for Cuda {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.replay().run(&self.card, &self.faults, steps).map_err(|problem| self.failure(problem))
+        self.replay().run(&self.card, &self.means, &self.faults, steps).map_err(|problem| self.failure(problem))
     }
 
     fn sync(&self) -> Result<()> {
         self.card.wait().and_then(|()| self.faults.look()).map_err(|problem| self.failure(problem))
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        let simulated = self.simulator.is_some();
+        roof::measure(&self.card, self.blas(), simulated, &|problem| self.failure(problem)).map(Some)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, through_host};
 use crate::error::Result;
 use crate::profile::Profile;
+use crate::roof::Roof;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
@@ -86,5 +87,9 @@ impl<D: Decorator> Device for D {
 
     fn sync(&self) -> Result<()> {
         self.device().sync()
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        self.device().roof()
     }
 }

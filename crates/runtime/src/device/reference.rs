@@ -42,10 +42,12 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
+use super::cpu::{Cpu, CpuOptions};
 use super::{About, Buffer, Device, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::host_tensor::HostTensor;
 use crate::profile::Profile;
+use crate::roof::{self, Roof};
 use memory::Memory;
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -209,6 +211,11 @@ impl Device for Reference {
 
     fn sync(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn roof(&self) -> Result<Option<Roof>> {
+        let cpu = Cpu::new(CpuOptions { threads: self.pool.current_num_threads(), ..CpuOptions::default() })?;
+        roof::host::measure(&cpu).map(Some)
     }
 }
 

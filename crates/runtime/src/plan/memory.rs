@@ -1,4 +1,5 @@
-//! Where intermediate results lie in an arena: memory is used again as soon as its value was used for the last time.
+//! Where intermediate results lie in an arena: memory is used again as soon as its value was used for the last time, that of small ones a few nodes
+//! later, so that a device can compute neighbours at once that do not read each other.
 //!
 //! ```text
 //!          node 0   1   2   3   4
@@ -17,6 +18,12 @@ pub(super) struct Lifetime {
     pub last: usize,
 }
 
+/// How many more nodes the memory of a small value is kept: a layer's projections, rotations and stores stand so close together.
+const NEIGHBOURS: usize = 4;
+
+/// Larger values are of many tokens, and their nodes fill a device by themselves.
+const SMALL_BYTES: usize = 256 << 10;
+
 /// Offsets of values in one arena, and the arena's size.
 #[derive(Debug)]
 pub(super) struct Layout {
@@ -29,6 +36,7 @@ pub(super) struct Layout {
 struct Taken {
     start: usize,
     end: usize,
+    /// The last step that may not write here.
     last: usize,
 }
 
@@ -44,7 +52,8 @@ pub(super) fn lay_out(lifetimes: &[Lifetime]) -> Layout {
         let start = smallest_gap(&taken, bytes);
         let end = start + bytes;
         let place = taken.partition_point(|taken| taken.start < start);
-        taken.insert(place, Taken { start, end, last: lifetime.last });
+        let kept = if bytes <= SMALL_BYTES { NEIGHBOURS } else { 0 };
+        taken.insert(place, Taken { start, end, last: lifetime.last + kept });
         layout.offsets.push(start);
         layout.arena_bytes = layout.arena_bytes.max(end);
     }
@@ -98,15 +107,20 @@ mod tests {
 
     #[test]
     fn memory_is_used_again() {
-        let chain: Vec<Lifetime> = (0..10).map(|first| Lifetime { bytes: 1000, first, last: first + 1 }).collect();
-        assert_eq!(lay_out(&chain).arena_bytes, 2048, "two values live at a time");
+        let chain = |bytes| (0..20).map(|first| Lifetime { bytes, first, last: first + 1 }).collect::<Vec<Lifetime>>();
+        assert_eq!(lay_out(&chain(1 << 20)).arena_bytes, 2 << 20, "two values live at a time");
+        let layout = lay_out(&chain(1000));
+        assert_eq!(layout.arena_bytes, 1024 * (2 + NEIGHBOURS), "small ones are kept for neighbours");
+        for (place, offset) in layout.offsets.iter().enumerate() {
+            assert!(!layout.offsets[place + 1..].iter().take(1 + NEIGHBOURS).any(|later| later == offset));
+        }
     }
 
     #[test]
     fn the_smallest_gap_is_taken() {
         let live = |bytes, first, last| Lifetime { bytes, first, last };
-        // At step 2 the gaps are 512 (at 0) and 256 (at 768).
-        let lifetimes = [live(512, 0, 1), live(256, 0, 9), live(256, 0, 1), live(256, 0, 9), live(256, 2, 9)];
+        // At step 9 the gaps are 512 (at 0) and 256 (at 768).
+        let lifetimes = [live(512, 0, 1), live(256, 0, 9), live(256, 0, 1), live(256, 0, 9), live(256, 9, 9)];
         assert_eq!(lay_out(&lifetimes).offsets, [0, 512, 768, 1024, 768]);
     }
 }

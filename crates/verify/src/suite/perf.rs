@@ -14,7 +14,7 @@ use trueup_graph::op::{KvAttention, KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{DeviceOptions, HostTensor, Operations, Result, Roof, Work};
+use trueup_runtime::{HostTensor, Operations, Result, Roof, Work};
 
 /// Most nodes of one call.
 const NODES_MAX: usize = 8192;
@@ -70,27 +70,23 @@ pub struct PerfReport {
     pub description: String,
     /// The seed of all data.
     pub seed: u64,
-    /// The roof; null where the device is not this machine's processor.
+    /// The roof; null where the device has none.
     pub roof: Option<Roof>,
     /// One entry for each choice of shapes.
     pub results: Vec<PerfResult>,
 }
 
-/// Measures the selected operators, and the roof where the device is this machine's processor; `tell` hears of each result.
+/// Measures the selected operators, and the roof where the device has one; `tell` hears of each result.
 ///
-/// Products and attention are measured on the shapes of a decoder of about a billion weights, others on the largest case of the suite. `options` are
-/// those that the device was opened with. Fails where the roof cannot be measured; a device that fails has its reason in the result.
+/// Products and attention are measured on the shapes of a decoder of about a billion weights, others on the largest case of the suite. Fails where the roof cannot be measured; a device that fails has its reason in the result.
 pub fn perf(
     device: &dyn Device,
-    options: &DeviceOptions,
     selection: &Selection,
     seed: u64,
     tell: &mut dyn FnMut(&PerfResult),
 ) -> Result<PerfReport> {
     let about = device.about();
-    let host = ["cpu", "ref"].contains(&about.name.as_str());
-    let measure = || if host { Roof::measure(options).map(Some) } else { Ok(None) };
-    let before = measure()?;
+    let before = device.roof()?;
     let selected = measured_cases().into_iter().filter(|candidate| selection.takes_operator(candidate.case.op.name()));
     let run = |candidate: Candidate| {
         let (result, done) = result(device, &candidate, seed);
@@ -99,7 +95,7 @@ pub fn perf(
     };
     let measured: Vec<(PerfResult, Option<Done>)> = selected.map(run).collect();
     // Other programs may have slowed down one of the two.
-    let roof = before.zip(measure()?).map(|(before, after)| before.best_of(after));
+    let roof = before.zip(device.roof()?).map(|(before, after)| before.best_of(after));
     let shared = |(mut result, done): (PerfResult, Option<Done>)| {
         result.roof_share = share(&result, done, roof.as_ref());
         result
@@ -315,11 +311,13 @@ mod tests {
         let roof = Roof {
             what: "",
             threads: 1,
-            isa: "",
+            unit: "thread",
+            isa: String::new(),
             read_gb_per_s: 1.0,
             copy_gb_per_s: 1.0,
             multiply_gflop_per_s: 1.0,
             int8_gop_per_s: 1.0,
+            f16_gflop_per_s: None,
         };
         // 32 numbers are read twice and written once.
         let expected = 384e-9 / (found.time_us.unwrap() / 1e6);

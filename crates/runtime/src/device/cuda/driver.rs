@@ -3,6 +3,7 @@
 //! ```text
 //!  load ──▶ Card ──▶ memory.rs     bytes of the card, and of the host where cards reach it; freed when dropped
 //!            ├─────▶ kernel.rs     kernels by their names, and launches of them
+//!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt
 //!            ├─────▶ graph.rs      many launches as one
 //!            ├─────▶ peer.rs       copies from card to card
 //!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
@@ -10,6 +11,7 @@
 //!
 //! cudarc resolves each function of the library when it is first called and panics where there is none: [`load`] looks for the library before.
 
+mod blas;
 mod event;
 mod graph;
 mod kernel;
@@ -18,6 +20,7 @@ mod peer;
 mod staging;
 
 use super::kernels;
+pub use blas::{Blas, Sizes};
 use cudarc::driver::{result, sys};
 pub use event::Event;
 pub use graph::Graph;
@@ -135,6 +138,8 @@ pub struct Facts {
     pub name: String,
     /// What its processors can do: 8 and 0 of `sm_80`.
     pub capability: (i32, i32),
+    /// How many processors it has.
+    pub processors: u32,
     /// Bytes of memory: all and free.
     pub memory: (u64, u64),
 }
@@ -160,19 +165,21 @@ impl Card {
         opened().map(Arc::new).map_err(|error: result::DriverError| said(&error))
     }
 
-    /// Its name, its generation and its memory.
+    /// Its name, its generation, its processors and its memory.
     pub fn facts(&self) -> Result<Facts, String> {
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as PROCESSORS,
         };
         self.call(|| {
             // SAFETY: a card that the driver named.
-            let [major, minor] =
-                [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
+            let [major, minor, processors] = [MAJOR, MINOR, PROCESSORS]
+                .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
             let (free, all) = result::mem_get_info()?;
             let name = result::device::get_name(self.device)?;
-            Ok(Facts { name, capability: (major?, minor?), memory: (all as u64, free as u64) })
+            let processors = u32::try_from(processors?).unwrap_or(1);
+            Ok(Facts { name, capability: (major?, minor?), processors, memory: (all as u64, free as u64) })
         })
     }
 

@@ -9,8 +9,8 @@
 
 use super::driver::{Allocation, Argument, Card, Grid, Launch};
 use super::faults::Faults;
-use super::memory::Memory;
-use super::operator::{self, Call, Operand};
+use super::memory::{Divided, Memory};
+use super::operator::{self, Call, Means, Operand};
 use crate::device::{Step, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl Scratch {
 #[derive(Debug)]
 pub struct Recorder<'a> {
     card: &'a Card,
+    means: &'a Means,
     faults: &'a Faults,
     /// Where the room is; 0 where there is none yet.
     room: u64,
@@ -48,7 +49,19 @@ pub struct Recorder<'a> {
     launches: RefCell<Vec<Launch>>,
 }
 
-impl Recorder<'_> {
+impl<'a> Recorder<'a> {
+    /// What products are computed by.
+    pub fn means(&self) -> &'a Means {
+        self.means
+    }
+
+    /// Takes the launch that brings a weight in planes into the file's form at an address; gives where its view begins there.
+    pub fn join(&self, divided: &Divided, file: u64) -> Result<u64, String> {
+        let (launch, address) = divided.join(self.card, file)?;
+        self.launches.borrow_mut().push(launch);
+        Ok(address)
+    }
+
     /// Takes a launch.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
         self.launches.borrow_mut().push(self.card.launch(kernel, grid, arguments)?);
@@ -70,38 +83,43 @@ impl Recorder<'_> {
 /// The launches of steps, and whether the room lies elsewhere now.
 pub fn record(
     card: &Arc<Card>,
+    means: &Means,
     faults: &Faults,
     scratch: &mut Scratch,
     steps: &[Step],
 ) -> Result<(Vec<Launch>, bool), String> {
-    let (launches, needed) = record_once(card, faults, scratch, steps)?;
+    let (launches, needed) = record_once(card, means, faults, scratch, steps)?;
     if needed <= scratch.bytes() {
         return Ok((launches, false));
     }
     scratch.grow(card, needed)?;
-    record_once(card, faults, scratch, steps).map(|(launches, _)| (launches, true))
+    record_once(card, means, faults, scratch, steps).map(|(launches, _)| (launches, true))
 }
 
 /// The launches, and the bytes of room that they need: they can run where there are as many.
 fn record_once(
     card: &Card,
+    means: &Means,
     faults: &Faults,
     scratch: &Scratch,
     steps: &[Step],
 ) -> Result<(Vec<Launch>, usize), String> {
     let room = scratch.room.as_ref().map_or(0, Allocation::address);
-    let recorder = Recorder { card, faults, room, room_bytes: Cell::new(0), launches: RefCell::default() };
+    let recorder = Recorder { card, means, faults, room, room_bytes: Cell::new(0), launches: RefCell::default() };
     steps.iter().try_for_each(|step| record_step(&recorder, step))?;
     Ok((recorder.launches.into_inner(), recorder.room_bytes.get()))
 }
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-    operator::profile(&step.op, &types, &step.output.ty)?;
+    operator::profile(&step.op, &types, &step.output.ty, recorder.means)?;
     if step.op.is_view() || step.output.ty.shape.elements() == 0 {
         return Ok(());
     }
-    let operand = |tensor: &Tensor| Ok(Operand { ty: tensor.ty, view: Memory::of(tensor)?.view(tensor) });
+    let operand = |tensor: &Tensor| {
+        let memory = Memory::of(tensor)?;
+        Ok(Operand { ty: tensor.ty, view: memory.view(tensor), divided: memory.divided(tensor) })
+    };
     let inputs = step.inputs.iter().map(operand).collect::<Result<Vec<Operand>, String>>()?;
     operator::launch(&step.op, &mut Call::new(recorder, step.op.name(), inputs, operand(&step.output)?))
 }

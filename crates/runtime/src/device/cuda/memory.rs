@@ -1,6 +1,8 @@
-//! Buffers of this device: bytes as in a GGUF file, and what kernels see of them.
+//! Buffers of this device: bytes as in a GGUF file, or weights in planes, and what kernels see of them.
 
-use super::driver::{Allocation, Card, Transfers, View};
+use super::carrier::Carrier;
+use super::driver::{Allocation, Card, Launch, View};
+use super::split::{Planes, Split};
 use crate::device::{Tensor, Usage};
 use std::sync::Arc;
 use trueup_graph::TensorType;
@@ -10,12 +12,41 @@ use trueup_graph::TensorType;
 pub struct Memory {
     ty: TensorType,
     allocation: Allocation,
+    /// How its blocks are divided, where they are.
+    split: Option<Split>,
+}
+
+/// A weight whose blocks are divided, and the first block of a view of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Divided {
+    split: Split,
+    address: u64,
+    first: usize,
+}
+
+impl Divided {
+    /// The planes from the view's first block on.
+    pub fn planes(&self) -> Planes {
+        self.split.planes_from(self.address, self.first)
+    }
+
+    /// Bytes of all blocks in the file's form.
+    pub fn file_bytes(&self) -> usize {
+        self.split.file_bytes()
+    }
+
+    /// What brings all blocks into the file's form at an address, and where the view begins there.
+    pub fn join(&self, card: &Card, file: u64) -> Result<(Launch, u64), String> {
+        let launch = self.split.joining(card, self.address, file, [0, self.file_bytes()])?;
+        Ok((launch, file + (self.first * self.split.block_bytes()) as u64))
+    }
 }
 
 impl Memory {
-    /// Memory for a tensor; a state's is zero.
-    pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
-        let bytes = ty.bytes();
+    /// Memory for a tensor; a state's is zero. Weights are divided into planes where they can be and `repack` says so.
+    pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage, repack: bool) -> Result<Memory, String> {
+        let split = Split::of(ty).filter(|_| repack && usage == Usage::Weight);
+        let bytes = split.map_or(ty.bytes(), |split| split.bytes());
         let allocation = Allocation::new(card, bytes)?.ok_or_else(|| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
             format!("no room for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
@@ -23,7 +54,7 @@ impl Memory {
         if usage == Usage::State {
             allocation.clear()?;
         }
-        Ok(Memory { ty: *ty, allocation })
+        Ok(Memory { ty: *ty, allocation, split })
     }
 
     /// The memory of a tensor of this device, in which it was found to lie.
@@ -33,7 +64,10 @@ impl Memory {
             memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
         can_be_seen(&tensor.ty)?;
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
-        if end.is_some_and(|end| end <= memory.allocation.bytes()) {
+        let is_split = memory.split.is_some();
+        let bytes = if is_split { memory.ty.bytes() } else { memory.allocation.bytes() };
+        let begins = !is_split || tensor.offset_bytes == 0 && tensor.ty.dtype == memory.ty.dtype;
+        if end.is_some_and(|end| end <= bytes) && begins {
             Ok(memory)
         } else {
             Err(format!("{} at byte {} does not lie in a buffer of {}", tensor.ty, tensor.offset_bytes, memory.ty))
@@ -41,17 +75,24 @@ impl Memory {
     }
 
     /// Takes a whole tensor's bytes.
-    pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
-        transfers.upload(&self.allocation, tensor.offset_bytes, bytes)
+    pub fn write(&self, carrier: &Carrier, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        match self.split {
+            Some(_) if bytes.len() != self.ty.bytes() => {
+                Err(format!("a part of a weight cannot be written: {} of {}", tensor.ty, self.ty))
+            }
+            Some(split) => carrier.upload_split(&split, &self.allocation, bytes),
+            None => carrier.upload(&self.allocation, tensor.offset_bytes, bytes),
+        }
     }
 
     /// Gives the bytes of the elements that a tensor shows, in order.
-    pub fn read(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
-        if tensor.ty.shape.is_dense() {
-            return transfers.download(&self.allocation, tensor.offset_bytes, target);
+    pub fn read(&self, carrier: &Carrier, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        if tensor.ty.shape.is_dense() && self.holds(target.len()) {
+            return self.read_held(carrier, tensor, target);
         }
-        let mut held = vec![0; tensor.ty.held().bytes()];
-        transfers.download(&self.allocation, tensor.offset_bytes, &mut held)?;
+        let bytes = if self.split.is_some() { self.ty.bytes() } else { tensor.ty.held().bytes() };
+        let mut held = vec![0; bytes];
+        self.read_held(carrier, tensor, &mut held)?;
         gather(&tensor.ty, &held, target);
         Ok(())
     }
@@ -61,13 +102,38 @@ impl Memory {
         self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
     }
 
-    /// What a kernel sees.
+    /// Whether it is a weight that was repacked.
+    pub fn is_in_planes(&self) -> bool {
+        self.split.is_some()
+    }
+
+    /// Whether so many bytes can be read at once: of planes all or none.
+    fn holds(&self, bytes: usize) -> bool {
+        self.split.is_none() || bytes == self.ty.bytes()
+    }
+
+    /// Gives the bytes that lie behind each other from a tensor's first on.
+    fn read_held(&self, carrier: &Carrier, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        match self.split {
+            Some(split) => carrier.download_split(&split, &self.allocation, target),
+            None => carrier.download(&self.allocation, tensor.offset_bytes, target),
+        }
+    }
+
+    /// What there is to know of a tensor's planes, where it lies in some.
+    pub fn divided(&self, tensor: &Tensor) -> Option<Divided> {
+        let first = tensor.ty.shape.strides().offset / tensor.ty.dtype.block_len();
+        self.split.map(|split| Divided { split, address: self.allocation.address(), first })
+    }
+
+    /// What a kernel sees; of planes, that of the codes.
     pub fn view(&self, tensor: &Tensor) -> View {
         let (shape, dtype) = (&tensor.ty.shape, tensor.ty.dtype);
         let strides = shape.strides();
         let first = strides.offset / dtype.block_len() * dtype.block_bytes();
+        let in_file = self.allocation.address() + (tensor.offset_bytes + first) as u64;
         View {
-            data: self.allocation.address() + (tensor.offset_bytes + first) as u64,
+            data: self.divided(tensor).map_or(in_file, |divided| divided.planes().codes),
             sizes: shape.sizes().map(|size| size as i64),
             steps: strides.steps.map(|step| step as i64),
         }

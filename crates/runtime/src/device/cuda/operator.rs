@@ -41,8 +41,9 @@ mod upscale;
 
 pub use super::driver::{Argument, Grid, View};
 use super::launches::Recorder;
-use super::memory::can_be_seen;
+use super::memory::{Divided, can_be_seen};
 use crate::profile::Profile;
+pub use matrix::Means;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
@@ -54,8 +55,7 @@ macro_rules! operators {
             }
         }
 
-        /// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty.
-        pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
+        fn launch_one(op: &Op, call: &mut Call) -> Result<(), String> {
             match op {
                 $(Op::$Op(op) => $file::launch(op, call),)*
             }
@@ -98,8 +98,17 @@ operators! {
     Upscale => upscale,
 }
 
+/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty.
+pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
+    let reads_planes = matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_));
+    if !reads_planes {
+        call.join_planes()?;
+    }
+    launch_one(op, call)
+}
+
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
-pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
+pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     match op.infer(inputs) {
         Ok(inferred) if inferred == *output => {}
@@ -107,7 +116,8 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Pr
         Err(problem) => return Err(named(problem)),
     }
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
-    declared(op, inputs).map(|profile| Profile { output: output.dtype, ..profile }).map_err(named)
+    let profile = declared(op, inputs).map_err(named)?;
+    Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
 }
 
 /// One tensor.
@@ -117,6 +127,8 @@ pub struct Operand {
     pub ty: TensorType,
     /// What kernels see.
     pub view: View,
+    /// Of a weight in planes, where they are; then the view is that of its codes.
+    pub divided: Option<Divided>,
 }
 
 /// One operator's tensors, and what it launches.
@@ -124,6 +136,8 @@ pub struct Operand {
 pub struct Call<'a> {
     recorder: &'a Recorder<'a>,
     name: &'static str,
+    /// What products are computed by.
+    pub means: &'a Means,
     /// In the operator's order.
     pub inputs: Vec<Operand>,
     /// Where the result goes: without gaps.
@@ -133,7 +147,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call of the operator of that name, whose launches are recorded.
     pub fn new(recorder: &'a Recorder<'a>, name: &'static str, inputs: Vec<Operand>, output: Operand) -> Call<'a> {
-        Call { recorder, name, inputs, output }
+        Call { recorder, name, means: recorder.means(), inputs, output }
     }
 
     /// Launches a kernel behind those before; nothing where the grid has no block.
@@ -150,7 +164,32 @@ impl<'a> Call<'a> {
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
         Ok(self.recorder.scratch(bytes))
     }
+
+    /// Brings weights that lie in planes into the file's form, in the call's room: for operators that read no planes, none of which takes both
+    /// such weights and room of its own.
+    fn join_planes(&mut self) -> Result<(), String> {
+        if self.output.divided.is_some() {
+            return Err(format!("{} is a weight, which no operator writes", self.output.ty));
+        }
+        let bytes =
+            |operand: &Operand| operand.divided.map_or(0, |divided| divided.file_bytes().next_multiple_of(ALIGNMENT));
+        let all = self.inputs.iter().map(bytes).sum();
+        if all == 0 {
+            return Ok(());
+        }
+        let mut file = self.scratch(all)?;
+        for operand in &mut self.inputs {
+            if let Some(divided) = operand.divided.take() {
+                operand.view.data = self.recorder.join(&divided, file)?;
+                file += divided.file_bytes().next_multiple_of(ALIGNMENT) as u64;
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Parts of a call's room begin at multiples of this.
+const ALIGNMENT: usize = 256;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -164,6 +203,18 @@ impl Grid {
     /// A block for each row, with shared memory of a number for each of its warps.
     pub fn rows(rows: usize) -> Result<Grid, String> {
         Grid::blocks(rows, 32 * 4)
+    }
+
+    /// So many blocks of so many threads along x, y and z.
+    pub fn of(blocks: [usize; 3], threads: u32) -> Result<Grid, String> {
+        let limits = [i32::MAX as usize, 65_535, 65_535];
+        let fits = blocks.iter().zip(limits).all(|(blocks, limit)| *blocks <= limit);
+        let too_many = || format!("{blocks:?} blocks of threads are more than a card takes at once");
+        if fits {
+            Ok(Grid { blocks: blocks.map(|blocks| blocks as u32), threads, shared_bytes: 0 })
+        } else {
+            Err(too_many())
+        }
     }
 
     /// So many blocks of 256 threads.

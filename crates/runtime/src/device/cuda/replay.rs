@@ -12,6 +12,7 @@
 use super::driver::{Card, Graph, Launch};
 use super::faults::Faults;
 use super::launches::{self, Scratch};
+use super::operator::Means;
 use crate::device::{Step, Tensor};
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -72,13 +73,13 @@ struct KeptTensor {
 
 impl Replay {
     /// Runs the kernels of steps behind all that was asked for before.
-    pub fn run(&mut self, card: &Arc<Card>, faults: &Faults, steps: &[Step]) -> Result<(), String> {
+    pub fn run(&mut self, card: &Arc<Card>, means: &Means, faults: &Faults, steps: &[Step]) -> Result<(), String> {
         if let Some(place) = self.kept.iter().rposition(|kept| kept.is_of(steps)) {
             self.kept[place..].rotate_left(1);
             return self.run_again(card);
         }
         self.forget_freed();
-        let (launches, moved) = launches::record(card, faults, &mut self.scratch, steps)?;
+        let (launches, moved) = launches::record(card, means, faults, &mut self.scratch, steps)?;
         if moved {
             self.kept.clear();
         }

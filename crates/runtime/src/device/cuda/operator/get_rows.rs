@@ -1,6 +1,6 @@
 //! Rows of a table by index, decoded: a thread for each element.
 
-use super::{Argument, Call, ELEMENTWISE, Grid, expect_f32, suffix};
+use super::{Argument, Call, ELEMENTWISE, Grid, expect_f32, matrix, suffix};
 use crate::profile::Profile;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
@@ -18,8 +18,9 @@ pub fn profile(op: &GetRows, inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn launch(_: &GetRows, call: &mut Call) -> Result<(), String> {
     let (table, index, y) = (call.inputs[0], call.inputs[1], call.output);
-    let kernel = format!("get_rows_{}", suffix(table.ty.dtype));
-    let [table, index] = [table, index].map(|operand| Argument::View(operand.view));
-    let arguments = [table, index, Argument::View(y.view), call.fault()];
+    let form = if table.divided.is_some() { "split_" } else { "" };
+    let kernel = format!("get_rows_{form}{}", suffix(table.ty.dtype));
+    let mut arguments = matrix::weights(&table);
+    arguments.extend([Argument::View(index.view), Argument::View(y.view), call.fault()]);
     call.launch(&kernel, Grid::elements(y.ty.shape.elements())?, &arguments)
 }

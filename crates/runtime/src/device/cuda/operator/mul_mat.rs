@@ -13,7 +13,8 @@ pub fn profile(_: &MulMat, inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn launch(_: &MulMat, call: &mut Call) -> Result<(), String> {
     let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
-    let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
-    matrix::quantize(call, w.ty.dtype, &x, codes)?;
-    matrix::multiply(call, &w, &x, codes, &y)
+    let way = call.means.way(&[w.ty], &x.ty);
+    let taken = call.scratch(matrix::taken_bytes(way, w.ty.dtype, &x.ty))?;
+    matrix::take(call, way, w.ty.dtype, &x, taken)?;
+    matrix::multiply(call, way, &w, &x, taken, &y)
 }

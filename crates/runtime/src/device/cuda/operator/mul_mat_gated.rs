@@ -1,19 +1,16 @@
-//! Two weight matrices applied to each token and the gated activation of both results: the kernels of the three operators that it stands for,
-//! with activations brought into the weights' form once.
+//! Two weight matrices applied to each token and the gated activation of both results, with activations brought into the weights' form once:
+//! one kernel where both matrices are of one type and a fast way takes them, else the kernels of the three operators that it stands for.
 //!
 //! ```text
 //!   g x ─▶ room of the call ─┐
 //!   u x ─▶ y ────────────────┴─ f(g x) (u x) ─▶ y
 //! ```
 
-use super::matrix::{self, expect_multiplied};
-use super::{Argument, Call, Grid, Operand, View, unary};
+use super::matrix::{self, Way, expect_multiplied, is_readable};
+use super::{ALIGNMENT, Argument, Call, Grid, Operand, View, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
 use trueup_graph::{Op, TensorType};
-
-/// Parts of the room begin at multiples of this.
-const ALIGNMENT: usize = 256;
 
 pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, String> {
     expect_multiplied("x", &inputs[2])?;
@@ -27,14 +24,41 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
 
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
+    let way = call.means.way(&[gate.ty, up.ty], &x.ty);
+    let taken_bytes = matrix::taken_bytes(way, gate.ty.dtype, &x.ty);
+    let are_alike = gate.ty.dtype == up.ty.dtype && is_readable(&gate) && is_readable(&up);
+    if way != Way::Plain && are_alike {
+        let taken = call.scratch(taken_bytes)?;
+        matrix::take(call, way, gate.ty.dtype, &x, taken)?;
+        return launch_at_once(op, call, way, taken);
+    }
     let opened_bytes = y.ty.bytes().next_multiple_of(ALIGNMENT);
-    let room = call.scratch(opened_bytes + matrix::codes_bytes(gate.ty.dtype, &x.ty))?;
-    let opened = Operand { ty: y.ty, view: View { data: room, ..y.view } };
-    let codes = room + opened_bytes as u64;
-    matrix::quantize(call, gate.ty.dtype, &x, codes)?;
-    matrix::multiply(call, &gate, &x, codes, &opened)?;
-    matrix::multiply(call, &up, &x, codes, &y)?;
+    let room = call.scratch(opened_bytes + taken_bytes)?;
+    let opened = Operand { ty: y.ty, view: View { data: room, ..y.view }, divided: None };
+    let taken = room + opened_bytes as u64;
+    matrix::take(call, way, gate.ty.dtype, &x, taken)?;
+    matrix::multiply(call, way, &gate, &x, taken, &opened)?;
+    matrix::multiply(call, way, &up, &x, taken, &y)?;
     let arguments = [opened, y, y].map(|operand| Argument::View(operand.view));
     let kernel = format!("{}_f32", Op::Gated(op.gated).name());
     call.launch(&kernel, Grid::elements(y.ty.shape.elements())?, &arguments)
+}
+
+/// One kernel for both matrices, of one type; `taken` is where activations lie in the form that it takes.
+fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64) -> Result<(), String> {
+    let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
+    let (weights, ends) = (suffix(gate.ty.dtype), [Argument::View(y.view), Argument::Int(op.gated as i32)]);
+    let matrices = [matrix::weights(&gate), matrix::weights(&up)].concat();
+    if way == Way::Halves {
+        let arguments = [&matrices[..], &[Argument::Address(taken)], &ends].concat();
+        return call.launch("mul_mat_gated_halves", matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
+    }
+    let arguments = [matrices, matrix::activations(&gate, &x, taken), ends.to_vec()].concat();
+    if way == Way::Tiles {
+        return call.launch(&format!("mul_mat_gated_tiles_{weights}"), matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
+    }
+    // Of each matrix a warp takes half the rows that it takes of one.
+    let tokens = matrix::tokens_of_warp(&gate.ty, &y.ty);
+    let grid = matrix::rows_grid(call, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
+    call.launch(&format!("mul_mat_gated_{weights}_{tokens}"), grid, &arguments)
 }

@@ -1,10 +1,13 @@
 //! For each token the matrices of the experts that it uses.
 
-use super::matrix::{self, WARP, expect_multiplied};
-use super::{Argument, Call, Grid};
+use super::matrix::{self, WARP, WARPS, Way, expect_multiplied};
+use super::{Argument, Call, Grid, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::MulMatId;
+
+/// Rows that a warp takes of weights in planes, as `kernels/cuda/mul_mat_id.cu` has them.
+const ROWS: usize = 2;
 
 pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
     expect_multiplied("x", &inputs[1])?;
@@ -13,13 +16,18 @@ pub fn profile(_: &MulMatId, inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
     let (w, x, ids, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
-    let codes = call.scratch(matrix::codes_bytes(w.ty.dtype, &x.ty))?;
-    matrix::quantize(call, w.ty.dtype, &x, codes)?;
-    let mut arguments = vec![Argument::View(w.view), matrix::activations(&w, &x, codes)];
+    let taken = call.scratch(matrix::taken_bytes(Way::Rows, w.ty.dtype, &x.ty))?;
+    matrix::take(call, Way::Rows, w.ty.dtype, &x, taken)?;
+    let mut arguments = [matrix::weights(&w), matrix::activations(&w, &x, taken)].concat();
     if matrix::takes_codes(w.ty.dtype) {
         arguments.push(Argument::Index(x.view.sizes[1]));
     }
     arguments.extend([Argument::View(ids.view), Argument::View(y.view), call.fault()]);
+    if w.divided.is_some() {
+        let [rows, used, tokens, _] = y.ty.shape.sizes();
+        let grid = Grid::of([used * tokens, rows.div_ceil(ROWS * WARPS), 1], (WARPS * WARP) as u32)?;
+        return call.launch(&format!("mul_mat_id_rows_{}", suffix(w.ty.dtype)), grid, &arguments);
+    }
     let grid = Grid::elements(y.ty.shape.elements() * WARP)?;
     call.launch(&matrix::kernel("mul_mat_id", &w, &x), grid, &arguments)
 }

@@ -24,7 +24,7 @@ const ROWS_UNIT: usize = 32;
 const ALIGN_BYTES: usize = super::ARENA_ALIGN_BYTES;
 
 /// Two devices as one.
-pub struct Split {
+pub struct Pair {
     devices: [Arc<dyn Device>; 2],
     /// Held by one product at a time.
     rooms: Mutex<Rooms>,
@@ -40,10 +40,10 @@ struct Halves {
     whole: OnceLock<Tensor>,
 }
 
-impl Split {
+impl Pair {
     /// Two devices of one kind, which compute with the same bits.
-    pub fn new(first: Arc<dyn Device>, second: Arc<dyn Device>) -> Split {
-        Split { devices: [first, second], rooms: Mutex::default() }
+    pub fn new(first: Arc<dyn Device>, second: Arc<dyn Device>) -> Pair {
+        Pair { devices: [first, second], rooms: Mutex::default() }
     }
 
     fn first(&self) -> &dyn Device {
@@ -158,7 +158,7 @@ fn halves(ty: &TensorType) -> Option<[TensorType; 2]> {
     is_matrix.then(|| [upper, rows - upper].map(|rows| TensorType::new(ty.dtype, &[columns, rows])))
 }
 
-impl Device for Split {
+impl Device for Pair {
     fn about(&self) -> About {
         let [first, second] = [0, 1].map(|index: usize| self.devices[index].about());
         let number = second.name.rsplit_once(':').map_or(second.name.as_str(), |(_, number)| number);

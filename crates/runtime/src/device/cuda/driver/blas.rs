@@ -1,0 +1,240 @@
+//! Products of f16 matrices by cuBLASLt, where it is installed: in the system's own places, in a CUDA toolkit, or in the folders of Python's packages. A
+//! simulated card has a stand-in beside its own library (`kernels/cuda/sim/blas`).
+//!
+//! ```text
+//!  w  K x M by columns, f16     x  K x N by columns, f16     y = w' x  M x N by columns, f32, sums in f32
+//! ```
+
+use super::Card;
+use super::memory::Allocation;
+use cudarc::cublaslt::{result, sys};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Room that the library computes in; what it recommends for cards with matrix units of the latest generation.
+static WORKSPACE_BYTES: usize = 32 << 20;
+
+/// `CUBLAS_OP_T`.
+static TRANSPOSED: i32 = 1;
+
+/// Names of the library, the latest version first; the stand-in has the first.
+const NAMES: [&str; 3] = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
+
+/// The file of the stand-in, beside the simulator's.
+const STAND_IN: &str = "libtrueup_cublaslt_sim.so";
+
+/// Sizes of a product: `y [rows, tokens] = w [len, rows]' x [len, tokens]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sizes {
+    /// Rows of weights.
+    pub rows: usize,
+    /// Tokens.
+    pub tokens: usize,
+    /// Elements of a row.
+    pub len: usize,
+}
+
+/// The library, in use on one card.
+#[derive(Debug)]
+pub struct Blas {
+    card: Arc<Card>,
+    handle: sys::cublasLtHandle_t,
+    workspace: Allocation,
+    products: Mutex<HashMap<Sizes, Product>>,
+}
+
+// SAFETY: handles may be used by several threads, each of which makes the card's context its own first.
+unsafe impl Send for Blas {}
+// SAFETY: as above; descriptions of products are only read once they are made.
+unsafe impl Sync for Blas {}
+
+/// How a product of certain sizes is computed.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    description: sys::cublasLtMatmulDesc_t,
+    /// Of w, x and y.
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+impl Blas {
+    /// The library on a card, where it is installed and starts; beside `simulator` on a simulated card.
+    pub fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
+        let found = match simulator {
+            Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
+            None => is_present() || folders().iter().any(|folder| load_from(folder)),
+        };
+        if !found || !is_present() {
+            return None;
+        }
+        let workspace = Allocation::new(card, WORKSPACE_BYTES).ok()??;
+        let handle = card.call(|| Ok(result::create_handle())).ok()?.ok()?;
+        Some(Blas { card: Arc::clone(card), handle, workspace, products: Mutex::default() })
+    }
+
+    /// Computes `y = w' x` behind all that was asked for before. Rows of all three lie behind each other. The first product of its sizes must not be captured.
+    pub fn multiply(&self, sizes: Sizes, w: u64, x: u64, y: u64) -> Result<(), String> {
+        let product = self.product(sizes).map_err(|error| refused(sizes, &error))?;
+        let [w_layout, x_layout, y_layout] = product.layouts;
+        let (one, zero) = (1.0f32, 0.0f32);
+        let address = |address: u64| address as *mut c_void;
+        let computed = self.card.call(|| {
+            // SAFETY: the matrices lie on the card and are as large as their layouts say, which the caller made sure of; the workspace is this
+            // handle's alone, and products of one stream are computed one behind the other.
+            Ok(unsafe {
+                result::matmul(
+                    self.handle,
+                    product.description,
+                    (&raw const one).cast(),
+                    (&raw const zero).cast(),
+                    address(w),
+                    w_layout,
+                    address(x),
+                    x_layout,
+                    address(y),
+                    y_layout,
+                    address(y),
+                    y_layout,
+                    &raw const product.algorithm,
+                    address(self.workspace.address()),
+                    self.workspace.bytes(),
+                    self.card.stream.cast(),
+                )
+            })
+        })?;
+        computed.map_err(|error| refused(sizes, &error))
+    }
+
+    /// How products of these sizes are computed: the library is asked once.
+    fn product(&self, sizes: Sizes) -> Result<Product, result::CublasError> {
+        let mut products = self.products.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(product) = products.get(&sizes) {
+            return Ok(*product);
+        }
+        let product = self.describe(sizes)?;
+        products.insert(sizes, product);
+        Ok(product)
+    }
+
+    fn describe(&self, sizes: Sizes) -> Result<Product, result::CublasError> {
+        let Sizes { rows, tokens, len } = sizes;
+        let (half, single) = (sys::cudaDataType::CUDA_R_16F, sys::cudaDataType::CUDA_R_32F);
+        let description = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
+        let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
+        // SAFETY: a description that was made, and a value of the attribute's type.
+        unsafe {
+            let value = (&raw const TRANSPOSED).cast();
+            result::set_matmul_desc_attribute(description, attribute, value, size_of_val(&TRANSPOSED))
+        }?;
+        let layout = |dtype, rows: usize, columns: usize| {
+            result::create_matrix_layout(dtype, rows as u64, columns as u64, rows as i64)
+        };
+        let layouts = [layout(half, len, rows)?, layout(half, len, tokens)?, layout(single, rows, tokens)?];
+        let algorithm = self.algorithm(description, layouts)?;
+        Ok(Product { description, layouts, algorithm })
+    }
+
+    /// The way that the library thinks fastest within the workspace.
+    fn algorithm(
+        &self,
+        description: sys::cublasLtMatmulDesc_t,
+        [w, x, y]: [sys::cublasLtMatrixLayout_t; 3],
+    ) -> Result<sys::cublasLtMatmulAlgo_t, result::CublasError> {
+        let preference = result::create_matmul_pref()?;
+        let attribute = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        // SAFETY: a preference that was made, and a value of the attribute's type.
+        unsafe {
+            let value = (&raw const WORKSPACE_BYTES).cast();
+            result::set_matmul_pref_attribute(preference, attribute, value, size_of_val(&WORKSPACE_BYTES))
+        }?;
+        // SAFETY: all of them were made and are not given back.
+        let found = unsafe { result::get_matmul_algo_heuristic(self.handle, description, w, x, y, y, preference) };
+        // SAFETY: made above, given back once.
+        unsafe { result::destroy_matmul_pref(preference) }?;
+        found.map(|found| found.algo)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // A product may be under way. What fails here has failed before, and was told then.
+        let _told = self.card.wait();
+        let products = self.products.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for product in products.values() {
+            let layouts = product.layouts.into_iter();
+            // SAFETY: made once, given back once.
+            let _told = layouts.map(|layout| unsafe { result::destroy_matrix_layout(layout) }).collect::<Vec<_>>();
+            // SAFETY: as above.
+            let _told = unsafe { result::destroy_matmul_desc(product.description) };
+        }
+        // SAFETY: as above.
+        let _told = self.card.call(|| Ok(unsafe { result::destroy_handle(self.handle) }));
+    }
+}
+
+fn refused(sizes: Sizes, error: &dyn Debug) -> String {
+    let Sizes { rows, tokens, len } = sizes;
+    format!("cuBLASLt does not multiply {rows} rows of {len} with {tokens} tokens: {error:?}")
+}
+
+/// Whether the system finds a library of that name.
+fn is_present() -> bool {
+    // SAFETY: looks for it and starts it, as the start of any program that needs it does.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Opens a library for as long as the process lives: by the name that it has in itself it is found from now on.
+fn load(path: &Path) -> bool {
+    // SAFETY: the vendor's library, or ours in its place; its start registers what it has.
+    let opened = path.is_file().then(|| unsafe { libloading::Library::new(path) }.ok()).flatten();
+    opened.map(std::mem::forget).is_some()
+}
+
+fn load_from(folder: &Path) -> bool {
+    NAMES.iter().any(|name| load(&folder.join(name)))
+}
+
+/// Folders outside of the system's own places that hold the vendor's libraries: of toolkits, and of Python's packages.
+fn folders() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let toolkits =
+        ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).chain([PathBuf::from("/usr/local/cuda")]);
+    let toolkits = toolkits.map(|toolkit| toolkit.join("lib64"));
+    let own = variable("HOME").map(|home| home.join(".local"));
+    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).chain(own);
+    let prefixes = prefixes.chain(["/usr/local", "/usr"].map(PathBuf::from));
+    toolkits.chain(prefixes.flat_map(|prefix| packages(&prefix))).collect()
+}
+
+/// Where the packages of each Python under a prefix keep this library.
+fn packages(prefix: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    let pythons = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
+    let kinds = ["site-packages", "dist-packages"];
+    let packages = pythons.flat_map(|python| kinds.map(|kind| python.join(kind).join("nvidia")));
+    packages.flat_map(|packages| ["cu13", "cublas"].map(|name| packages.join(name).join("lib"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_of_a_python_package_is_looked_for() {
+        let prefix = tempfile::tempdir().unwrap();
+        let folder = prefix.path().join("lib/python3.11/site-packages/nvidia/cublas/lib");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(prefix.path().join("lib/pkgconfig")).unwrap();
+        let found = packages(prefix.path());
+        assert!(found.contains(&folder), "{found:?}");
+        assert!(found.iter().all(|path| path.starts_with(prefix.path().join("lib/python3.11"))), "{found:?}");
+        // What is there but no library is not taken.
+        std::fs::write(folder.join(NAMES[2]), "no library").unwrap();
+        assert!(!load_from(&folder) && !load_from(prefix.path()));
+    }
+}

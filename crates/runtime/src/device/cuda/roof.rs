@@ -1,0 +1,142 @@
+//! What a card can do at most, by kernels that do nothing else (`kernels/cuda/roof.cu`, `roof_tiles.cu`).
+
+use super::driver::{Allocation, Argument, Blas, Card, Facts, Grid, Sizes};
+use crate::error::Result;
+use crate::roof::{Roof, best, best_in_registers};
+use std::sync::Arc;
+
+/// Bytes of each array: more than the caches of any card hold. A simulated card, whose speed says nothing, gets few.
+const ARRAY_BYTES: usize = 1 << 30;
+const SIMULATED_ARRAY_BYTES: usize = 1 << 20;
+
+/// The share of the free memory that both arrays take at most: one in so many bytes.
+const FREE_SHARE: u64 = 4;
+
+/// Passes over an array in one measurement.
+const PASSES: u64 = 16;
+
+/// Threads of a block, and blocks for each multiprocessor: as many threads as one has room for.
+const THREADS: u32 = 256;
+const BLOCKS: usize = 8;
+
+/// Chains of a thread, as `kernels/cuda/roof.cuh` has them.
+const CHAINS: u64 = 8;
+
+/// Threads of a warp, which multiply a tile together, and the multiplications and additions of a tile.
+const WARP: u64 = 32;
+const TILE_S8: u64 = 2 * 16 * 8 * 32;
+const TILE_F16: u64 = 2 * 16 * 8 * 16;
+
+/// 1.0 twice, as a pair of f16.
+const ONES_F16: i32 = 0x3c00_3c00;
+
+/// The generation from which on cards have the matrix units that `ptx.cuh` uses.
+const TILES_FROM: (i32, i32) = (8, 0);
+
+/// Rows, tokens and elements of the product of matrices; of a simulated card.
+const PRODUCT: usize = 8192;
+const SIMULATED_PRODUCT: usize = 64;
+
+/// Measures a card; `failure` makes an error of a problem.
+pub fn measure(
+    card: &Arc<Card>,
+    blas: Option<&Blas>,
+    simulated: bool,
+    failure: &dyn Fn(String) -> crate::Error,
+) -> Result<Roof> {
+    let facts = card.facts().map_err(failure)?;
+    let most = if simulated { SIMULATED_ARRAY_BYTES } else { ARRAY_BYTES };
+    let bytes = most.min((facts.memory.1 / FREE_SHARE / 2) as usize) & !0xff;
+    let array = || {
+        let array = Allocation::new(card, bytes)?
+            .ok_or_else(|| format!("no room for {bytes} bytes to measure its memory with"))?;
+        array.clear()?;
+        Ok(array)
+    };
+    let (source, target) = (array().map_err(failure)?, array().map_err(failure)?);
+    let passes = if simulated { 1 } else { PASSES };
+    let measure = Measure { card, source, target, facts, failure };
+    let tiles = measure.facts.capability >= TILES_FROM;
+    let codes = if tiles { ("roof_tiles_s8", CHAINS * TILE_S8 / WARP) } else { ("roof_codes", CHAINS * 4 * 2) };
+    let f16 = || measure.multiplied("roof_tiles_f16", CHAINS * TILE_F16 / WARP, Argument::Int(ONES_F16));
+    let product = if simulated { SIMULATED_PRODUCT } else { PRODUCT };
+    let product = blas.map(|blas| measure.product(blas, product)).transpose()?;
+    let f16 = tiles.then(f16).transpose()?.into_iter().chain(product).reduce(f64::max);
+    let (major, minor) = measure.facts.capability;
+    Ok(Roof {
+        what: "reading and copying large arrays; f32 fused multiply-add, products of 8-bit codes added up in i32, and of f16 added up in f32, in \
+            registers on all multiprocessors, the last by cuBLASLt with large matrices too, where it is installed",
+        threads: measure.facts.processors as usize,
+        unit: "multiprocessor",
+        isa: format!("sm_{major}{minor}"),
+        read_gb_per_s: best(|| measure.read(passes))? / 1e9,
+        copy_gb_per_s: best(|| measure.copied(passes))? / 1e9,
+        multiply_gflop_per_s: measure.multiplied("roof_floats", CHAINS * 2, Argument::Float(0.999))? / 1e9,
+        int8_gop_per_s: measure.multiplied(codes.0, codes.1, Argument::Int(0x0102_0304))? / 1e9,
+        f16_gflop_per_s: f16.map(|speed| speed / 1e9),
+    })
+}
+
+/// What is measured with.
+struct Measure<'a> {
+    card: &'a Arc<Card>,
+    source: Allocation,
+    target: Allocation,
+    facts: Facts,
+    failure: &'a dyn Fn(String) -> crate::Error,
+}
+
+impl Measure<'_> {
+    /// All bytes of an array, so many times.
+    fn read(&self, passes: u64) -> Result<u64> {
+        self.moved("roof_read", passes)?;
+        Ok(passes * self.source.bytes() as u64)
+    }
+
+    /// Bytes read and written.
+    fn copied(&self, passes: u64) -> Result<u64> {
+        self.moved("roof_copy", passes)?;
+        Ok(2 * passes * self.source.bytes() as u64)
+    }
+
+    fn moved(&self, kernel: &str, passes: u64) -> Result<()> {
+        let words = (self.source.bytes() / 16) as i64;
+        let [source, target] = [&self.source, &self.target].map(|array| Argument::Address(array.address()));
+        let arguments = [source, Argument::Index(words), target];
+        let launch = self.card.launch(kernel, self.grid(), &arguments).map_err(self.failure)?;
+        (0..passes).try_for_each(|_| self.card.run(&launch)).and_then(|()| self.card.wait()).map_err(self.failure)
+    }
+
+    /// Multiplications and additions a second of a kernel that does so many in each round of a thread.
+    fn multiplied(&self, kernel: &str, operations: u64, operand: Argument) -> Result<f64> {
+        let threads = u64::from(self.grid().blocks[0]) * u64::from(THREADS);
+        best_in_registers(|rounds| {
+            let arguments = [Argument::Int(rounds as i32), operand, Argument::Address(self.target.address())];
+            let launch = self.card.launch(kernel, self.grid(), &arguments);
+            launch.and_then(|launch| self.card.run(&launch)).and_then(|()| self.card.wait()).map_err(self.failure)?;
+            Ok(threads * operations * rounds as u64)
+        })
+    }
+
+    /// Multiplications and additions a second of square f16 matrices of so many rows, or of fewer where the arrays are too short.
+    fn product(&self, blas: &Blas, rows: usize) -> Result<f64> {
+        let fits = |rows: &usize| 2 * size_of::<u16>() * rows * rows <= self.source.bytes();
+        let fits = |rows: &usize| fits(rows) && size_of::<f32>() * rows * rows <= self.target.bytes();
+        let rows = std::iter::successors(Some(rows), |rows| Some(rows / 2)).find(fits).unwrap_or(0);
+        let sizes = Sizes { rows, tokens: rows, len: rows };
+        let w = self.source.address();
+        let x = w + (size_of::<u16>() * rows * rows) as u64;
+        let pass = || {
+            blas.multiply(sizes, w, x, self.target.address()).and_then(|()| self.card.wait()).map_err(self.failure)?;
+            Ok(2 * (rows as u64).pow(3))
+        };
+        // The library is loaded and asked for its way.
+        pass()?;
+        best(pass)
+    }
+
+    fn grid(&self) -> Grid {
+        let blocks = self.facts.processors as usize * BLOCKS;
+        Grid { blocks: [blocks as u32, 1, 1], threads: THREADS, shared_bytes: 0 }
+    }
+}

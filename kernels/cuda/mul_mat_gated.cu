@@ -1,0 +1,83 @@
+// y[m, n, i, j] = f((gate x)[m, n, i, j]) (up x)[m, n, i, j] for few tokens: both products as mul_mat_rows.cu has them, by one warp, and the function
+// of gated.cu behind them.
+//
+//   gate, up [K, M, b2, b3] of one type      x [K, N, n2, n3] as quantize_q8_1 leaves it, or f32      y f32 [M, N, n2, n3]
+#include "activations.cuh"
+#include "row_products.cuh"
+
+// Sums of rows of the gate, and behind them of as many of up.
+template <int ROWS, int TOKENS>
+DEVICE void write_gated(const View& y, const RowTile<ROWS, TOKENS>& tile, int function, const float (&sums)[TOKENS][2 * ROWS]) {
+    write_row_tile(y, tile, [&](int t, int r) {
+        const float gate = warp_sum(sums[t][r]), up = warp_sum(sums[t][ROWS + r]);
+        return activated(function, gate) * up;
+    });
+}
+
+template <class S, int ROWS, int TOKENS>
+DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& up, const Planes& of_up, const Activations& x, const View& y,
+                           int function) {
+    RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
+    const Index gate_matrix = matrix_distance(gate, y, tile.i2, tile.i3), up_matrix = matrix_distance(up, y, tile.i2, tile.i3);
+    const unsigned blocks = (unsigned)(gate.sizes[0] / ACTIVATIONS);
+    Index tokens[TOKENS];
+    find_tokens(y, tile, blocks, tokens);
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        Planes rows[2 * ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            rows[r] = planes_at<S>(of_gate, gate_matrix + tile.row_at(r) * gate.steps[1]);
+            rows[ROWS + r] = planes_at<S>(of_up, up_matrix + tile.row_at(r) * up.steps[1]);
+        }
+        float sums[TOKENS][2 * ROWS] = {};
+        add_split_products<S>(rows, x, tokens, blocks, sums);
+        write_gated(y, tile, function, sums);
+    }
+}
+
+template <class T, int ROWS, int TOKENS>
+DEVICE void multiply_runs(const View& gate, const View& up, const View& x, const View& y, int function) {
+    RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
+    const T* const gate_matrix = cells<T>(gate) + matrix_distance(gate, y, tile.i2, tile.i3);
+    const T* const up_matrix = cells<T>(up) + matrix_distance(up, y, tile.i2, tile.i3);
+    const float* tokens[TOKENS];
+    find_tokens(x, tile, tokens);
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        const T* rows[2 * ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            rows[r] = gate_matrix + tile.row_at(r) * gate.steps[1];
+            rows[ROWS + r] = up_matrix + tile.row_at(r) * up.steps[1];
+        }
+        float sums[TOKENS][2 * ROWS] = {};
+        run_products<T>(rows, tokens, (unsigned)gate.sizes[0], sums);
+        write_gated(y, tile, function, sums);
+    }
+}
+
+#define GATED_SPLIT_OF(type, S, ROWS, TOKENS)                                                                                        \
+    KERNEL(mul_mat_gated_##type##_##TOKENS, View gate, unsigned char* gate_rest, unsigned char* gate_heads, View up,                 \
+           unsigned char* up_rest, unsigned char* up_heads, unsigned char* x, Index blocks, View y, int function) {                  \
+        const Planes of_gate{gate.data, gate_rest, gate_heads}, of_up{up.data, up_rest, up_heads};                                   \
+        multiply_split<S, ROWS, TOKENS>(gate, of_gate, up, of_up, Activations{x, blocks}, y, function);                              \
+    }
+
+// Half the rows of mul_mat_rows: there are two matrices.
+#define GATED_SPLIT(type, S)        \
+    GATED_SPLIT_OF(type, S, 1, 1)   \
+    GATED_SPLIT_OF(type, S, 1, 2)   \
+    GATED_SPLIT_OF(type, S, 2, 4)   \
+    GATED_SPLIT_OF(type, S, 2, 8)
+
+#define GATED_RUNS_OF(type, T, ROWS, TOKENS)                                                         \
+    KERNEL(mul_mat_gated_##type##_##TOKENS, View gate, View up, View x, View y, int function) {      \
+        multiply_runs<T, ROWS, TOKENS>(gate, up, x, y, function);                                    \
+    }
+
+#define GATED_RUNS(type, T)         \
+    GATED_RUNS_OF(type, T, 1, 1)    \
+    GATED_RUNS_OF(type, T, 1, 2)    \
+    GATED_RUNS_OF(type, T, 1, 4)
+
+FOR_EACH_SPLIT(GATED_SPLIT)
+GATED_RUNS(f32, float)
+GATED_RUNS(f16, half)
+GATED_RUNS(bf16, Bf16)
