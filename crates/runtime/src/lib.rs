@@ -16,6 +16,8 @@ mod observer;
 mod peak_memory;
 pub mod plan;
 pub mod profile;
+#[allow(unsafe_code, reason = "calls into the vendor's library")]
+mod ranges;
 mod roof;
 mod sampler;
 mod session;

@@ -47,6 +47,9 @@ pub struct Place {
     device: String,
     #[command(flatten)]
     shares: Shares,
+    /// Compute node by node, each in a range of NVIDIA's profilers (nsys) with its name; needs libnvToolsExt. Slower, with the same results
+    #[arg(long)]
+    nvtx: bool,
     #[command(flatten)]
     machine: Machine,
 }
@@ -114,7 +117,7 @@ impl Place {
 
     /// A session with room for so many sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
-        self.machine.session(sequences)
+        SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
     }
 
     /// Begins a session, and says where memory is too small for what computes fastest.

@@ -33,11 +33,21 @@ pub struct SessionOptions {
     pub prompt_chunk: usize,
     /// Whether groups of nodes become one where the main device computes them at once.
     pub fusion: bool,
+    /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no result.
+    pub ranges: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { context: None, sequences: 1, kv: None, activation: None, prompt_chunk: 512, fusion: true }
+        SessionOptions {
+            context: None,
+            sequences: 1,
+            kv: None,
+            activation: None,
+            prompt_chunk: 512,
+            fusion: true,
+            ranges: false,
+        }
     }
 }
 
