@@ -10,6 +10,8 @@
 //! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is tested.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
+#[path = "cuda_sim/cards.rs"]
+mod cards;
 #[path = "cuda_sim/edges.rs"]
 mod edges;
 #[path = "cuda_sim/groups.rs"]
@@ -27,6 +29,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
+use trueup::runtime::device::cuda::{CudaOptions, Place};
 use trueup::runtime::{DeviceOptions, Linear, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
@@ -38,8 +41,15 @@ const ONE_OF: u64 = 10;
 /// Steps behind each prompt: enough for the decode phase to be seen.
 const STEPS: usize = 2;
 
-/// Bytes of memory of a simulated card, as the device has them by default.
-const MEMORY_BYTES: u64 = 8 << 30;
+/// The cards of this process.
+const CARDS: &str = "cuda-simx2";
+
+/// The first of them, by the memory that it has by default.
+const CARD: CudaOptions = CudaOptions {
+    place: Place::Simulated { cards: 2, card: 0, memory_bytes: 8 << 30 },
+    repack: true,
+    linear: Linear::Q8_1,
+};
 
 /// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
 const NO_COMPILER: i32 = 3;
@@ -49,14 +59,16 @@ fn main() {
     if !build() {
         return;
     }
-    let device = open_device("cuda-sim", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    // All devices of a process have the same simulated cards.
+    let name = format!("{CARDS}:0");
+    let device = open_device(&name, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, "the fast ways", &Selection::default(), all, seed);
     let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
     for (ways, options) in [
         ("--repack off", DeviceOptions { repack: false, ..DeviceOptions::default() }),
         ("--linear dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
     ] {
-        let device = open_device("cuda-sim", &options).unwrap_or_else(|error| panic!("{error}"));
+        let device = open_device(&name, &options).unwrap_or_else(|error| panic!("{error}"));
         faults.extend(operators(&*device, ways, &products, all, seed));
     }
     faults.extend(edges::edges(&*device));
@@ -64,8 +76,8 @@ fn main() {
     faults.extend(transfers::transfers(&*device));
     faults.extend(products::products(&*device));
     faults.extend(models(&device, all));
-    faults.extend(groups::groups(MEMORY_BYTES));
-    faults.extend(with_model(|model| replay::replay(model, MEMORY_BYTES)));
+    faults.extend(groups::groups(&CARD));
+    faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);

@@ -4,8 +4,9 @@ use clap::builder::PossibleValuesParser;
 use trueup::blocks::DType;
 use trueup::runtime::device::cpu::Isa;
 
-/// `4096`, `512K`, `300M`, `2G`: bytes, in powers of 1024.
+/// `4096`, `512K`, `300M`, `2G`, `2GiB`: bytes, in powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
+    let text = text.strip_suffix("iB").filter(|text| text.ends_with(['K', 'M', 'G'])).unwrap_or(text);
     let (digits, unit) = match text.char_indices().last() {
         Some((last, 'k' | 'K')) => (&text[..last], 1 << 10),
         Some((last, 'm' | 'M')) => (&text[..last], 1 << 20),
@@ -114,6 +115,7 @@ mod tests {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("3K"), Ok(3072));
         assert_eq!(size("2g"), Ok(2 << 30));
+        assert_eq!(size("6GiB"), Ok(6 << 30));
         for bad in ["", "0", "G", "1.5G", "-1", "99999999999G", "5T"] {
             assert!(size(bad).is_err(), "{bad}");
         }

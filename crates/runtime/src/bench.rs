@@ -177,7 +177,7 @@ pub fn bench(
     drop(session);
     let parallel = (!options.parallel.is_empty())
         .then(|| parallel::measure(weights, &options_of_session, options, roof.as_ref(), tell));
-    let about = weights.devices()[0].about();
+    let about = weights.about();
     Ok(BenchReport {
         device: about.name,
         description: about.description,

@@ -1,8 +1,10 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
+mod bounded;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
+mod pair;
 pub mod reference;
 
 use crate::error::Result;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
+pub use bounded::Bounded;
 pub use decorator::Decorator;
+pub use pair::Pair;
 
 /// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
 pub trait Device: Send + Sync {
@@ -48,9 +52,7 @@ pub trait Device: Send + Sync {
 
     /// Copies a tensor of the same type from another device, by default through the host.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
-        let mut bytes = vec![0; source.ty.bytes()];
-        from.download(source, &mut bytes)?;
-        self.upload(&bytes, target)
+        through_host(source, from, &mut |bytes| self.upload(bytes, target))
     }
 
     /// Computes the steps in order.
@@ -63,6 +65,13 @@ pub trait Device: Send + Sync {
     fn roof(&self) -> Result<Option<Roof>> {
         Ok(None)
     }
+}
+
+/// Gives the bytes of a tensor of another device to an upload.
+fn through_host(source: &Tensor, from: &dyn Device, upload: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut bytes = vec![0; source.ty.bytes()];
+    from.download(source, &mut bytes)?;
+    upload(&bytes)
 }
 
 /// Facts about a device, for people and schedulers.

@@ -3,7 +3,7 @@
 use crate::device::cpu::{Cpu, CpuOptions, Isa};
 use crate::device::cuda::{self, Cuda, CudaOptions};
 use crate::device::reference::Reference;
-use crate::device::{About, Device};
+use crate::device::{About, Bounded, Device, Pair};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::sync::Arc;
@@ -81,8 +81,12 @@ pub struct DeviceReport {
     pub memory_free_bytes: Option<u64>,
 }
 
-/// Opens the device of that name: `ref`, `cpu`, `cuda`, `cuda-sim`. The error says why others cannot be had.
+/// Opens the device of that name: `ref`, `cpu`, `cuda`, `cuda:1`, `cuda-sim`, `cuda-simx2:1`; `cuda:0+1` for two cards that divide each
+/// product between them. The error says why others cannot be had.
 pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    if let Some([first, second]) = halves(name) {
+        return Ok(Arc::new(Pair::new(open_device(&first, options)?, open_device(&second, options)?)));
+    }
     let kind_name = name.split([':', '@']).next().unwrap_or_default();
     // The number of cards belongs to the simulators' names: `npu-simx2`.
     let matches = |kind: &&Kind| match kind_name.strip_prefix(kind.name) {
@@ -102,6 +106,14 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
         Open::By(open) => open(&name[kind.name.len()..], options),
         Open::Absent(what) => Err(Error::Device { device: kind.name.to_owned(), problem: absent(what) }),
     }
+}
+
+/// The cards that `cuda:0+1` or `cuda-simx2:0+1@4GiB` divides products between.
+fn halves(name: &str) -> Option<[String; 2]> {
+    let (card, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
+    let (kind, numbers) = card.split_once(':').filter(|(kind, _)| kind.starts_with("cuda"))?;
+    let (first, second) = numbers.split_once('+').filter(|(first, second)| first != second)?;
+    Some([first, second].map(|number| format!("{kind}:{number}{memory}")))
 }
 
 /// Every kind of device, whether it can be used or not.
@@ -186,16 +198,83 @@ fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
 /// Bytes of memory that a simulated card has, unless its name says how many.
 const SIMULATED_BYTES: u64 = 8 << 30;
 
-/// `cuda-sim`, `cuda-sim@4GiB`.
+/// What stands behind `cuda-sim` in a name.
+struct SimulatedCards {
+    cards: usize,
+    /// Which one; `None` names all.
+    card: Option<usize>,
+    memory_bytes: u64,
+}
+
+impl SimulatedCards {
+    /// `x2:1@4GiB`: how many cards, which one, bytes of memory of each.
+    fn parse(rest: &str) -> Option<SimulatedCards> {
+        let (rest, memory_bytes) = match rest.split_once('@') {
+            Some((rest, bytes)) => (rest, memory_bytes(bytes)?),
+            None => (rest, SIMULATED_BYTES),
+        };
+        let (rest, card) = match rest.split_once(':') {
+            Some((rest, card)) => (rest, Some(card.parse().ok()?)),
+            None => (rest, None),
+        };
+        let cards = if rest.is_empty() { 1 } else { rest.strip_prefix('x')?.parse().ok()? };
+        let exists = (1..=SIMULATED_CARDS_MAX).contains(&cards) && card.is_none_or(|card| card < cards);
+        exists.then_some(SimulatedCards { cards, card, memory_bytes })
+    }
+}
+
+/// Cards that a process can simulate.
+const SIMULATED_CARDS_MAX: usize = 8;
+
+/// `cuda-sim`, `cuda-sim@4GiB`, `cuda-simx2:1`.
 fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
-    let bytes = if rest.is_empty() { Some(SIMULATED_BYTES) } else { rest.strip_prefix('@').and_then(memory_bytes) };
-    let unknown = || {
-        let name = trueup_formats::quote(&format!("cuda-sim{rest}"));
-        Error::Request(format!("device {name}: one simulated card, whose memory may be named, like cuda-sim@4GiB"))
+    let name = || trueup_formats::quote(&format!("cuda-sim{rest}"));
+    let Some(SimulatedCards { cards, card, memory_bytes }) = SimulatedCards::parse(rest) else {
+        return Err(Error::Request(format!(
+            "device {}: up to {SIMULATED_CARDS_MAX} simulated cards, one of them, and the memory of each may be named, like cuda-simx2:1@4GiB",
+            name()
+        )));
     };
-    let memory_bytes = bytes.ok_or_else(unknown)?;
-    let place = cuda::Place::Simulated { memory_bytes };
+    let card = card.or((cards == 1).then_some(0));
+    let several =
+        || Error::Request(format!("device {}: {cards} cards; name one of them, like cuda-simx{cards}:0", name()));
+    let place = cuda::Place::Simulated { cards, card: card.ok_or_else(several)?, memory_bytes };
     Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack, linear: options.linear })?))
+}
+
+/// The names of a list, in order: `cuda:0,cuda:1,cpu`. `cuda-simx2` stands for all of its cards.
+fn names(list: &str) -> Vec<String> {
+    let each = |name: &str| match name.strip_prefix("cuda-sim").and_then(SimulatedCards::parse) {
+        Some(SimulatedCards { cards, card: None, .. }) if cards > 1 => {
+            let (kind, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
+            (0..cards).map(|card| format!("{kind}:{card}{memory}")).collect()
+        }
+        _ => vec![name.to_owned()],
+    };
+    list.split(',').map(str::trim).flat_map(each).collect()
+}
+
+/// Opens the devices of a list of names, over which the layers of a model are placed in this order. Of each as many bytes of memory are used as
+/// `memory_bytes` says for its place, and of those behind its end as many as are free.
+pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -> Result<Vec<Arc<dyn Device>>> {
+    let names = names(list);
+    if memory_bytes.len() > names.len() {
+        let (budgets, devices) = (memory_bytes.len(), names.len());
+        return Err(Error::Request(format!(
+            "{budgets} sizes of memory for {devices} devices; give each device at most one"
+        )));
+    }
+    if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+        return Err(Error::Request(format!("device {} is named twice", trueup_formats::quote(twice.1))));
+    }
+    let open = |(place, name): (usize, &String)| {
+        let device = open_device(name, options)?;
+        Ok(match memory_bytes.get(place) {
+            Some(bytes) => Arc::new(Bounded::new(device, *bytes)),
+            None => device,
+        })
+    };
+    names.iter().enumerate().map(open).collect()
 }
 
 /// `4GiB`, `512MiB`, in bytes.
@@ -219,10 +298,12 @@ mod tests {
             ("cpu", None),
             ("cpu:1", Some("there is only one")),
             ("cuda:one", Some("called by its number")),
-            ("cuda-sim@4", Some("whose memory may be named")),
-            ("cuda-sim@0GiB", Some("whose memory may be named")),
+            ("cuda-sim@4", Some("the memory of each may be named")),
+            ("cuda-sim@0GiB", Some("the memory of each may be named")),
+            ("cuda-simx2:2", Some("one of them")),
+            ("cuda-simx9:1", Some("up to 8 simulated cards")),
             ("npu-sim:910bx2@4GiB", Some("simulated")),
-            ("cuda-simx2", Some("one simulated card")),
+            ("cuda-simx2", Some("name one of them, like cuda-simx2:0")),
             ("cudax2", Some("no device called")),
             ("gpu", Some("known are ref, cpu")),
         ];
@@ -234,6 +315,24 @@ mod tests {
                 (opened, expected) => panic!("{name}: expected {expected:?}, opened: {}", opened.is_ok()),
             }
         }
+    }
+
+    #[test]
+    fn lists_name_devices_in_order() {
+        assert_eq!(names("cuda:0, cuda:1,cpu"), ["cuda:0", "cuda:1", "cpu"]);
+        assert_eq!(names("cuda-simx2@1GiB,cpu"), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB", "cpu"]);
+        assert_eq!(names("cuda-simx2:1"), ["cuda-simx2:1"]);
+        assert_eq!(names("cuda-simx2:0+1"), ["cuda-simx2:0+1"]);
+        assert_eq!(halves("cuda-simx2:0+1@1GiB").unwrap(), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB"]);
+        assert_eq!((halves("cuda:1"), halves("cuda:1+1"), halves("cpu:0+1")), (None, None, None));
+        let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+        let open = |list, memory: &[u64]| match open_devices(list, memory, &options) {
+            Ok(devices) => devices.iter().map(|device| device.about().name).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");
+        assert!(open("cpu", &[1, 2]).contains("2 sizes of memory for 1 devices"));
+        assert!(open("cpu,ref,cpu", &[]).contains("cpu is named twice"));
     }
 
     #[test]

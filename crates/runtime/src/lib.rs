@@ -16,13 +16,15 @@ mod observer;
 mod peak_memory;
 pub mod plan;
 pub mod profile;
+#[allow(unsafe_code, reason = "calls into the vendor's library")]
+mod ranges;
 mod roof;
 mod sampler;
 mod session;
 mod weights;
 mod work;
 
-pub use devices::{DeviceOptions, DeviceReport, Linear, list_devices, open_device};
+pub use devices::{DeviceOptions, DeviceReport, Linear, list_devices, open_device, open_devices};
 pub use error::{Error, Result};
 pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
 pub use host_tensor::HostTensor;

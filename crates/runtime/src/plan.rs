@@ -7,9 +7,12 @@
 //! piece 1 (ref)   copy Qcur-0; Qcur_rope-0             arena of ref   │ Qcur-0 │ Qcur_rope-0 │
 //! ```
 //!
+//! Over several devices layers are placed one behind the other (`layers.rs`), and every piece is the layers of one.
+//!
 //! Weights, states and inputs have buffers of their own. Nothing is allocated and nothing computed here.
 
 mod fusion;
+mod layers;
 mod memory;
 mod place;
 mod report;
@@ -17,9 +20,10 @@ mod report;
 use crate::device::Device;
 use crate::error::Result;
 pub use fusion::fuse_for;
+pub use layers::LayerHomes;
 use memory::{Lifetime, lay_out};
 pub use place::PlannedNode;
-use place::root;
+use place::{Answer, answers, root};
 pub use report::{PlanReport, ReportedDevice, ReportedNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -73,21 +77,14 @@ impl Plan {
     ///
     /// Fails where no device computes a node, naming all such nodes with the devices' reasons.
     pub fn new(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
-        Plan::of_fused(Fused::none(graph), devices)
+        Plan::over(Fused::none(graph), devices, 1, &LayerHomes::default())
     }
 
-    /// Plans a graph as [`Plan::new`] does, with fused nodes wherever the main device computes them.
-    pub fn fusing(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
-        let fused = match devices.first() {
-            Some(main) => fuse_for(graph, *main),
-            None => Fused::none(graph),
-        };
-        Plan::of_fused(fused, devices)
-    }
-
-    fn of_fused(fused: Fused, devices: &[&dyn Device]) -> Result<Plan> {
+    /// Plans a graph whose layers have their homes on the first `count` devices; the others compute what these cannot.
+    pub fn over(fused: Fused, devices: &[&dyn Device], count: usize, homes: &LayerHomes) -> Result<Plan> {
         let graph = &fused.graph;
-        let nodes = place::place(graph, devices)?;
+        let answers: Vec<Vec<Answer>> = devices.iter().map(|device| answers(graph, *device)).collect();
+        let nodes = place::place(graph, devices, &answers, count, &homes.of_nodes(graph))?;
         let pieces = cut(graph, &nodes);
         let planned = devices.iter().enumerate().map(|(index, device)| PlannedDevice {
             name: device.about().name,

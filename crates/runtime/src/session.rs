@@ -17,6 +17,7 @@ use crate::host_tensor::HostTensor;
 use crate::model_file::ModelFile;
 use crate::observer::{Observer, Seen};
 use crate::plan::Plan;
+use crate::ranges::Ranges;
 use crate::weights::Weights;
 use batch::PlacedBatch;
 pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
@@ -44,6 +45,8 @@ pub struct Session {
     batches: usize,
     /// Room for results on their way from the device.
     downloaded: Vec<u8>,
+    /// Where the names of nodes are told.
+    ranges: Option<Ranges>,
 }
 
 /// Logits of the tokens that wanted them.
@@ -71,8 +74,9 @@ impl Session {
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let (buffers, plans) = (Buffers::default(), Vec::new());
+        let ranges = options.ranges.then(Ranges::open).transpose()?;
         let mut session =
-            Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0, downloaded: Vec::new() };
+            Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0, downloaded: Vec::new(), ranges };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
@@ -213,7 +217,8 @@ impl Session {
         let batch = PlacedBatch::new(entries, &mut self.lengths());
         let index = self.bound_plan((batch.tokens.len(), batch.outputs.len(), batch.capacity))?;
         let bound = &self.plans[index].1;
-        let run = Run { bound, devices: self.weights.devices(), batch: &batch, batches: self.batches };
+        let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
+        let run = Run { bound, devices, batch: &batch, batches, ranges };
         run.upload(self.sizes.room, self.sizes.window)?;
         run.execute(observer)?;
         if entries.iter().any(|entry| entry.wants_logits) {
@@ -251,6 +256,7 @@ struct Run<'a> {
     devices: &'a [Arc<dyn Device>],
     batch: &'a PlacedBatch,
     batches: usize,
+    ranges: Option<&'a Ranges>,
 }
 
 impl Run<'_> {
@@ -267,12 +273,20 @@ impl Run<'_> {
             for copy in &piece.copies {
                 device.copy(&copy.source, &*self.devices[copy.from], &copy.target)?;
             }
-            match observer.as_deref_mut() {
-                None => device.execute(&piece.steps)?,
-                Some(observer) => self.execute_observed(piece, observer)?,
+            match (observer.as_deref_mut(), self.ranges) {
+                (None, None) => device.execute(&piece.steps)?,
+                (None, Some(ranges)) => self.execute_named(piece, ranges)?,
+                (Some(observer), _) => self.execute_observed(piece, observer)?,
             }
         }
         Ok(())
+    }
+
+    /// Step by step, each in a range with the name of its node.
+    fn execute_named(&self, piece: &BoundPiece, ranges: &Ranges) -> Result<()> {
+        let (device, nodes) = (&self.devices[piece.device], self.bound.plan.graph().nodes());
+        let execute = |step: &Step| device.execute(std::slice::from_ref(step));
+        piece.steps.iter().try_for_each(|step| ranges.within(&nodes[step.node].name, || execute(step)))
     }
 
     fn execute_observed(&self, piece: &BoundPiece, observer: &mut dyn Observer) -> Result<()> {

@@ -5,9 +5,10 @@
 //!          └─ mapped   where the file is mapped: what the device gains nothing from copying, and whole layers that its memory has no room for
 //! ```
 
-use crate::device::{CopyRoom, Device, Tensor, Usage};
+use crate::device::{About, CopyRoom, Device, Tensor, Usage};
 use crate::error::Result;
 use crate::model_file::ModelFile;
+use crate::plan::LayerHomes;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,10 @@ use trueup_graph::TensorType;
 pub struct Weights {
     model: Arc<ModelFile>,
     devices: Vec<Arc<dyn Device>>,
+    /// How many of them take layers.
+    with_layers: usize,
+    /// Which layers each takes, once it was asked.
+    homes: Mutex<Option<LayerHomes>>,
     uploaded: Mutex<Uploaded>,
 }
 
@@ -44,8 +49,19 @@ pub struct HeldWeights {
 impl Weights {
     /// A model on a main device and, perhaps, one that computes what the main one cannot. Nothing is uploaded yet.
     pub fn new(model: Arc<ModelFile>, device: Arc<dyn Device>, fallback: Option<Arc<dyn Device>>) -> Weights {
-        let devices = [Some(device), fallback].into_iter().flatten().collect();
-        Weights { model, devices, uploaded: Mutex::default() }
+        Weights::over(model, vec![device], fallback)
+    }
+
+    /// A model whose layers are placed over devices, in their order: each takes as many as fit into its free memory, the last what is left. What
+    /// the first session needs says how many fit.
+    pub fn over(
+        model: Arc<ModelFile>,
+        mut devices: Vec<Arc<dyn Device>>,
+        fallback: Option<Arc<dyn Device>>,
+    ) -> Weights {
+        let with_layers = devices.len();
+        devices.extend(fallback);
+        Weights { model, devices, with_layers, homes: Mutex::default(), uploaded: Mutex::default() }
     }
 
     /// The model's file.
@@ -53,9 +69,42 @@ impl Weights {
         &self.model
     }
 
-    /// The devices: the main one first.
+    /// The devices: the main one first, the one to fall back on last.
     pub fn devices(&self) -> &[Arc<dyn Device>] {
         &self.devices
+    }
+
+    /// The devices with layers, as if they were one.
+    pub fn about(&self) -> About {
+        let each: Vec<About> = self.devices[..self.with_layers].iter().map(|device| device.about()).collect();
+        let listed = |of: fn(&About) -> &str, between| each.iter().map(of).collect::<Vec<_>>().join(between);
+        let memory = each.iter().map(|about| about.memory).reduce(|sum, memory| {
+            let ((all, free), (more, more_free)) = sum.zip(memory)?;
+            Some((all.saturating_add(more), free.saturating_add(more_free)))
+        });
+        About {
+            name: listed(|about| &about.name, ","),
+            description: listed(|about| &about.description, "; "),
+            simulated: each.iter().any(|about| about.simulated),
+            memory: memory.flatten(),
+            batch_invariant: each.iter().all(|about| about.batch_invariant),
+        }
+    }
+
+    /// How many of the devices, the first ones, take layers.
+    pub(crate) fn with_layers(&self) -> usize {
+        self.with_layers
+    }
+
+    /// Which layers they take: as it was found when it was asked for the first time.
+    pub(crate) fn layer_homes(&self, find: impl FnOnce() -> Result<LayerHomes>) -> Result<LayerHomes> {
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(homes) = &*homes {
+            return Ok(homes.clone());
+        }
+        // One device has them all.
+        let found = if self.with_layers > 1 { find()? } else { LayerHomes::default() };
+        Ok(homes.insert(found).clone())
     }
 
     /// How the weights that are on devices by now are held.

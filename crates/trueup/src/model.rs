@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trueup_runtime::{
     DeviceOptions, Error, GenerateOptions, KeptLogits, ModelFile, Result, Session, SessionOptions, Watch, Weights,
-    generate, generate_watched, open_device,
+    generate, generate_watched, open_devices,
 };
 use trueup_tokenizer::DecodeStream;
 
@@ -38,10 +38,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `cuda-sim`).
+    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `cuda-sim`), or over several, like `cuda:0,cuda:1`.
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
-        Ok(Model { weights: Arc::new(Weights::new(file, open_device(device, options)?, None)) })
+        Ok(Model { weights: Arc::new(Weights::over(file, open_devices(device, &[], options)?, None)) })
     }
 
     /// The file: metadata, tensors, tokenizer.

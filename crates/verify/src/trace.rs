@@ -57,6 +57,8 @@ pub struct TraceOptions {
     pub ids: Option<Vec<u32>>,
     /// The type of the KV cache on the device. `None`: f16.
     pub kv: Option<DType>,
+    /// Devices behind the judged one, which take the layers for which it has no room.
+    pub further: Vec<Arc<dyn Device>>,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge; `None` takes as many as the machine has. No result depends on it.
@@ -68,7 +70,7 @@ pub struct TraceOptions {
 impl Default for TraceOptions {
     /// The trace's own tokens, the device as a model runs.
     fn default() -> TraceOptions {
-        TraceOptions { ids: None, kv: None, fallback: None, threads: None, fusion: true }
+        TraceOptions { ids: None, kv: None, further: Vec::new(), fallback: None, threads: None, fusion: true }
     }
 }
 

@@ -40,6 +40,8 @@ pub struct VerifyOptions {
     pub context: Option<usize>,
     /// Whether a node that the device cannot compute makes the result inconclusive.
     pub require_device: bool,
+    /// Devices behind the judged one, which are judged as well: they take the layers for which it has no room.
+    pub further: Vec<Arc<dyn Device>>,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge, the oracle's included; `None` takes as many as the machine has. No result depends on it.
@@ -63,6 +65,7 @@ impl Default for VerifyOptions {
             kv: None,
             context: None,
             require_device: false,
+            further: Vec::new(),
             fallback: None,
             threads: None,
             repro_folder: None,
@@ -106,7 +109,8 @@ pub fn verify(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     check(&model, options)?;
-    let weights = Arc::new(Weights::new(model.clone(), device.clone(), options.fallback.clone()));
+    let devices = std::iter::once(device.clone()).chain(options.further.iter().cloned()).collect();
+    let weights = Arc::new(Weights::over(model.clone(), devices, options.fallback.clone()));
     let reference_weights = match &reference {
         Reference::Oracle => None,
         Reference::Device(device) => Some(Arc::new(Weights::new(model.clone(), device.clone(), None))),
@@ -137,7 +141,8 @@ pub fn verify(
     let batch = run.batch(progress)?;
     let model_id = model_hash(&run.pool.install(|| tensor_facts(&model))?);
     model.unchanged()?;
-    Ok(run.report(device.about().into(), &reference, batch, model_id))
+    let device = run.weights.about().into();
+    Ok(run.report(device, &reference, batch, model_id))
 }
 
 /// Threads for the verifier's own work.

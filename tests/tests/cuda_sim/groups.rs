@@ -3,8 +3,7 @@
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
 use trueup::graph::op::{Arithmetic, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
 use trueup::graph::{Op, TensorType};
-use trueup::runtime::Linear;
-use trueup::runtime::device::cuda::{Cuda, CudaOptions, Place};
+use trueup::runtime::device::cuda::{Cuda, CudaOptions};
 use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
 
 /// Elements of a row, heads of queries and of keys, and elements of a head.
@@ -13,11 +12,8 @@ const HEADS: [usize; 2] = [3, 1];
 const HEAD: usize = 32;
 
 /// What is not right.
-pub fn groups(memory_bytes: u64) -> Vec<String> {
-    let open = || {
-        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true, linear: Linear::default() };
-        Cuda::new(&options).unwrap_or_else(|error| panic!("{error}"))
-    };
+pub fn groups(card: &CudaOptions) -> Vec<String> {
+    let open = || Cuda::new(card).unwrap_or_else(|error| panic!("{error}"));
     let mut wrong = Vec::new();
     let types = [(Q4_0, F16, Q8_0), (Q8_0, F32, F16), (F16, Q8_0, F32), (F32, F16, F16)];
     for (tokens, (weights, keys, values)) in [1, 2, 3, 7].into_iter().flat_map(|tokens| types.map(|ty| (tokens, ty))) {

@@ -4,19 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType::{F32, I32};
 use trueup::graph::{Op, TensorType};
-use trueup::runtime::device::cuda::{Cuda, CudaOptions, Launched, Place};
+use trueup::runtime::device::cuda::{Cuda, CudaOptions, Launched};
 use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
-use trueup::runtime::{Entry, Error, Linear, ModelFile, Session, SessionOptions, Weights};
+use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights};
 
 /// Tokens of a sequence, which stays within one unit of the cache.
 const TOKENS: u32 = 12;
 
 /// What is not right about a model, and about steps that were made by hand.
-pub fn replay(model: &Path, memory_bytes: u64) -> Vec<String> {
-    let open = || {
-        let options = CudaOptions { place: Place::Simulated { memory_bytes }, repack: true, linear: Linear::default() };
-        Arc::new(Cuda::new(&options).unwrap_or_else(|error| panic!("{error}")))
-    };
+pub fn replay(model: &Path, card: &CudaOptions) -> Vec<String> {
+    let open = || Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
     let wrong: Vec<String> = [decode(model, &open()), outside(&open())].into_iter().flatten().collect();
     println!("cuda-sim, simulated: steps replayed, {} wrong", wrong.len());
     wrong

@@ -19,6 +19,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/runtime/src/device/cpu/team.rs",
     "crates/runtime/src/device/cuda/driver.rs",
     "crates/runtime/src/device/cuda/driver/",
+    "crates/runtime/src/ranges.rs",
     "crates/cli/src/os.rs",
     "crates/python/",
 ];

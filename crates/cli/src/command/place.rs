@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, Linear, ModelFile, Session, SessionOptions, Weights, open_device};
+use trueup::runtime::{DeviceOptions, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices};
 
 /// The GGUF file to compute. Models in other formats are named, with what to do about them.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -41,11 +41,32 @@ pub fn check_target(target: Option<&Path>, model: &ModelFile, read: &[&Path]) ->
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Place {
-    /// The device that computes: ref, cpu, cuda[:N], cuda-sim
+    /// The device that computes: ref, cpu, cuda[:N], cuda-sim; or several, like cuda:0,cuda:1,cpu: each takes as many layers as it has room for, in
+    /// this order
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]
+    shares: Shares,
+    /// Compute node by node, each in a range of NVIDIA's profilers (nsys) with its name; needs libnvToolsExt. Slower, with the same results
+    #[arg(long)]
+    nvtx: bool,
+    #[command(flatten)]
     machine: Machine,
+}
+
+/// How much of each device's memory is used.
+#[derive(Args, Clone)]
+pub struct Shares {
+    /// Memory that may be used of each device, like 6GiB,8GiB: for weights, KV cache and intermediate results; all that is free by default
+    #[arg(long, value_name = "SIZES", value_parser = value::size, value_delimiter = ',')]
+    device_memory: Vec<u64>,
+}
+
+impl Shares {
+    /// The devices of a list of names.
+    pub fn open(&self, list: &str, machine: &Machine) -> Result<Vec<Arc<dyn Device>>> {
+        Ok(open_devices(list, &self.device_memory, &machine.options())?)
+    }
 }
 
 /// How devices use this machine.
@@ -111,19 +132,14 @@ enum Switch {
 }
 
 impl Place {
-    /// The device.
-    pub fn open(&self) -> Result<Arc<dyn Device>> {
-        self.machine.open(&self.device)
-    }
-
-    /// A model on the device.
+    /// A model on the device, or on several.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
-        Ok(Arc::new(Weights::new(model, self.open()?, None)))
+        Ok(Arc::new(Weights::over(model, self.shares.open(&self.device, &self.machine)?, None)))
     }
 
     /// A session with room for so many sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
-        self.machine.session(sequences)
+        SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
     }
 
     /// Begins a session, and says where memory is too small for what computes fastest.

@@ -1,7 +1,7 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
 use crate::command::input::Input;
-use crate::command::place::{Machine, open_model};
+use crate::command::place::{Machine, Shares, open_model};
 use crate::command::planting;
 use crate::command::reports::Reports;
 use crate::command::trace;
@@ -38,9 +38,11 @@ pub struct Arguments {
     /// llama.cpp's eval-callback): its tensors are judged too, by the weights of the file, on the ids that it was made from
     #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
-    /// The device that is judged: cpu, ref
+    /// The device that is judged: cpu, ref, cuda[:N], cuda-sim; or several, over which layers are placed in this order
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
+    #[command(flatten)]
+    shares: Shares,
     #[command(flatten)]
     input: Input,
     /// Tokens to compute behind each prompt, on the reference's choices; 8 by default, and as many as it has with a trace
@@ -81,7 +83,8 @@ pub fn run(arguments: Arguments) -> Result {
             |error| Failure::new(format!("{}: no folder to write to: {error}", quote(&folder.to_string_lossy())));
         std::fs::create_dir_all(folder).map_err(problem)?;
     }
-    let device = arguments.machine.open(&arguments.device)?;
+    let mut devices = arguments.shares.open(&arguments.device, &arguments.machine)?;
+    let device = devices.remove(0);
     let plant = |choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion());
     let fault = arguments.plant.as_deref().map(plant).transpose()?;
     let device = fault.as_ref().map_or_else(|| device.clone(), |fault| fault.device.clone());
@@ -95,7 +98,7 @@ pub fn run(arguments: Arguments) -> Result {
         Some(tokens) => prompt_and_steps(tokens),
         None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
     };
-    let options = options(&arguments, work, fault.as_ref())?;
+    let options = VerifyOptions { further: devices, ..options(&arguments, work, fault.as_ref())? };
     let reference = match arguments.reference.as_str() {
         "ref" => Reference::Oracle,
         _ if trace.is_some() => Reference::Oracle,
@@ -109,7 +112,8 @@ pub fn run(arguments: Arguments) -> Result {
         report = report.with_trace(traced);
     }
     if let Some(folder) = &arguments.dump {
-        dump(&arguments, folder, &model, device, &report)?;
+        let devices = std::iter::once(device).chain(options.further.iter().cloned()).collect();
+        dump(&arguments, folder, &model, devices, &report)?;
     }
     gates.apply(&mut report, start.elapsed())?;
     arguments.reports.write(&report)?;
@@ -132,12 +136,13 @@ fn options(
         kv: machine.kv(),
         context: machine.session(1).context,
         require_device: arguments.require_device,
-        fallback: if arguments.device == "cpu" { None } else { Some(machine.open("cpu")?) },
+        fallback: if arguments.device.split(',').any(|name| name == "cpu") { None } else { Some(machine.open("cpu")?) },
         threads: machine.threads(),
         repro_folder: arguments.repro_dir.clone(),
         fusion: machine.fusion(),
         planted: fault.map(PlantedDevice::facts),
         arguments: machine.arguments(),
+        ..VerifyOptions::default()
     })
 }
 
@@ -173,6 +178,7 @@ fn compared(
     let options = TraceOptions {
         ids: Some(tokens.ids),
         kv: options.kv,
+        further: options.further.clone(),
         fallback: options.fallback.clone(),
         threads: options.threads,
         fusion: options.fusion,
@@ -224,14 +230,14 @@ fn dump(
     arguments: &Arguments,
     folder: &Path,
     model: &Arc<ModelFile>,
-    device: Arc<dyn Device>,
+    devices: Vec<Arc<dyn Device>>,
     report: &Report,
 ) -> Result<()> {
     let reference = if report.trace.is_some() { "ref" } else { &arguments.reference };
-    let sides = [("device", device), ("reference", arguments.machine.open(reference)?)];
-    for (side, device) in sides {
-        let fallback = if device.about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
-        let weights = Arc::new(Weights::new(model.clone(), device, fallback));
+    let sides = [("device", devices), ("reference", vec![arguments.machine.open(reference)?])];
+    for (side, devices) in sides {
+        let fallback = if devices[0].about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+        let weights = Arc::new(Weights::over(model.clone(), devices, fallback));
         let session = arguments.machine.session(1);
         for (number, (prompt, further)) in report.prompts.iter().zip(&report.continuations).enumerate() {
             trace::dump(folder, side, number, &weights, prompt, further, &session)?;

@@ -142,6 +142,36 @@ fn plans_name_nodes_devices_and_memory() {
 }
 
 #[test]
+fn layers_are_placed_where_there_is_room() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("llama3"), "model.gguf");
+    let plan = |place: &[&str]| {
+        let call = [&["plan", &model, "--tokens", "32", "--length", "32", "-c", "32", "--json"], place].concat();
+        trueup(&call).exits(0).json()
+    };
+    let alone = &plan(&["--device", "cpu"])["devices"][0];
+    let bytes = |key: &str| alone[key].as_u64().expect("bytes");
+    let all =
+        ["weight_bytes", "kv_bytes", "input_bytes", "arena_bytes", "scratch_bytes"].map(bytes).iter().sum::<u64>();
+    // A byte less than all of it leaves a layer to the second device.
+    let most = (all - 1).to_string();
+    let both = plan(&["--device", "cpu,ref", "--device-memory", &most]);
+    let layers = |index: usize| both["devices"][index]["layers"].clone();
+    let last = alone["layers"][1].as_u64().expect("a layer");
+    assert_eq!((layers(0)[0].as_u64(), layers(1)[1].as_u64()), (Some(0), Some(last)), "{both}");
+    assert_eq!(layers(0)[1].as_u64().map(|layer| layer + 1), layers(1)[0].as_u64(), "{both}");
+    let place = ["--device", "cpu,ref", "--device-memory", &most, "-c", "32"];
+    let told = trueup(&[&["plan", &model], &place[..]].concat()).exits(0).stdout;
+    assert!(told.contains(" nodes of layers 0 to ") && told.contains("copies between devices: 1"), "{told}");
+    trueup(&[&["run", &model, "--ids", "1 5 9", "-n", "3"], &place[..]].concat()).exits(0);
+    trueup(&[&["verify", &model, "--ids", "1 5 9", "--steps", "1"], &place[..4]].concat()).exits(0);
+    let small = ["run", &model, "--ids", "1 5 9", "--device", "cpu", "--device-memory", "1K"];
+    trueup(&small).refuses(&["bytes of memory", "are free"]);
+    trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 sizes of memory for 1 devices"]);
+    trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["named twice"]);
+}
+
+#[test]
 fn fusion_is_a_choice_of_every_command_that_computes() {
     let scratch = Scratch::new();
     let (model, file) = (scratch.gguf(&tiny("llama3"), "model.gguf"), scratch.path("trace.safetensors"));

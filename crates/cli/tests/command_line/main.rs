@@ -16,6 +16,7 @@ mod gating;
 mod generating;
 mod hostile;
 mod operators;
+mod ranges;
 mod resuming;
 mod tokenizing;
 mod tracing;

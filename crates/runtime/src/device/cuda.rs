@@ -23,7 +23,7 @@ mod replay;
 mod roof;
 mod split;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage};
+use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
 use crate::devices::Linear;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
@@ -35,6 +35,7 @@ use memory::Memory;
 use operator::Means;
 pub use replay::Launched;
 use replay::Replay;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use trueup_graph::{Op, TensorType};
@@ -55,11 +56,31 @@ pub struct CudaOptions {
 pub enum Place {
     /// The card with this number.
     Card(usize),
-    /// An imitation, computed on the processor, with so many bytes of memory.
+    /// An imitation, computed on the processor.
     Simulated {
-        /// Bytes of its memory.
+        /// How many cards this process has: the same for all that it opens.
+        cards: usize,
+        /// Which one, counted from 0.
+        card: usize,
+        /// Bytes of memory of each.
         memory_bytes: u64,
     },
+}
+
+impl Place {
+    /// The name that selects it, but for its memory.
+    fn name(&self) -> String {
+        match self {
+            Place::Card(0) => "cuda".to_owned(),
+            Place::Card(number) => format!("cuda:{number}"),
+            Place::Simulated { cards: 1, .. } => "cuda-sim".to_owned(),
+            Place::Simulated { cards, card, .. } => format!("cuda-simx{cards}:{card}"),
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        matches!(self, Place::Simulated { .. })
+    }
 }
 
 /// The file of the simulator, which lies beside the program.
@@ -85,17 +106,16 @@ pub struct Cuda {
 impl Cuda {
     /// Opens a card. Fails where there is no driver, no such card, or no simulator.
     pub fn new(options: &CudaOptions) -> Result<Cuda> {
-        let (name, simulator) = match &options.place {
-            Place::Card(number) => (if *number == 0 { "cuda".to_owned() } else { format!("cuda:{number}") }, None),
-            Place::Simulated { memory_bytes } => ("cuda-sim".to_owned(), Some(*memory_bytes)),
-        };
+        let name = options.place.name();
         let failure = |problem| Error::Device { device: name.clone(), problem };
-        let path = simulator.map(|_| simulator_path()).transpose().map_err(failure)?;
-        let library = match (simulator, &path) {
-            (Some(memory_bytes), Some(path)) => Library::Simulator { path, memory_bytes },
-            (None, _) | (_, None) => Library::Driver,
+        let path = options.place.is_simulated().then(simulator_path).transpose().map_err(failure)?;
+        let (number, library) = match (&options.place, &path) {
+            (Place::Simulated { cards, card, memory_bytes }, Some(path)) => {
+                let cards = c_int::try_from(*cards).map_err(|_| failure(format!("{cards} cards are too many")))?;
+                (*card, Library::Simulator { path, cards, memory_bytes: *memory_bytes })
+            }
+            (Place::Card(number), _) | (Place::Simulated { card: number, .. }, None) => (*number, Library::Driver),
         };
-        let number = if let Place::Card(number) = options.place { number } else { 0 };
         let opened = || -> std::result::Result<Cuda, String> {
             driver::load(library)?;
             let card = Card::open(number)?;
@@ -198,6 +218,19 @@ impl Device for Cuda {
             self.faults.look()
         };
         read().map_err(|problem| self.failure(problem))
+    }
+
+    /// From another card without the host.
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        let planes = |tensor| Memory::of(tensor).map_or(true, Memory::is_in_planes);
+        let memory = Memory::of(source).ok().filter(|_| !planes(source) && !planes(target));
+        let Some(memory) = memory else {
+            return through_host(source, from, &mut |bytes| self.upload(bytes, target));
+        };
+        if !(source.ty == target.ty && source.ty.shape.is_dense()) {
+            return Err(self.failure(format!("{} cannot be copied to {}", source.ty, target.ty)));
+        }
+        Memory::of(target).and_then(|own| own.copy(target, memory, source)).map_err(|problem| self.failure(problem))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Devices that stand before another one and change a part of what it does: with a fault in it, with an operator less, with less memory.
 
-use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage};
+use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, through_host};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::roof::Roof;
@@ -37,6 +37,11 @@ pub trait Decorator: Send + Sync {
         self.device().upload(source, target)
     }
 
+    /// As [`Device::copy`]: through the host, so that what changes uploads changes copies.
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        through_host(source, from, &mut |bytes| Decorator::upload(self, bytes, target))
+    }
+
     /// As [`Device::execute`].
     fn execute(&self, steps: &[Step]) -> Result<()> {
         self.device().execute(steps)
@@ -70,6 +75,10 @@ impl<D: Decorator> Device for D {
 
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
         self.device().download(source, target)
+    }
+
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        Decorator::copy(self, source, from, target)
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

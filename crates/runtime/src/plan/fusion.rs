@@ -1,6 +1,6 @@
-//! Which groups of nodes become one: those that the main device computes piece by piece and as a whole.
+//! Which groups of nodes become one: those that every device with layers computes piece by piece and as a whole.
 //!
-//! A piece that falls back to another device, or a whole that the main device does not compute, leaves the group as it is. Graphs in f64 are
+//! A piece that falls back to another device, or a whole that one of them does not compute, leaves the group as it is. Graphs in f64 are
 //! the oracle's, in which every step is to be seen: they stay as they are too.
 
 use crate::device::Device;
@@ -8,11 +8,14 @@ use trueup_blocks::DType;
 use trueup_graph::fuse::{Candidate, Fused, fuse};
 use trueup_graph::{Graph, Node, TensorType};
 
-/// The graph with fused nodes where `device` computes them.
-pub fn fuse_for(graph: Graph, device: &dyn Device) -> Fused {
+/// The graph with fused nodes where all `devices` compute them.
+pub fn fuse_for(graph: Graph, devices: &[&dyn Device]) -> Fused {
+    let computes = |candidate: &Candidate, device: &dyn Device| {
+        is_whole(candidate, device) && candidate.pieces.iter().all(|node| is_piece(candidate, node, device))
+    };
     fuse(graph, &|candidate| {
         let is_seen = candidate.output.dtype == DType::F64;
-        !is_seen && is_whole(candidate, device) && candidate.pieces.iter().all(|node| is_piece(candidate, node, device))
+        !is_seen && devices.iter().all(|device| computes(candidate, *device))
     })
 }
 

@@ -1,4 +1,4 @@
-//! Which device computes each node: the main one, or the one to fall back on where the main one says why not.
+//! Which device computes each node: its layer's, or the one to fall back on where that one says why not.
 //!
 //! The KV cache stays where it is: all nodes on one state go to the first device that can compute all of them. A view of memory, which is
 //! no work, lies where that memory lies; every device therefore takes `reshape`.
@@ -11,11 +11,11 @@ use trueup_graph::{Graph, Node, Origin, TensorType, ValueId};
 /// Where a node is computed, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlannedNode {
-    /// The device, by its place in the list: 0 is the main one.
+    /// The device, by its place in the list.
     pub device: usize,
     /// What that device declares about its arithmetic there.
     pub profile: Profile,
-    /// Why the main device does not compute it.
+    /// Why the device of its layer, which is the main one where there is one only, does not compute it.
     pub fell_back: Option<String>,
 }
 
@@ -32,23 +32,29 @@ pub(super) fn root(graph: &Graph, value: ValueId) -> ValueId {
     value
 }
 
-/// Places all nodes, or lists every one that no device computes.
-pub(super) fn place(graph: &Graph, devices: &[&dyn Device]) -> Result<Vec<PlannedNode>> {
-    let answers: Vec<Vec<Answer>> = devices.iter().map(|device| answers(graph, *device)).collect();
-    let mut homes: Vec<Option<usize>> = graph.iter_values().map(|(id, _)| state_home(graph, id, &answers)).collect();
+/// Places all nodes, or lists every one that no device computes. `homes` has each node's device by its layer, one of the first `count`; a node
+/// that it does not compute goes to those behind them, then to another of them.
+pub(super) fn place(
+    graph: &Graph,
+    devices: &[&dyn Device],
+    answers: &[Vec<Answer>],
+    count: usize,
+    homes: &[usize],
+) -> Result<Vec<PlannedNode>> {
+    let order = Order { devices: devices.len(), count };
+    let mut places: Vec<Option<usize>> =
+        graph.iter_values().map(|(id, _)| state_home(graph, id, answers, &order, homes)).collect();
     let mut placed = Vec::with_capacity(graph.nodes().len());
     let mut faults = Vec::new();
     for (index, node) in graph.nodes().iter().enumerate() {
-        let bound = node.inputs.iter().find_map(|input| bound_to(graph, node, *input, &homes));
-        let device = bound.or_else(|| (0..devices.len()).find(|device| answers[*device][index].is_ok()));
+        let home = homes[index];
+        let bound = node.inputs.iter().find_map(|input| bound_to(graph, node, *input, &places));
+        let device = bound.or_else(|| order.from(home).find(|device| answers[*device][index].is_ok()));
         match device.and_then(|device| Some((device, answers[device][index].as_ref().ok()?))) {
             Some((device, profile)) => {
-                homes[node.output.index()] = Some(device);
-                placed.push(PlannedNode {
-                    device,
-                    profile: *profile,
-                    fell_back: why_not_main(device, &answers, index),
-                });
+                places[node.output.index()] = Some(device);
+                let fell_back = why_not_home(home, device, answers, index);
+                placed.push(PlannedNode { device, profile: *profile, fell_back });
             }
             None => faults.push(refusal(node, devices, answers.iter().map(|answers| &answers[index]))),
         }
@@ -56,9 +62,25 @@ pub(super) fn place(graph: &Graph, devices: &[&dyn Device]) -> Result<Vec<Planne
     if faults.is_empty() { Ok(placed) } else { Err(Error::Request(faults.join("; "))) }
 }
 
-type Answer = std::result::Result<Profile, String>;
+/// In which order devices are asked.
+struct Order {
+    devices: usize,
+    /// Those that take layers.
+    count: usize,
+}
 
-fn answers(graph: &Graph, device: &dyn Device) -> Vec<Answer> {
+impl Order {
+    /// The device of the layer first.
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> {
+        let others = (self.count..self.devices).chain(0..self.count);
+        std::iter::once(home).chain(others.filter(move |device| *device != home))
+    }
+}
+
+pub(super) type Answer = std::result::Result<Profile, String>;
+
+/// What a device says of each node.
+pub(super) fn answers(graph: &Graph, device: &dyn Device) -> Vec<Answer> {
     let answer = |node: &Node| {
         let inputs: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
         device.supports(&node.op, &inputs, &graph.value(node.output).ty)
@@ -66,15 +88,17 @@ fn answers(graph: &Graph, device: &dyn Device) -> Vec<Answer> {
     graph.nodes().iter().map(answer).collect()
 }
 
-/// The device of a state: the first that computes every node on it. The main one when none does, so that its reasons are reported.
-fn state_home(graph: &Graph, state: ValueId, answers: &[Vec<Answer>]) -> Option<usize> {
+/// The device of a state: of those that compute every node on it the one of its layer, or the next. The layer's when none does, so that its reasons
+/// are reported.
+fn state_home(graph: &Graph, state: ValueId, answers: &[Vec<Answer>], order: &Order, homes: &[usize]) -> Option<usize> {
     if graph.value(state).origin != Origin::State {
         return None;
     }
     let touches = |node: &Node| node.inputs.iter().any(|input| root(graph, *input) == state);
     let nodes: Vec<usize> = (0..graph.nodes().len()).filter(|index| touches(&graph.nodes()[*index])).collect();
-    let all = |answers: &Vec<Answer>| nodes.iter().all(|index| answers[*index].is_ok());
-    Some(answers.iter().position(all).unwrap_or(0))
+    let home = nodes.first().map_or(0, |node| homes[*node]);
+    let all = |device: &usize| nodes.iter().all(|node| answers[*device][*node].is_ok());
+    Some(order.from(home).find(all).unwrap_or(home))
 }
 
 /// The device that an input forces on its node: a state's, or the one an alias is made on.
@@ -85,11 +109,11 @@ fn bound_to(graph: &Graph, node: &Node, input: ValueId, homes: &[Option<usize>])
     if is_state || is_alias { homes[root.index()] } else { None }
 }
 
-fn why_not_main(device: usize, answers: &[Vec<Answer>], node: usize) -> Option<String> {
-    if device == 0 {
+fn why_not_home(home: usize, device: usize, answers: &[Vec<Answer>], node: usize) -> Option<String> {
+    if device == home {
         return None;
     }
-    let reason = answers[0][node].as_ref().err().cloned();
+    let reason = answers[home][node].as_ref().err().cloned();
     Some(reason.unwrap_or_else(|| "its KV cache or its input lies there".to_owned()))
 }
 

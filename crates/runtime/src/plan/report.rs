@@ -30,6 +30,8 @@ pub struct ReportedDevice {
     pub name: String,
     /// Nodes that it computes.
     pub nodes: usize,
+    /// The first and the last layer that it has nodes of.
+    pub layers: Option<(usize, usize)>,
     /// Room for intermediate results.
     pub arena_bytes: usize,
     /// Room that it keeps beside them while it computes, like that of attention's scores, as far as it grows with the context.
@@ -57,7 +59,7 @@ pub struct ReportedNode {
     pub device: String,
     /// The nodes that it was fused of; none of a node that is as models have it.
     pub fused: Vec<String>,
-    /// Why the main device does not compute it.
+    /// Why the device of its layer does not compute it.
     pub fell_back: Option<String>,
     /// Where in the arena its output lies; `None` when it lies in a buffer of its own.
     pub offset: Option<usize>,
@@ -80,9 +82,12 @@ impl PlanReport {
 
 impl ReportedDevice {
     fn new(plan: &Plan, device: usize) -> ReportedDevice {
+        let nodes = || plan.graph().nodes().iter().zip(&plan.nodes).filter(|(_, planned)| planned.device == device);
+        let layers = || nodes().filter_map(|(node, _)| node.layer);
         ReportedDevice {
             name: plan.devices[device].name.clone(),
-            nodes: plan.nodes.iter().filter(|node| node.device == device).count(),
+            nodes: nodes().count(),
+            layers: layers().min().zip(layers().max()),
             arena_bytes: plan.arena_bytes(device),
             scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
@@ -138,9 +143,13 @@ impl fmt::Display for PlanReport {
             writeln!(f)?;
         }
         for device in &self.devices {
-            let ReportedDevice { name, nodes, arena_bytes, scratch_bytes, weight_bytes, kv_bytes, input_bytes } =
+            let ReportedDevice { name, nodes, layers, arena_bytes, scratch_bytes, weight_bytes, kv_bytes, input_bytes } =
                 device;
-            write!(f, "{name}: {nodes} nodes, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
+            let of = match layers {
+                Some((first, last)) if self.devices.len() > 1 => format!(" of layers {first} to {last}"),
+                _ => String::new(),
+            };
+            write!(f, "{name}: {nodes} nodes{of}, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
             writeln!(f, "{arena_bytes} of intermediate results, {scratch_bytes} of scratch, {input_bytes} of inputs")?;
         }
         write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)?;

@@ -4,13 +4,14 @@ use crate::error::Error;
 use crate::profile::Profile;
 use proptest::prelude::*;
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, Arrange, Gated, KvStore};
+use trueup_graph::op::{Arithmetic, Arrange, Gated, KvStore, MulMat};
 use trueup_graph::{Input, Op, Shape};
 
 /// A device that says what it computes, and computes nothing.
 struct Paper {
     name: &'static str,
     lacks: &'static [&'static str],
+    free: Option<u64>,
 }
 
 impl Paper {
@@ -25,7 +26,7 @@ impl Device for Paper {
             name: self.name.to_owned(),
             description: "paper".to_owned(),
             simulated: true,
-            memory: None,
+            memory: self.free.map(|free| (1 << 40, free)),
             batch_invariant: false,
         }
     }
@@ -55,8 +56,8 @@ impl Device for Paper {
     }
 }
 
-const ALL: Paper = Paper { name: "all", lacks: &[] };
-const NO_ADD: Paper = Paper { name: "no-add", lacks: &["add"] };
+const ALL: Paper = Paper { name: "all", lacks: &[], free: None };
+const NO_ADD: Paper = Paper { name: "no-add", lacks: &["add"], free: None };
 
 /// A graph of `steps`: each takes two earlier values, by number, and an operator: 0 add, 1 swiglu, 2 reshape.
 fn graph(steps: &[(usize, usize, u8)]) -> Graph {
@@ -168,7 +169,7 @@ fn the_cache_stays_on_one_device() {
     let sum = graph.node("sum", None, Arithmetic::Add.into(), &[x, x]).unwrap();
     let cache = graph.node("cache_k-0", None, KvStore.into(), &[state, sum, rows]).unwrap();
     graph.node("kq-0", None, Op::reshape(&[256]), &[cache]).unwrap();
-    let no_store = Paper { name: "no-store", lacks: &["kv_store"] };
+    let no_store = Paper { name: "no-store", lacks: &["kv_store"], free: None };
     let plan = Plan::new(graph, &[&no_store, &ALL]).unwrap();
     let devices: Vec<usize> = plan.nodes().iter().map(|node| node.device).collect();
     assert_eq!(devices, [0, 0, 1, 1]);
@@ -189,4 +190,74 @@ fn a_view_is_seen_in_a_copy_of_its_source() {
     assert_eq!(plan.place(flipped, 1), plan.place(rows, 1));
     assert!(plan.arena_bytes(1) >= 1200 + 400, "{}", plan.arena_bytes(1));
     walk(&plan).unwrap();
+}
+
+/// Rows of a table, layers that each add a weight of 4000 bytes to them and keep the sum in a cache of 1024, and a sum behind them.
+fn layered(layers: usize) -> Graph {
+    let mut graph = graph(&[]);
+    let mut x = graph.find("rows").unwrap();
+    let rows = graph.input(Input::KvRows, TensorType::new(DType::I32, &[3]));
+    for layer in 0..layers {
+        let weight = graph.weight(&format!("blk.{layer}.weight"), TensorType::new(DType::F32, &[100, 10]));
+        let state = graph.state(&format!("kv_k-{layer}"), TensorType::new(DType::F32, &[100, 64, 1]));
+        graph.node(format!("cache-{layer}"), Some(layer), KvStore.into(), &[state, x, rows]).unwrap();
+        let y = graph.node(format!("y-{layer}"), Some(layer), MulMat.into(), &[weight, x]).unwrap();
+        let y = graph.node(
+            format!("wide-{layer}"),
+            Some(layer),
+            Arrange::Repeat { shape: Shape::new(&[100, 3]) }.into(),
+            &[y],
+        );
+        x = graph.node(format!("l_out-{layer}"), Some(layer), Arithmetic::Add.into(), &[x, y.unwrap()]).unwrap();
+    }
+    graph.node("result", None, Arithmetic::Add.into(), &[x, x]).unwrap();
+    graph
+}
+
+#[test]
+fn layers_fill_devices_one_behind_the_other() {
+    let with = |name, free| Paper { name, lacks: &[], free: Some(free) };
+    // A layer takes 4000 bytes of its weight and 25600 of its cache; the rows 3200 of their table, and some results beside them.
+    for (first, second, expected) in [
+        (40_000, 100_000, "0 1 1 1 2"),
+        (80_000, 10_000, "0 0 2 2 2"),
+        (10_000, 70_000, "1 1 2 2 2"),
+        (500, 500, "2 2 2 2 2"),
+        (1 << 30, 0, "0 0 0 0 0"),
+    ] {
+        let (a, b) = (with("a", first), with("b", second));
+        let devices: [&dyn Device; 3] = [&a, &b, &ALL];
+        let graph = layered(5);
+        let homes = LayerHomes::fill(&graph, &devices, 3).unwrap();
+        let plan = Plan::over(Fused::none(graph), &devices, 3, &homes).unwrap();
+        let layers: Vec<String> = (0..5)
+            .map(|layer| {
+                let place = plan.graph().nodes().iter().position(|node| node.layer == Some(layer)).unwrap();
+                plan.nodes()[place].device.to_string()
+            })
+            .collect();
+        assert_eq!(layers.join(" "), expected, "{first} and {second} bytes:\n{}", plan.report());
+        walk(&plan).unwrap();
+        for (device, free) in plan.report().devices.iter().zip([first, second]) {
+            let bytes = device.weight_bytes + device.kv_bytes + device.input_bytes + device.arena_bytes;
+            assert!(device.nodes == 0 || bytes as u64 <= free, "{}: {bytes} of {free}", device.name);
+        }
+        assert!(plan.nodes().iter().all(|node| node.fell_back.is_none()));
+    }
+}
+
+#[test]
+fn a_node_that_its_layers_device_lacks_goes_behind_those_with_layers() {
+    let a = Paper { name: "a", lacks: &["mul_mat"], free: Some(40_000) };
+    let devices: [&dyn Device; 3] = [&a, &NO_ADD, &ALL];
+    let graph = layered(3);
+    let homes = LayerHomes::fill(&graph, &devices, 2).unwrap();
+    let plan = Plan::over(Fused::none(graph), &devices, 2, &homes).unwrap();
+    let of = |name: &str| {
+        let place = plan.graph().nodes().iter().position(|node| node.name == name).unwrap();
+        (plan.nodes()[place].device, plan.nodes()[place].fell_back.as_deref())
+    };
+    assert_eq!(of("y-0"), (2, Some("has no mul_mat")), "and not to the device of other layers");
+    assert_eq!(of("y-1"), (1, None));
+    assert_eq!(of("l_out-1"), (2, Some("has no add")));
 }

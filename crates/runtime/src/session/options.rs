@@ -4,9 +4,10 @@ use super::PlanKey;
 use super::batch::CAPACITY_UNIT;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{LayerHomes, Plan, fuse_for};
 use crate::weights::Weights;
 use trueup_blocks::DType;
+use trueup_graph::fuse::Fused;
 use trueup_graph::op::Gated;
 use trueup_graph::{Op, TensorType};
 use trueup_models::Batch;
@@ -32,11 +33,21 @@ pub struct SessionOptions {
     pub prompt_chunk: usize,
     /// Whether groups of nodes become one where the main device computes them at once.
     pub fusion: bool,
+    /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no result.
+    pub ranges: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { context: None, sequences: 1, kv: None, activation: None, prompt_chunk: 512, fusion: true }
+        SessionOptions {
+            context: None,
+            sequences: 1,
+            kv: None,
+            activation: None,
+            prompt_chunk: 512,
+            fusion: true,
+            ranges: false,
+        }
     }
 }
 
@@ -136,12 +147,28 @@ impl Sizes {
 
     /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never computed.
     pub fn largest_plan(&self, weights: &Weights) -> Option<Plan> {
+        self.plan(weights, self.largest()).ok()
+    }
+
+    /// The shape of the largest batch that is computed at once.
+    fn largest(&self) -> PlanKey {
         let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
-        self.plan(weights, (tokens, 1, self.room)).ok()
+        (tokens, 1, self.room)
     }
 
     /// The plan of a batch shape: tokens, outputs, capacity.
-    pub fn plan(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<Plan> {
+    pub fn plan(&self, weights: &Weights, key: PlanKey) -> Result<Plan> {
+        let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
+        let count = weights.with_layers();
+        let homes = weights.layer_homes(|| {
+            let largest = self.fused(weights, &devices[..count], self.largest())?;
+            LayerHomes::fill(&largest.graph, &devices, count)
+        })?;
+        Plan::over(self.fused(weights, &devices[..count], key)?, &devices, count, &homes)
+    }
+
+    /// The graph of a batch shape, fused as it is computed on these devices.
+    fn fused(&self, weights: &Weights, devices: &[&dyn Device], (tokens, outputs, capacity): PlanKey) -> Result<Fused> {
         self.expect_countable(weights, (tokens, outputs, capacity))?;
         let batch = Batch {
             tokens,
@@ -153,8 +180,7 @@ impl Sizes {
             kv: self.kv,
         };
         let graph = weights.model().model().graph(&batch)?;
-        let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
-        if self.fusion { Plan::fusing(graph, &devices) } else { Plan::new(graph, &devices) }
+        Ok(if self.fusion { fuse_for(graph, devices) } else { Fused::none(graph) })
     }
 }
 

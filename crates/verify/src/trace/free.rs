@@ -62,7 +62,8 @@ pub(super) fn run(
     options: &TraceOptions,
     fused: bool,
 ) -> Result<FreeRun> {
-    let weights = Arc::new(Weights::new(model.clone(), device, options.fallback.clone()));
+    let devices = std::iter::once(device).chain(options.further.iter().cloned()).collect();
+    let weights = Arc::new(Weights::over(model.clone(), devices, options.fallback.clone()));
     let context = steps.iter().map(Vec::len).sum();
     let chunk = steps.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let options = SessionOptions {

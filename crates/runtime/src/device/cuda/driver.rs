@@ -5,6 +5,7 @@
 //!            ├─────▶ kernel.rs     kernels by their names, and launches of them
 //!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt
 //!            ├─────▶ graph.rs      many launches as one
+//!            ├─────▶ peer.rs       copies from card to card
 //!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
 //! ```
 //!
@@ -15,6 +16,7 @@ mod event;
 mod graph;
 mod kernel;
 mod memory;
+mod peer;
 mod staging;
 
 use super::kernels;
@@ -39,6 +41,8 @@ pub enum Library<'a> {
     Simulator {
         /// The file.
         path: &'a Path,
+        /// How many there are.
+        cards: c_int,
         /// Bytes of memory of each card.
         memory_bytes: u64,
     },
@@ -72,12 +76,12 @@ pub fn load(library: Library) -> Result<(), String> {
     let configure = unsafe { culib.get::<Configure>(b"trueup_sim_configure") };
     match (library, configure) {
         (Library::Driver, Err(_)) => {}
-        (Library::Simulator { memory_bytes, .. }, Ok(configure)) => {
+        (Library::Simulator { cards, memory_bytes, .. }, Ok(configure)) => {
             expect_same_kernels(culib)?;
             // SAFETY: takes numbers; once the library is started, it answers whether they are those that it has.
-            if unsafe { configure(1, memory_bytes, 1) } != 0 {
+            if unsafe { configure(cards, memory_bytes, 1) } != 0 {
                 return Err(
-                    "this process has opened a simulated card with other memory; use this one in a process of its own"
+                    "this process has opened other simulated cards, of another number or memory; use these in a process of their own"
                         .to_owned(),
                 );
             }
@@ -118,6 +122,8 @@ pub struct Card {
     context: sys::CUcontext,
     stream: sys::CUstream,
     loaded: Mutex<Loaded>,
+    /// Cards whose memory was asked for.
+    peers: Mutex<Vec<sys::CUdevice>>,
 }
 
 // SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does first.
@@ -156,7 +162,7 @@ impl Card {
             // SAFETY: the context was retained.
             unsafe { result::ctx::set_current(context) }?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-            Ok(Card { device, context, stream, loaded: Mutex::default() })
+            Ok(Card { device, context, stream, loaded: Mutex::default(), peers: Mutex::default() })
         };
         opened().map(Arc::new).map_err(|error: result::DriverError| said(&error))
     }

@@ -97,6 +97,16 @@ impl Memory {
         Ok(())
     }
 
+    /// Takes a whole tensor of another card, which has no gaps.
+    pub fn copy(&self, tensor: &Tensor, source: &Memory, from: &Tensor) -> Result<(), String> {
+        self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
+    }
+
+    /// Whether it is a weight that was repacked.
+    pub fn is_in_planes(&self) -> bool {
+        self.split.is_some()
+    }
+
     /// Whether so many bytes can be read at once: of planes all or none.
     fn holds(&self, bytes: usize) -> bool {
         self.split.is_none() || bytes == self.ty.bytes()

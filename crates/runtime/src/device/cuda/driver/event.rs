@@ -29,6 +29,10 @@ impl Event {
         self.card.call(|| unsafe { result::event::record(self.event, self.card.stream) })
     }
 
+    pub(super) fn handle(&self) -> sys::CUevent {
+        self.event
+    }
+
     /// Waits until what was marked is done; at once where nothing was.
     pub fn wait(&self) -> Result<(), String> {
         // SAFETY: an event that is there.

@@ -25,6 +25,10 @@ impl Allocation {
         Ok(start.map(|start| Allocation { card: Arc::clone(card), start, bytes }))
     }
 
+    pub(super) fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
     /// Their number.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -388,13 +388,8 @@ mod tests {
     use trueup_graph::op::{MulMat, MulMatId};
     use trueup_graph::{Shape, Strides};
 
-    const FAST: Means = Means {
-        repack: true,
-        linear: Linear::Q8_1,
-        tensor_cores: true,
-        processors: 132,
-        shared_bytes_max: 227 << 10,
-    };
+    const FAST: Means =
+        Means { repack: true, linear: Linear::Q8_1, tensor_cores: true, processors: 132, shared_bytes_max: 227 << 10 };
 
     fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
         TensorType::new(dtype, sizes)

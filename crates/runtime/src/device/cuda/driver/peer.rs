@@ -1,0 +1,52 @@
+//! Copies from card to card, without the host.
+
+use super::{Allocation, Card, Event};
+use cudarc::driver::{result, sys};
+use std::sync::{Arc, PoisonError};
+
+impl Allocation {
+    /// Takes bytes of another card, behind all that both were asked for before; what that card is asked for from now on comes behind the copy.
+    pub fn copy_from(&self, first: usize, source: &Allocation, source_first: usize, len: usize) -> Result<(), String> {
+        let (to, from) = (self.card(), source.card());
+        let (target, start) = (self.place(first, len)?, source.place(source_first, len)?);
+        to.reach(from)?;
+        let computed = Event::new(from)?;
+        computed.mark()?;
+        to.follow(&computed)?;
+        // SAFETY: both lie within allocations of these cards. The target's card waits for its own work before the target is freed, and the source's
+        // for the copy, which it follows from here on.
+        to.call(|| unsafe { result::memcpy_peer_async(to.context, target, from.context, start, len, to.stream) })?;
+        let copied = Event::new(to)?;
+        copied.mark()?;
+        from.follow(&copied)
+    }
+}
+
+impl Card {
+    /// What it is asked for from now on comes behind what an event of any card marks.
+    fn follow(&self, event: &Event) -> Result<(), String> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the card's own stream, and an event that is there.
+        self.call(|| unsafe { result::stream::wait_event(self.stream, event.handle(), flags) })
+    }
+
+    /// Lets the card use the other's memory by itself, once, where both can; else the driver goes through the host.
+    fn reach(&self, other: &Arc<Card>) -> Result<(), String> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.device == other.device || peers.contains(&other.device) {
+            return Ok(());
+        }
+        let mut can = 0;
+        // SAFETY: cards that the driver named.
+        self.call(|| unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, other.device) }.result())?;
+        if can != 0 {
+            // SAFETY: the other's context is retained as long as it lives. Another user of this card may have asked before.
+            self.call(|| match unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) } {
+                sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+                result => result.result(),
+            })?;
+        }
+        peers.push(other.device);
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Which device's each layer is, where a model is placed over several: the first has as many as fit, then the next, and the last has the rest.
+//!
+//! ```text
+//!  inp_embd │ layer 0 │ layer 1 │ layer 2 │ layer 3 │ result_norm, logits
+//!  └──────── cuda:0, 6 GiB ───────┘└──────────── cuda:1 ─────────────┘
+//! ```
+//!
+//! What a device would hold is not guessed: its nodes are laid out as the plan of the largest batch has them, and its weights, its KV cache and
+//! its inputs counted. Layers once placed stay where they are, for their weights and their cache do.
+
+use super::place::{Answer, answers, place};
+use super::{PlannedDevice, cut, plan_device, scratch_bytes};
+use crate::device::Device;
+use crate::error::Result;
+use trueup_graph::{Graph, TensorType};
+
+/// The part of its free memory that a device keeps free: one in so many bytes. The driver takes some for kernels and graphs.
+const FREE_SHARE: u64 = 16;
+
+/// Which device's each layer is.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct LayerHomes {
+    /// For each device but the last the group of nodes behind its own: group 0 stands before the layers, 1 is layer 0.
+    ends: Vec<usize>,
+}
+
+impl LayerHomes {
+    /// Places a graph, which is the largest that will be computed, over devices of which the first `count` take layers and the others what these
+    /// cannot compute.
+    pub fn fill(graph: &Graph, devices: &[&dyn Device], count: usize) -> Result<LayerHomes> {
+        let answers: Vec<Vec<Answer>> = devices.iter().map(|device| answers(graph, *device)).collect();
+        let groups = groups(graph).last().map_or(1, |last| last + 1);
+        let mut homes = LayerHomes::default();
+        for (index, device) in devices.iter().enumerate().take(count.saturating_sub(1)) {
+            let free = device.about().memory.map_or(u64::MAX, |(_, free)| free - free / FREE_SHARE);
+            let fits = |end: usize| {
+                let ends = homes.ends.iter().copied().chain([end]).collect();
+                Ok(needed(graph, devices, &answers, count, &LayerHomes { ends }, index)? <= free)
+            };
+            let first = homes.ends.last().copied().unwrap_or(0);
+            let end = last_that(first, groups, fits)?;
+            homes.ends.push(end);
+        }
+        Ok(homes)
+    }
+
+    /// The device of each node.
+    pub(super) fn of_nodes(&self, graph: &Graph) -> Vec<usize> {
+        let home = |group: usize| self.ends.iter().position(|end| group < *end).unwrap_or(self.ends.len());
+        groups(graph).into_iter().map(home).collect()
+    }
+}
+
+/// The largest number from `first` to `last` that `fits`, where each smaller one does too; `first` fits anyway.
+fn last_that(first: usize, last: usize, fits: impl Fn(usize) -> Result<bool>) -> Result<usize> {
+    let (mut fitting, mut failing) = (first, last + 1);
+    while fitting + 1 < failing {
+        let middle = fitting.midpoint(failing);
+        if fits(middle)? {
+            fitting = middle;
+        } else {
+            failing = middle;
+        }
+    }
+    Ok(fitting)
+}
+
+/// The group of each node: what stands before the layers, each layer, what stands behind them.
+fn groups(graph: &Graph) -> Vec<usize> {
+    let layers = graph.nodes().iter().filter_map(|node| node.layer).max().map_or(0, |last| last + 1);
+    let mut group = 0;
+    let of = |layer: Option<usize>| {
+        group = match layer {
+            Some(layer) => group.max(layer + 1),
+            None if group == 0 => 0,
+            None => layers + 1,
+        };
+        group
+    };
+    graph.nodes().iter().map(|node| node.layer).map(of).collect()
+}
+
+/// Bytes that a device holds.
+fn needed(
+    graph: &Graph,
+    devices: &[&dyn Device],
+    answers: &[Vec<Answer>],
+    count: usize,
+    homes: &LayerHomes,
+    index: usize,
+) -> Result<u64> {
+    let nodes = place(graph, devices, answers, count, &homes.of_nodes(graph))?;
+    let PlannedDevice { arena_bytes, held, .. } = plan_device(graph, &cut(graph, &nodes), index);
+    let beside = (arena_bytes + scratch_bytes(graph, &nodes, index, devices[index])) as u64;
+    let bytes = held.into_iter().map(|value| TensorType::bytes(&graph.value(value).ty) as u64);
+    Ok(bytes.fold(beside, u64::saturating_add))
+}
