@@ -8,10 +8,8 @@
 // Sums of rows of the gate, and behind them of as many of up.
 template <int ROWS, int TOKENS>
 DEVICE void write_gated(const View& y, const RowTile<ROWS, TOKENS>& tile, int function, const float (&sums)[TOKENS][2 * ROWS]) {
-    write_row_tile(y, tile, [&](int t, int r) {
-        const float gate = warp_sum(sums[t][r]), up = warp_sum(sums[t][ROWS + r]);
-        return activated(function, gate) * up;
-    });
+    const float gate = own_sum<ROWS>(sums), up = own_sum<ROWS, ROWS>(sums);
+    write_own(y, tile, activated(function, gate) * up);
 }
 
 template <class S, int ROWS, int TOKENS>

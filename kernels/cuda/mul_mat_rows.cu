@@ -18,7 +18,7 @@ DEVICE void multiply_split(const View& w, const Planes& planes, const Activation
         for (int r = 0; r < ROWS; r++) rows[r] = planes_at<S>(planes, matrix + tile.row_at(r) * w.steps[1]);
         float sums[TOKENS][ROWS] = {};
         add_split_products<S>(rows, x, tokens, blocks, sums);
-        write_row_tile(y, tile, [&](int t, int r) { return warp_sum(sums[t][r]); });
+        write_own(y, tile, own_sum<ROWS>(sums));
     }
 }
 
@@ -33,7 +33,7 @@ DEVICE void multiply_runs(const View& w, const View& x, const View& y) {
         for (int r = 0; r < ROWS; r++) rows[r] = matrix + tile.row_at(r) * w.steps[1];
         float sums[TOKENS][ROWS] = {};
         run_products<T>(rows, tokens, (unsigned)w.sizes[0], sums);
-        write_row_tile(y, tile, [&](int t, int r) { return warp_sum(sums[t][r]); });
+        write_own(y, tile, own_sum<ROWS>(sums));
     }
 }
 

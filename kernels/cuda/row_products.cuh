@@ -186,18 +186,26 @@ DEVICE void find_tokens(const View& x, const RowTile<ROWS, TOKENS>& tile, const 
     for (int t = 0; t < TOKENS; t++) tokens[t] = batch + tile.token_at(t) * x.steps[1];
 }
 
-// Writes what `value(t, r)` gives for token t and row r of the tile, a lane each; all lanes are given each value.
-template <int ROWS, int TOKENS, class Value>
-DEVICE void write_row_tile(const View& y, const RowTile<ROWS, TOKENS>& tile, Value value) {
-    const Index first = tile.row * y.steps[0] + tile.token * y.steps[1] + tile.i2 * y.steps[2] + tile.i3 * y.steps[3];
+// Sums of a tile's rows and tokens over the warp: lane t ROWS + r keeps that of token t and of row r, counted from row FIRST of the sums on.
+template <int ROWS, int FIRST = 0, int TOKENS, int ALL>
+DEVICE float own_sum(const float (&sums)[TOKENS][ALL]) {
     const int lane = threadIdx.x % WARP;
+    float own = 0.0f;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const float found = value(t, r);
-            const bool exists = tile.token + t < tile.tokens && tile.row + r < tile.rows;
-            if (lane == t * ROWS + r && exists) cells_to_write<float>(y)[first + r * y.steps[0] + t * y.steps[1]] = found;
+            const float sum = warp_sum(sums[t][FIRST + r]);
+            if (lane == t * ROWS + r) own = sum;
         }
     }
+    return own;
+}
+
+// Writes the results that lanes keep, of those rows and tokens that exist.
+template <int ROWS, int TOKENS>
+DEVICE void write_own(const View& y, const RowTile<ROWS, TOKENS>& tile, float own) {
+    const unsigned lane = threadIdx.x % WARP, row = tile.row + lane % ROWS, token = tile.token + lane / ROWS;
+    if (lane >= ROWS * TOKENS || row >= tile.rows || token >= tile.tokens) return;
+    cells_to_write<float>(y)[row * y.steps[0] + token * y.steps[1] + tile.i2 * y.steps[2] + tile.i3 * y.steps[3]] = own;
 }
