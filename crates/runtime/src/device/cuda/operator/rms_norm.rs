@@ -26,7 +26,7 @@ fn is_wide(x: &Operand, w: &Operand) -> bool {
 }
 
 /// As [`launch`], from `x` and `w` to `y`, and writes the rows as activations in 8 bits to `codes` too: the bytes that
-/// [`quantize`](super::matrix::quantize) gives for y. None where rows are not whole blocks of 32, or cannot be read by 16 bytes: then nothing is launched.
+/// [`take`](super::matrix::take) gives for y. None where rows are not whole blocks of 32, or cannot be read by 16 bytes: then nothing is launched.
 #[allow(dead_code, reason = "for launches of several steps at once")]
 pub fn launch_with_codes(op: &RmsNorm, call: &Call, [x, w, y]: [Operand; 3], codes: u64) -> Result<Option<()>, String> {
     if !call.means.repack || !is_wide(&x, &w) || !x.ty.shape[0].is_multiple_of(32) {

@@ -61,7 +61,7 @@ fn compute(cuda: &Cuda, op: &Op, inputs: &[&Tensor], output: &Tensor) {
 fn run(cuda: &Cuda, output: &Tensor, work: impl Fn(&mut Call) -> Result<(), String>) {
     let mut scratch = Scratch::default();
     let recorded = record_all(&cuda.card, &cuda.means, &cuda.faults, &mut scratch, |recorder: &Recorder| {
-        work(&mut Call::new(recorder, "a pair", Vec::new(), operand(output)?))
+        work(&mut Call::new(recorder, "kv_store", Vec::new(), operand(output)?))
     });
     let launches: Vec<Launch> = recorded.unwrap().0;
     launches.iter().try_for_each(|launch| cuda.card.run(launch)).unwrap();
@@ -127,13 +127,13 @@ fn a_norm_writes_the_codes_of_its_result() {
         let (x, w) = (numbers(&cuda, &sizes, 8), numbers(&cuda, &sizes[..1], 9));
         let alone = empty(&cuda, x.ty);
         compute(&cuda, &op.into(), &[&x, &w], &alone);
-        let codes = TensorType::new(DType::I8, &[matrix::codes_bytes(DType::Q8_0, &x.ty)]);
+        let codes = TensorType::new(DType::I8, &[matrix::taken_bytes(matrix::Way::Rows, DType::Q8_0, &x.ty)]);
         let [codes_alone, codes_together] = [(); 2].map(|()| empty(&cuda, codes));
         let together = empty(&cuda, x.ty);
         run(&cuda, &together, |call| {
             let [x, w, y, alone] = [&x, &w, &together, &alone].map(|tensor| operand(tensor).unwrap());
             let [codes_alone, codes] = [&codes_alone, &codes_together].map(|codes| operand(codes).unwrap().view.data);
-            matrix::quantize(call, DType::Q8_0, &alone, codes_alone)?;
+            matrix::take(call, matrix::Way::Rows, DType::Q8_0, &alone, codes_alone)?;
             rms_norm::launch_with_codes(&op, call, [x, w, y], codes)?.ok_or("the rows are whole blocks".to_owned())
         });
         assert_eq!(bytes(&cuda, &together), bytes(&cuda, &alone), "{sizes:?}");
