@@ -15,7 +15,8 @@
 // Tensor cores add 16 products at a time to what they have, and cut off what does not fit. Low parts are summed by themselves and added once, and a
 // tile's mixture is added to the ones before by a fused multiply-add: cut off are sums of D products, and of 32.
 //
-// Masks are taken without slopes, and their rows without gaps. Positions that no row of the block sees, before the first and behind the last that one does, cost nothing.
+// Masks are taken without slopes, and their rows without gaps. Positions before the first that a row of the block sees, and behind the last, cost
+// nothing. What lies between is read though a row may not see it: a value there that is not finite makes the row none either.
 #include "attention_rows.cuh"
 #include "ptx.cuh"
 
@@ -448,8 +449,8 @@ DEVICE void attend(const Attention& attention, int heads_together, const Bounds*
 
 // Two blocks fit a processor.
 #define ATTENTION_TILES(size)                                                                                                              \
-    LIMITED_KERNEL(240, attention_tiles_##size, View q, View k, View v, View mask, int mask_type, View sequences, int has_sequences, View y,            \
-           float scale, int heads_together, const Bounds* bounds, Fault* fault) {                                                          \
+    LIMITED_KERNEL(240, attention_tiles_##size, View q, View k, View v, View mask, int mask_type, View sequences, int has_sequences,       \
+                   View y, float scale, int heads_together, const Bounds* bounds, Fault* fault) {                                          \
         const Attention attention{q, k, v, mask, sequences, y, mask_type, has_sequences, scale, 0.0f};                                     \
         attend<size>(attention, heads_together, bounds, fault);                                                                            \
     }

@@ -139,8 +139,9 @@ fn as_in_layers() -> Vec<Case> {
     all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal)).chain(extremes()).collect()
 }
 
-/// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end.
-fn extremes() -> [Case; 4] {
+/// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end; heads of more bytes than what
+/// graphics cards give a kernel that does not ask.
+fn extremes() -> [Case; 5] {
     let prompt = |scale, query, value, sequence| {
         let sizes = [64, 64, 8, 2, 40, 96, 128, 3];
         let mut case = case(KvAttention { scale, max_bias: 0.0 }, DType::F16, sizes, DType::F32, Fill::Causal);
@@ -155,5 +156,12 @@ fn extremes() -> [Case; 4] {
         prompt(1e-6, Fill::Normal(1e5), Fill::Normal(1.0), one),
         prompt(1e7, Fill::Normal(1e-8), Fill::Uniform(-6e4, 6e4), one),
         prompt(1e-6, Fill::Normal(1e5), Fill::Uniform(-6e4, 6e4), any),
+        case(
+            KvAttention { scale: 0.01, max_bias: 0.0 },
+            DType::F32,
+            [7168, 6144, 1, 1, 2, 3, 3, 1],
+            DType::F32,
+            Fill::Causal,
+        ),
     ]
 }

@@ -47,7 +47,6 @@ pub fn launch_pair(op: &Rope, call: &Call, other: &Call) -> Result<(), String> {
 }
 
 /// Heads of a thread of the kernels for queries and keys together, as `kernels/cuda/rope.cu` has them.
-#[allow(dead_code, reason = "for launches of several steps at once")]
 const HEADS_EACH: usize = 4;
 
 /// What the operator says of all tokens, as kernels take it.
