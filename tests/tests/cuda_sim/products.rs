@@ -24,7 +24,7 @@ struct Given {
 /// Computes everything with weights in planes and without; what differs.
 pub fn products(device: &dyn Device) -> Vec<String> {
     let plain = DeviceOptions { repack: false, ..DeviceOptions::default() };
-    let plain = open_device("cuda-sim", &plain).unwrap_or_else(|error| panic!("{error}"));
+    let plain = open_device(&device.about().name, &plain).unwrap_or_else(|error| panic!("{error}"));
     let cases: Vec<(Op, Vec<Given>)> = TYPES.into_iter().flat_map(cases_of).collect();
     let count = cases.len();
     let mut wrong: Vec<String> = cases.iter().filter_map(|(op, inputs)| differs(device, &*plain, op, inputs)).collect();

@@ -1,5 +1,7 @@
 //! Nodes are named to NVIDIA's profilers when that is asked for; a small library stands in for the one that they watch.
 
+#![allow(clippy::print_stdout, reason = "a test says what it skips")]
+
 use crate::trueup::{Scratch, binary, tiny};
 use std::path::Path;
 use std::process::{Command, Output};
