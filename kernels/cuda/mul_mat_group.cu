@@ -1,4 +1,4 @@
-// Neighbouring steps of few tokens in one launch, each with the bits of mul_mat_rows.cu and arithmetic.cu:
+// Neighbouring steps of one token or two in one launch, each with the bits of mul_mat_rows.cu and arithmetic.cu:
 //
 //   three   y = w x, y' = w' x, y'' = w'' x: the projections of one x; there may be no third
 //   add     y = w x and s = y + a: a projection and what is added to it
@@ -121,9 +121,7 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
 // Rows and tokens as in mul_mat_rows.cu.
 #define GROUP_SPLIT(type, S)        \
     GROUP_OF_BLOCKS(type, S, 2, 1)  \
-    GROUP_OF_BLOCKS(type, S, 2, 2)  \
-    GROUP_OF_BLOCKS(type, S, 4, 4)  \
-    GROUP_OF_BLOCKS(type, S, 4, 8)
+    GROUP_OF_BLOCKS(type, S, 2, 2)
 
 #define GROUP_OF_RUNS(type, T, ROWS, TOKENS)                                                                                                     \
     KERNEL(mul_mat_three_##type##_##TOKENS, View w0, View w1, View w2, View x, View y0, View y1, View y2) {                                      \
@@ -138,8 +136,7 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
 
 #define GROUP_RUNS(type, T)         \
     GROUP_OF_RUNS(type, T, 2, 1)    \
-    GROUP_OF_RUNS(type, T, 2, 2)    \
-    GROUP_OF_RUNS(type, T, 2, 4)
+    GROUP_OF_RUNS(type, T, 2, 2)
 
 FOR_EACH_SPLIT(GROUP_SPLIT)
 GROUP_RUNS(f32, float)

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Compiles the library into a folder; whether there is a compiler.
+#[allow(clippy::print_stdout, reason = "what is skipped is said")]
 fn compile(folder: &Path, flags: &[&str]) -> bool {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command_line/ranges.c");
     let target = folder.join("libnvToolsExt.so.1");

@@ -197,16 +197,14 @@ fn load_from(folder: &Path) -> bool {
     NAMES.iter().any(|name| load(&folder.join(name)))
 }
 
-/// Folders outside of the system's own places that hold the vendor's libraries: of toolkits, and of Python's packages.
+/// Folders outside of the system's own places that hold the vendor's libraries: of a toolkit, and of Python's packages. Others are named to the system's
+/// loader, by `LD_LIBRARY_PATH`.
 fn folders() -> Vec<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let toolkits =
-        ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).chain([PathBuf::from("/usr/local/cuda")]);
-    let toolkits = toolkits.map(|toolkit| toolkit.join("lib64"));
-    let own = variable("HOME").map(|home| home.join(".local"));
-    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).chain(own);
-    let prefixes = prefixes.chain(["/usr/local", "/usr"].map(PathBuf::from));
-    toolkits.chain(prefixes.flat_map(|prefix| packages(&prefix))).collect()
+    let own = std::env::home_dir().map(|home| home.join(".local"));
+    let prefixes = own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from));
+    std::iter::once(PathBuf::from("/usr/local/cuda/lib64"))
+        .chain(prefixes.flat_map(|prefix| packages(&prefix)))
+        .collect()
 }
 
 /// Where the packages of each Python under a prefix keep this library.

@@ -257,12 +257,17 @@ fn launch_taking(call: &Call, form: Form, x: &Operand, taken: u64) -> Result<(),
     call.launch(&kernel, Grid::elements(x.ty.shape.elements())?, &[Argument::View(x.view), Argument::View(dense)])
 }
 
+/// Whether a launch of these tokens is so short that it gains from being another one's: the kernels of groups take one or two.
+fn is_short(x: &TensorType) -> bool {
+    x.shape[1] <= 2 && batches(x) == 1
+}
+
 /// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes; `call` is of the first. None where the
 /// kernel does not take them: then nothing is launched.
 pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, String> {
     let x = call.inputs[1];
     let ([first, y], third) = (parts[0], parts.get(2));
-    if batches(&x.ty) != 1 || !parts.iter().all(|[w, _]| is_readable(w)) {
+    if !is_short(&x.ty) || !parts.iter().all(|[w, _]| is_readable(w)) {
         return Ok(false);
     }
     let taken = take(call, Way::Rows, first.ty.dtype, &x)?;
@@ -282,7 +287,7 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, S
 /// A product by rows, `call`, and what is added to it: the sum goes to `total`. None where the kernel does not take them.
 pub fn multiply_add(call: &mut Call, addend: Operand, total: Operand) -> Result<bool, String> {
     let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
-    if batches(&x.ty) != 1 || !is_readable(&w) {
+    if !is_short(&x.ty) || !is_readable(&w) {
         return Ok(false);
     }
     let taken = take(call, Way::Rows, w.ty.dtype, &x)?;
