@@ -29,15 +29,16 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
 use carrier::Carrier;
-use driver::{Blas, Card, Library};
+use driver::{BlasLibrary, Card, Library};
 use faults::Faults;
+use launches::Target;
 use memory::Memory;
 use operator::Means;
 pub use replay::Launched;
 use replay::Replay;
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trueup_graph::{Op, TensorType};
 
 /// How the device is opened.
@@ -92,10 +93,8 @@ pub struct Cuda {
     name: String,
     description: String,
     card: Arc<Card>,
-    /// Products of matrices by the vendor's library; opened when it is first needed.
-    blas: OnceLock<Option<Blas>>,
-    /// The simulator's library, where one is simulated.
-    simulator: Option<PathBuf>,
+    simulated: bool,
+    blas: BlasLibrary,
     carrier: Carrier,
     replay: Mutex<Replay>,
     faults: Faults,
@@ -127,11 +126,11 @@ impl Cuda {
                 name: name.clone(),
                 description,
                 carrier: Carrier::new(&card),
+                blas: BlasLibrary::new(&card, path.clone()),
                 card,
                 replay: Mutex::default(),
                 faults,
-                blas: OnceLock::new(),
-                simulator: path.clone(),
+                simulated: path.is_some(),
                 means: Means {
                     repack: options.repack,
                     linear: options.linear,
@@ -144,11 +143,6 @@ impl Cuda {
         opened().map_err(failure)
     }
 
-    /// The vendor's library of products, where it is installed.
-    fn blas(&self) -> Option<&Blas> {
-        self.blas.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref())).as_ref()
-    }
-
     fn failure(&self, problem: String) -> Error {
         Error::Device { device: self.name.clone(), problem }
     }
@@ -156,6 +150,11 @@ impl Cuda {
     /// How often the card was asked for work so far.
     pub fn launched(&self) -> Launched {
         self.replay().launched()
+    }
+
+    /// What steps are recorded for.
+    fn target(&self) -> Target<'_> {
+        Target { card: &self.card, means: &self.means, faults: &self.faults, blas: &self.blas }
     }
 
     fn replay(&self) -> MutexGuard<'_, Replay> {
@@ -181,7 +180,7 @@ impl Device for Cuda {
         About {
             name: self.name.clone(),
             description: self.description.clone(),
-            simulated: self.simulator.is_some(),
+            simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
             batch_invariant: !self.means.repack,
         }
@@ -234,7 +233,7 @@ impl Device for Cuda {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        self.replay().run(&self.card, &self.means, &self.faults, steps).map_err(|problem| self.failure(problem))
+        self.replay().run(&self.target(), steps).map_err(|problem| self.failure(problem))
     }
 
     fn sync(&self) -> Result<()> {
@@ -242,8 +241,7 @@ impl Device for Cuda {
     }
 
     fn roof(&self) -> Result<Option<Roof>> {
-        let simulated = self.simulator.is_some();
-        roof::measure(&self.card, self.blas(), simulated, &|problem| self.failure(problem)).map(Some)
+        roof::measure(&self.card, self.blas.get(), self.simulated, &|problem| self.failure(problem)).map(Some)
     }
 }
 

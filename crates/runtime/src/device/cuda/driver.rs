@@ -20,7 +20,7 @@ mod peer;
 mod staging;
 
 use super::kernels;
-pub use blas::{Blas, Sizes};
+pub use blas::{Blas, Library as BlasLibrary, Sizes};
 use cudarc::driver::{result, sys};
 pub use event::Event;
 pub use graph::Graph;

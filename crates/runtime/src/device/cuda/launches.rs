@@ -7,7 +7,7 @@
 //! All that may wait or take memory happens here: modules are loaded, and the room in which operators compute is made large enough. A list can
 //! be run as often as its tensors and that room stay where they are.
 
-use super::driver::{Allocation, Argument, Card, Grid, Launch};
+use super::driver::{Allocation, Argument, BlasLibrary, Card, Grid, Launch, Sizes};
 use super::faults::Faults;
 use super::groups;
 use super::memory::{Divided, Memory};
@@ -51,6 +51,19 @@ impl Scratch {
     }
 }
 
+/// What steps are recorded for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Where launches run.
+    pub card: &'a Arc<Card>,
+    /// What products are computed by.
+    pub means: &'a Means,
+    /// Where kernels tell of indices that lie outside.
+    pub faults: &'a Faults,
+    /// The vendor's library of products, where it is installed.
+    pub blas: &'a BlasLibrary,
+}
+
 /// Activations in the form that products take them in.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Taken {
@@ -61,9 +74,7 @@ struct Taken {
 /// What takes the launches of operators while they are called.
 #[derive(Debug)]
 pub struct Recorder<'a> {
-    card: &'a Card,
-    means: &'a Means,
-    faults: &'a Faults,
+    target: &'a Target<'a>,
     /// Where the rooms are; 0 where there is none yet.
     rooms: [u64; 2],
     /// How large they must be.
@@ -76,25 +87,37 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// What products are computed by.
     pub fn means(&self) -> &'a Means {
-        self.means
+        self.target.means
     }
 
     /// Takes the launch that brings a weight in planes into the file's form at an address; gives where its view begins there.
     pub fn join(&self, divided: &Divided, file: u64) -> Result<u64, String> {
-        let (launch, address) = divided.join(self.card, file)?;
+        let (launch, address) = divided.join(self.target.card, file)?;
         self.launches.borrow_mut().push(launch);
         Ok(address)
     }
 
     /// Takes a launch.
     pub fn launch(&self, kernel: &str, grid: Grid, arguments: &[Argument]) -> Result<(), String> {
-        self.launches.borrow_mut().push(self.card.launch(kernel, grid, arguments)?);
+        self.launches.borrow_mut().push(self.target.card.launch(kernel, grid, arguments)?);
         Ok(())
+    }
+
+    /// Takes a product by the vendor's library, of matrices at these addresses; whether it is installed.
+    pub fn multiply(&self, sizes: Sizes, matrices: [u64; 3]) -> Result<bool, String> {
+        let Some(blas) = self.target.blas.get() else { return Ok(false) };
+        self.launches.borrow_mut().push(blas.product(sizes, matrices)?.into());
+        Ok(true)
+    }
+
+    /// Whether it is installed.
+    pub fn has_library(&self) -> bool {
+        self.target.blas.get().is_some()
     }
 
     /// Where kernels of an operator tell of an index that lies outside.
     pub fn fault(&self, operator: &str) -> u64 {
-        self.faults.address(operator)
+        self.target.faults.address(operator)
     }
 
     /// Where the room is. Where it is smaller than this, all is recorded once more when it is not.
@@ -123,31 +146,18 @@ impl<'a> Recorder<'a> {
 }
 
 /// The launches of steps, and whether the room lies elsewhere now.
-pub fn record(
-    card: &Arc<Card>,
-    means: &Means,
-    faults: &Faults,
-    scratch: &mut Scratch,
-    steps: &[Step],
-) -> Result<(Vec<Launch>, bool), String> {
-    let (launches, needed) = record_once(card, means, faults, scratch, steps)?;
-    if !scratch.grow(card, needed)? {
+pub fn record(target: &Target, scratch: &mut Scratch, steps: &[Step]) -> Result<(Vec<Launch>, bool), String> {
+    let (launches, needed) = record_once(target, scratch, steps)?;
+    if !scratch.grow(target.card, needed)? {
         return Ok((launches, false));
     }
-    record_once(card, means, faults, scratch, steps).map(|(launches, _)| (launches, true))
+    record_once(target, scratch, steps).map(|(launches, _)| (launches, true))
 }
 
 /// The launches, and the bytes of room that they need: they can run where there are as many.
-fn record_once(
-    card: &Card,
-    means: &Means,
-    faults: &Faults,
-    scratch: &Scratch,
-    steps: &[Step],
-) -> Result<(Vec<Launch>, [usize; 2]), String> {
+fn record_once(target: &Target, scratch: &Scratch, steps: &[Step]) -> Result<(Vec<Launch>, [usize; 2]), String> {
     let (rooms, needed) = (scratch.addresses(), Cell::default());
-    let recorder =
-        Recorder { card, means, faults, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
+    let recorder = Recorder { target, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
     let mut rest = steps;
     while let [step, behind @ ..] = rest {
         rest = match groups::record(&recorder, rest)? {
@@ -163,7 +173,7 @@ fn record_once(
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-    operator::profile(&step.op, &types, &step.output.ty, recorder.means)?;
+    operator::profile(&step.op, &types, &step.output.ty, recorder.target.means)?;
     // Indices are looked at though there is nothing to fill.
     let is_nothing = step.output.ty.shape.elements() == 0 && !matches!(step.op, Op::IndexFill(_));
     if step.op.is_view() || is_nothing {

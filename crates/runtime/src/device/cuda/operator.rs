@@ -40,7 +40,7 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
-pub use super::driver::{Argument, Grid, View};
+pub use super::driver::{Argument, Grid, Sizes, View};
 use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
 use crate::profile::Profile;
@@ -196,6 +196,16 @@ impl<'a> Call<'a> {
     /// Room of so many bytes, which hold anything, at a multiple of 256. It is this call's until the next time it asks.
     pub fn scratch(&mut self, bytes: usize) -> Result<u64, String> {
         Ok(self.recorder.scratch(bytes))
+    }
+
+    /// A product by the vendor's library; whether that is installed: see [`Recorder::multiply`].
+    pub fn multiply(&self, sizes: Sizes, matrices: [u64; 3]) -> Result<bool, String> {
+        self.recorder.multiply(sizes, matrices)
+    }
+
+    /// Whether it is installed.
+    pub fn has_library(&self) -> bool {
+        self.recorder.has_library()
     }
 
     /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do already.

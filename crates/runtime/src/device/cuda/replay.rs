@@ -10,9 +10,7 @@
 //! is gone is forgotten.
 
 use super::driver::{Card, Graph, Launch};
-use super::faults::Faults;
-use super::launches::{self, Scratch};
-use super::operator::Means;
+use super::launches::{self, Scratch, Target};
 use crate::device::{Step, Tensor};
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -73,17 +71,17 @@ struct KeptTensor {
 
 impl Replay {
     /// Runs the kernels of steps behind all that was asked for before.
-    pub fn run(&mut self, card: &Arc<Card>, means: &Means, faults: &Faults, steps: &[Step]) -> Result<(), String> {
+    pub fn run(&mut self, target: &Target, steps: &[Step]) -> Result<(), String> {
         if let Some(place) = self.kept.iter().rposition(|kept| kept.is_of(steps)) {
             self.kept[place..].rotate_left(1);
-            return self.run_again(card);
+            return self.run_again(target.card);
         }
         self.forget_freed();
-        let (launches, moved) = launches::record(card, means, faults, &mut self.scratch, steps)?;
+        let (launches, moved) = launches::record(target, &mut self.scratch, steps)?;
         if moved {
             self.kept.clear();
         }
-        launches.iter().try_for_each(|launch| card.run(launch))?;
+        launches.iter().try_for_each(|launch| target.card.run(launch))?;
         self.launched.kernels += launches.len() as u64;
         if launches.len() >= LAUNCHES_MIN {
             if self.kept.len() == KEPT_MAX {

@@ -1,6 +1,6 @@
 //! What a card can do at most, by kernels that do nothing else (`kernels/cuda/roof.cu`, `roof_tiles.cu`).
 
-use super::driver::{Allocation, Argument, Blas, Card, Facts, Grid, Sizes};
+use super::driver::{Allocation, Argument, Blas, Card, Facts, Grid, Launch, Sizes};
 use crate::error::Result;
 use crate::roof::{Roof, best, best_in_registers};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ const SIMULATED_PRODUCT: usize = 64;
 /// Measures a card; `failure` makes an error of a problem.
 pub fn measure(
     card: &Arc<Card>,
-    blas: Option<&Blas>,
+    blas: Option<&Arc<Blas>>,
     simulated: bool,
     failure: &dyn Fn(String) -> crate::Error,
 ) -> Result<Roof> {
@@ -119,18 +119,19 @@ impl Measure<'_> {
     }
 
     /// Multiplications and additions a second of square f16 matrices of so many rows, or of fewer where the arrays are too short.
-    fn product(&self, blas: &Blas, rows: usize) -> Result<f64> {
+    fn product(&self, blas: &Arc<Blas>, rows: usize) -> Result<f64> {
         let fits = |rows: &usize| 2 * size_of::<u16>() * rows * rows <= self.source.bytes();
         let fits = |rows: &usize| fits(rows) && size_of::<f32>() * rows * rows <= self.target.bytes();
         let rows = std::iter::successors(Some(rows), |rows| Some(rows / 2)).find(fits).unwrap_or(0);
         let sizes = Sizes { rows, tokens: rows, len: rows };
         let w = self.source.address();
         let x = w + (size_of::<u16>() * rows * rows) as u64;
+        let product: Launch = blas.product(sizes, [w, x, self.target.address()]).map_err(self.failure)?.into();
         let pass = || {
-            blas.multiply(sizes, w, x, self.target.address()).and_then(|()| self.card.wait()).map_err(self.failure)?;
+            self.card.run(&product).and_then(|()| self.card.wait()).map_err(self.failure)?;
             Ok(2 * (rows as u64).pow(3))
         };
-        // The library is loaded and asked for its way.
+        // The library loads its kernels.
         pass()?;
         best(pass)
     }

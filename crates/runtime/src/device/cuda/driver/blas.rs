@@ -8,11 +8,12 @@
 use super::Card;
 use super::memory::Allocation;
 use cudarc::cublaslt::{result, sys};
+use cudarc::driver::sys::CUstream;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Room that the library computes in; what it recommends for cards with matrix units of the latest generation.
 static WORKSPACE_BYTES: usize = 32 << 20;
@@ -37,23 +38,64 @@ pub struct Sizes {
     pub len: usize,
 }
 
+/// The library, where it is installed: looked for when it is first needed.
+#[derive(Debug)]
+pub struct Library {
+    card: Arc<Card>,
+    /// The simulator's library, on a simulated card.
+    simulator: Option<PathBuf>,
+    opened: OnceLock<Option<Arc<Blas>>>,
+}
+
+impl Library {
+    /// For a card; on a simulated one, the stand-in beside the simulator's own library.
+    pub fn new(card: &Arc<Card>, simulator: Option<PathBuf>) -> Library {
+        Library { card: Arc::clone(card), simulator, opened: OnceLock::new() }
+    }
+
+    /// The library, opened once.
+    pub fn get(&self) -> Option<&Arc<Blas>> {
+        self.opened.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref()).map(Arc::new)).as_ref()
+    }
+}
+
 /// The library, in use on one card.
 #[derive(Debug)]
 pub struct Blas {
     card: Arc<Card>,
     handle: sys::cublasLtHandle_t,
     workspace: Allocation,
-    products: Mutex<HashMap<Sizes, Product>>,
+    plans: Mutex<HashMap<Sizes, Plan>>,
 }
 
 // SAFETY: handles may be used by several threads, each of which makes the card's context its own first.
 unsafe impl Send for Blas {}
-// SAFETY: as above; descriptions of products are only read once they are made.
+// SAFETY: as above; descriptions of products are only read when they are made.
 unsafe impl Sync for Blas {}
+
+/// A product that can be run.
+#[derive(Clone, Debug)]
+pub struct Product {
+    blas: Arc<Blas>,
+    sizes: Sizes,
+    plan: Plan,
+    /// Addresses of w, x and y.
+    matrices: [u64; 3],
+}
+
+// SAFETY: what it points to belongs to the library, which may be used by several threads, and to the card.
+unsafe impl Send for Product {}
+
+impl Product {
+    /// Computes it behind all that was asked of a stream of the card before.
+    pub(super) fn run_on(&self, stream: CUstream) -> Result<(), String> {
+        self.blas.multiply(stream, self.sizes, &self.plan, self.matrices)
+    }
+}
 
 /// How a product of certain sizes is computed.
 #[derive(Clone, Copy, Debug)]
-struct Product {
+struct Plan {
     description: sys::cublasLtMatmulDesc_t,
     /// Of w, x and y.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
@@ -62,7 +104,7 @@ struct Product {
 
 impl Blas {
     /// The library on a card, where it is installed and starts; beside `simulator` on a simulated card.
-    pub fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
+    fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
         let found = match simulator {
             Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
             None => is_present() || folders().iter().any(|folder| load_from(folder)),
@@ -72,13 +114,18 @@ impl Blas {
         }
         let workspace = Allocation::new(card, WORKSPACE_BYTES).ok()??;
         let handle = card.call(|| Ok(result::create_handle())).ok()?.ok()?;
-        Some(Blas { card: Arc::clone(card), handle, workspace, products: Mutex::default() })
+        Some(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })
     }
 
-    /// Computes `y = w' x` behind all that was asked for before. Rows of all three lie behind each other. The first product of its sizes must not be captured.
-    pub fn multiply(&self, sizes: Sizes, w: u64, x: u64, y: u64) -> Result<(), String> {
-        let product = self.product(sizes).map_err(|error| refused(sizes, &error))?;
-        let [w_layout, x_layout, y_layout] = product.layouts;
+    /// The product `y = w' x` of matrices at these addresses, multiples of 256; rows of all three lie behind each other. The library is asked for its way
+    /// now, so that running the product only computes.
+    pub fn product(self: &Arc<Blas>, sizes: Sizes, matrices: [u64; 3]) -> Result<Product, String> {
+        let plan = self.plan(sizes).map_err(|error| refused(sizes, &error))?;
+        Ok(Product { blas: Arc::clone(self), sizes, plan, matrices })
+    }
+
+    fn multiply(&self, stream: CUstream, sizes: Sizes, plan: &Plan, [w, x, y]: [u64; 3]) -> Result<(), String> {
+        let [w_layout, x_layout, y_layout] = plan.layouts;
         let (one, zero) = (1.0f32, 0.0f32);
         let address = |address: u64| address as *mut c_void;
         let computed = self.card.call(|| {
@@ -87,7 +134,7 @@ impl Blas {
             Ok(unsafe {
                 result::matmul(
                     self.handle,
-                    product.description,
+                    plan.description,
                     (&raw const one).cast(),
                     (&raw const zero).cast(),
                     address(w),
@@ -98,10 +145,10 @@ impl Blas {
                     y_layout,
                     address(y),
                     y_layout,
-                    &raw const product.algorithm,
+                    &raw const plan.algorithm,
                     address(self.workspace.address()),
                     self.workspace.bytes(),
-                    self.card.stream.cast(),
+                    stream.cast(),
                 )
             })
         })?;
@@ -109,17 +156,17 @@ impl Blas {
     }
 
     /// How products of these sizes are computed: the library is asked once.
-    fn product(&self, sizes: Sizes) -> Result<Product, result::CublasError> {
-        let mut products = self.products.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(product) = products.get(&sizes) {
-            return Ok(*product);
+    fn plan(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans.get(&sizes) {
+            return Ok(*plan);
         }
-        let product = self.describe(sizes)?;
-        products.insert(sizes, product);
-        Ok(product)
+        let plan = self.describe(sizes)?;
+        plans.insert(sizes, plan);
+        Ok(plan)
     }
 
-    fn describe(&self, sizes: Sizes) -> Result<Product, result::CublasError> {
+    fn describe(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
         let Sizes { rows, tokens, len } = sizes;
         let (half, single) = (sys::cudaDataType::CUDA_R_16F, sys::cudaDataType::CUDA_R_32F);
         let description = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
@@ -134,7 +181,7 @@ impl Blas {
         };
         let layouts = [layout(half, len, rows)?, layout(half, len, tokens)?, layout(single, rows, tokens)?];
         let algorithm = self.algorithm(description, layouts)?;
-        Ok(Product { description, layouts, algorithm })
+        Ok(Plan { description, layouts, algorithm })
     }
 
     /// The way that the library thinks fastest within the workspace.
@@ -162,13 +209,13 @@ impl Drop for Blas {
     fn drop(&mut self) {
         // A product may be under way. What fails here has failed before, and was told then.
         let _told = self.card.wait();
-        let products = self.products.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for product in products.values() {
-            let layouts = product.layouts.into_iter();
+        let plans = self.plans.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for plan in plans.values() {
+            let layouts = plan.layouts.into_iter();
             // SAFETY: made once, given back once.
             let _told = layouts.map(|layout| unsafe { result::destroy_matrix_layout(layout) }).collect::<Vec<_>>();
             // SAFETY: as above.
-            let _told = unsafe { result::destroy_matmul_desc(product.description) };
+            let _told = unsafe { result::destroy_matmul_desc(plan.description) };
         }
         // SAFETY: as above.
         let _told = self.card.call(|| Ok(unsafe { result::destroy_handle(self.handle) }));

@@ -1,6 +1,7 @@
 //! Kernels of a card, and their launches, which can be kept and run again.
 
 use super::Card;
+use super::blas::Product;
 use crate::device::cuda::kernels;
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -88,16 +89,28 @@ struct Kernel {
     context: sys::CUcontext,
 }
 
-/// A kernel, how it is spread, and what it is given: all that a launch is, but the stream.
+/// A kernel, how it is spread, and what it is given, or a product by the vendor's library: all that a launch is, but the stream.
 pub struct Launch {
-    kernel: Kernel,
-    grid: Grid,
-    arguments: Vec<Cell>,
+    work: Work,
+}
+
+enum Work {
+    Kernel { kernel: Kernel, grid: Grid, arguments: Vec<Cell> },
+    Product(Product),
+}
+
+impl From<Product> for Launch {
+    fn from(product: Product) -> Launch {
+        Launch { work: Work::Product(product) }
+    }
 }
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {:?}", self.kernel.name, self.grid)
+        match &self.work {
+            Work::Kernel { kernel, grid, .. } => write!(f, "{} on {grid:?}", kernel.name),
+            Work::Product(product) => write!(f, "{product:?}"),
+        }
     }
 }
 
@@ -111,7 +124,7 @@ impl Card {
         if grid.shared_bytes > SHARED_BYTES_ALWAYS {
             self.allow_shared(kernel)?;
         }
-        Ok(Launch { kernel, grid, arguments: arguments.iter().map(Cell::of).collect() })
+        Ok(Launch { work: Work::Kernel { kernel, grid, arguments: arguments.iter().map(Cell::of).collect() } })
     }
 
     /// Lets blocks of a kernel have as much shared memory as the card has for one: launches that are kept may need more than this one.
@@ -131,7 +144,10 @@ impl Card {
 
     /// As [`Card::run`], on a stream of the card's.
     pub(super) fn run_on(&self, stream: sys::CUstream, launch: &Launch) -> Result<(), String> {
-        let Launch { kernel, grid, arguments } = launch;
+        let (kernel, grid, arguments) = match &launch.work {
+            Work::Kernel { kernel, grid, arguments } => (kernel, grid, arguments),
+            Work::Product(product) => return product.run_on(stream),
+        };
         if kernel.context != self.context {
             return Err(format!("{} was loaded by another card", kernel.name));
         }

@@ -11,12 +11,12 @@
 //! | plain | any | `mul_mat.cu`, a warp a row and eight tokens | element k, or block k, to lane k mod 32 |
 //! | rows | few | `mul_mat_rows.cu`, several rows a warp, 16 bytes a load | blocks as above; of r numbers of 16 bytes, element k to lane k mod 32 r |
 //! | tiles | more than 8 | `mul_mat_tiles.cu`, tensor cores on integers | block after block |
-//! | halves | more than 8 | `mul_mat_halves.cu`, tensor cores on f16, x rounded to f16 | 64 elements after 64 |
+//! | halves | more than 8 | cuBLASLt where it is installed, else `mul_mat_halves.cu`: tensor cores on f16, x rounded to f16 | its own; 64 elements after 64 |
 //!
 //! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
-use super::{Argument, Call, Grid, Operand, View, moved, suffix};
+use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, moved, suffix};
 use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use trueup_blocks::DType;
@@ -306,6 +306,10 @@ pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: 
             let arguments = [weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat();
             call.launch(&format!("mul_mat_tiles_{}", suffix(w.ty.dtype)), tiles_grid(way, &y.ty, 1)?, &arguments)
         }
+        Way::Halves if by_library(call, w, y) => {
+            let [rows, tokens, ..] = y.ty.shape.sizes();
+            call.multiply(Sizes { rows, tokens, len: w.ty.shape[0] }, [w.view.data, taken, y.view.data]).map(drop)
+        }
         Way::Halves => {
             let arguments = [Argument::View(w.view), Argument::Address(taken), Argument::View(y.view)];
             call.launch("mul_mat_halves", tiles_grid(way, &y.ty, 1)?, &arguments)
@@ -317,6 +321,14 @@ pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: 
 /// Whether the fast kernels can read a matrix: blocks lie in planes.
 pub fn is_readable(w: &Operand) -> bool {
     w.divided.is_some() || !has_codes(w.ty.dtype)
+}
+
+/// Whether cuBLASLt computes a product of f16: where it is installed, and rows of all three matrices lie behind each other from where buffers begin.
+pub fn by_library(call: &Call, w: &Operand, y: &Operand) -> bool {
+    let begins = [w, y].iter().all(|operand| operand.view.data.is_multiple_of(ALIGNMENT as u64));
+    let one =
+        batches(&y.ty) == 1 && w.view.steps[1] == w.view.sizes[0] && y.ty.shape.elements() > 0 && w.ty.shape[0] > 0;
+    begins && one && call.has_library()
 }
 
 /// A grid of tiles of results; with several matrices a tile has its share of the rows of each.

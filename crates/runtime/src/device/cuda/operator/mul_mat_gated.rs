@@ -1,5 +1,5 @@
 //! Two weight matrices applied to each token and the gated activation of both results, with activations brought into the weights' form once:
-//! one kernel where both matrices are of one type and a fast way takes them, else the kernels of the three operators that it stands for.
+//! one kernel where both matrices are of one type and a fast way of ours takes them, else the kernels of the three operators that it stands for.
 //!
 //! ```text
 //!   g x ─▶ room of the call ─┐
@@ -27,7 +27,8 @@ pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = gate.ty.dtype == up.ty.dtype && is_readable(&gate) && is_readable(&up);
-    if way != Way::Plain && are_alike {
+    let by_library = way == Way::Halves && matrix::by_library(call, &gate, &y) && matrix::by_library(call, &up, &y);
+    if way != Way::Plain && are_alike && !by_library {
         return launch_at_once(op, call, way, taken);
     }
     let room = call.scratch(y.ty.bytes())?;
