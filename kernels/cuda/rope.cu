@@ -80,8 +80,11 @@ DEVICE void rope_pair(const View& q, const View& k, const View& positions, const
                       const View& k_y, const Rotation& rotation) {
     const Index number = thread_number(), chunks = (q.sizes[1] + HEADS_EACH - 1) / HEADS_EACH;
     const Index of_queries = threads_of_head(q, positions, rotation) * chunks * q.sizes[2] * q.sizes[3];
-    const bool is_query = number < of_queries;
-    rope<F>(is_query ? q : k, positions, factors, has_factors, is_query ? q_y : k_y, rotation, is_query ? number : number - of_queries, HEADS_EACH);
+    if (number < of_queries) {
+        rope<F>(q, positions, factors, has_factors, q_y, rotation, number, HEADS_EACH);
+    } else {
+        rope<F>(k, positions, factors, has_factors, k_y, rotation, number - of_queries, HEADS_EACH);
+    }
 }
 
 // Without factors, any view may stand in their place.
