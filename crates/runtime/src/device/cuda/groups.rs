@@ -13,7 +13,7 @@
 //! memory of small results for some nodes longer, so that neighbours lie apart.
 
 use super::launches::{Recorder, call, operand};
-use super::operator::{self, Operand, Way};
+use super::operator::{self, Call, Operand, Way};
 use crate::device::{Step, Tensor};
 use std::sync::Arc;
 use trueup_graph::op::Arithmetic;
@@ -66,9 +66,9 @@ fn products(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     if count < 2 || !by_rows(recorder, first) || !are_apart(&steps[..count]) {
         return Ok(0);
     }
-    let parts = steps[..count].iter().map(|step| Ok([operand(&step.inputs[0])?, operand(&step.output)?]));
-    let parts = parts.collect::<Result<Vec<[Operand; 2]>, String>>()?;
-    let done = operator::multiply_three(&mut call(recorder, first)?, &parts)?;
+    let mut calls = steps[..count].iter().map(|step| call(recorder, step)).collect::<Result<Vec<Call>, String>>()?;
+    let parts: Vec<[Operand; 2]> = calls.iter().map(|call| [call.inputs[0], call.output]).collect();
+    let done = operator::multiply_three(&mut calls[0], &parts)?;
     Ok(if done { count } else { 0 })
 }
 
@@ -84,12 +84,13 @@ fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
         addend.dtype == y.dtype && rows == y.shape[0] && (tokens == y.shape[1] || tokens == 1) && n2 * n3 == 1
     };
     let reads_it = is_same(a, &product.output) != is_same(b, &product.output);
-    // The product is read by the sum as it is written; the addend is older.
-    let apart = !overlap(&sum.output, x) && !overlap(&product.output, addend);
+    // The product is read by the sum as it is written; all else that is read is older.
+    let read = [x, addend, &product.output];
+    let apart = !read.iter().any(|tensor| overlap(&sum.output, tensor)) && !overlap(&product.output, addend);
     if !is_group || !reads_it || !fits(&addend.ty, &product.output.ty) || !apart {
         return Ok(0);
     }
-    let [addend, total] = [operand(addend)?, operand(&sum.output)?];
+    let (addend, total) = (operand(addend)?, call(recorder, sum)?.output);
     Ok(if operator::multiply_add(&mut call(recorder, product)?, addend, total)? { 2 } else { 0 })
 }
 
@@ -114,7 +115,10 @@ fn stores(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     let Some((first, second, taken)) = pair(steps, |op| matches!(op, Op::KvStore(_))) else { return Ok(0) };
     let same_rows =
         is_same(&first.inputs[2], &second.inputs[2]) && first.inputs[1].ty.shape[1] == second.inputs[1].ty.shape[1];
-    if !same_rows || overlap(&first.output, &second.output) {
+    let others = [&second.output, &second.inputs[1]];
+    let apart =
+        !others.iter().any(|tensor| overlap(&first.output, tensor)) && !overlap(&second.output, &first.inputs[1]);
+    if !same_rows || !apart {
         return Ok(0);
     }
     let other = call(recorder, second)?;

@@ -103,11 +103,11 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Takes a product by the vendor's library, of matrices at these addresses; whether it is installed.
-    pub fn multiply(&self, sizes: Sizes, matrices: [u64; 3]) -> Result<bool, String> {
-        let Some(blas) = self.target.blas.get() else { return Ok(false) };
-        self.launches.borrow_mut().push(blas.product(sizes, matrices)?.into());
-        Ok(true)
+    /// Takes a product by the vendor's library, of matrices at these addresses; whether it is installed and has a way for these sizes.
+    pub fn multiply(&self, sizes: Sizes, matrices: [u64; 3]) -> bool {
+        let product = self.target.blas.get().and_then(|blas| blas.product(sizes, matrices));
+        let taken = product.map(|product| self.launches.borrow_mut().push(product.into()));
+        taken.is_some()
     }
 
     /// Whether it is installed.

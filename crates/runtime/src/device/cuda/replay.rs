@@ -77,7 +77,9 @@ impl Replay {
             return self.run_again(target.card);
         }
         self.forget_freed();
-        let (launches, moved) = launches::record(target, &mut self.scratch, steps)?;
+        // Where it fails, rooms may be gone that kept launches point to.
+        let recorded = launches::record(target, &mut self.scratch, steps).inspect_err(|_| self.kept.clear());
+        let (launches, moved) = recorded?;
         if moved {
             self.kept.clear();
         }

@@ -126,7 +126,9 @@ impl Measure<'_> {
         let sizes = Sizes { rows, tokens: rows, len: rows };
         let w = self.source.address();
         let x = w + (size_of::<u16>() * rows * rows) as u64;
-        let product: Launch = blas.product(sizes, [w, x, self.target.address()]).map_err(self.failure)?.into();
+        let product = blas.product(sizes, [w, x, self.target.address()]);
+        let product = product.ok_or_else(|| (self.failure)(format!("cuBLASLt has no way for {sizes:?}")))?;
+        let product = Launch::from(product);
         let pass = || {
             self.card.run(&product).and_then(|()| self.card.wait()).map_err(self.failure)?;
             Ok(2 * (rows as u64).pow(3))

@@ -21,8 +21,11 @@ static WORKSPACE_BYTES: usize = 32 << 20;
 /// `CUBLAS_OP_T`.
 static TRANSPOSED: i32 = 1;
 
-/// Names of the library, the latest version first; the stand-in has the first.
-const NAMES: [&str; 3] = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
+/// Names of the library in toolkits and packages, the latest version first.
+const NAMES: [&str; 2] = ["libcublasLt.so.13", "libcublasLt.so.12"];
+
+/// The driver's version that the latest one needs.
+const LATEST_NEEDS: i32 = 13_000;
 
 /// The file of the stand-in, beside the simulator's.
 const STAND_IN: &str = "libtrueup_cublaslt_sim.so";
@@ -65,7 +68,8 @@ pub struct Blas {
     card: Arc<Card>,
     handle: sys::cublasLtHandle_t,
     workspace: Allocation,
-    plans: Mutex<HashMap<Sizes, Plan>>,
+    /// `None` where it has no way.
+    plans: Mutex<HashMap<Sizes, Option<Plan>>>,
 }
 
 // SAFETY: handles may be used by several threads, each of which makes the card's context its own first.
@@ -107,7 +111,7 @@ impl Blas {
     fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
         let found = match simulator {
             Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
-            None => is_present() || folders().iter().any(|folder| load_from(folder)),
+            None => is_present() || folders().iter().any(|folder| load_from(folder, names())),
         };
         if !found || !is_present() {
             return None;
@@ -118,10 +122,9 @@ impl Blas {
     }
 
     /// The product `y = w' x` of matrices at these addresses, multiples of 256; rows of all three lie behind each other. The library is asked for its way
-    /// now, so that running the product only computes.
-    pub fn product(self: &Arc<Blas>, sizes: Sizes, matrices: [u64; 3]) -> Result<Product, String> {
-        let plan = self.plan(sizes).map_err(|error| refused(sizes, &error))?;
-        Ok(Product { blas: Arc::clone(self), sizes, plan, matrices })
+    /// now, so that running the product only computes; `None` where it has none for these sizes.
+    pub fn product(self: &Arc<Blas>, sizes: Sizes, matrices: [u64; 3]) -> Option<Product> {
+        Some(Product { blas: Arc::clone(self), sizes, plan: self.plan(sizes)?, matrices })
     }
 
     fn multiply(&self, stream: CUstream, sizes: Sizes, plan: &Plan, [w, x, y]: [u64; 3]) -> Result<(), String> {
@@ -156,14 +159,9 @@ impl Blas {
     }
 
     /// How products of these sizes are computed: the library is asked once.
-    fn plan(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
+    fn plan(&self, sizes: Sizes) -> Option<Plan> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = plans.get(&sizes) {
-            return Ok(*plan);
-        }
-        let plan = self.describe(sizes)?;
-        plans.insert(sizes, plan);
-        Ok(plan)
+        *plans.entry(sizes).or_insert_with(|| self.describe(sizes).ok())
     }
 
     fn describe(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
@@ -210,7 +208,7 @@ impl Drop for Blas {
         // A product may be under way. What fails here has failed before, and was told then.
         let _told = self.card.wait();
         let plans = self.plans.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for plan in plans.values() {
+        for plan in plans.values().flatten() {
             let layouts = plan.layouts.into_iter();
             // SAFETY: made once, given back once.
             let _told = layouts.map(|layout| unsafe { result::destroy_matrix_layout(layout) }).collect::<Vec<_>>();
@@ -240,8 +238,16 @@ fn load(path: &Path) -> bool {
     opened.map(std::mem::forget).is_some()
 }
 
-fn load_from(folder: &Path) -> bool {
-    NAMES.iter().any(|name| load(&folder.join(name)))
+fn load_from(folder: &Path, names: &[&str]) -> bool {
+    names.iter().any(|name| load(&folder.join(name)))
+}
+
+/// Names of versions that the driver is new enough for.
+fn names() -> &'static [&'static str] {
+    let mut version = 0;
+    // SAFETY: the driver's library is there, for a card is open; it writes one number.
+    let known = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }.result().is_ok();
+    if known && version >= LATEST_NEEDS { &NAMES } else { &NAMES[1..] }
 }
 
 /// Folders outside of the system's own places that hold the vendor's libraries: of a toolkit, and of Python's packages. Others are named to the system's
@@ -279,7 +285,7 @@ mod tests {
         assert!(found.contains(&folder), "{found:?}");
         assert!(found.iter().all(|path| path.starts_with(prefix.path().join("lib/python3.11"))), "{found:?}");
         // What is there but no library is not taken.
-        std::fs::write(folder.join(NAMES[2]), "no library").unwrap();
-        assert!(!load_from(&folder) && !load_from(prefix.path()));
+        std::fs::write(folder.join(NAMES[1]), "no library").unwrap();
+        assert!(!load_from(&folder, &NAMES) && !load_from(prefix.path(), &NAMES));
     }
 }

@@ -42,7 +42,10 @@ impl Card {
         if can != 0 {
             // SAFETY: the other's context is retained as long as it lives. Another user of this card may have asked before.
             self.call(|| match unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) } {
-                sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+                // Where the system has no more of it to give, copies go through the host too.
+                sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+                | sys::CUresult::CUDA_ERROR_TOO_MANY_PEERS
+                | sys::CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED => Ok(()),
                 result => result.result(),
             })?;
         }

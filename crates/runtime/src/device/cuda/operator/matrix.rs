@@ -306,11 +306,12 @@ pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: 
             let arguments = [weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat();
             call.launch(&format!("mul_mat_tiles_{}", suffix(w.ty.dtype)), tiles_grid(way, &y.ty, 1)?, &arguments)
         }
-        Way::Halves if by_library(call, w, y) => {
-            let [rows, tokens, ..] = y.ty.shape.sizes();
-            call.multiply(Sizes { rows, tokens, len: w.ty.shape[0] }, [w.view.data, taken, y.view.data]).map(drop)
-        }
         Way::Halves => {
+            let [rows, tokens, ..] = y.ty.shape.sizes();
+            let sizes = Sizes { rows, tokens, len: w.ty.shape[0] };
+            if by_library(call, w, y) && call.multiply(sizes, [w.view.data, taken, y.view.data]) {
+                return Ok(());
+            }
             let arguments = [Argument::View(w.view), Argument::Address(taken), Argument::View(y.view)];
             call.launch("mul_mat_halves", tiles_grid(way, &y.ty, 1)?, &arguments)
         }
