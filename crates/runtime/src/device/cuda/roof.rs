@@ -67,7 +67,7 @@ pub fn measure(
         what: "reading and copying large arrays; f32 fused multiply-add, products of 8-bit codes added up in i32, and of f16 added up in f32, in \
             registers on all multiprocessors, the last by cuBLASLt with large matrices too, where it is installed",
         threads: measure.facts.processors as usize,
-        unit: "multiprocessor",
+        unit: if simulated { "simulated multiprocessor" } else { "multiprocessor" },
         isa: format!("sm_{major}{minor}"),
         read_gb_per_s: best(|| measure.read(passes))? / 1e9,
         copy_gb_per_s: best(|| measure.copied(passes))? / 1e9,
