@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
         /// Name and text of each.
-        const MODULES: &[(&str, &str)] =
+        static MODULES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../../kernels/cuda/ptx/", $name, ".ptx")))),*];
     };
 }
