@@ -1,11 +1,13 @@
 //! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
 
+pub mod ascend;
 mod bounded;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
 mod pair;
 pub mod reference;
+mod shown;
 
 use crate::error::Result;
 use crate::profile::Profile;

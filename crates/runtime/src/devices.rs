@@ -1,5 +1,6 @@
 //! The list of devices: which names there are, what is here, and what is not and why.
 
+use crate::device::ascend::{self, Ascend, AscendOptions, Chip};
 use crate::device::cpu::{Cpu, CpuOptions, Isa};
 use crate::device::cuda::{self, Cuda, CudaOptions};
 use crate::device::reference::Reference;
@@ -41,27 +42,18 @@ impl Default for DeviceOptions {
 struct Kind {
     name: &'static str,
     simulated: bool,
-    open: Open,
-}
-
-enum Open {
-    By(fn(&str, &DeviceOptions) -> Result<Arc<dyn Device>>),
-    /// Not in this version; what it would be.
-    Absent(&'static str),
+    /// Opens the device whose name has this behind the kind's.
+    open: fn(&str, &DeviceOptions) -> Result<Arc<dyn Device>>,
 }
 
 /// All kinds. A new device is one line here.
 const KINDS: [Kind; 6] = [
-    Kind { name: "ref", simulated: false, open: Open::By(open_reference) },
-    Kind { name: "cpu", simulated: false, open: Open::By(open_cpu) },
-    Kind { name: "cuda", simulated: false, open: Open::By(open_cuda) },
-    Kind { name: "npu", simulated: false, open: Open::Absent("Ascend cards") },
-    Kind { name: "cuda-sim", simulated: true, open: Open::By(open_cuda_sim) },
-    Kind {
-        name: "npu-sim",
-        simulated: true,
-        open: Open::Absent("the interface of Ascend cards, simulated on the processor"),
-    },
+    Kind { name: "ref", simulated: false, open: open_reference },
+    Kind { name: "cpu", simulated: false, open: open_cpu },
+    Kind { name: "cuda", simulated: false, open: open_cuda },
+    Kind { name: "npu", simulated: false, open: open_npu },
+    Kind { name: "cuda-sim", simulated: true, open: open_cuda_sim },
+    Kind { name: "npu-sim", simulated: true, open: open_npu_sim },
 ];
 
 /// What `trueup devices` says about one kind of device.
@@ -102,10 +94,7 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
             known.join(", ")
         )));
     };
-    match &kind.open {
-        Open::By(open) => open(&name[kind.name.len()..], options),
-        Open::Absent(what) => Err(Error::Device { device: kind.name.to_owned(), problem: absent(what) }),
-    }
+    (kind.open)(&name[kind.name.len()..], options)
 }
 
 /// The cards that `cuda:0+1` or `cuda-simx2:0+1@4GiB` divides products between.
@@ -118,12 +107,9 @@ fn halves(name: &str) -> Option<[String; 2]> {
 
 /// Every kind of device, whether it can be used or not.
 pub fn list_devices(options: &DeviceOptions) -> Vec<DeviceReport> {
-    let report = |kind: &Kind| match &kind.open {
-        Open::By(open) => match open("", options) {
-            Ok(device) => DeviceReport::of(device.about()),
-            Err(error) => DeviceReport::unavailable(kind, error.to_string()),
-        },
-        Open::Absent(what) => DeviceReport::unavailable(kind, absent(what)),
+    let report = |kind: &Kind| match (kind.open)("", options) {
+        Ok(device) => DeviceReport::of(device.about()),
+        Err(error) => DeviceReport::unavailable(kind, error.to_string()),
     };
     KINDS.iter().map(report).collect()
 }
@@ -150,10 +136,6 @@ impl DeviceReport {
             memory_free_bytes: None,
         }
     }
-}
-
-fn absent(what: &str) -> String {
-    format!("{what} cannot be used by this version; use cpu")
 }
 
 fn open_reference(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
@@ -184,21 +166,25 @@ fn expect_no_more(kind: &str, rest: &str) -> Result<()> {
     Err(Error::Request(format!("device {name}: there is only one, call it {kind}")))
 }
 
+/// The number of a card: what stands behind `cuda` or `npu`.
+fn card_number(kind: &str, rest: &str) -> Result<usize> {
+    let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix(':').and_then(|number| number.parse().ok()) };
+    number.ok_or_else(|| {
+        let name = trueup_formats::quote(&format!("{kind}{rest}"));
+        Error::Request(format!("device {name}: a card is called by its number, like {kind}:1"))
+    })
+}
+
 /// `cuda`, `cuda:N`.
 fn open_cuda(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
-    let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix(':').and_then(|number| number.parse().ok()) };
-    let unknown = || {
-        let name = trueup_formats::quote(&format!("cuda{rest}"));
-        Error::Request(format!("device {name}: a card is called by its number, like cuda:1"))
-    };
-    let place = cuda::Place::Card(number.ok_or_else(unknown)?);
+    let place = cuda::Place::Card(card_number("cuda", rest)?);
     Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack, linear: options.linear })?))
 }
 
 /// Bytes of memory that a simulated card has, unless its name says how many.
 const SIMULATED_BYTES: u64 = 8 << 30;
 
-/// What stands behind `cuda-sim` in a name.
+/// What stands behind `cuda-sim`, or behind the chip of `npu-sim`, in a name.
 struct SimulatedCards {
     cards: usize,
     /// Which one; `None` names all.
@@ -207,11 +193,11 @@ struct SimulatedCards {
 }
 
 impl SimulatedCards {
-    /// `x2:1@4GiB`: how many cards, which one, bytes of memory of each.
-    fn parse(rest: &str) -> Option<SimulatedCards> {
+    /// `x2:1@4GiB`: how many cards, which one, bytes of memory of each, `bytes` unless they are named.
+    fn parse(rest: &str, bytes: u64) -> Option<SimulatedCards> {
         let (rest, memory_bytes) = match rest.split_once('@') {
-            Some((rest, bytes)) => (rest, memory_bytes(bytes)?),
-            None => (rest, SIMULATED_BYTES),
+            Some((rest, named)) => (rest, memory_bytes(named)?),
+            None => (rest, bytes),
         };
         let (rest, card) = match rest.split_once(':') {
             Some((rest, card)) => (rest, Some(card.parse().ok()?)),
@@ -226,30 +212,89 @@ impl SimulatedCards {
 /// Cards that a process can simulate.
 const SIMULATED_CARDS_MAX: usize = 8;
 
+/// The one card that a name means, or why there is none.
+fn simulated_card(kind: &str, rest: &str, cards: Option<SimulatedCards>) -> Result<(SimulatedCards, usize)> {
+    let name = || trueup_formats::quote(&format!("{kind}{rest}"));
+    let cards = cards.ok_or_else(|| {
+        Error::Request(format!(
+            "device {}: up to {SIMULATED_CARDS_MAX} simulated cards, one of them, and the memory of each may be named, like {kind}x2:1@4GiB",
+            name()
+        ))
+    })?;
+    let (count, card) = (cards.cards, cards.card.or((cards.cards == 1).then_some(0)));
+    let several = || {
+        let first = rest.split('@').next().unwrap_or_default();
+        Error::Request(format!("device {}: {count} cards; name one of them, like {kind}{first}:0", name()))
+    };
+    Ok((cards, card.ok_or_else(several)?))
+}
+
 /// `cuda-sim`, `cuda-sim@4GiB`, `cuda-simx2:1`.
 fn open_cuda_sim(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
-    let name = || trueup_formats::quote(&format!("cuda-sim{rest}"));
-    let Some(SimulatedCards { cards, card, memory_bytes }) = SimulatedCards::parse(rest) else {
-        return Err(Error::Request(format!(
-            "device {}: up to {SIMULATED_CARDS_MAX} simulated cards, one of them, and the memory of each may be named, like cuda-simx2:1@4GiB",
-            name()
-        )));
-    };
-    let card = card.or((cards == 1).then_some(0));
-    let several =
-        || Error::Request(format!("device {}: {cards} cards; name one of them, like cuda-simx{cards}:0", name()));
-    let place = cuda::Place::Simulated { cards, card: card.ok_or_else(several)?, memory_bytes };
+    let (cards, card) = simulated_card("cuda-sim", rest, SimulatedCards::parse(rest, SIMULATED_BYTES))?;
+    let place = cuda::Place::Simulated { cards: cards.cards, card, memory_bytes: cards.memory_bytes };
     Ok(Arc::new(Cuda::new(&CudaOptions { place, repack: options.repack, linear: options.linear })?))
+}
+
+/// `npu`, `npu:N`.
+fn open_npu(rest: &str, _: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    let place = ascend::Place::Card(card_number("npu", rest)?);
+    Ok(Arc::new(Ascend::new(&AscendOptions { place })?))
+}
+
+/// The chip that is simulated unless the name says which.
+const SIMULATED_CHIP: &str = "910b";
+
+/// The chip that stands behind `npu-sim`, and what stands behind it: `:310px2` is a 310p and `x2`.
+fn simulated_chip(rest: &str) -> Option<(&'static Chip, &str)> {
+    let named = rest.strip_prefix(':').and_then(|rest| {
+        let behind =
+            |name: &&str| rest.strip_prefix(*name).filter(|rest| rest.is_empty() || rest.starts_with(['x', ':', '@']));
+        Chip::names().into_iter().find_map(|name| behind(&name).map(|rest| (name, rest)))
+    });
+    let (name, rest) = match named {
+        Some(named) => named,
+        None if rest.starts_with(':') => return None,
+        None => (SIMULATED_CHIP, rest),
+    };
+    Chip::from_name(name).map(|chip| (chip, rest))
+}
+
+/// `npu-sim`, `npu-sim:310p`, `npu-sim:910bx2:1@4GiB`.
+fn open_npu_sim(rest: &str, _: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    let unknown = || {
+        let name = trueup_formats::quote(&format!("npu-sim{rest}"));
+        let known = Chip::names().join(", ");
+        Error::Request(format!("device {name}: no such chip is simulated; known are {known}, like npu-sim:310p"))
+    };
+    let (chip, behind) = simulated_chip(rest).ok_or_else(unknown)?;
+    let cards = SimulatedCards::parse(behind, chip.memory_bytes);
+    let (cards, card) = simulated_card(&format!("npu-sim:{}", chip.name), behind, cards)?;
+    let (cards, memory_bytes) = (cards.cards, cards.memory_bytes);
+    let place = ascend::Place::Simulated { chip, cards, card, memory_bytes, more: String::new() };
+    Ok(Arc::new(Ascend::new(&AscendOptions { place })?))
+}
+
+/// How many simulated cards a name means, where it means several and none of them.
+fn several_simulated(name: &str) -> Option<usize> {
+    let cards = match (name.strip_prefix("cuda-sim"), name.strip_prefix("npu-sim")) {
+        (Some(rest), _) => SimulatedCards::parse(rest, SIMULATED_BYTES),
+        (None, Some(rest)) => {
+            simulated_chip(rest).and_then(|(chip, rest)| SimulatedCards::parse(rest, chip.memory_bytes))
+        }
+        (None, None) => None,
+    };
+    cards.filter(|cards| cards.card.is_none() && cards.cards > 1).map(|cards| cards.cards)
 }
 
 /// The names of a list, in order: `cuda:0,cuda:1,cpu`. `cuda-simx2` stands for all of its cards.
 fn names(list: &str) -> Vec<String> {
-    let each = |name: &str| match name.strip_prefix("cuda-sim").and_then(SimulatedCards::parse) {
-        Some(SimulatedCards { cards, card: None, .. }) if cards > 1 => {
+    let each = |name: &str| match several_simulated(name) {
+        Some(cards) => {
             let (kind, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
             (0..cards).map(|card| format!("{kind}:{card}{memory}")).collect()
         }
-        _ => vec![name.to_owned()],
+        None => vec![name.to_owned()],
     };
     list.split(',').map(str::trim).flat_map(each).collect()
 }
@@ -302,7 +347,9 @@ mod tests {
             ("cuda-sim@0GiB", Some("the memory of each may be named")),
             ("cuda-simx2:2", Some("one of them")),
             ("cuda-simx9:1", Some("up to 8 simulated cards")),
-            ("npu-sim:910bx2@4GiB", Some("simulated")),
+            ("npu-sim:910bx2@4GiB", Some("name one of them, like npu-sim:910bx2:0")),
+            ("npu-sim:910c", Some("known are 910b")),
+            ("npu:x", Some("called by its number, like npu:1")),
             ("cuda-simx2", Some("name one of them, like cuda-simx2:0")),
             ("cudax2", Some("no device called")),
             ("gpu", Some("known are ref, cpu")),
@@ -322,6 +369,8 @@ mod tests {
         assert_eq!(names("cuda:0, cuda:1,cpu"), ["cuda:0", "cuda:1", "cpu"]);
         assert_eq!(names("cuda-simx2@1GiB,cpu"), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB", "cpu"]);
         assert_eq!(names("cuda-simx2:1"), ["cuda-simx2:1"]);
+        assert_eq!(names("npu-sim:310px2@1GiB"), ["npu-sim:310px2:0@1GiB", "npu-sim:310px2:1@1GiB"]);
+        assert_eq!(names("npu-simx2"), ["npu-simx2:0", "npu-simx2:1"]);
         assert_eq!(names("cuda-simx2:0+1"), ["cuda-simx2:0+1"]);
         assert_eq!(halves("cuda-simx2:0+1@1GiB").unwrap(), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB"]);
         assert_eq!((halves("cuda:1"), halves("cuda:1+1"), halves("cpu:0+1")), (None, None, None));

@@ -1,0 +1,223 @@
+//! Ascend cards, and their imitation: operators of the vendor's libraries, composed.
+//!
+//! ```text
+//!  Device ──▶ ascend.rs ──▶ operator.rs: what each declares, which of the vendor's operators it is composed of
+//!                │                └──▶ engine.rs: where they are asked for, and the room that they compute in (pool.rs)
+//!                ├──▶ acl.rs: the vendor's libraries, or ours in their place (`npu-sim`)
+//!                ├──▶ chip.rs: what each chip can do
+//!                └──▶ memory.rs: where tensors lie; split.rs: blocks with their scales apart
+//! ```
+//!
+//! Everything is asked of one stream of a card, which does it in that order. Weights of 32 codes a block lie with their scales apart, as the
+//! vendor's products want them; what is downloaded is in the file's form again.
+
+#[allow(unsafe_code, reason = "calls into the vendor's libraries")]
+mod acl;
+mod chip;
+mod engine;
+mod memory;
+mod operator;
+mod pool;
+mod split;
+
+use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
+use crate::error::{Error, Result};
+use crate::profile::Profile;
+use acl::{Card, Library, Settings, Source, Transfers};
+pub use chip::Chip;
+use engine::Engine;
+use memory::Memory;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use trueup_graph::{Op, TensorType};
+
+/// How the device is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AscendOptions {
+    /// Which card is used.
+    pub place: Place,
+}
+
+/// Which card is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The card with this number.
+    Card(usize),
+    /// An imitation, computed on the processor.
+    Simulated {
+        /// Which chip.
+        chip: &'static Chip,
+        /// How many cards this process has: the same for all that it opens.
+        cards: usize,
+        /// Which one, counted from 0.
+        card: usize,
+        /// Bytes of memory of each.
+        memory_bytes: u64,
+        /// More settings of the simulator, in JSON without the braces.
+        more: String,
+    },
+}
+
+impl Place {
+    /// The name that selects it, but for its memory.
+    fn name(&self) -> String {
+        match self {
+            Place::Card(0) => "npu".to_owned(),
+            Place::Card(number) => format!("npu:{number}"),
+            Place::Simulated { chip, cards: 1, .. } => format!("npu-sim:{}", chip.name),
+            Place::Simulated { chip, cards, card, .. } => format!("npu-sim:{}x{cards}:{card}", chip.name),
+        }
+    }
+}
+
+/// The file of the simulator, which lies beside the program.
+const SIMULATOR: &str = "libtrueup_npu_sim.so";
+
+/// The devices `npu` and `npu-sim`.
+#[derive(Debug)]
+pub struct Ascend {
+    name: String,
+    description: String,
+    chip: &'static Chip,
+    simulated: bool,
+    card: Arc<Card>,
+    transfers: Arc<Transfers>,
+    engine: Mutex<Engine>,
+}
+
+impl Ascend {
+    /// Opens a card. Fails where there is no CANN, no such card, or no simulator.
+    pub fn new(options: &AscendOptions) -> Result<Ascend> {
+        let name = options.place.name();
+        let failure = |problem| Error::Device { device: name.clone(), problem };
+        let opened = || -> std::result::Result<Ascend, String> {
+            let (source, number) = source(&options.place)?;
+            let card = Card::open(&Library::open(&source)?, number)?;
+            let facts = card.facts()?;
+            let chip = Chip::from_soc(&facts.soc).ok_or_else(|| {
+                format!("this version knows no chip called {}; known are {}", facts.soc, Chip::names().join(", "))
+            })?;
+            let transfers = Arc::new(Transfers::new(&card));
+            let engine = Engine::new(&card, &transfers, chip);
+            let cores = facts.cube_cores.map_or(String::new(), |cores| format!(", {cores} cube cores"));
+            let interface =
+                facts.version.map_or(String::new(), |(major, minor, patch)| format!(", ACL {major}.{minor}.{patch}"));
+            let description = format!("{}{cores}{interface}, room from {}", facts.soc, engine.pool_name());
+            let simulated = matches!(source, Source::Simulator(..));
+            let description = if simulated { format!("simulated: {description}") } else { description };
+            Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, engine: Mutex::new(engine) })
+        };
+        opened().map_err(failure)
+    }
+
+    fn failure(&self, problem: String) -> Error {
+        Error::Device { device: self.name.clone(), problem }
+    }
+
+    /// How many of the vendor's operators the card was asked for so far.
+    pub fn launched(&self) -> u64 {
+        self.engine().launched()
+    }
+
+    fn engine(&self) -> std::sync::MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The libraries to open, and the number of the card.
+fn source(place: &Place) -> std::result::Result<(Source, usize), String> {
+    match place {
+        Place::Card(number) => Ok((Source::Vendor, *number)),
+        Place::Simulated { chip, cards, card, memory_bytes, more } => {
+            let settings =
+                Settings { chip: chip.name.to_owned(), cards: *cards, memory_bytes: *memory_bytes, more: more.clone() };
+            Ok((Source::Simulator(simulator_path()?, settings), *card))
+        }
+    }
+}
+
+/// The simulator beside the program, or where cargo puts libraries that tests need.
+fn simulator_path() -> std::result::Result<PathBuf, String> {
+    let program =
+        std::env::current_exe().map_err(|error| format!("the program's own folder cannot be found: {error}"))?;
+    let folder = program.parent().unwrap_or(&program);
+    let beside = [folder.join(SIMULATOR), folder.with_file_name(SIMULATOR)];
+    beside.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        format!("no card is simulated, for {SIMULATOR} does not lie beside the program in {}; build it there: cargo build -p trueup-npu-sim", folder.display())
+    })
+}
+
+impl Device for Ascend {
+    fn about(&self) -> About {
+        About {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            simulated: self.simulated,
+            memory: self.card.facts().ok().map(|facts| facts.memory),
+            batch_invariant: false,
+        }
+    }
+
+    fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
+        operator::profile(op, inputs, output, self.chip)
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
+        Ok(Buffer(Arc::new(memory)))
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        let write = || {
+            let memory = Memory::of(target)?;
+            expect_bytes(source.len(), &target.ty)?;
+            if !target.ty.shape.is_dense() {
+                return Err(format!("a view cannot be written: {}", target.ty));
+            }
+            memory.write(&self.transfers, target, source)
+        };
+        write().map_err(|problem| self.failure(problem))
+    }
+
+    fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+        let read = |target: &mut [u8]| {
+            let memory = Memory::of(source)?;
+            expect_bytes(target.len(), &source.ty)?;
+            memory.read(&self.transfers, source, target)
+        };
+        read(target).map_err(|problem| self.failure(problem))
+    }
+
+    /// From another card without the host, where they reach each other.
+    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
+        let plain = |tensor| Memory::of(tensor).ok().filter(|memory| !memory.is_split());
+        let (Some(memory), Some(own)) = (plain(source), plain(target)) else {
+            return through_host(source, from, &mut |bytes| self.upload(bytes, target));
+        };
+        if !(source.ty == target.ty && source.ty.shape.is_dense()) {
+            return Err(self.failure(format!("{} cannot be copied to {}", source.ty, target.ty)));
+        }
+        let reaches = memory.reaches(own).map_err(|problem| self.failure(problem))?;
+        if !reaches {
+            return through_host(source, from, &mut |bytes| self.upload(bytes, target));
+        }
+        own.copy(target, memory, source).map_err(|problem| self.failure(problem))
+    }
+
+    fn execute(&self, steps: &[Step]) -> Result<()> {
+        let engine = self.engine();
+        steps.iter().try_for_each(|step| operator::compute(&engine, step)).map_err(|problem| self.failure(problem))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.card.wait().map_err(|problem| self.failure(problem))
+    }
+}
+
+fn expect_bytes(found: usize, ty: &TensorType) -> std::result::Result<(), String> {
+    if found == ty.bytes() {
+        Ok(())
+    } else {
+        Err(format!("{ty} has {} bytes, not {found}; pass the whole tensor", ty.bytes()))
+    }
+}

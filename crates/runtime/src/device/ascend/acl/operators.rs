@@ -1,0 +1,150 @@
+//! The operators that this device composes with: for each its arguments, in the order of its first call.
+//!
+//! `out` is written. Where the libraries have no such operator, calling it says so.
+
+use super::array::{Array, Pass, Scalar, Type};
+use super::queue::{Prepared, Queue};
+use std::ffi::{c_int, c_void};
+
+macro_rules! operators {
+    ($($(#[$doc:meta])* $name:ident = $First:literal, $Second:literal ($($argument:ident: $Type:ty),* $(,)?);)*) => {
+        impl Queue {
+            $(
+                $(#[$doc])*
+                #[allow(clippy::too_many_arguments, reason = "the vendor's operators take as many")]
+                pub fn $name(&self, $($argument: $Type),*) -> Result<(), String> {
+                    type First = unsafe extern "C" fn($(<$Type as Pass>::C,)* *mut u64, *mut *mut c_void) -> c_int;
+                    let (library, mut held) = self.enter()?;
+                    // SAFETY: a function of that name has this form.
+                    let first = unsafe { library.function::<First>($First) }?;
+                    let mut prepared = Prepared::none();
+                    $(let $argument = $argument.pass(&mut held)?;)*
+                    // SAFETY: handles that live until the second call is over, and places for two results.
+                    let code = unsafe { first($($argument,)* &raw mut prepared.workspace_bytes, &raw mut prepared.executor) };
+                    library.expect($First, code)?;
+                    self.ask($Second, prepared)
+                }
+            )*
+        }
+    };
+}
+
+operators! {
+    /// `out = a + alpha b`.
+    add = c"aclnnAddGetWorkspaceSize", c"aclnnAdd" (a: &Array, b: &Array, alpha: Scalar, out: &Array);
+    /// `out = a - alpha b`.
+    sub = c"aclnnSubGetWorkspaceSize", c"aclnnSub" (a: &Array, b: &Array, alpha: Scalar, out: &Array);
+    /// `out = a b`.
+    mul = c"aclnnMulGetWorkspaceSize", c"aclnnMul" (a: &Array, b: &Array, out: &Array);
+    /// `out = a / b`.
+    div = c"aclnnDivGetWorkspaceSize", c"aclnnDiv" (a: &Array, b: &Array, out: &Array);
+    /// `out = a^b`.
+    pow = c"aclnnPowTensorTensorGetWorkspaceSize", c"aclnnPowTensorTensor" (a: &Array, b: &Array, out: &Array);
+    /// `out = a^exponent`.
+    pow_scalar = c"aclnnPowTensorScalarGetWorkspaceSize", c"aclnnPowTensorScalar" (a: &Array, exponent: Scalar, out: &Array);
+    /// `a += alpha b`.
+    add_to = c"aclnnInplaceAddGetWorkspaceSize", c"aclnnInplaceAdd" (a: &Array, b: &Array, alpha: Scalar);
+    /// `a *= b`.
+    mul_by = c"aclnnInplaceMulGetWorkspaceSize", c"aclnnInplaceMul" (a: &Array, b: &Array);
+    /// `out = factor a`.
+    muls = c"aclnnMulsGetWorkspaceSize", c"aclnnMuls" (a: &Array, factor: Scalar, out: &Array);
+    /// `out = a + alpha number`.
+    adds = c"aclnnAddsGetWorkspaceSize", c"aclnnAdds" (a: &Array, number: Scalar, alpha: Scalar, out: &Array);
+    /// The square root.
+    sqrt = c"aclnnSqrtGetWorkspaceSize", c"aclnnSqrt" (a: &Array, out: &Array);
+    /// `1 / sqrt a`.
+    rsqrt = c"aclnnRsqrtGetWorkspaceSize", c"aclnnRsqrt" (a: &Array, out: &Array);
+    /// `e^a`.
+    exp = c"aclnnExpGetWorkspaceSize", c"aclnnExp" (a: &Array, out: &Array);
+    /// The natural logarithm.
+    log = c"aclnnLogGetWorkspaceSize", c"aclnnLog" (a: &Array, out: &Array);
+    /// The sine.
+    sin = c"aclnnSinGetWorkspaceSize", c"aclnnSin" (a: &Array, out: &Array);
+    /// The cosine.
+    cos = c"aclnnCosGetWorkspaceSize", c"aclnnCos" (a: &Array, out: &Array);
+    /// `-a`.
+    neg = c"aclnnNegGetWorkspaceSize", c"aclnnNeg" (a: &Array, out: &Array);
+    /// `|a|`.
+    abs = c"aclnnAbsGetWorkspaceSize", c"aclnnAbs" (a: &Array, out: &Array);
+    /// `min(max(a, min), max)`.
+    clamp = c"aclnnClampGetWorkspaceSize", c"aclnnClamp" (a: &Array, min: Scalar, max: Scalar, out: &Array);
+    /// `max(a, min)`.
+    clamp_min = c"aclnnClampMinGetWorkspaceSize", c"aclnnClampMin" (a: &Array, min: Scalar, out: &Array);
+    /// Whether `a > number`, as the type of `out`.
+    greater = c"aclnnGtScalarGetWorkspaceSize", c"aclnnGtScalar" (a: &Array, number: Scalar, out: &Array);
+    /// `a = value` where the mask is set.
+    fill_where = c"aclnnInplaceMaskedFillScalarGetWorkspaceSize", c"aclnnInplaceMaskedFillScalar" (a: &Array, mask: &Array, value: Scalar);
+    /// `a = value` everywhere.
+    fill = c"aclnnInplaceFillScalarGetWorkspaceSize", c"aclnnInplaceFillScalar" (a: &Array, value: Scalar);
+    /// `a = 0` everywhere.
+    zero = c"aclnnInplaceZeroGetWorkspaceSize", c"aclnnInplaceZero" (a: &Array);
+    /// `a = 0` below a diagonal.
+    keep_upper = c"aclnnInplaceTriuGetWorkspaceSize", c"aclnnInplaceTriu" (a: &Array, diagonal: i64);
+    /// `a = 0` above a diagonal.
+    keep_lower = c"aclnnInplaceTrilGetWorkspaceSize", c"aclnnInplaceTril" (a: &Array, diagonal: i64);
+    /// `max(a, 0)`.
+    relu = c"aclnnReluGetWorkspaceSize", c"aclnnRelu" (a: &Array, out: &Array);
+    /// `a / (1 + e^-a)`.
+    silu = c"aclnnSiluGetWorkspaceSize", c"aclnnSilu" (a: &Array, out: &Array);
+    /// By the error function for `approximate` 0, by tanh for 1.
+    gelu = c"aclnnGeluV2GetWorkspaceSize", c"aclnnGeluV2" (a: &Array, approximate: i64, out: &Array);
+    /// `1 / (1 + e^-a)`.
+    sigmoid = c"aclnnSigmoidGetWorkspaceSize", c"aclnnSigmoid" (a: &Array, out: &Array);
+    /// The hyperbolic tangent.
+    tanh = c"aclnnTanhGetWorkspaceSize", c"aclnnTanh" (a: &Array, out: &Array);
+    /// `min(max(a + 3, 0), 6) / 6`.
+    hardsigmoid = c"aclnnHardsigmoidGetWorkspaceSize", c"aclnnHardsigmoid" (a: &Array, out: &Array);
+    /// `a min(max(a + 3, 0), 6) / 6`.
+    hardswish = c"aclnnHardswishGetWorkspaceSize", c"aclnnHardswish" (a: &Array, out: &Array);
+    /// `ln(1 + e^(beta a)) / beta`, and `a` beyond the threshold.
+    softplus = c"aclnnSoftplusGetWorkspaceSize", c"aclnnSoftplus" (a: &Array, beta: Scalar, threshold: Scalar, out: &Array);
+    /// `a` where positive, else `slope a`.
+    leaky_relu = c"aclnnLeakyReluGetWorkspaceSize", c"aclnnLeakyRelu" (a: &Array, slope: Scalar, out: &Array);
+    /// `scale a` where positive, else `scale alpha (e^(input_scale a) - 1)`.
+    elu = c"aclnnEluGetWorkspaceSize", c"aclnnElu" (a: &Array, alpha: Scalar, scale: Scalar, input_scale: Scalar, out: &Array);
+    /// `out = a / rms(a) gamma`, over the dimensions of gamma.
+    rms_norm = c"aclnnRmsNormGetWorkspaceSize", c"aclnnRmsNorm" (a: &Array, gamma: &Array, epsilon: f64, out: &Array, rstd: &Array);
+    /// Mean 0 and variance 1 over the last dimensions.
+    layer_norm = c"aclnnLayerNormGetWorkspaceSize", c"aclnnLayerNorm"
+        (a: &Array, normalized: &[i64], weight: Option<&Array>, bias: Option<&Array>, epsilon: f64, out: &Array, mean: Option<&Array>, rstd: Option<&Array>);
+    /// The p-norm of some dimensions.
+    norm = c"aclnnNormGetWorkspaceSize", c"aclnnNorm" (a: &Array, p: Scalar, dims: &[i64], keep: bool, out: &Array);
+    /// Over one dimension.
+    softmax = c"aclnnSoftmaxGetWorkspaceSize", c"aclnnSoftmax" (a: &Array, dim: i64, out: &Array);
+    /// The sum of some dimensions.
+    sum = c"aclnnReduceSumGetWorkspaceSize", c"aclnnReduceSum" (a: &Array, dims: &[i64], keep: bool, ty: Type, out: &Array);
+    /// The mean of some dimensions.
+    mean = c"aclnnMeanGetWorkspaceSize", c"aclnnMean" (a: &Array, dims: &[i64], keep: bool, ty: Type, out: &Array);
+    /// The largest of some dimensions.
+    largest = c"aclnnAmaxGetWorkspaceSize", c"aclnnAmax" (a: &Array, dims: &[i64], keep: bool, out: &Array);
+    /// Sums up to each element.
+    cumsum = c"aclnnCumsumGetWorkspaceSize", c"aclnnCumsum" (a: &Array, dim: i64, ty: Type, out: &Array);
+    /// Where the largest lies.
+    argmax = c"aclnnArgMaxGetWorkspaceSize", c"aclnnArgMax" (a: &Array, dim: i64, keep: bool, out: &Array);
+    /// The order of elements.
+    argsort = c"aclnnArgsortGetWorkspaceSize", c"aclnnArgsort" (a: &Array, dim: i64, descending: bool, out: &Array);
+    /// The largest elements and where they lie.
+    topk = c"aclnnTopkGetWorkspaceSize", c"aclnnTopk"
+        (a: &Array, k: i64, dim: i64, largest: bool, sorted: bool, values: &Array, indices: &Array);
+    /// `a = b`, repeated and rounded to the type of `a`; both may have gaps.
+    copy_to = c"aclnnInplaceCopyGetWorkspaceSize", c"aclnnInplaceCopy" (a: &Array, b: &Array);
+    /// Elements in another type.
+    cast = c"aclnnCastGetWorkspaceSize", c"aclnnCast" (a: &Array, ty: Type, out: &Array);
+    /// Slices of one dimension by their numbers.
+    index_select = c"aclnnIndexSelectGetWorkspaceSize", c"aclnnIndexSelect" (a: &Array, dim: i64, index: &Array, out: &Array);
+    /// Slices of one dimension written at numbers.
+    index_copy = c"aclnnInplaceIndexCopyGetWorkspaceSize", c"aclnnInplaceIndexCopy" (a: &Array, dim: i64, index: &Array, source: &Array);
+    /// A product of matrices.
+    mm = c"aclnnMmGetWorkspaceSize", c"aclnnMm" (a: &Array, b: &Array, out: &Array, cube_math: i8);
+    /// Products of stacks of matrices, repeated.
+    matmul = c"aclnnMatmulGetWorkspaceSize", c"aclnnMatmul" (a: &Array, b: &Array, out: &Array, cube_math: i8);
+    /// `out = x (weight + offset) scale + bias`, with scales of groups.
+    weight_quantized_matmul = c"aclnnWeightQuantBatchMatmulV2GetWorkspaceSize", c"aclnnWeightQuantBatchMatmulV2"
+        (x: &Array, weight: &Array, scale: &Array, offset: Option<&Array>, quant_scale: Option<&Array>, quant_offset: Option<&Array>, bias: Option<&Array>, group: i32, out: &Array);
+    /// `out = (x + offset) scale`, of integers.
+    anti_quantize = c"aclnnAscendAntiQuantGetWorkspaceSize", c"aclnnAscendAntiQuant"
+        (x: &Array, scale: &Array, offset: Option<&Array>, ty: i64, sqrt: bool, out: &Array);
+    /// `out = x cos + rotate(x) sin`.
+    rotate = c"aclnnRotaryPositionEmbeddingGetWorkspaceSize", c"aclnnRotaryPositionEmbedding"
+        (x: &Array, cos: &Array, sin: &Array, mode: i64, out: &Array);
+}

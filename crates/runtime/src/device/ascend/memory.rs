@@ -1,0 +1,161 @@
+//! Buffers of this device: bytes as in a GGUF file, or blocks with their scales apart, and what operators see of them.
+
+use super::acl::{Allocation, Array, Card, Transfers, Type};
+use super::split::{Matrix, Split};
+use crate::device::shown::gather;
+use crate::device::{Tensor, Usage};
+use std::sync::{Arc, Mutex, PoisonError};
+use trueup_blocks::DType;
+use trueup_graph::TensorType;
+
+/// One tensor's memory, or an arena.
+#[derive(Debug)]
+pub struct Memory {
+    ty: TensorType,
+    allocation: Allocation,
+    /// How its blocks lie, where it has some.
+    split: Option<Split>,
+    /// What the host wrote last, where it is little or indices: compositions are made of it.
+    written: Option<Mutex<Vec<u8>>>,
+}
+
+/// Of so many bytes the host keeps what it wrote.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+impl Memory {
+    /// Memory for a tensor; a state's is zero.
+    pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
+        let split = if usage == Usage::Arena { None } else { Split::of(ty) };
+        let bytes = split.map_or(ty.bytes(), |split| split.bytes());
+        let allocation = Allocation::new(card, bytes).map_err(|problem| {
+            let free = card.facts().map_or(0, |facts| facts.memory.1);
+            format!("no room for {bytes} bytes of {ty}, {free} are free; {}: {problem}", usage.remedy())
+        })?;
+        if usage == Usage::State {
+            allocation.clear()?;
+        }
+        let is_kept = usage != Usage::Arena && (ty.dtype == DType::I32 || bytes <= KEPT_BYTES_MAX);
+        Ok(Memory { ty: *ty, allocation, split, written: is_kept.then(Mutex::default) })
+    }
+
+    /// The memory of a tensor of this device, in which it was found to lie.
+    pub fn of(tensor: &Tensor) -> Result<&Memory, String> {
+        let memory = tensor.buffer.0.downcast_ref::<Memory>();
+        let memory =
+            memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+        let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
+        let is_split = memory.split.is_some();
+        let bytes = if is_split { memory.ty.bytes() } else { memory.allocation.bytes() };
+        let begins = !is_split || tensor.offset_bytes == 0 && tensor.ty.dtype == memory.ty.dtype;
+        if end.is_some_and(|end| end <= bytes) && begins {
+            Ok(memory)
+        } else {
+            Err(format!("{} at byte {} does not lie in a buffer of {}", tensor.ty, tensor.offset_bytes, memory.ty))
+        }
+    }
+
+    /// Takes a whole tensor's bytes.
+    pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        match self.split {
+            Some(_) if bytes.len() != self.ty.bytes() => {
+                return Err(format!("a part of a tensor in blocks cannot be written: {} of {}", tensor.ty, self.ty));
+            }
+            Some(split) => transfers.upload(&self.allocation, 0, &split.split(bytes))?,
+            None => transfers.upload(&self.allocation, tensor.offset_bytes, bytes)?,
+        }
+        if let Some(written) = &self.written {
+            *written.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+        }
+        Ok(())
+    }
+
+    /// Gives the bytes of the elements that a tensor shows, in order.
+    pub fn read(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        if tensor.ty.shape.is_dense() && (self.split.is_none() || target.len() == self.ty.bytes()) {
+            return self.read_held(transfers, tensor, target);
+        }
+        let bytes = if self.split.is_some() { self.ty.bytes() } else { tensor.ty.held().bytes() };
+        let mut held = vec![0; bytes];
+        self.read_held(transfers, tensor, &mut held)?;
+        gather(&tensor.ty, &held, target);
+        Ok(())
+    }
+
+    /// Gives the bytes that lie behind each other from a tensor's first on.
+    fn read_held(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        let Some(split) = self.split else { return transfers.download(&self.allocation, tensor.offset_bytes, target) };
+        let mut card = vec![0; split.bytes()];
+        transfers.download(&self.allocation, 0, &mut card)?;
+        split.join(&card, target);
+        Ok(())
+    }
+
+    /// What the host wrote last of a tensor without gaps, where that is what it holds.
+    pub fn written(&self, tensor: &Tensor) -> Option<Vec<u8>> {
+        let written = self.written.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = tensor.offset_bytes.checked_add(tensor.ty.bytes())?;
+        written.get(tensor.offset_bytes..end).filter(|_| tensor.ty.shape.is_dense()).map(<[u8]>::to_vec)
+    }
+
+    /// An operator writes here: what the host wrote is not what it holds any more.
+    pub fn is_written_by_operator(&self) {
+        if let Some(written) = &self.written {
+            written.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// Takes a whole tensor of another card, which has no gaps.
+    pub fn copy(&self, tensor: &Tensor, source: &Memory, from: &Tensor) -> Result<(), String> {
+        self.is_written_by_operator();
+        self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
+    }
+
+    /// Whether the cards of both reach each other's memory.
+    pub fn reaches(&self, other: &Memory) -> Result<bool, String> {
+        self.allocation.card().reaches(other.allocation.card())
+    }
+
+    /// Whether it lies in blocks with their scales apart.
+    pub fn is_split(&self) -> bool {
+        self.split.is_some()
+    }
+
+    /// What operators see of a tensor without blocks.
+    pub fn array(&self, tensor: &Tensor) -> Result<Array, String> {
+        let ty = element_type(tensor.ty.dtype).ok_or_else(|| format!("operators do not know {}", tensor.ty.dtype))?;
+        let strides = tensor.ty.shape.strides();
+        let outermost_first = |numbers: [usize; 4]| numbers.iter().rev().map(|number| *number as i64).collect();
+        Ok(Array {
+            ty,
+            address: self.allocation.address() + tensor.offset_bytes as u64,
+            offset: strides.offset as i64,
+            sizes: outermost_first(tensor.ty.shape.sizes()),
+            steps: outermost_first(strides.steps),
+        })
+    }
+
+    /// What operators see of the matrices of a tensor in blocks, in order.
+    pub fn matrices(&self, tensor: &Tensor) -> Result<Vec<Matrix>, String> {
+        let split = self.split.ok_or_else(|| format!("{} does not lie in blocks of its own", tensor.ty))?;
+        let ([columns, rows, n2, n3], strides) = (tensor.ty.shape.sizes(), tensor.ty.shape.strides());
+        let in_order = strides.steps[0] == 1 && (rows <= 1 || strides.steps[1] == columns);
+        if !in_order {
+            return Err(format!("{} shows rows of blocks that do not lie behind each other; cpy it first", tensor.ty));
+        }
+        let place = |number: usize| strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
+        (0..n2 * n3).map(|number| split.matrix(self.allocation.address(), place(number), [rows, columns])).collect()
+    }
+}
+
+/// How operators call a type.
+pub fn element_type(dtype: DType) -> Option<Type> {
+    match dtype {
+        DType::F32 => Some(Type::F32),
+        DType::F16 => Some(Type::F16),
+        DType::Bf16 => Some(Type::Bf16),
+        DType::I8 => Some(Type::I8),
+        DType::I32 => Some(Type::I32),
+        DType::I64 => Some(Type::I64),
+        _ => None,
+    }
+}

@@ -1,0 +1,326 @@
+//! The operators of this device: one file a family, with what each declares and which of the vendor's operators it is composed of. This file is the list.
+//!
+//! ```text
+//!  supports ──▶ profile(op, inputs, output, chip) ◀── compute, which then composes
+//! ```
+
+mod arithmetic;
+mod arrange;
+mod attention;
+mod cast;
+mod diag_mask;
+mod gated;
+mod get_rows;
+mod index;
+mod make;
+mod mul_mat;
+mod mul_mat_id;
+mod norm;
+mod overlay;
+mod rank;
+mod reduce;
+mod rope;
+mod soft_max;
+mod state_space;
+mod unary;
+mod windows;
+
+use super::acl::{Array, Scalar, Type};
+use super::chip::Chip;
+use super::engine::Engine;
+use super::memory::{Memory, element_type};
+use super::pool::Room;
+use super::split::Matrix;
+use crate::device::{Step, Tensor};
+use crate::profile::Profile;
+use trueup_blocks::DType;
+use trueup_graph::{Op, TensorType};
+
+/// Why no composition is made of an operator of the list.
+const ABSENT: [(&str, &str); 2] = [
+    ("mul_mat_gated", "its pieces are as fast as one: no operator of CANN multiplies with both matrices and the gate"),
+    (
+        "kv_attention",
+        "its pieces are composed one by one; the vendor's attention rounds what this operator does not declare",
+    ),
+];
+
+/// What is declared of an operator, or why it is not composed.
+fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    match op {
+        Op::Arithmetic(_) => arithmetic::profile(inputs),
+        Op::Arrange(_) | Op::Concat(_) | Op::Upscale(_) => arrange::profile(inputs),
+        Op::Cast(_) => cast::profile(op, inputs),
+        Op::DiagMask(_) => expect_f32("x", &inputs[0]).map(|()| ELEMENTWISE),
+        Op::FlashAttn(_) => attention::profile_whole(inputs, chip),
+        Op::Gated(op) => unary::profile(&op.function(), inputs),
+        Op::GetRows(_) => get_rows::profile(inputs, chip),
+        Op::Im2Col(_) | Op::Pool2d(_) => windows::profile(inputs),
+        Op::IndexFill(_) | Op::SetRows(_) => index::profile(inputs),
+        Op::KvMix(_) | Op::KvScores(_) => attention::profile(inputs, chip),
+        Op::KvStore(_) => index::profile_store(inputs),
+        Op::Make(op) => Ok(make::profile(op)),
+        Op::MulMat(_) => mul_mat::profile(inputs, chip),
+        Op::MulMatId(_) => mul_mat_id::profile(inputs, chip),
+        Op::Norm(_) => norm::profile(inputs),
+        Op::Overlay(_) => overlay::profile(inputs),
+        Op::Rank(_) => expect_f32("x", &inputs[0]).map(|()| ELEMENTWISE),
+        Op::Reduce(_) => reduce::profile(inputs),
+        Op::Reshape(_) => Ok(ELEMENTWISE),
+        Op::RmsNorm(_) => norm::profile_rms(inputs),
+        Op::Rope(_) => expect_f32("x", &inputs[0]).map(|()| ELEMENTWISE),
+        Op::SoftMax(_) => soft_max::profile(inputs),
+        Op::SsmConv(_) | Op::SsmScan(_) => state_space::profile(inputs),
+        Op::Unary(op) => unary::profile(op, inputs),
+        Op::KvAttention(_) => Err(absent("kv_attention")),
+        Op::MulMatGated(_) => Err(absent("mul_mat_gated")),
+    }
+}
+
+fn absent(name: &str) -> String {
+    ABSENT.iter().find(|(known, _)| *known == name).map_or("it is not composed", |(_, reason)| reason).to_owned()
+}
+
+fn compose(op: &Op, call: &Call) -> Result<(), String> {
+    match op {
+        Op::Arithmetic(op) => arithmetic::compose(op, call),
+        Op::Arrange(op) => arrange::compose(op, call),
+        Op::Cast(_) => cast::compose(call),
+        Op::Concat(op) => arrange::concat(op, call),
+        Op::DiagMask(op) => diag_mask::compose(op, call),
+        Op::FlashAttn(op) => attention::whole(op, call),
+        Op::Gated(op) => gated::compose(op, call),
+        Op::GetRows(_) => get_rows::compose(call),
+        Op::Im2Col(op) => windows::im2col(op, call),
+        Op::IndexFill(op) => index::fill(op, call),
+        Op::KvMix(op) => attention::mix(op, call),
+        Op::KvScores(op) => attention::scores(op, call),
+        Op::KvStore(_) => index::store(call),
+        Op::Make(op) => make::compose(op, call),
+        Op::MulMat(_) => mul_mat::compose(call),
+        Op::MulMatId(_) => mul_mat_id::compose(call),
+        Op::Norm(op) => norm::compose(op, call),
+        Op::Overlay(op) => overlay::compose(op, call),
+        Op::Pool2d(op) => windows::pool(op, call),
+        Op::Rank(op) => rank::compose(op, call),
+        Op::Reduce(op) => reduce::compose(op, call),
+        Op::RmsNorm(op) => norm::rms(op, call),
+        Op::Rope(op) => rope::compose(op, call),
+        Op::SetRows(_) => index::set_rows(call),
+        Op::SoftMax(op) => soft_max::compose(op, call),
+        Op::SsmConv(_) => state_space::conv(call),
+        Op::SsmScan(_) => state_space::scan(call),
+        Op::Unary(op) => unary::compose(op, call),
+        Op::Upscale(op) => arrange::upscale(op, call),
+        Op::KvAttention(_) | Op::MulMatGated(_) | Op::Reshape(_) => Err(format!("{} is not composed", op.name())),
+    }
+}
+
+/// How an operator is computed on tensors of these types, or why it is not.
+pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, chip: &Chip) -> Result<Profile, String> {
+    let named = |problem: String| format!("{}: {problem}", op.name());
+    match op.infer(inputs) {
+        Ok(inferred) if inferred == *output => {}
+        Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
+        Err(problem) => return Err(named(problem)),
+    }
+    if !chip.bf16 && inputs.iter().chain([output]).any(|ty| ty.dtype == DType::Bf16) && !op.is_view() {
+        return Err(named(format!("chip {} has no bf16", chip.name)));
+    }
+    let profile = declared(op, inputs, chip).map_err(named)?;
+    let rounded = if profile.output == DType::F16 { DType::F16 } else { output.dtype };
+    Ok(Profile { output: rounded, ..profile })
+}
+
+/// Asks the card for an operator.
+pub fn compute(engine: &Engine, step: &Step) -> Result<(), String> {
+    let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
+    let told = |problem: String| {
+        let inputs: Vec<String> = types.iter().map(TensorType::to_string).collect();
+        format!("node {}, {}({}) -> {}: {problem}", step.node, step.op.name(), inputs.join(", "), step.output.ty)
+    };
+    profile(&step.op, &types, &step.output.ty, engine.chip)?;
+    if step.op.is_view() {
+        return Ok(());
+    }
+    Memory::of(&step.output).map_err(told)?.is_written_by_operator();
+    if step.output.ty.shape.elements() == 0 {
+        return Ok(());
+    }
+    compose(&step.op, &Call { engine, step }).map_err(told)
+}
+
+/// Elements in f32, one by one.
+const ELEMENTWISE: Profile = Profile::F32;
+
+/// Error of the vendor's functions in units in the last place of f32: no document says it; the simulator's are exact.
+const FUNCTION_ULP: f32 = 8.0;
+
+/// `USE_FP16`: both matrices are rounded to f16, sums are f32.
+const F16_PRODUCTS: i8 = 2;
+/// `KEEP_DTYPE`: both matrices are used as they are.
+const KEPT_PRODUCTS: i8 = 0;
+
+/// One.
+const ONE: Scalar = Scalar::F32(1.0);
+
+/// One operator's tensors, and where it is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Where operators are asked for.
+    pub engine: &'a Engine,
+    step: &'a Step,
+}
+
+impl Call<'_> {
+    /// The type of an input.
+    fn ty(&self, place: usize) -> &TensorType {
+        &self.step.inputs[place].ty
+    }
+
+    /// How many inputs there are.
+    fn inputs(&self) -> usize {
+        self.step.inputs.len()
+    }
+
+    /// An input as operators see it, outermost dimension first; of blocks see [`Call::matrices`].
+    fn input(&self, place: usize) -> Result<Array, String> {
+        array(&self.step.inputs[place])
+    }
+
+    /// An input in f32.
+    fn input_f32(&self, place: usize) -> Result<Seen, String> {
+        let array = self.input(place)?;
+        if array.ty == Type::F32 {
+            return Ok(Seen::Here(array));
+        }
+        let room = self.engine.room(Type::F32, &array.sizes)?;
+        self.engine.queue.cast(&array, Type::F32, &room)?;
+        Ok(Seen::There(room))
+    }
+
+    /// The matrices of an input in blocks.
+    fn matrices(&self, place: usize) -> Result<Vec<Matrix>, String> {
+        let tensor = &self.step.inputs[place];
+        Memory::of(tensor)?.matrices(tensor)
+    }
+
+    /// Where the result goes: without gaps.
+    fn output(&self) -> Result<Array, String> {
+        array(&self.step.output)
+    }
+
+    /// What an input of integers holds: as the host wrote it, or as the card computed it, which is waited for.
+    fn integers(&self, place: usize) -> Result<Vec<i32>, String> {
+        let bytes = self.bytes(place)?;
+        Ok(bytes
+            .chunks_exact(4)
+            .map(|word| word.iter().rev().fold(0, |all, byte| all << 8 | i32::from(*byte)))
+            .collect())
+    }
+
+    /// What an input of f32 holds.
+    fn numbers(&self, place: usize) -> Result<Vec<f32>, String> {
+        let bytes = self.bytes(place)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
+    }
+
+    fn bytes(&self, place: usize) -> Result<Vec<u8>, String> {
+        let tensor = &self.step.inputs[place];
+        let memory = Memory::of(tensor)?;
+        if let Some(written) = memory.written(tensor) {
+            return Ok(written);
+        }
+        let mut bytes = vec![0; tensor.ty.bytes()];
+        memory.read(&self.engine.transfers, tensor, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Indices of an input, each below `count`: the card follows them without a look.
+    fn indices(&self, place: usize, count: usize) -> Result<Vec<i32>, String> {
+        let indices = self.integers(place)?;
+        match indices.iter().find(|index| usize::try_from(**index).map_or(true, |index| index >= count)) {
+            Some(index) => Err(format!("index {index} lies outside of 0 to {}", count as i64 - 1)),
+            None => Ok(indices),
+        }
+    }
+
+    /// Room for elements behind each other.
+    fn room(&self, ty: Type, sizes: &[i64]) -> Result<Room, String> {
+        self.engine.room(ty, sizes)
+    }
+
+    /// Gives elements without gaps to work that writes them, and copies them to where they belong if that has gaps.
+    fn dense(&self, out: &Array, work: impl FnOnce(&Array) -> Result<(), String>) -> Result<(), String> {
+        if out.is_dense() {
+            return work(out);
+        }
+        let room = self.room(out.ty, &out.sizes)?;
+        work(&room)?;
+        self.engine.queue.copy_to(out, &room)
+    }
+
+    /// An array of the same elements without gaps.
+    fn gathered(&self, array: &Array, ty: Type) -> Result<Seen, String> {
+        if array.is_dense() && array.ty == ty {
+            return Ok(Seen::Here(array.clone()));
+        }
+        let room = self.room(ty, &array.sizes)?;
+        self.engine.queue.copy_to(&room, array)?;
+        Ok(Seen::There(room))
+    }
+}
+
+/// Elements where they lie, or in lent room.
+enum Seen {
+    Here(Array),
+    There(Room),
+}
+
+impl std::ops::Deref for Seen {
+    type Target = Array;
+
+    fn deref(&self) -> &Array {
+        match self {
+            Seen::Here(array) => array,
+            Seen::There(room) => room,
+        }
+    }
+}
+
+fn array(tensor: &Tensor) -> Result<Array, String> {
+    Memory::of(tensor)?.array(tensor)
+}
+
+/// Brings arrays, each repeated along some dimensions to the sizes of the first, into forms in which operators repeat dimensions of size 1 only:
+/// where `[6]` meets `[3]`, `[2, 3]` meets `[1, 3]`.
+fn broadcast<const N: usize>(arrays: [Array; N]) -> Result<[Array; N], String> {
+    let mut arrays = arrays;
+    for d in (0..arrays[0].sizes.len()).rev() {
+        let whole = arrays[0].sizes[d];
+        let part = arrays.iter().map(|array| array.sizes[d]).filter(|size| *size != 1 && *size != whole).min();
+        let Some(part) = part else { continue };
+        let fits = |size: i64| size == 1 || size == part || size == whole;
+        if !arrays.iter().all(|array| fits(array.sizes[d])) {
+            return Err("inputs are repeated in more than one way along a dimension".to_owned());
+        }
+        arrays = arrays.map(|array| match array.sizes[d] {
+            size if size == whole => array.split(d, whole / part),
+            _ => array.inserted(d),
+        });
+    }
+    Ok(arrays)
+}
+
+fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
+    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32 here, not {}", ty.dtype)) }
+}
+
+fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
+    let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
+    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+}
+
+fn expect_known(what: &str, ty: &TensorType) -> Result<(), String> {
+    element_type(ty.dtype).map(|_| ()).ok_or_else(|| format!("{what} cannot be {} here", ty.dtype))
+}

@@ -1,0 +1,109 @@
+//! Attention over the KV cache, and over tensors: products of matrices for each run of tokens of one sequence, which the host knows.
+
+use super::soft_max::weigh;
+use super::{Call, ELEMENTWISE, F16_PRODUCTS, FUNCTION_ULP, KEPT_PRODUCTS, expect_known};
+use crate::device::ascend::acl::{Array, Scalar, Type};
+use crate::device::ascend::chip::Chip;
+use crate::profile::{Activations, Profile};
+use trueup_blocks::DType;
+use trueup_graph::TensorType;
+use trueup_graph::op::{FlashAttn, KvMix, KvScores};
+
+pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    expect_known("the cache", &inputs[1])?;
+    Ok(Profile { activations: rounding(inputs[1].dtype, chip), ..ELEMENTWISE })
+}
+
+pub fn profile_whole(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    inputs.iter().try_for_each(|ty| expect_known("an input", ty))?;
+    let activations = rounding(inputs[1].dtype, chip);
+    Ok(Profile { activations, function_ulp: FUNCTION_ULP, ..ELEMENTWISE })
+}
+
+fn math(dtype: DType, chip: &Chip) -> i8 {
+    if dtype != DType::F16 && chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
+}
+
+fn rounding(dtype: DType, chip: &Chip) -> Activations {
+    if math(dtype, chip) == KEPT_PRODUCTS { Activations::Unchanged } else { Activations::F16 }
+}
+
+/// Runs of neighbouring tokens of one sequence: the sequence, the first token, how many.
+fn runs(sequences: &[i32]) -> Vec<(i64, i64, i64)> {
+    let mut first = 0;
+    let runs = sequences.chunk_by(|a, b| a == b).map(|run| {
+        let here = (i64::from(run[0]), first, run.len() as i64);
+        first += run.len() as i64;
+        here
+    });
+    runs.collect()
+}
+
+/// A sequence's rows of the cache `[1, sequences, context, heads x size]` by heads: `[heads, 1, positions, size]`.
+fn cached(cache: &Array, sequence: i64, capacity: i64, heads: i64) -> Array {
+    cache.clone().part(1, sequence, 1).part(2, 0, capacity).split(3, heads).ordered(&[3, 0, 2, 4])
+}
+
+pub fn scores(op: &KvScores, call: &Call) -> Result<(), String> {
+    let (q, keys, out) = (call.input(0)?, call.input(1)?, call.output()?);
+    let math = math(call.ty(1).dtype, call.engine.chip);
+    let kv_heads = keys.sizes[3] / q.sizes[3];
+    for (sequence, first, tokens) in runs(&call.indices(2, keys.sizes[1].unsigned_abs() as usize)?) {
+        let q = q.clone().part(1, first, tokens).split(2, kv_heads).ordered(&[2, 3, 1, 4]);
+        let keys = cached(&keys, sequence, op.capacity as i64, kv_heads).exchanged(2, 3);
+        let out = out.clone().part(2, first, tokens).split(1, kv_heads).ordered(&[1, 2, 3, 4]);
+        call.dense(&out, |out| call.engine.queue.matmul(&q, &keys, out, math))?;
+    }
+    Ok(())
+}
+
+pub fn mix(op: &KvMix, call: &Call) -> Result<(), String> {
+    let (p, values, out) = (call.input(0)?, call.input(1)?, call.output()?);
+    let math = math(call.ty(1).dtype, call.engine.chip);
+    let (capacity, heads, kv_heads) = (p.sizes[3], p.sizes[1], op.kv_heads as i64);
+    for (sequence, first, tokens) in runs(&call.indices(2, values.sizes[1].unsigned_abs() as usize)?) {
+        let p = p.clone().part(2, first, tokens).split(1, kv_heads).ordered(&[1, 2, 3, 4]);
+        let values = cached(&values, sequence, capacity, kv_heads);
+        let out = out.clone().part(2, first, tokens).split(3, heads).split(3, kv_heads).ordered(&[3, 4, 2, 5]);
+        call.dense(&out, |out| call.engine.queue.matmul(&p, &values, out, math))?;
+    }
+    Ok(())
+}
+
+/// Attention over tensors: `q [batch, heads, tokens, D]`, `k` and `v` `[batch, kv heads, positions, ...]`.
+pub fn whole(op: &FlashAttn, call: &Call) -> Result<(), String> {
+    let (queue, q, k, v, out) = (&call.engine.queue, call.input(0)?, call.input(1)?, call.input(2)?, call.output()?);
+    let math = math(call.ty(1).dtype, call.engine.chip);
+    let (kv_heads, positions) = (k.sizes[1], k.sizes[2]);
+    if positions == 0 || k.sizes[3] == 0 {
+        return queue.zero(&out);
+    }
+    let grouped = |array: &Array| array.clone().split(1, kv_heads);
+    let scores = call.room(Type::F32, &[q.sizes[0], q.sizes[1], q.sizes[2], positions])?;
+    let q = call.gathered(&q, Type::F32)?;
+    queue.matmul(&grouped(&q), &k.inserted(2).exchanged(3, 4), &grouped(&scores), math)?;
+    let capped = call.room(Type::F32, &scores.sizes)?;
+    if op.softcap == 0.0 {
+        queue.muls(&scores, Scalar::F32(op.scale), &capped)?;
+    } else {
+        queue.muls(&scores, Scalar::F32(op.scale / op.softcap), &capped)?;
+        queue.tanh(&capped, &scores)?;
+        queue.muls(&scores, Scalar::F32(op.softcap), &capped)?;
+    }
+    let mask = if call.inputs() > 3 { Some(call.input_f32(3)?.clone()) } else { None };
+    weigh(call, &capped, mask, op.max_bias, &scores)?;
+    // The output has heads inside of tokens.
+    let out = out.exchanged(1, 2);
+    call.dense(&grouped(&out), |out| queue.matmul(&grouped(&scores), &v.inserted(2), out, math))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn neighbouring_tokens_of_a_sequence_are_one_run() {
+        assert_eq!(runs(&[3, 3, 0, 3]), [(3, 0, 2), (0, 2, 1), (3, 3, 1)]);
+        assert!(runs(&[]).is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! Rows of a table by index. Of blocks, codes and scales are taken first, and only these rows are decoded.
+
+use super::{Call, ELEMENTWISE};
+use crate::device::ascend::acl::{Array, Scalar, Type};
+use crate::device::ascend::chip::{Chip, Quantized};
+use crate::device::ascend::memory::element_type;
+use crate::device::ascend::split::{LEN, Matrix, Split};
+use crate::profile::Profile;
+use trueup_blocks::DType;
+use trueup_graph::TensorType;
+
+pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    expect_readable("the table", &inputs[0], chip)?;
+    Ok(ELEMENTWISE)
+}
+
+/// Whether a chip can decode a type.
+pub fn expect_readable(what: &str, ty: &TensorType, chip: &Chip) -> Result<(), String> {
+    match (ty.dtype, chip.quantized_products) {
+        (DType::Q4_0, Quantized::Both) | (DType::Q8_0, Quantized::Both | Quantized::Decoded) => Ok(()),
+        (DType::Q4_0 | DType::Q8_0, _) => Err(format!("chip {} has no {}", chip.name, ty.dtype)),
+        (dtype, _) if element_type(dtype).is_some() => Ok(()),
+        (dtype, _) => Err(format!("{what} cannot be {dtype} here: CANN has no operator that decodes it")),
+    }
+}
+
+pub fn compose(call: &Call) -> Result<(), String> {
+    let (queue, table) = (&call.engine.queue, call.ty(0));
+    let [width, rows, ..] = table.shape.sizes();
+    let count = call.indices(1, rows)?.len() as i64;
+    let index = call.gathered(&call.input(1)?.ordered(&[3]), Type::I32)?;
+    let (index, out) = (index.clone().under(&[count]), call.output()?.under(&[count, width as i64]));
+    if Split::of(table).is_none() {
+        let table = call.input(0)?.ordered(&[2, 3]);
+        if table.ty == out.ty {
+            return queue.index_select(&table, 0, &index, &out);
+        }
+        let taken = call.room(table.ty, &out.sizes)?;
+        queue.index_select(&table, 0, &index, &taken)?;
+        return queue.cast(&taken, out.ty, &out);
+    }
+    let matrices = call.matrices(0)?;
+    let matrix = matrices.first().ok_or("the table is empty")?;
+    let taken = select(call, matrix, &index, count)?;
+    decode(call, &taken.matrix, &out)
+}
+
+/// Rows that were taken, and the room that they lie in.
+pub struct Taken {
+    /// The rows.
+    pub matrix: Matrix,
+    _rooms: [crate::device::ascend::pool::Room; 2],
+}
+
+/// Rows of a matrix by index, still in codes and scales.
+pub fn select(call: &Call, matrix: &Matrix, index: &Array, count: i64) -> Result<Taken, String> {
+    let queue = &call.engine.queue;
+    // Bytes of codes are moved, whatever they hold.
+    let bytes = matrix.codes.sizes[1] * matrix.codes.ty.bits() as i64 / 8;
+    let codes = Array::dense(Type::I8, matrix.codes.address, &[matrix.codes.sizes[0], bytes]);
+    let taken_codes = call.room(Type::I8, &[count, bytes])?;
+    let taken_scales = call.room(Type::F16, &[count, matrix.scales.sizes[1]])?;
+    queue.index_select(&codes, 0, index, &taken_codes)?;
+    queue.index_select(&matrix.scales, 0, index, &taken_scales)?;
+    let codes = Array::dense(matrix.codes.ty, taken_codes.address, &[count, matrix.codes.sizes[1]]);
+    Ok(Taken { matrix: Matrix { codes, scales: taken_scales.clone() }, _rooms: [taken_codes, taken_scales] })
+}
+
+/// Codes times scales, in the type of `out` `[rows, columns]`: exact in f32.
+pub fn decode(call: &Call, matrix: &Matrix, out: &Array) -> Result<(), String> {
+    let queue = &call.engine.queue;
+    let len = LEN as i64;
+    let [rows, columns] = [matrix.codes.sizes[0], matrix.codes.sizes[1]];
+    let in_groups = |array: Array| array.split(1, columns / len);
+    let scales = matrix.scales.clone().inserted(2);
+    call.dense(out, |out| {
+        if matrix.codes.ty == Type::I8 {
+            return queue.mul(&in_groups(matrix.codes.clone()), &scales, &in_groups(out.clone()));
+        }
+        // Nibbles become f16, which holds them exactly, by a scale of one.
+        let (decoded, one) = (call.room(Type::F16, &[rows, columns])?, call.room(Type::F16, &[1])?);
+        queue.fill(&one, Scalar::F32(1.0))?;
+        queue.anti_quantize(&matrix.codes, &one, None, Type::F16 as i64, false, &decoded)?;
+        let wide = call.room(Type::F32, &[rows, columns])?;
+        queue.cast(&decoded, Type::F32, &wide)?;
+        queue.mul(&in_groups(wide.clone()), &scales, &in_groups(out.clone()))
+    })
+}

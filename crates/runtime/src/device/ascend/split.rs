@@ -1,0 +1,139 @@
+//! Blocks on a card: all codes of a matrix behind each other, and behind them all scales; of a stack, matrix by matrix.
+//!
+//! ```text
+//!  │ codes of matrix 0 │ scales of matrix 0 │ codes of matrix 1 │ scales of matrix 1 │       each begins at a multiple of 128 bytes
+//! ```
+//!
+//! So each matrix of a stack is one that operators can be given, and none of its parts is unaligned.
+
+use super::acl::{Array, Type};
+use trueup_blocks::{DType, SplitScale};
+use trueup_graph::TensorType;
+
+/// Elements of a block.
+pub const LEN: usize = 32;
+
+/// Parts begin at multiples of this.
+const ALIGNMENT: usize = 128;
+
+/// Where the parts of a tensor in blocks lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Split {
+    layout: SplitScale,
+    matrices: usize,
+    /// Of one matrix.
+    blocks: usize,
+}
+
+impl Split {
+    /// How a tensor of this type lies; `None` for types that stay as they are in a file.
+    pub fn of(ty: &TensorType) -> Option<Split> {
+        let layout = SplitScale::of(ty.dtype)?;
+        let [columns, rows, n2, n3] = ty.shape.sizes();
+        Some(Split { layout, matrices: n2 * n3, blocks: columns / LEN * rows })
+    }
+
+    fn code_bytes(&self) -> usize {
+        (self.blocks * self.layout.value_bytes()).next_multiple_of(ALIGNMENT)
+    }
+
+    fn matrix_bytes(&self) -> usize {
+        self.code_bytes() + (self.blocks * SplitScale::SCALE_BYTES).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes on the card.
+    pub fn bytes(&self) -> usize {
+        self.matrices * self.matrix_bytes()
+    }
+
+    /// From the file's form to the card's.
+    pub fn split(&self, file: &[u8]) -> Vec<u8> {
+        let mut card = vec![0; self.bytes()];
+        let file_bytes = self.blocks * self.layout.dtype().block_bytes();
+        for (file, card) in file.chunks_exact(file_bytes.max(1)).zip(card.chunks_exact_mut(self.matrix_bytes().max(1)))
+        {
+            let (codes, scales) = card.split_at_mut(self.code_bytes());
+            let codes = &mut codes[..self.blocks * self.layout.value_bytes()];
+            self.layout.split(file, codes, &mut scales[..self.blocks * SplitScale::SCALE_BYTES]);
+        }
+        card
+    }
+
+    /// From the card's form to the file's.
+    pub fn join(&self, card: &[u8], file: &mut [u8]) {
+        let file_bytes = self.blocks * self.layout.dtype().block_bytes();
+        for (file, card) in file.chunks_exact_mut(file_bytes.max(1)).zip(card.chunks_exact(self.matrix_bytes().max(1)))
+        {
+            let (codes, scales) = card.split_at(self.code_bytes());
+            let codes = &codes[..self.blocks * self.layout.value_bytes()];
+            self.layout.join(codes, &scales[..self.blocks * SplitScale::SCALE_BYTES], file);
+        }
+    }
+
+    /// What operators see of one matrix of `rows` by `columns`, whose first element has this number: codes `[rows, columns]` and scales
+    /// `[rows, columns / 32]`.
+    pub fn matrix(&self, address: u64, first: usize, [rows, columns]: [usize; 2]) -> Result<Matrix, String> {
+        let block = first / LEN;
+        let (matrix, block) = (block / self.blocks.max(1), block % self.blocks.max(1));
+        if !first.is_multiple_of(LEN) || block + rows * columns / LEN > self.blocks {
+            return Err(format!(
+                "{rows} rows of {columns} from element {first} on cut blocks or matrices of {}",
+                self.layout.dtype()
+            ));
+        }
+        let start = address + (matrix * self.matrix_bytes()) as u64;
+        let ty = if self.layout.dtype() == DType::Q4_0 { Type::I4 } else { Type::I8 };
+        let codes = start + (block * self.layout.value_bytes()) as u64;
+        let scales = start + (self.code_bytes() + block * SplitScale::SCALE_BYTES) as u64;
+        let [rows, columns] = [rows, columns].map(|size| size as i64);
+        Ok(Matrix {
+            codes: Array::dense(ty, codes, &[rows, columns]),
+            scales: Array::dense(Type::F16, scales, &[rows, columns / LEN as i64]),
+        })
+    }
+}
+
+/// One matrix of weights in blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Matrix {
+    /// Signed integers, `[rows, columns]`.
+    pub codes: Array,
+    /// What they are multiplied with, `[rows, columns / 32]`.
+    pub scales: Array,
+}
+
+impl Matrix {
+    /// Some of its rows.
+    pub fn rows(&self, first: i64, rows: i64) -> Matrix {
+        let part = |array: &Array| array.clone().part(0, first, rows);
+        Matrix { codes: part(&self.codes), scales: part(&self.scales) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_back_from_the_card_as_they_were() {
+        for dtype in SplitScale::DTYPES {
+            let ty = TensorType::new(dtype, &[96, 5, 3]);
+            let split = Split::of(&ty).unwrap();
+            let file: Vec<u8> = (0..ty.bytes()).map(|i| (i * 37 % 251) as u8).collect();
+            let card = split.split(&file);
+            let mut found = vec![0; file.len()];
+            split.join(&card, &mut found);
+            assert_eq!(found, file);
+            assert!(card.len() > file.len() && card.len().is_multiple_of(128));
+        }
+    }
+
+    #[test]
+    fn matrices_of_a_stack_begin_at_aligned_places() {
+        let split = Split::of(&TensorType::new(DType::Q4_0, &[32, 3, 2])).unwrap();
+        let second = split.matrix(4096, 96, [3, 32]).unwrap();
+        assert_eq!((second.codes.address, second.scales.address), (4096 + 256, 4096 + 256 + 128));
+        assert_eq!(second.rows(1, 2).codes.offset, 32);
+        assert!(split.matrix(4096, 64, [3, 32]).unwrap_err().contains("cut blocks or matrices"));
+    }
+}
