@@ -25,8 +25,8 @@ struct Known {
     config: &'static str,
 }
 
-/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5-0.5B and of llama2.c's stories110M and stories15M.
-const KNOWN: [Known; 5] = [
+/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, and of llama2.c's stories110M and stories15M.
+const KNOWN: [Known; 8] = [
     Known {
         name: "llama-1b",
         config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -46,6 +46,24 @@ const KNOWN: [Known; 5] = [
         config: r#"{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
             "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936, "rms_norm_eps": 1e-6,
             "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "qwen2-1.5b",
+        config: r#"{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
+            "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "qwen2-3b",
+        config: r#"{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
+            "num_key_value_heads": 2, "intermediate_size": 11008, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "qwen2-7b",
+        config: r#"{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+            "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": false}"#,
     },
     Known {
         name: "llama-110m",
@@ -209,7 +227,7 @@ mod tests {
         let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, llama-110m, llama-15m"
+            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m"
         );
     }
 }
