@@ -23,8 +23,8 @@ const SYNTHETIC: &str = "synth:";
 /// What `trueup bench` takes.
 #[derive(Args)]
 #[command(
-    after_help = "synth:NAME:TYPE makes a model in memory, with random weights, of a known shape: llama-1b, llama-8b, qwen2-0.5b, \
-    llama-110m or llama-15m; TYPE is any type that quantize writes. Only this command takes such a model.\n\nThe roof is measured in the \
+    after_help = "synth:NAME:TYPE makes a model in memory, with random weights, of a known shape: llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
+    qwen2-3b, qwen2-7b, llama-110m or llama-15m; TYPE is any type that quantize writes. Only this command takes such a model.\n\nThe roof is measured in the \
     same run, before and behind the model: reading a large array with all threads, and multiplying in registers. The share of a phase is \
     the least time in which its weights and its KV cache can be read and its products be computed, by the time taken; weights that lie in caches \
     may go beyond it, where it says so.\n\nExamples:\n  \
