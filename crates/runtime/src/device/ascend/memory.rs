@@ -64,7 +64,8 @@ impl Memory {
             None => transfers.upload(&self.allocation, tensor.offset_bytes, bytes)?,
         }
         if let Some(written) = &self.written {
-            *written.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+            let is_whole = tensor.offset_bytes == 0 && bytes.len() == self.ty.bytes();
+            *written.lock().unwrap_or_else(PoisonError::into_inner) = if is_whole { bytes.to_vec() } else { Vec::new() };
         }
         Ok(())
     }
