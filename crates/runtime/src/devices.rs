@@ -97,10 +97,11 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     (kind.open)(&name[kind.name.len()..], options)
 }
 
-/// The cards that `cuda:0+1` or `cuda-simx2:0+1@4GiB` divides products between.
+/// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between.
 fn halves(name: &str) -> Option<[String; 2]> {
     let (card, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
-    let (kind, numbers) = card.split_once(':').filter(|(kind, _)| kind.starts_with("cuda"))?;
+    let divides = |kind: &str| kind.starts_with("cuda") || kind.starts_with("npu");
+    let (kind, numbers) = card.rsplit_once(':').filter(|(kind, _)| divides(kind))?;
     let (first, second) = numbers.split_once('+').filter(|(first, second)| first != second)?;
     Some([first, second].map(|number| format!("{kind}:{number}{memory}")))
 }
@@ -373,6 +374,7 @@ mod tests {
         assert_eq!(names("npu-simx2"), ["npu-simx2:0", "npu-simx2:1"]);
         assert_eq!(names("cuda-simx2:0+1"), ["cuda-simx2:0+1"]);
         assert_eq!(halves("cuda-simx2:0+1@1GiB").unwrap(), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB"]);
+        assert_eq!(halves("npu-sim:310px2:0+1").unwrap(), ["npu-sim:310px2:0", "npu-sim:310px2:1"]);
         assert_eq!((halves("cuda:1"), halves("cuda:1+1"), halves("cpu:0+1")), (None, None, None));
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         let open = |list, memory: &[u64]| match open_devices(list, memory, &options) {
