@@ -151,14 +151,16 @@ pub fn said(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
+/// The thread's recent message, for tests.
+#[cfg(test)]
+pub fn recent_text() -> String {
+    RECENT.with(|recent| recent.borrow().as_ref().map_or(String::new(), |text| text.to_string_lossy().into_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn recent_text() -> String {
-        assert!(!recent().is_null());
-        RECENT.with(|recent| recent.borrow().as_ref().map_or(String::new(), |text| text.to_string_lossy().into_owned()))
-    }
 
     #[test]
     fn a_refusal_is_a_code_and_a_sentence() {
