@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trueup", &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "verify"]),
     ("cli", &["trueup"]),
     ("python", &["trueup"]),
+    ("npu-sim", &["blocks"]),
 ];
 
 #[test]

@@ -1,0 +1,223 @@
+//! What a run of the simulator is told: one JSON file, given to `aclInit`. A program that cannot be told to pass one names it by the environment.
+//!
+//! ```json
+//! {
+//!   "chip": "910b", "cards": 2, "memory_bytes": 1073741824, "seed": 1,
+//!   "timing": "random", "sums": "permuted", "on_finding": "error",
+//!   "report": "findings.json", "trace": "launches.csv",
+//!   "faults": [{ "kind": "wrong_tile", "operator": "aclnnMm", "at": 3 }]
+//! }
+//! ```
+
+use crate::{
+    chip::{CHIPS, Chip},
+    status::{INVALID_PARAMETER, Refusal},
+};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// When queued work runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timing {
+    /// As soon as it can.
+    #[default]
+    None,
+    /// After a delay drawn by the seed.
+    Random,
+    /// Only when someone waits for it.
+    Late,
+}
+
+/// In which order products and reductions add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sums {
+    /// By rising index.
+    #[default]
+    Forward,
+    /// In an order drawn by the seed, since no page states the hardware's.
+    Permuted,
+}
+
+/// What becomes of a finding besides its line on the standard error output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFinding {
+    /// The next synchronization answers an asynchronous error.
+    #[default]
+    Error,
+    /// It is kept for the report.
+    Report,
+    /// The process aborts, for a debugger.
+    Abort,
+}
+
+/// What is to go wrong, to see whether a verifier finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// A tile of 16 by 16 of a product's result is wrong.
+    WrongTile,
+    /// A product leaves 32 terms of each sum out.
+    DroppedGroup,
+    /// An operator on f32 rounds its inputs to f16.
+    ThroughF16,
+    /// A launch ends in an asynchronous error.
+    AsynchronousError,
+    /// The card is gone.
+    DeviceLost,
+}
+
+/// A fault to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedFault {
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// The operator's name (`aclnnMm`); any when absent.
+    #[serde(default)]
+    pub operator: Option<String>,
+    /// The how-manieth launch (from 1) of that operator; each when absent.
+    #[serde(default)]
+    pub at: Option<u64>,
+}
+
+impl PlannedFault {
+    /// Whether it concerns the `call`-th launch (from 1) of an operator.
+    pub fn concerns(&self, operator: &str, call: u64) -> bool {
+        self.operator.as_deref().is_none_or(|named| named == operator) && self.at.is_none_or(|at| at == call)
+    }
+}
+
+/// The settings of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// A chip's name: see [`crate::chip`].
+    pub chip: String,
+    /// How many cards there are: 1 to 64.
+    pub cards: u32,
+    /// Bytes of memory of each card; the chip's own when absent.
+    pub memory_bytes: Option<u64>,
+    /// What all draws follow from.
+    pub seed: u64,
+    /// When queued work runs.
+    pub timing: Timing,
+    /// In which order sums are made.
+    pub sums: Sums,
+    /// What becomes of findings.
+    pub on_finding: OnFinding,
+    /// Where the findings are written as JSON at the end.
+    pub report: Option<PathBuf>,
+    /// Where the launches are written as CSV at the end.
+    pub trace: Option<PathBuf>,
+    /// What is to go wrong.
+    pub faults: Vec<PlannedFault>,
+    /// Launches compute nothing, so that the cost of a program's own side can be measured.
+    pub null_kernels: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            chip: CHIPS[0].name.to_owned(),
+            cards: 1,
+            memory_bytes: None,
+            seed: 0,
+            timing: Timing::None,
+            sums: Sums::Forward,
+            on_finding: OnFinding::Error,
+            report: None,
+            trace: None,
+            faults: Vec::new(),
+            null_kernels: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the file of the settings.
+    ///
+    /// # Errors
+    /// 100000 with a sentence: the file cannot be read, is no JSON of this form, or names what there is not.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let refuse = |what: String| Refusal::new(INVALID_PARAMETER, format!("settings {}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+        Self::parse(&text).map_err(refuse)
+    }
+
+    /// Reads settings from JSON.
+    ///
+    /// # Errors
+    /// A sentence about the first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let settings: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if Chip::named(&settings.chip).is_none() {
+            let names: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
+            return Err(format!("chip is one of {}, found {:?}", names.join(", "), settings.chip));
+        }
+        if !(1..=64).contains(&settings.cards) {
+            return Err(format!("cards is 1 to 64, found {}", settings.cards));
+        }
+        if settings.memory_bytes.is_some_and(|bytes| bytes < 1 << 20) {
+            return Err("memory_bytes is a MiB at least".to_owned());
+        }
+        if settings.faults.iter().any(|fault| fault.at == Some(0)) {
+            return Err("the `at` of a fault counts from 1".to_owned());
+        }
+        Ok(settings)
+    }
+
+    /// The chip of the settings.
+    pub fn chip(&self) -> &'static Chip {
+        Chip::named(&self.chip).unwrap_or(&CHIPS[0])
+    }
+
+    /// Bytes of memory of each card.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.unwrap_or(self.chip().memory_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_object_is_the_default() {
+        assert_eq!(Settings::parse("{}"), Ok(Settings::default()));
+        assert_eq!(Settings::default().chip().soc, "Ascend910B1");
+    }
+
+    #[test]
+    fn all_fields_are_read() {
+        let text = r#"{ "chip": "310p", "cards": 2, "memory_bytes": 1048576, "seed": 7, "timing": "late", "sums": "permuted",
+            "on_finding": "abort", "report": "r", "trace": "t", "null_kernels": true, "faults": [{"kind": "wrong_tile", "operator": "aclnnMm", "at": 3}] }"#;
+        let settings = Settings::parse(text).expect("the settings are right");
+        assert_eq!((settings.cards, settings.seed, settings.memory_bytes()), (2, 7, 1_048_576));
+        assert_eq!(
+            (settings.timing, settings.sums, settings.on_finding),
+            (Timing::Late, Sums::Permuted, OnFinding::Abort)
+        );
+        assert!(settings.faults[0].concerns("aclnnMm", 3) && settings.null_kernels);
+        assert!(!settings.faults[0].concerns("aclnnMm", 2) && !settings.faults[0].concerns("aclnnAdd", 3));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = [
+            (r#"{"chips": "910b"}"#, "unknown field `chips`"),
+            (r#"{"chip": "h100"}"#, "chip is one of 910b, a3, 910a, 310p, 310b"),
+            (r#"{"cards": 0}"#, "cards is 1 to 64"),
+            (r#"{"memory_bytes": 5}"#, "a MiB at least"),
+            (r#"{"faults": [{"kind": "wrong_tile", "at": 0}]}"#, "counts from 1"),
+            (r#"{"faults": [{"kind": "gremlin"}]}"#, "unknown variant `gremlin`"),
+            ("[", "EOF"),
+        ];
+        for (text, expected) in wrong {
+            let said = Settings::parse(text).expect_err(text);
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+    }
+}
