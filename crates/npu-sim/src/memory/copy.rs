@@ -128,10 +128,10 @@ impl Copy {
             if runs.start == 0 {
                 return Err(self.refuse(BAD_PARAMETER, format!("{argument} is a null pointer")));
             }
-            if let Some((start, region)) = world.pinned.around(runs.start).filter(|_| matches!(place, Place::Pinned)) {
-                if runs.start + runs.span() > start + region.bytes {
-                    return Err(self.refuse(code, format!("{argument} leaves its pinned memory of {} bytes", region.bytes)));
-                }
+            if let Some((start, region)) = world.pinned.around(runs.start).filter(|_| matches!(place, Place::Pinned))
+                && runs.start + runs.span() > start + region.bytes
+            {
+                return Err(self.refuse(code, format!("{argument} leaves its pinned memory of {} bytes", region.bytes)));
             }
             let Place::Device(memory) = place else { continue };
             memory.pieces(runs.start, runs.span()).map_err(|fault| self.refuse(code, format!("{argument}: {}", fault.message)))?;
@@ -199,7 +199,7 @@ fn at_once(
     touches: &[Touch],
     work: impl Fn(&Memory) -> Result<(), Fault>,
 ) -> Result<(), Refusal> {
-    let asked = Asked { card, kind, operator: entry, touches, mark: None, clock: &world.host };
+    let asked = Asked { card, kind, touches, mark: None, clock: &world.host };
     let found = admit(&world, asked);
     found.into_iter().for_each(|found| world.find(Some(card), entry, found));
     let bytes = touches.iter().map(|touch| touch.runs.bytes()).sum();

@@ -16,8 +16,6 @@ pub struct Asked<'a> {
     pub card: u32,
     /// What kind of work.
     pub kind: Kind,
-    /// The operator or call.
-    pub operator: &'static str,
     /// Its operands.
     pub touches: &'a [Touch],
     /// Whose access it is; none for one of the host that is over when the call returns.
