@@ -39,7 +39,11 @@ fn a_thread_has_a_device_of_its_own() {
         refused(aclrtSetDevice(2), 107001, "device 2");
         refused(aclrtSetDevice(-1), 107001, "device -1");
         fine(aclrtSetDevice(0));
-        assert_eq!(handle(|context| aclrtGetCurrentContext(context)) as usize, first, "threads share the context of a device");
+        assert_eq!(
+            handle(|context| aclrtGetCurrentContext(context)) as usize,
+            first,
+            "threads share the context of a device"
+        );
         fine(aclrtSetDevice(1));
         made(|device| aclrtGetDevice(device))
     });

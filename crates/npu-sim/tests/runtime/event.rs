@@ -46,8 +46,12 @@ fn an_event_that_was_never_recorded() {
     fine(aclrtSynchronizeEvent(first));
     [first, extended].iter().for_each(|&event| fine(aclrtDestroyEvent(event)));
     let (_, findings) = run.end();
-    let found: Vec<(&str, &str)> = findings.iter().map(|finding| (finding.kind.as_str(), finding.operator.as_str())).collect();
-    assert_eq!(found, [("event_not_recorded", "aclrtStreamWaitEvent"), ("event_not_recorded", "aclrtSynchronizeEvent")]);
+    let found: Vec<(&str, &str)> =
+        findings.iter().map(|finding| (finding.kind.as_str(), finding.operator.as_str())).collect();
+    assert_eq!(
+        found,
+        [("event_not_recorded", "aclrtStreamWaitEvent"), ("event_not_recorded", "aclrtSynchronizeEvent")]
+    );
 }
 
 #[test]

@@ -152,7 +152,11 @@ impl Run {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         aclFinalize();
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let places = format!(r#""report": {:?}, "trace": {:?}"#, folder.path().join("report.json"), folder.path().join("trace.csv"));
+        let places = format!(
+            r#""report": {:?}, "trace": {:?}"#,
+            folder.path().join("report.json"),
+            folder.path().join("trace.csv")
+        );
         let strict = if settings.contains("on_finding") { "" } else { r#", "on_finding": "report""# };
         let separator = if settings.is_empty() { "" } else { "," };
         let path = folder.path().join("settings.json");
@@ -169,7 +173,7 @@ impl Run {
     }
 
     /// Ends, and gives the code and what was found.
-    pub fn end(self) -> (i32, Vec<Finding>) {
+    pub fn end(&self) -> (i32, Vec<Finding>) {
         let code = aclFinalize();
         let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
         let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
@@ -185,12 +189,20 @@ impl Run {
     }
 
     /// Ends, and gives the kinds of what was found.
-    pub fn kinds(self) -> Vec<String> {
+    pub fn kinds(&self) -> Vec<String> {
         self.end().1.into_iter().map(|finding| finding.kind).collect()
     }
 
+    /// Launches and bytes of an operator, of the report of the end.
+    pub fn launches(&self, operator: &str) -> (u64, u64) {
+        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let count = |name: &str| report["operators"][operator][name].as_u64().expect("a count");
+        (count("launches"), count("bytes"))
+    }
+
     /// Ends, and gives the trace.
-    pub fn trace(self) -> String {
+    pub fn trace(&self) -> String {
         assert_eq!(aclFinalize(), 0, "{}", message());
         std::fs::read_to_string(self.folder.path().join("trace.csv")).expect("a trace")
     }

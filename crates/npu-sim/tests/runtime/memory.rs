@@ -82,7 +82,11 @@ fn copies_are_judged_by_what_the_addresses_are() {
     let (block, page) = (device(64), host(&mut bytes));
     fine(aclrtMemset(block, 64, 0, 64));
     refused(aclrtMemcpy(block, 63, page, 64, H2D), 107000, "count is 64, destMax is 63");
-    refused(aclrtMemcpy(block, 64, page, 64, D2H), 107000, "kind is DEVICE_TO_HOST, but dst is memory of card 0 and src is host memory");
+    refused(
+        aclrtMemcpy(block, 64, page, 64, D2H),
+        107000,
+        "kind is DEVICE_TO_HOST, but dst is memory of card 0 and src is host memory",
+    );
     refused(aclrtMemcpy(block, 64, page, 64, D2D), 107000, "src is host memory");
     refused(aclrtMemcpy(page, 64, block, 64, H2D), 107000, "src is memory of card 0");
     refused(aclrtMemcpyAsync(page, 64, block, 64, H2D, null_mut()), 107017, "src is memory of card 0");
@@ -119,7 +123,9 @@ fn bytes_that_nobody_wrote_are_found_when_they_are_read() {
     fine(aclrtFree(second));
     let (code, findings) = run.end();
     assert_eq!(code, 0);
-    let [Finding { kind, operator, argument, what }] = findings.as_slice() else { panic!("one finding, found {findings:?}") };
+    let [Finding { kind, operator, argument, what }] = findings.as_slice() else {
+        panic!("one finding, found {findings:?}")
+    };
     assert_eq!((kind.as_str(), operator.as_str(), argument.as_str()), ("unwritten", "aclrtMemcpy", "src"));
     assert_eq!(what, "reads what nobody wrote: byte 50 of it");
 }
@@ -146,7 +152,11 @@ fn operands_outside_of_live_memory_break_the_card() {
             _ => refused(aclrtSynchronizeDevice(), code, part),
         }
         let (_, findings) = run.end();
-        findings.into_iter().filter(|finding| finding.kind != "leak").map(|finding| (finding.kind, finding.argument)).collect::<Vec<_>>()
+        findings
+            .into_iter()
+            .filter(|finding| finding.kind != "leak")
+            .map(|finding| (finding.kind, finding.argument))
+            .collect::<Vec<_>>()
     };
     let found = |kind: &str, argument: &str| vec![(kind.to_owned(), argument.to_owned())];
     assert_eq!(out_of(16, |b| b, 0, ""), []);

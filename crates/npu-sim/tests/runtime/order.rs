@@ -219,10 +219,29 @@ fn a_race_of_operators_names_both() {
     fine(aclrtSynchronizeDevice());
     fine(aclrtResetDevice(0));
     let (_, findings) = run.end();
-    let said: Vec<(&str, &str)> = findings.iter().map(|finding| (finding.argument.as_str(), finding.what.split(", and").next().expect("a part"))).collect();
+    let said: Vec<(&str, &str)> = findings
+        .iter()
+        .map(|finding| (finding.argument.as_str(), finding.what.split(", and").next().expect("a part")))
+        .collect();
     let [("other", reads), ("out", writes)] = said.as_slice() else { panic!("two findings, found {findings:?}") };
     assert!(reads.starts_with("reads bytes that aclnnAdd argument out writes on stream"), "{reads}");
     assert!(writes.starts_with("writes bytes that aclnnAdd argument other reads on stream"), "{writes}");
+}
+
+#[test]
+fn launches_are_traced() {
+    let run = Run::with("");
+    let [a, b, out] = [(); 3].map(|()| device(64));
+    [a, b].iter().for_each(|&pointer| fine(aclrtMemsetAsync(pointer, 64, 0, 64, null_mut())));
+    fine(add(a, b, out, 16, null_mut()));
+    fine(aclrtSynchronizeDevice());
+    [a, b, out].iter().for_each(|&pointer| fine(aclrtFree(pointer)));
+    let trace = run.trace();
+    let operators: Vec<&str> = trace.lines().map(|line| line.split(',').nth(2).expect("three columns")).collect();
+    assert_eq!(operators, ["Op Name", "aclrtMemsetAsync", "aclrtMemsetAsync", "aclnnAdd"]);
+    let sum = trace.lines().last().expect("a row");
+    assert!(sum.ends_with(r#""self:f32[16]; other:f32[16]; out:f32[16]""#), "{sum}");
+    assert_eq!(run.launches("aclnnAdd"), (1, 192));
 }
 
 #[test]

@@ -10,14 +10,20 @@ use std::{
 const NAMES: [&str; 4] = ["libascendcl.so", "libacl_rt.so", "libnnopbase.so", "libopapi.so"];
 
 fn compiler() -> Option<&'static str> {
-    ["cc", "gcc", "clang"].into_iter().find(|compiler| Command::new(compiler).arg("--version").output().is_ok_and(|said| said.status.success()))
+    ["cc", "gcc", "clang"]
+        .into_iter()
+        .find(|compiler| Command::new(compiler).arg("--version").output().is_ok_and(|said| said.status.success()))
 }
 
 fn run(folder: &Path, argument: &str, settings: Option<&Path>, visible: Option<&str>) -> Output {
     let mut program = Command::new(folder.join("vectors"));
-    program.arg(argument).env("LD_LIBRARY_PATH", folder).env_remove("TRUEUP_NPU_SIM").env_remove("ASCEND_RT_VISIBLE_DEVICES");
-    settings.iter().for_each(|path| drop(program.env("TRUEUP_NPU_SIM", path)));
-    visible.iter().for_each(|list| drop(program.env("ASCEND_RT_VISIBLE_DEVICES", list)));
+    program
+        .arg(argument)
+        .env("LD_LIBRARY_PATH", folder)
+        .env_remove("TRUEUP_NPU_SIM")
+        .env_remove("ASCEND_RT_VISIBLE_DEVICES");
+    program.envs(settings.map(|path| ("TRUEUP_NPU_SIM", path)));
+    program.envs(visible.map(|list| ("ASCEND_RT_VISIBLE_DEVICES", list)));
     program.output().expect("the program starts")
 }
 
@@ -53,7 +59,8 @@ fn a_program_in_c_adds_two_vectors() {
     let wrong = run(folder, "unsynchronized", Some(&settings), None);
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert_eq!(wrong.status.code(), Some(1), "{said}");
-    let line = said.lines().find(|line| line.starts_with("npu-sim: host_race: aclrtMemcpy argument src")).expect("a finding");
+    let line =
+        said.lines().find(|line| line.starts_with("npu-sim: host_race: aclrtMemcpy argument src")).expect("a finding");
     assert!(line.contains("aclnnAdd argument out writes on stream"), "{line}");
     assert!(line.contains("called by main"), "{line}");
 
