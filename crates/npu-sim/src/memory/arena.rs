@@ -42,7 +42,11 @@ impl Arena {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
         // SAFETY: the range lies in our own pages, which stay readable as long as the arena does. That no other task writes them meanwhile is what
         // `order` watches over: a program that does not keep to it has been told, and gets bytes of no promise.
-        if inside { unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) } } else { &[] }
+        if inside {
+            unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
+        } else {
+            &[]
+        }
     }
 
     /// As [`Self::bytes`], to be written.
@@ -50,7 +54,11 @@ impl Arena {
     pub fn bytes_mut(&self, offset: u64, len: u64) -> &mut [u8] {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
         // SAFETY: as in `bytes`; the pages are writable.
-        if inside { unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) } } else { &mut [] }
+        if inside {
+            unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) }
+        } else {
+            &mut []
+        }
     }
 
     /// Gives whole pages inside of a range back to the system.
@@ -60,7 +68,9 @@ impl Arena {
         let (start, end) = (offset.next_multiple_of(PAGE), (offset + len) / PAGE * PAGE);
         if start < end && end <= self.bytes {
             // SAFETY: whole pages of ours; they read as zeros afterwards.
-            unsafe { libc::madvise((self.ours + start) as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED) };
+            unsafe {
+                libc::madvise((self.ours + start) as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED)
+            };
         }
     }
 
@@ -73,7 +83,9 @@ impl Arena {
         let at = (self.ours + offset) as *mut libc::c_void;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces pages of ours by pages of the file, which is as long; the range was found free.
-        let found = unsafe { libc::mmap(at, len as usize, protection, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd(), 0) };
+        let found = unsafe {
+            libc::mmap(at, len as usize, protection, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd(), 0)
+        };
         if found == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

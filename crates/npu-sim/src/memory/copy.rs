@@ -109,35 +109,51 @@ impl Copy {
         };
         let (to, from) = (target.card(), source.card());
         if says.is_some_and(|says| says != (to.is_some(), from.is_some())) {
-            return Err(self.refuse(code, format!("kind is {name}, but dst is {} and src is {}", target.name(), source.name())));
+            return Err(
+                self.refuse(code, format!("kind is {name}, but dst is {} and src is {}", target.name(), source.name()))
+            );
         }
         let wrong_cards = self.kind == 6 && to != from || self.kind == 7 && to == from;
         if wrong_cards {
-            return Err(self.refuse(code, format!("kind is {name}, but dst is {} and src is {}", target.name(), source.name())));
+            return Err(
+                self.refuse(code, format!("kind is {name}, but dst is {} and src is {}", target.name(), source.name()))
+            );
         }
         if asynchronous && to.is_none() && from.is_none() {
-            return Err(self.refuse(RUNTIME_FEATURE_NOT_SUPPORTED, "HOST_TO_HOST is not asynchronous on this card".to_owned()));
+            return Err(
+                self.refuse(RUNTIME_FEATURE_NOT_SUPPORTED, "HOST_TO_HOST is not asynchronous on this card".to_owned())
+            );
         }
         Ok(())
     }
 
     /// Refuses memory that is not live, rows that overlap, and cards that may not be reached.
-    fn reachable(&self, world: &World, card: u32, places: [(&'static str, &Place, &Runs); 2], asynchronous: bool) -> Result<(), Refusal> {
+    fn reachable(
+        &self,
+        world: &World,
+        card: u32,
+        places: [(&'static str, &Place, &Runs); 2],
+        asynchronous: bool,
+    ) -> Result<(), Refusal> {
         let code = if asynchronous { INVALID_HANDLE } else { BAD_PARAMETER };
         for (argument, place, runs) in places {
             if runs.start == 0 {
                 return Err(self.refuse(BAD_PARAMETER, format!("{argument} is a null pointer")));
             }
-            if let Some((start, region)) = world.pinned.around(runs.start).filter(|_| matches!(place, Place::Pinned)) {
-                if runs.start + runs.span() > start + region.bytes {
-                    return Err(self.refuse(code, format!("{argument} leaves its pinned memory of {} bytes", region.bytes)));
-                }
+            if let Some((start, region)) = world.pinned.around(runs.start).filter(|_| matches!(place, Place::Pinned))
+                && runs.start + runs.span() > start + region.bytes
+            {
+                return Err(self.refuse(code, format!("{argument} leaves its pinned memory of {} bytes", region.bytes)));
             }
             let Place::Device(memory) = place else { continue };
-            memory.pieces(runs.start, runs.span()).map_err(|fault| self.refuse(code, format!("{argument}: {}", fault.message)))?;
+            memory
+                .pieces(runs.start, runs.span())
+                .map_err(|fault| self.refuse(code, format!("{argument}: {}", fault.message)))?;
             if memory.card != card && !world.cards[card as usize].peers.contains(&memory.card) {
                 let other = memory.card;
-                let what = format!("{argument} is memory of card {other}, and aclrtDeviceEnablePeerAccess({other}) was not called on card {card}");
+                let what = format!(
+                    "{argument} is memory of card {other}, and aclrtDeviceEnablePeerAccess({other}) was not called on card {card}"
+                );
                 return Err(self.refuse(BAD_PARAMETER, what));
             }
         }
@@ -153,7 +169,8 @@ impl Copy {
         let card = world.context()?.1.card;
         let pitched = self.height <= 1 || (self.target_pitch >= self.width && self.source_pitch >= self.width);
         if !pitched || self.width.checked_mul(self.height).is_none() {
-            let what = format!("width is {}, the pitches are {} and {}", self.width, self.target_pitch, self.source_pitch);
+            let what =
+                format!("width is {}, the pitches are {} and {}", self.width, self.target_pitch, self.source_pitch);
             return Err(self.refuse(BAD_PARAMETER, what));
         }
         let (target, source) = (Place::of(&world, self.target), Place::of(&world, self.source));
@@ -168,7 +185,8 @@ impl Copy {
         let to = runs(self.target, self.width, self.height, self.target_pitch);
         let from = runs(self.source, self.width, self.height, self.source_pitch);
         self.reachable(&world, card, [("dst", &target, &to), ("src", &source, &from)], on.is_some())?;
-        let touches = vec![Touch { argument: "src", runs: from, write: false }, Touch { argument: "dst", runs: to, write: true }];
+        let touches =
+            vec![Touch { argument: "src", runs: from, write: false }, Touch { argument: "dst", runs: to, write: true }];
         let work = move |_: &Memory| self.perform(&target, &source);
         match on {
             None => at_once(world, card, self.entry, Kind::Copy, &touches, work),
@@ -199,7 +217,7 @@ fn at_once(
     touches: &[Touch],
     work: impl Fn(&Memory) -> Result<(), Fault>,
 ) -> Result<(), Refusal> {
-    let asked = Asked { card, kind, operator: entry, touches, mark: None, clock: &world.host };
+    let asked = Asked { card, kind, touches, mark: None, clock: &world.host };
     let found = admit(&world, asked);
     found.into_iter().for_each(|found| world.find(Some(card), entry, found));
     let bytes = touches.iter().map(|touch| touch.runs.bytes()).sum();
@@ -211,7 +229,13 @@ fn at_once(
 }
 
 /// Queues work; with host memory that is not pinned, the call returns when it is over.
-fn queued(mut world: MutexGuard<World>, on: *mut c_void, launch: Launch, kind: Kind, waits: bool) -> Result<(), Refusal> {
+fn queued(
+    mut world: MutexGuard<World>,
+    on: *mut c_void,
+    launch: Launch,
+    kind: Kind,
+    waits: bool,
+) -> Result<(), Refusal> {
     let handle = world.stream_handle(launch.operator, on)?;
     let number = world.ask(handle, launch, kind)?;
     if !waits || number == 0 {
@@ -236,7 +260,16 @@ pub fn fill(entry: &'static str, at: Address, bytes_max: u64, value: i32, bytes:
         capture::forbid(&mut world, entry)?;
     }
     let target = runs(at, bytes, 1, bytes);
-    let copy = Copy { entry, target: at, target_pitch: bytes, source: at, source_pitch: bytes, width: bytes, height: 1, kind: 4 };
+    let copy = Copy {
+        entry,
+        target: at,
+        target_pitch: bytes,
+        source: at,
+        source_pitch: bytes,
+        width: bytes,
+        height: 1,
+        kind: 4,
+    };
     if bytes > bytes_max {
         return Err(copy.refuse(BAD_PARAMETER, format!("count is {bytes}, maxCount is {bytes_max}")));
     }

@@ -13,7 +13,9 @@ pub struct Pinned {
 fn layout(bytes: u64) -> Result<Layout, Refusal> {
     let size = usize::try_from(bytes).ok().filter(|&size| size > 0);
     let layout = size.and_then(|size| Layout::from_size_align(size, 64).ok());
-    layout.ok_or_else(|| Refusal::new(BAD_PARAMETER, format!("aclrtMallocHost: size is {bytes}, at least a byte is expected")))
+    layout.ok_or_else(|| {
+        Refusal::new(BAD_PARAMETER, format!("aclrtMallocHost: size is {bytes}, at least a byte is expected"))
+    })
 }
 
 impl Pinned {

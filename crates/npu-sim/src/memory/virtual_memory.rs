@@ -31,12 +31,17 @@ impl Memory {
     /// 107000: not in multiples of [`GRANULARITY`]; 207018: not so much is free.
     pub fn take_physical(&self, bytes: u64) -> Result<Physical, Refusal> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
-            return Err(refuse(format!("aclrtMallocPhysical: size is {bytes}, a multiple of {GRANULARITY} is expected")));
+            return Err(refuse(format!(
+                "aclrtMallocPhysical: size is {bytes}, a multiple of {GRANULARITY} is expected"
+            )));
         }
         let mut table = self.table();
         let free = self.limit.saturating_sub(table.used);
         if bytes > free {
-            let message = format!("card {}: out of memory: {bytes} bytes asked for, {free} of {} are free", self.card, self.limit);
+            let message = format!(
+                "card {}: out of memory: {bytes} bytes asked for, {free} of {} are free",
+                self.card, self.limit
+            );
             return Err(Refusal::new(DEVICE_OUT_OF_MEMORY, message));
         }
         let file = arena::nameless_file(bytes).map_err(|error| Refusal::new(MEMORY_ALLOCATION, error.to_string()))?;
@@ -78,7 +83,9 @@ impl Memory {
         };
         let mapped = table.regions.range(offset..offset + bytes).count();
         if mapped > 0 {
-            return Err(refuse(format!("aclrtReleaseMemAddress: {mapped} mappings are still in the reservation at {at:#x}")));
+            return Err(refuse(format!(
+                "aclrtReleaseMemAddress: {mapped} mappings are still in the reservation at {at:#x}"
+            )));
         }
         table.reservations.remove(&offset);
         table.forget(offset, bytes);
@@ -99,13 +106,17 @@ impl Memory {
         let around = table.reservations.range(..=offset).next_back();
         let inside = around.is_some_and(|(&start, &room)| offset + bytes <= start + room);
         if !inside || !offset.is_multiple_of(GRANULARITY) {
-            return Err(refuse(format!("{entry}: {bytes} bytes at {at:#x} are in no reservation, or not at a multiple of {GRANULARITY}")));
+            return Err(refuse(format!(
+                "{entry}: {bytes} bytes at {at:#x} are in no reservation, or not at a multiple of {GRANULARITY}"
+            )));
         }
         let before = table.regions.range(..offset + bytes).next_back();
         if before.is_some_and(|(&start, region)| start + region.bytes > offset) {
             return Err(refuse(format!("{entry}: memory is already mapped at {at:#x}")));
         }
-        self.arena.map(offset, bytes, &physical.file).map_err(|error| Refusal::new(MEMORY_ALLOCATION, error.to_string()))?;
+        self.arena
+            .map(offset, bytes, &physical.file)
+            .map_err(|error| Refusal::new(MEMORY_ALLOCATION, error.to_string()))?;
         let region = Region { bytes, taken: bytes, mapped: Some(handle), contents: physical.contents.clone() };
         table.regions.insert(offset, region);
         physical.mappings += 1;

@@ -16,8 +16,6 @@ pub struct Asked<'a> {
     pub card: u32,
     /// What kind of work.
     pub kind: Kind,
-    /// The operator or call.
-    pub operator: &'static str,
     /// Its operands.
     pub touches: &'a [Touch],
     /// Whose access it is; none for one of the host that is over when the call returns.
@@ -63,7 +61,8 @@ pub fn admit(world: &World, asked: Asked) -> Vec<Found> {
     if found.iter().any(|found| found.kind.breaks()) {
         return found;
     }
-    let copies = asked.kind == Kind::Copy && places.len() == 2 && places.iter().all(|(_, place)| place.memory.is_some());
+    let copies =
+        asked.kind == Kind::Copy && places.len() == 2 && places.iter().all(|(_, place)| place.memory.is_some());
     for (touch, place) in places.iter().filter(|(touch, _)| !touch.write) {
         let unwritten = if copies { None } else { unwritten(place, &touch.runs) };
         let problem = unwritten.map(|what| Found { kind: FindingKind::Unwritten, argument: touch.argument, what });
@@ -92,7 +91,11 @@ pub fn admit(world: &World, asked: Asked) -> Vec<Found> {
 /// The regions of an operand; none for host memory that is not pinned.
 fn place(world: &World, asked: &Asked, touch: &Touch) -> Result<Place, Found> {
     let (start, span) = (touch.runs.start, touch.runs.span());
-    let fault = |kind, fault: Fault| Found { kind, argument: touch.argument, what: format!("leaves live memory: {}", fault.message) };
+    let fault = |kind, fault: Fault| Found {
+        kind,
+        argument: touch.argument,
+        what: format!("leaves live memory: {}", fault.message),
+    };
     let own = &world.cards[asked.card as usize].memory;
     let other = world.cards.iter().map(|card| &card.memory).find(|memory| memory.owns(start));
     let memory = match other {
@@ -152,7 +155,11 @@ fn meet(world: &World, asked: &Asked, touch: &Touch, place: &Place) -> Option<Fo
     let did = if writes { "writes" } else { "reads" };
     let stream = |actor: u32| format!("stream {actor}");
     let kind = if asked.mark.is_some() { FindingKind::Race } else { FindingKind::HostRace };
-    let remedy = if asked.mark.is_some() { "record an event there and wait for it here" } else { "synchronize with that stream first" };
+    let remedy = if asked.mark.is_some() {
+        "record an event there and wait for it here"
+    } else {
+        "synchronize with that stream first"
+    };
     let what = format!(
         "{does} bytes that {} argument {} {did} on {} (call {}), and nothing orders the two: {remedy}",
         other.operator,

@@ -55,7 +55,10 @@ pub extern "C" fn aclrtMallocCached(pointer: *mut *mut c_void, bytes: usize, pol
 }
 
 fn unknown(entry: &str, at: Address) -> Refusal {
-    Refusal::new(BAD_PARAMETER, format!("{entry}: {at:#x} is not where memory of this kind starts, or it was freed before"))
+    Refusal::new(
+        BAD_PARAMETER,
+        format!("{entry}: {at:#x} is not where memory of this kind starts, or it was freed before"),
+    )
 }
 
 /// The memory of the card that an address is of.
@@ -113,7 +116,15 @@ pub extern "C" fn aclrtFreeHost(pointer: *mut c_void) -> i32 {
     })
 }
 
-fn plain(entry: &'static str, target: *mut c_void, room: usize, source: *const c_void, count: usize, kind: i32, on: On) -> i32 {
+fn plain(
+    entry: &'static str,
+    target: *mut c_void,
+    room: usize,
+    source: *const c_void,
+    count: usize,
+    kind: i32,
+    on: On,
+) -> i32 {
     call(entry, || {
         if count > room {
             return Err(Refusal::new(BAD_PARAMETER, format!("{entry}: count is {count}, destMax is {room}")));
@@ -151,7 +162,8 @@ fn rows(entry: &'static str, rows: Rows, on: On) -> i32 {
         let ((target, target_pitch), (source, source_pitch), width, height, kind) = rows;
         let (target, source) = (target as Address, source as Address);
         let (target_pitch, source_pitch) = (target_pitch as u64, source_pitch as u64);
-        Copy { entry, target, target_pitch, source, source_pitch, width: width as u64, height: height as u64, kind }.run(on)
+        Copy { entry, target, target_pitch, source, source_pitch, width: width as u64, height: height as u64, kind }
+            .run(on)
     })
 }
 
@@ -193,8 +205,16 @@ pub extern "C" fn aclrtMemset(pointer: *mut c_void, room: usize, value: i32, cou
 
 /// `aclrtMemsetAsync`.
 #[unsafe(no_mangle)]
-pub extern "C" fn aclrtMemsetAsync(pointer: *mut c_void, room: usize, value: i32, count: usize, stream: *mut c_void) -> i32 {
-    call("aclrtMemsetAsync", || fill("aclrtMemsetAsync", pointer as Address, room as u64, value, count as u64, Some(stream)))
+pub extern "C" fn aclrtMemsetAsync(
+    pointer: *mut c_void,
+    room: usize,
+    value: i32,
+    count: usize,
+    stream: *mut c_void,
+) -> i32 {
+    call("aclrtMemsetAsync", || {
+        fill("aclrtMemsetAsync", pointer as Address, room as u64, value, count as u64, Some(stream))
+    })
 }
 
 /// `aclrtGetMemInfo`: an attribute that the card lacks gives zeros; where there is no HBM, questions for it are answered with DDR.
@@ -226,7 +246,8 @@ fn property(world: &World, entry: &str, property: *const c_void) -> Result<u32, 
         return Err(refuse("prop is not whole"));
     };
     if handle_type != 0 || allocation_type != 0 || location_type != 1 || !(0..=17).contains(&attribute) {
-        let what = "prop: handleType 0, allocationType 0, a memory attribute, and a location of type 1 (device) are expected";
+        let what =
+            "prop: handleType 0, allocationType 0, a memory attribute, and a location of type 1 (device) are expected";
         return Err(refuse(what));
     }
     if (low, high) != (0, 0) {
@@ -265,10 +286,15 @@ pub extern "C" fn aclrtReserveMemAddress(
         let world = world::open()?;
         let card = world.context()?.1.card;
         if !world.chip().virtual_memory {
-            return Err(Refusal::new(RUNTIME_FEATURE_NOT_SUPPORTED, format!("{entry}: {} maps no memory", world.chip().soc)));
+            return Err(Refusal::new(
+                RUNTIME_FEATURE_NOT_SUPPORTED,
+                format!("{entry}: {} maps no memory", world.chip().soc),
+            ));
         }
         if alignment != 0 || !expected.is_null() || flags > 1 {
-            let message = format!("{entry}: alignment {alignment}, expectPtr {expected:?}, flags {flags}: 0, null, and 0 or 1 are expected");
+            let message = format!(
+                "{entry}: alignment {alignment}, expectPtr {expected:?}, flags {flags}: 0, null, and 0 or 1 are expected"
+            );
             return Err(Refusal::new(BAD_PARAMETER, message));
         }
         put(pointer, world.cards[card as usize].memory.reserve(bytes as u64)? as *mut c_void);
@@ -312,9 +338,14 @@ pub extern "C" fn aclrtFreePhysical(handle: *mut c_void) -> i32 {
     call(entry, || {
         let handle = handle as Handle;
         let mut world = world::open()?;
-        let Some(physical) = world.physical.get(&handle) else { return Err(world.unknown(entry, "an aclrtDrvMemHandle", handle)) };
+        let Some(physical) = world.physical.get(&handle) else {
+            return Err(world.unknown(entry, "an aclrtDrvMemHandle", handle));
+        };
         if physical.mappings > 0 {
-            return Err(Refusal::new(BAD_PARAMETER, format!("{entry}: the memory is still mapped at {} addresses", physical.mappings)));
+            return Err(Refusal::new(
+                BAD_PARAMETER,
+                format!("{entry}: the memory is still mapped at {} addresses", physical.mappings),
+            ));
         }
         world.cards[physical.card as usize].memory.give_physical(physical);
         world.physical.remove(&handle);
@@ -324,14 +355,23 @@ pub extern "C" fn aclrtFreePhysical(handle: *mut c_void) -> i32 {
 
 /// `aclrtMapMem`.
 #[unsafe(no_mangle)]
-pub extern "C" fn aclrtMapMem(pointer: *mut c_void, bytes: usize, offset: usize, handle: *mut c_void, flags: u64) -> i32 {
+pub extern "C" fn aclrtMapMem(
+    pointer: *mut c_void,
+    bytes: usize,
+    offset: usize,
+    handle: *mut c_void,
+    flags: u64,
+) -> i32 {
     let entry = "aclrtMapMem";
     call(entry, || {
         let at = given(entry, "virPtr", pointer)? as Address;
         let mut world = world::open()?;
         let handle = handle as Handle;
         if offset != 0 || flags != 0 {
-            return Err(Refusal::new(BAD_PARAMETER, format!("{entry}: offset is {offset}, flags is {flags}, 0 is expected of both")));
+            return Err(Refusal::new(
+                BAD_PARAMETER,
+                format!("{entry}: offset is {offset}, flags is {flags}, 0 is expected of both"),
+            ));
         }
         let memory = memory_of(&world, at).ok_or_else(|| unknown(entry, at))?;
         if !world.physical.contains_key(&handle) {
@@ -339,7 +379,8 @@ pub extern "C" fn aclrtMapMem(pointer: *mut c_void, bytes: usize, offset: usize,
         }
         let Some(physical) = world.physical.get_mut(&handle) else { return Ok(()) };
         if physical.card != memory.card {
-            let message = format!("{entry}: the memory is of card {}, the addresses of card {}", physical.card, memory.card);
+            let message =
+                format!("{entry}: the memory is of card {}, the addresses of card {}", physical.card, memory.card);
             return Err(Refusal::new(BAD_PARAMETER, message));
         }
         memory.map(at, bytes as u64, physical, handle)

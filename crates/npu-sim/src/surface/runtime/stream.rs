@@ -13,7 +13,10 @@ fn create(entry: &str, pointer: *mut *mut c_void, flag: u32) -> Result<(), Refus
     const FLAGS: u32 = 15;
     let pointer = given(entry, "stream", pointer)?;
     if flag & !FLAGS != 0 {
-        return Err(Refusal::new(BAD_PARAMETER, format!("{entry}: flag is {flag:#x}, a sum of 1, 2, 4 and 8 is expected")));
+        return Err(Refusal::new(
+            BAD_PARAMETER,
+            format!("{entry}: flag is {flag:#x}, a sum of 1, 2, 4 and 8 is expected"),
+        ));
     }
     let mut world = world::open()?;
     let (context, card) = world.context().map(|(handle, context)| (handle, context.card))?;

@@ -1,0 +1,208 @@
+//! Beginning, end, devices, contexts, peers.
+
+use crate::library::*;
+use std::{ffi::CString, ptr::null_mut, thread};
+
+#[test]
+fn the_chip_is_told_and_its_facts() {
+    for (chip, soc, cores) in [("910b", "Ascend910B1", 24), ("310p", "Ascend310P3", 8)] {
+        let run = Run::with(&format!(r#""chip": "{chip}", "cards": 3"#));
+        assert_eq!(text(aclrtGetSocName()), soc);
+        assert_eq!(made(|count| aclrtGetDeviceCount(count)), 3);
+        assert_eq!(made(|value| aclGetDeviceCapability(2, 0, value)), cores);
+        refused(aclGetDeviceCapability(3, 0, &mut 0), 107001, "there are 3 cards");
+        refused(aclGetDeviceCapability(0, 9, &mut 0), 107000, "information 9");
+        assert_eq!(made(|mode| aclrtGetRunMode(mode)), 1);
+        assert_eq!(aclrtGetVersion(&mut 0, &mut 0, &mut 0), 0);
+        refused(aclrtGetVersion(null_mut(), &mut 0, &mut 0), 107000, "null pointer");
+        assert_eq!(run.end(), (0, vec![]));
+    }
+}
+
+#[test]
+fn wrong_settings_are_refused_with_a_sentence() {
+    let run = Run::with("");
+    let (_, findings) = run.end();
+    assert_eq!(findings, []);
+    let path = CString::new("/nowhere/settings.json").expect("a text");
+    refused(aclInit(path.as_ptr()), 100000, "/nowhere/settings.json");
+}
+
+#[test]
+fn a_thread_has_a_device_of_its_own() {
+    let run = Run::with(r#""cards": 2"#);
+    let first = handle(|context| aclrtGetCurrentContext(context)) as usize;
+    let other = thread::spawn(move || {
+        refused(aclrtGetDevice(&mut 0), 107002, "aclrtSetDevice");
+        refused(aclrtMalloc(&mut null_mut(), 64, 0), 107002, "aclrtSetDevice");
+        refused(aclrtGetMemInfo(1, &mut 0, &mut 0), 107002, "aclrtSetDevice");
+        refused(aclrtSetDevice(2), 107001, "device 2");
+        refused(aclrtSetDevice(-1), 107001, "device -1");
+        fine(aclrtSetDevice(0));
+        assert_eq!(
+            handle(|context| aclrtGetCurrentContext(context)) as usize,
+            first,
+            "threads share the context of a device"
+        );
+        fine(aclrtSetDevice(1));
+        made(|device| aclrtGetDevice(device))
+    });
+    assert_eq!(other.join().expect("the thread passes"), 1);
+    assert_eq!(made(|device| aclrtGetDevice(device)), 0);
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn a_device_ends_with_its_last_reference() {
+    let run = Run::with("");
+    fine(aclrtSetDevice(0));
+    device(64);
+    fine(aclrtResetDevice(0));
+    let free = || made(|free| aclrtGetMemInfo(1, free, &mut 0));
+    let before = free();
+    fine(aclrtResetDevice(0));
+    refused(aclrtGetDevice(&mut 0), 107002, "was destroyed");
+    refused(aclrtResetDevice(0), 107001, "was not set");
+    fine(aclrtSetDevice(0));
+    assert_eq!(free(), before + 96);
+    fine(aclrtSetDevice(0));
+    fine(aclrtResetDeviceForce(0));
+    refused(aclrtSynchronizeDevice(), 107002, "was destroyed");
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn a_stream_is_of_its_context() {
+    let run = Run::with(r#""cards": 2"#);
+    let stream = stream();
+    let primary = handle(|context| aclrtGetCurrentContext(context));
+    let context = handle(|context| aclrtCreateContext(context, 1));
+    assert_eq!(made(|device| aclrtGetDevice(device)), 1);
+    for code in [aclrtSynchronizeStream(stream), aclrtDestroyStream(stream), aclrtStreamQuery(stream, &mut 0)] {
+        refused(code, 107003, "");
+    }
+    refused(aclrtMemsetAsync(device(64), 64, 0, 64, stream), 107003, "another context (device 0)");
+    fine(aclrtSynchronizeStream(null_mut()));
+    fine(aclrtDestroyContext(context));
+    refused(aclrtSynchronizeStream(null_mut()), 107002, "was destroyed");
+    refused(aclrtDestroyContext(context), 107017, "destroyed");
+    refused(aclrtSetCurrentContext(context), 107017, "destroyed");
+    refused(aclrtDestroyContext(primary), 107000, "ends by aclrtResetDevice");
+    fine(aclrtSetCurrentContext(primary));
+    fine(aclrtSynchronizeStream(stream));
+    fine(aclrtDestroyStream(stream));
+    refused(aclrtDestroyStream(stream), 107017, "destroyed");
+    refused(aclrtSynchronizeStream(0x10 as Pointer), 107017, "no handle of this library");
+    refused(aclrtDestroyStream(null_mut()), 107000, "default stream");
+    fine(aclrtSetDevice(1));
+    fine(aclrtResetDeviceForce(1));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn streams_are_limited() {
+    let run = Run::with(r#""chip": "310p""#);
+    let streams: Vec<Pointer> = (0..1023).map(|_| stream()).collect();
+    refused(aclrtCreateStream(&mut null_mut()), 207008, "1024 streams");
+    streams.iter().for_each(|&stream| fine(aclrtDestroyStream(stream)));
+    refused(aclrtCreateStreamWithConfig(&mut null_mut(), 0, 16), 107000, "flag is 0x10");
+    fine(aclrtDestroyStream(handle(|stream| aclrtCreateStreamWithConfig(stream, 0, 3))));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn a_card_reaches_another_when_it_was_allowed_to() {
+    let run = Run::with(r#""cards": 2"#);
+    let near = device(64);
+    fine(aclrtMemset(near, 64, 7, 64));
+    fine(aclrtSetDevice(1));
+    let far = device(64);
+    assert_eq!(made(|can| aclrtDeviceCanAccessPeer(can, 0, 1)), 1);
+    refused(aclrtDeviceCanAccessPeer(&mut 0, 1, 1), 107000, "both are device 1");
+    refused(aclrtMemcpy(far, 64, near, 64, 3), 107000, "aclrtDeviceEnablePeerAccess(0) was not called on card 1");
+    refused(aclrtDeviceEnablePeerAccess(1, 0), 107000, "another device");
+    refused(aclrtDeviceEnablePeerAccess(0, 1), 107000, "flags 1");
+    fine(aclrtDeviceEnablePeerAccess(0, 0));
+    fine(aclrtMemcpy(far, 64, near, 64, 3));
+    refused(aclrtMemcpy(far, 64, near, 64, 6), 107000, "INNER_DEVICE_TO_DEVICE");
+    fine(aclrtMemcpy(far, 64, near, 64, 7));
+    fine(aclrtSetDevice(0));
+    refused(aclrtMemcpy(near, 64, far, 64, 3), 107000, "aclrtDeviceEnablePeerAccess(1) was not called on card 0");
+    refused(aclrtDeviceDisablePeerAccess(1), 107000, "does not reach");
+    let mut bytes = [0u8; 64];
+    fine(aclrtSetDevice(1));
+    fine(aclrtMemcpy(host(&mut bytes), 64, far, 64, 2));
+    assert_eq!(bytes, [7; 64]);
+    fine(aclrtDeviceDisablePeerAccess(0));
+    refused(aclrtMemcpy(far, 64, near, 64, 3), 107000, "was not called");
+    fine(aclrtFree(near));
+    fine(aclrtFree(far));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn options_are_judged() {
+    let run = Run::with("");
+    fine(aclrtSetSysParamOpt(0, 1));
+    refused(aclrtSetSysParamOpt(5, 1), 107000, "option 5");
+    fine(aclrtSetDeviceSatMode(1));
+    refused(aclrtSetDeviceSatMode(0), 207000, "only 1 is computed for Ascend910B1");
+    refused(aclrtSetDeviceSatMode(2), 107000, "mode 2");
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn what_is_not_given_back_is_found_at_the_end() {
+    let run = Run::with(r#""on_finding": "error""#);
+    device(100);
+    stream();
+    event();
+    handle(|pointer| aclrtMallocHost(pointer, 10));
+    let scalar = aclCreateScalar((&raw mut *Box::leak(Box::new(1.0f32))).cast(), 0);
+    let (code, findings) = run.end();
+    assert_eq!(code, 207005, "{}", message());
+    let said: Vec<&str> = findings.iter().map(|finding| finding.what.as_str()).collect();
+    let expected = [
+        "leaves 1 of the allocations of device 0, 160 bytes",
+        "leaves 1 of aclrtMallocHost, 10 bytes",
+        "leaves 1 of aclrtStream",
+        "leaves 1 of aclrtEvent",
+        "leaves 1 of aclScalar",
+    ];
+    assert_eq!(said, expected);
+    fine(aclDestroyScalar(scalar));
+}
+
+#[test]
+fn an_error_of_a_task_stays_until_the_card_is_reset() {
+    let run = Run::with(r#""faults": [{"kind": "asynchronous_error", "operator": "aclnnAdd", "at": 2}]"#);
+    let [a, b, out] = [(); 3].map(|()| device(64));
+    [a, b].iter().for_each(|&pointer| fine(aclrtMemset(pointer, 64, 0, 64)));
+    fine(add(a, b, out, 16, null_mut()));
+    fine(aclrtSynchronizeStream(null_mut()));
+    fine(add(a, b, out, 16, null_mut()));
+    refused(aclrtSynchronizeStream(null_mut()), 507015, "an asynchronous error, as the settings plan");
+    refused(aclrtSynchronizeDevice(), 507015, "aclnnAdd");
+    refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507015, "aclnnAdd");
+    fine(aclrtResetDevice(0));
+    fine(aclrtSetDevice(0));
+    fine(aclrtSynchronizeDevice());
+    assert_eq!(run.kinds(), ["device_fault"]);
+}
+
+#[test]
+fn a_lost_card_answers_nothing_until_it_is_reset() {
+    let run = Run::with(r#""faults": [{"kind": "device_lost", "at": 1}], "cards": 2"#);
+    let [a, b, out] = [(); 3].map(|()| device(64));
+    [a, b].iter().for_each(|&pointer| fine(aclrtMemset(pointer, 64, 0, 64)));
+    fine(add(a, b, out, 16, null_mut()));
+    refused(aclrtSynchronizeDevice(), 507899, "card 0 is lost");
+    refused(aclrtMalloc(&mut null_mut(), 64, 0), 507899, "card 0 is lost");
+    fine(aclrtSetDevice(1));
+    fine(aclrtSynchronizeDevice());
+    refused(aclrtSetDevice(0), 507899, "card 0 is lost");
+    fine(aclrtResetDeviceForce(0));
+    fine(aclrtSetDevice(0));
+    fine(aclrtSynchronizeDevice());
+    assert_eq!(run.end(), (0, vec![]));
+}
