@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd},
     ptr,
+    sync::OnceLock,
 };
 
 /// A range of addresses twice: as C sees it, without access, and ours.
@@ -135,4 +136,17 @@ pub fn copy_raw(target: u64, source: u64, bytes: u64) {
 pub fn fill_raw(target: u64, byte: u8, bytes: u64) {
     // SAFETY: as in `copy_raw`.
     unsafe { ptr::write_bytes(target as *mut u8, byte, bytes as usize) }
+}
+
+/// Has something done when the process exits, or when the library is closed before.
+#[allow(unsafe_code)]
+pub fn at_exit(done: fn()) {
+    static DONE: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn run() {
+        DONE.get().into_iter().for_each(|done| done());
+    }
+    if DONE.set(done).is_ok() {
+        // SAFETY: the function is one of this library, which tells the system when it is closed.
+        unsafe { libc::atexit(run) };
+    }
 }
