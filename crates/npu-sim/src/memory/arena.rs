@@ -40,26 +40,26 @@ impl Arena {
     /// Bytes at an offset; none where they are not all inside.
     #[allow(unsafe_code)]
     pub fn bytes(&self, offset: u64, len: u64) -> &[u8] {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
+        if !self.holds(offset, len) {
+            return &[];
+        }
         // SAFETY: the range lies in our own pages, which stay readable as long as the arena does. That no other task writes them meanwhile is what
         // `order` watches over: a program that does not keep to it has been told, and gets bytes of no promise.
-        if inside {
-            unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
-        } else {
-            &[]
-        }
+        unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
     }
 
     /// As [`Self::bytes`], to be written.
     #[allow(unsafe_code, clippy::mut_from_ref)]
     pub fn bytes_mut(&self, offset: u64, len: u64) -> &mut [u8] {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
-        // SAFETY: as in `bytes`; the pages are writable.
-        if inside {
-            unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) }
-        } else {
-            &mut []
+        if !self.holds(offset, len) {
+            return &mut [];
         }
+        // SAFETY: as in `bytes`; the pages are writable.
+        unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) }
+    }
+
+    fn holds(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.bytes)
     }
 
     /// Gives whole pages inside of a range back to the system.
