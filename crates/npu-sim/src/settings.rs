@@ -14,7 +14,11 @@ use crate::{
     status::{INVALID_PARAMETER, Refusal},
 };
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// When queued work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -90,6 +94,29 @@ impl PlannedFault {
     }
 }
 
+/// How often each operator was launched under these settings, for the `at` of faults.
+#[derive(Debug, Clone, Default)]
+pub struct Launches(Arc<Mutex<HashMap<&'static str, u64>>>);
+
+impl PartialEq for Launches {
+    /// Counts say nothing about what was told.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Launches {}
+
+impl Launches {
+    /// Counts a launch: its number from 1.
+    pub fn count(&self, operator: &'static str) -> u64 {
+        let mut launches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = launches.entry(operator).or_insert(0);
+        *count += 1;
+        *count
+    }
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -116,6 +143,9 @@ pub struct Settings {
     pub faults: Vec<PlannedFault>,
     /// Launches compute nothing, so that the cost of a program's own side can be measured.
     pub null_kernels: bool,
+    /// Launches so far.
+    #[serde(skip)]
+    pub launches: Launches,
 }
 
 impl Default for Settings {
@@ -132,6 +162,7 @@ impl Default for Settings {
             trace: None,
             faults: Vec::new(),
             null_kernels: false,
+            launches: Launches::default(),
         }
     }
 }

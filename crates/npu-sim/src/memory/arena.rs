@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd},
     ptr,
+    sync::OnceLock,
 };
 
 /// A range of addresses twice: as C sees it, without access, and ours.
@@ -39,26 +40,26 @@ impl Arena {
     /// Bytes at an offset; none where they are not all inside.
     #[allow(unsafe_code)]
     pub fn bytes(&self, offset: u64, len: u64) -> &[u8] {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
+        if !self.holds(offset, len) {
+            return &[];
+        }
         // SAFETY: the range lies in our own pages, which stay readable as long as the arena does. That no other task writes them meanwhile is what
         // `order` watches over: a program that does not keep to it has been told, and gets bytes of no promise.
-        if inside {
-            unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
-        } else {
-            &[]
-        }
+        unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
     }
 
     /// As [`Self::bytes`], to be written.
     #[allow(unsafe_code, clippy::mut_from_ref)]
     pub fn bytes_mut(&self, offset: u64, len: u64) -> &mut [u8] {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
-        // SAFETY: as in `bytes`; the pages are writable.
-        if inside {
-            unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) }
-        } else {
-            &mut []
+        if !self.holds(offset, len) {
+            return &mut [];
         }
+        // SAFETY: as in `bytes`; the pages are writable.
+        unsafe { std::slice::from_raw_parts_mut((self.ours + offset) as *mut u8, len as usize) }
+    }
+
+    fn holds(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.bytes)
     }
 
     /// Gives whole pages inside of a range back to the system.
@@ -135,4 +136,17 @@ pub fn copy_raw(target: u64, source: u64, bytes: u64) {
 pub fn fill_raw(target: u64, byte: u8, bytes: u64) {
     // SAFETY: as in `copy_raw`.
     unsafe { ptr::write_bytes(target as *mut u8, byte, bytes as usize) }
+}
+
+/// Has something done when the process exits, or when the library is closed before.
+#[allow(unsafe_code)]
+pub fn at_exit(done: fn()) {
+    static DONE: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn run() {
+        DONE.get().into_iter().for_each(|done| done());
+    }
+    if DONE.set(done).is_ok() {
+        // SAFETY: the function is one of this library, which tells the system when it is closed.
+        unsafe { libc::atexit(run) };
+    }
 }

@@ -2,14 +2,14 @@
 
 use super::{
     Operand,
-    argument::{Scalar, Tensor},
+    argument::Tensor,
     kernels::{Listed, Types, listed},
     stage::Slot,
 };
 use crate::{
     chip::Chip,
     element::Type,
-    status::{OPERATOR_RUNTIME, PARAMETER_INVALID, PARAMETER_NULL, Refusal},
+    status::{OPERATOR_RUNTIME, PARAMETER_INVALID, Refusal},
     view::View,
 };
 
@@ -64,11 +64,6 @@ impl Call {
     /// Refuses an optional argument that the operator does not do here.
     pub fn absent<T>(&self, given: &Option<T>, argument: &str) -> Result<(), Refusal> {
         self.require(given.is_none(), argument, || "is not null, and the simulator does only the form without it".to_owned())
-    }
-
-    /// An argument that is optional in C and required here.
-    pub fn present<T>(&self, given: Option<T>, argument: &str) -> Result<T, Refusal> {
-        given.ok_or_else(|| Refusal::new(PARAMETER_NULL, format!("{}: {argument} is a null pointer", self.name)))
     }
 
     /// Refuses a chip without the operator: 361001.
@@ -237,11 +232,6 @@ impl Call {
             }
         }
         Ok(())
-    }
-
-    /// The value of a scalar as an f64, refused where it is a float for an integer operand.
-    pub fn number(&self, scalar: &Scalar) -> f64 {
-        scalar.value.real
     }
 }
 

@@ -201,6 +201,16 @@ impl Run {
         (count("launches"), count("bytes"))
     }
 
+    /// Ends, and gives how many calls had a finding of a kind.
+    pub fn calls_with(&self, kind: &str) -> usize {
+        self.end();
+        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list");
+        let calls = findings.iter().filter(|finding| finding["kind"] == kind).map(|finding| finding["call"].as_u64());
+        calls.collect::<std::collections::BTreeSet<_>>().len()
+    }
+
     /// Ends, and gives the trace.
     pub fn trace(&self) -> String {
         assert_eq!(aclFinalize(), 0, "{}", message());

@@ -7,4 +7,5 @@ mod library;
 mod memory;
 mod order;
 mod program;
+mod stories;
 mod virtual_memory;

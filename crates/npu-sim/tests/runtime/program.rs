@@ -9,6 +9,10 @@ use std::{
 /// The names that programs link with.
 const NAMES: [&str; 4] = ["libascendcl.so", "libacl_rt.so", "libnnopbase.so", "libopapi.so"];
 
+/// On Linux.
+const SIGABRT: i32 = 6;
+const SIGSEGV: i32 = 11;
+
 fn compiler() -> Option<&'static str> {
     ["cc", "gcc", "clang"]
         .into_iter()
@@ -64,12 +68,18 @@ fn a_program_in_c_adds_two_vectors() {
     assert!(line.contains("aclnnAdd argument out writes on stream"), "{line}");
     assert!(line.contains("called by main"), "{line}");
 
+    // Its report is there although it has left without aclFinalize.
+    std::fs::write(&settings, format!(r#"{{"timing": "late", "report": {:?}}}"#, folder.join("report.json")))
+        .expect("the folder can be written");
+    run(folder, "unsynchronized", Some(&settings), None);
+    let report = std::fs::read_to_string(folder.join("report.json")).expect("a report");
+    assert!(report.contains(r#""kind": "host_race""#), "{report}");
+
+    std::fs::write(&settings, r#"{"on_finding": "abort"}"#).expect("the folder can be written");
+    let aborted = run(folder, "unsynchronized", Some(&settings), None);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&aborted.status), Some(SIGABRT));
+
     // A program that follows a device pointer crashes, as it does with hardware.
     let crash = run(folder, "follow", None, None);
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&crash.status), Some(libc_sigsegv()));
-}
-
-/// `SIGSEGV` on Linux.
-fn libc_sigsegv() -> i32 {
-    11
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&crash.status), Some(SIGSEGV));
 }
