@@ -12,6 +12,9 @@ use trueup_blocks::DType;
 pub struct Profile {
     /// What happens to activations before they are multiplied.
     pub activations: Activations,
+    /// What happens to weights before they are multiplied.
+    #[serde(default)]
+    pub weights: Weights,
     /// How a product enters the sum.
     pub products: Products,
     /// What sums are kept in.
@@ -43,6 +46,17 @@ pub enum Activations {
         /// Whether `d` is rounded to f16 when the block is multiplied (codes follow from the unrounded one).
         scale_f16: bool,
     },
+}
+
+/// What happens to weights, or to what stands in their place, before they are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// Used as they are stored.
+    #[default]
+    Unchanged,
+    /// Decoded and rounded to f16.
+    F16,
 }
 
 /// How a real number becomes a code.
@@ -99,6 +113,7 @@ impl Profile {
     /// The oracle's: f64, nothing rounded that counts.
     pub const EXACT: Profile = Profile {
         activations: Activations::Unchanged,
+        weights: Weights::Unchanged,
         products: Products::Exact,
         accumulator: Accumulator::F64,
         lanes: 1,
@@ -137,7 +152,11 @@ impl fmt::Display for Profile {
             Accumulator::Int32ThenF32 => "i32 in blocks, then f32",
         };
         let lanes = if self.lanes > 1 { format!(" in {} lanes", self.lanes) } else { String::new() };
-        write!(f, "activations {activations}{rounding}; sums {sums}{lanes}; output {}", self.output)?;
+        let weights = match self.weights {
+            Weights::Unchanged => "",
+            Weights::F16 => "; weights f16",
+        };
+        write!(f, "activations {activations}{rounding}{weights}; sums {sums}{lanes}; output {}", self.output)?;
         match self.products {
             Products::Exact => {}
             Products::Rounded => write!(f, "; products rounded")?,
@@ -162,6 +181,10 @@ mod tests {
         let usual = Profile { lanes: 8, ..Profile::F32 };
         let q8 = |rounding| Activations::Q8 { rounding, scale_f16: false };
         let cases = [
+            (
+                Profile { activations: Activations::F16, weights: Weights::F16, ..Profile::F32 },
+                "activations f16; weights f16; sums f32; output f32",
+            ),
             (usual, "activations unchanged; sums f32 in 8 lanes; output f32"),
             (Profile::EXACT, "activations unchanged; sums f64; output f64"),
             (

@@ -54,7 +54,7 @@ pub(crate) use rope::pair_places;
 pub(crate) use soft_max::{biases, slope};
 use std::ops::Range;
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::profile::{Accumulator, Activations, Profile};
+use trueup_runtime::profile::{Accumulator, Activations, Profile, Weights};
 
 /// One node's computation in one step, as it is to be judged.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +79,14 @@ pub struct Case<'a> {
     pub step: usize,
     /// Keeps what each element should be, where that is asked for.
     pub collector: Option<&'a Collector>,
+}
+
+impl Case<'_> {
+    /// What results are rounded to: the type that is declared, or that they are stored in, where that is the coarser.
+    fn output_precision(&self) -> Precision {
+        let coarser = is_coarser(self.profile, &self.output.ty);
+        Precision::of(if coarser { self.profile.output } else { self.output.ty.dtype })
+    }
 }
 
 /// Compares the result with both references, element by element.
@@ -151,7 +159,9 @@ pub fn gate(op: &Op) -> Gate {
 pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
     let sums = match op {
         Op::FlashAttn(_) | Op::KvMix(_) | Op::KvScores(_) | Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) => {
-            profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16
+            profile.activations != Activations::Unchanged
+                || profile.weights != Weights::Unchanged
+                || profile.accumulator == Accumulator::F16
         }
         Op::KvAttention(_) => profile.activations != Activations::Unchanged || profile.accumulator == Accumulator::F16,
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => oracle::rounds_inputs(profile),
@@ -163,7 +173,12 @@ pub fn declares_loss(op: &Op, profile: &Profile, output: &TensorType) -> bool {
         Op::DiagMask(_) => false,
         Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) | Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => false,
     };
-    sums || Precision::of(output.dtype).unit > Precision::F32.unit
+    sums || is_coarser(profile, output) || Precision::of(output.dtype).unit > Precision::F32.unit
+}
+
+/// Whether results are declared to be rounded to less than they are stored in.
+pub fn is_coarser(profile: &Profile, output: &TensorType) -> bool {
+    Precision::of(profile.output).unit > Precision::of(output.dtype).unit
 }
 
 /// Pieces that one thread takes at a time.

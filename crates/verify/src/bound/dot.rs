@@ -5,7 +5,7 @@ use crate::operand::Operand;
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::Expected;
 use crate::sum::Sum;
-use trueup_runtime::profile::{Accumulator, Activations, Products, Profile};
+use trueup_runtime::profile::{Accumulator, Activations, Products, Profile, Weights};
 
 /// How a device sums products.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ pub struct Accumulation {
     /// Blocks are summed in integers; each block's product is rounded once or twice more. Blocks above a minimum have two.
     blocks: bool,
     products_rounded: bool,
-    /// Variance of the declared rounding of an activation, relative to its square.
-    activation_variance: f64,
+    /// Variance of the declared roundings of an activation and a weight, relative to the square of their product.
+    factor_variance: f64,
     /// Decoding a weight rounds it to f32.
     weights_rounded: bool,
 }
@@ -30,6 +30,10 @@ impl Accumulation {
             Activations::F16 => Precision::F16.unit,
             Activations::Bf16 => Precision::BF16.unit,
         };
+        let weight_unit = match profile.weights {
+            Weights::Unchanged => 0.0,
+            Weights::F16 => Precision::F16.unit,
+        };
         let precision = super::arithmetic(profile);
         Accumulation {
             precision,
@@ -37,7 +41,7 @@ impl Accumulation {
             lanes: profile.lanes.max(1),
             blocks: profile.accumulator == Accumulator::Int32ThenF32,
             products_rounded: profile.products == Products::Rounded,
-            activation_variance: ROUNDING_VARIANCE * unit * unit,
+            factor_variance: ROUNDING_VARIANCE * (unit * unit + weight_unit * weight_unit),
             weights_rounded: weights_rounded && precision != Precision::F64,
         }
     }
@@ -79,7 +83,7 @@ impl Accumulation {
             variance += self.output.variance(tied);
             bound += self.output.ulp(tied);
         }
-        let loss_variance = loss.variance + self.activation_variance * sum.squares;
+        let loss_variance = loss.variance + self.factor_variance * sum.squares;
         Expected {
             exact,
             declared: sum.value,

@@ -8,12 +8,11 @@
 use super::dot::Accumulation;
 use super::panel::{Panel, Places, Token, products};
 use super::{Case, in_pieces};
-use crate::precision::Precision;
 use crate::statistics::Statistics;
 
 pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x] = case.inputs else { return Statistics::default() };
-    let output = Precision::of(case.output.ty.dtype);
+    let output = case.output_precision();
     let accumulation = Accumulation::with_weights(case.profile, output, weights);
     let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
     let places = Places::new(&weights.ty.shape, &x.ty.shape);
@@ -31,7 +30,7 @@ mod tests {
     use crate::bound::testing::{f32_type, numbers, passes};
     use crate::operand::Operand;
     use trueup_graph::{Op, op::MulMat};
-    use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
+    use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 
     const Q8: Profile = Profile {
         activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
@@ -58,6 +57,25 @@ mod tests {
         // Where the sum is small on one side of the tie, roundings are those of the larger other side.
         w[2] = -(w[0] + w[1]) * 127.0 / 2.0 * 1.000_001;
         assert!(judged(&w, &x, &[sum(&w, 2.0)]) && judged(&w, &x, &[sum(&w, 3.0)]));
+    }
+
+    #[test]
+    fn weights_that_are_declared_as_rounded_must_be() {
+        let rounded = Profile { weights: Weights::F16, ..Profile::F32 };
+        let (w, x) = (numbers(64 * 40, 17), numbers(64, 18));
+        let product = |round: &dyn Fn(f64) -> f64| -> Vec<f64> {
+            let sum = |row: &[f64]| row.iter().zip(&x).map(|(w, x)| round(*w) * x).sum::<f64>();
+            w.chunks(64).map(|row| f64::from(sum(row) as f32)).collect()
+        };
+        let passes_as = |profile: &Profile, result: &[f64]| {
+            let inputs = [Operand::numbers(f32_type(&[64, 40]), &w), Operand::numbers(f32_type(&[64, 1]), &x)];
+            passes(&Op::MulMat(MulMat), &inputs, profile, result)
+        };
+        let (as_f16, exact) = (product(&|w| half::f16::from_f64(w).to_f64()), product(&|w| w));
+        assert!(passes_as(&rounded, &as_f16) && passes_as(&Profile::F32, &exact));
+        assert!(!passes_as(&Profile::F32, &as_f16), "a rounding that is not declared is found");
+        let as_bf16 = product(&|w| half::bf16::from_f64(w).to_f64());
+        assert!(!passes_as(&rounded, &as_bf16), "and one that is coarser than declared");
     }
 
     #[test]

@@ -3,12 +3,11 @@
 use super::dot::Accumulation;
 use super::panel::{Panel, ROWS, Token, products};
 use super::{Case, in_strips};
-use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics};
 
 pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x, ids] = case.inputs else { return Statistics::default() };
-    let output = Precision::of(case.output.ty.dtype);
+    let output = case.output_precision();
     let accumulation = Accumulation::with_weights(case.profile, output, weights);
     let [_, rows, experts, _] = weights.ty.shape.sizes();
     let (seen, used) = (x.ty.shape[1], case.output.ty.shape[1]);

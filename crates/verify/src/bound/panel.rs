@@ -23,7 +23,7 @@ use crate::statistics::Expected;
 use crate::sum::{Lost, Sums};
 use minima::BlockSum;
 use multiversion::multiversion;
-use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
+use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 
 /// Rows of weights that are looked at side by side.
 pub(super) const ROWS: usize = 8;
@@ -64,6 +64,8 @@ fn smaller(least: f64, magnitude: f64) -> f64 {
 pub(super) struct Panel {
     decoded: [Vec<f64>; ROWS],
     columns: Vec<Numbers>,
+    /// The same as declared, where that is not what is stored; else empty.
+    rounded: Vec<Numbers>,
     /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<[Numbers; 2]>,
     /// The minimum of each block; empty where blocks have none, or are not summed in integers.
@@ -84,6 +86,7 @@ impl Panel {
         self.least = [f64::INFINITY; ROWS];
         let quantized = matches!(profile.activations, Activations::Q8 { .. });
         survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
+        self.round(profile.weights);
         self.minima.clear();
         if profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights) {
             self.minima.resize(self.columns.len().div_ceil(BLOCK_LEN), [0.0; ROWS]);
@@ -92,6 +95,29 @@ impl Panel {
                 self.minima.iter_mut().zip(minima).for_each(|(place, minimum)| place[i] = minimum);
             }
         }
+    }
+}
+
+impl Panel {
+    /// Rounds weights as declared, and looks for the smallest of what they become.
+    fn round(&mut self, weights: Weights) {
+        self.rounded.clear();
+        match weights {
+            Weights::Unchanged => return,
+            Weights::F16 => {
+                self.rounded.extend(self.columns.iter().map(|column| column.map(|weight| Precision::F16.round(weight))));
+            }
+        }
+        self.least = [f64::INFINITY; ROWS];
+        for column in &self.rounded {
+            self.least.iter_mut().zip(column).for_each(|(least, weight)| *least = smaller(*least, weight.abs()));
+        }
+    }
+
+    /// Weights as declared.
+    #[inline(always)]
+    fn declared(&self) -> &[Numbers] {
+        if self.rounded.is_empty() { &self.columns } else { &self.rounded }
     }
 }
 
@@ -144,7 +170,7 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
     for (block, (columns, x)) in panel.columns.chunks(BLOCK_LEN).zip(token.exact.chunks(BLOCK_LEN)).enumerate() {
         let declared = &token.declared.values[block * BLOCK_LEN..][..x.len()];
         let products = &mut buffer[..columns.len()];
-        exact = multiply(columns, x, declared, exact, products);
+        exact = multiply([columns, &panel.declared()[block * BLOCK_LEN..]], x, declared, exact, products);
         if let (Some(steps), Some(weights), Some(step)) =
             (&steps, panel.blocks.get(block), token.declared.steps.get(block))
         {
@@ -181,13 +207,20 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
 
 /// Adds a block's exact products to the sums `exact`, which are given back, and gives the declared ones.
 #[inline(always)]
-fn multiply(columns: &[Numbers], x: &[f64], declared: &[f64], mut exact: Numbers, products: &mut [Numbers]) -> Numbers {
-    for (((products, column), x), declared) in products.iter_mut().zip(columns).zip(x).zip(declared) {
+fn multiply(
+    [columns, rounded]: [&[Numbers]; 2],
+    x: &[f64],
+    declared: &[f64],
+    mut exact: Numbers,
+    products: &mut [Numbers],
+) -> Numbers {
+    let weights = columns.iter().zip(rounded);
+    for (((products, (column, rounded)), x), declared) in products.iter_mut().zip(weights).zip(x).zip(declared) {
         let column = *column;
         for i in 0..ROWS {
             exact[i] += column[i] * x;
         }
-        *products = scaled(column, *declared);
+        *products = scaled(*rounded, *declared);
     }
     exact
 }
@@ -237,7 +270,7 @@ fn lost_products(panel: &Panel, token: &Token, limits: Numbers) -> Numbers {
         return [0.0; ROWS];
     }
     let (mut lost, mut buffer) = (Lost::new(limits), [[0.0; ROWS]; BLOCK_LEN]);
-    for (columns, x) in panel.columns.chunks(BLOCK_LEN).zip(token.declared.values.chunks(BLOCK_LEN)) {
+    for (columns, x) in panel.declared().chunks(BLOCK_LEN).zip(token.declared.values.chunks(BLOCK_LEN)) {
         let products = &mut buffer[..columns.len()];
         for ((products, column), x) in products.iter_mut().zip(columns).zip(x) {
             *products = scaled(*column, *x);

@@ -185,11 +185,16 @@ impl<'a> Stage<'a> {
 
     /// Fills everything but the weights, the result with `poison`, and computes.
     pub fn run(&self, poison: u8) -> Result<Ran> {
-        let image = self.image(poison);
+        let mut image = self.image(poison);
         self.device.upload(&image, &self.arena)?;
         for (input, tensor) in self.inputs.iter().zip(&self.step.inputs) {
             match input.usage {
                 Usage::State | Usage::Input => self.device.upload(&input.bytes, &source(tensor))?,
+                // A device may keep blocks in another layout: from here on the arena holds what it makes of them.
+                Usage::Arena if input.ty.dtype.is_quantized() => {
+                    self.device.upload(&input.bytes, &source(tensor))?;
+                    image = self.read(&self.arena)?;
+                }
                 Usage::Weight | Usage::Arena => {}
             }
         }

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use trueup_blocks::DType;
 use trueup_formats::{Error as FileError, Trace, quote};
 use trueup_graph::{Graph, Node, Op};
-use trueup_runtime::profile::{Accumulator, Activations, Angles, Products, Profile, Rounding};
+use trueup_runtime::profile::{Accumulator, Activations, Angles, Products, Profile, Rounding, Weights};
 use trueup_runtime::{Error, Result};
 
 /// Text of our own traces that holds the profiles.
@@ -80,6 +80,7 @@ pub(super) enum Program {
 /// f32 with sums in any order: one lane is the noisiest.
 const FOREIGN: Profile = Profile {
     activations: Activations::Unchanged,
+    weights: Weights::Unchanged,
     products: Products::Rounded,
     accumulator: Accumulator::F32,
     lanes: 1,

@@ -54,13 +54,18 @@ impl Memory {
         }
     }
 
+    /// How a tensor's blocks lie, where it has some: as the whole buffer's, or in an arena without gaps.
+    fn split_of(&self, tensor: &Tensor) -> Option<Split> {
+        self.split.or_else(|| Split::tight(&tensor.ty.held()))
+    }
+
     /// Takes a whole tensor's bytes.
     pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
-        match self.split {
-            Some(_) if bytes.len() != self.ty.bytes() => {
-                return Err(format!("a part of a tensor in blocks cannot be written: {} of {}", tensor.ty, self.ty));
-            }
-            Some(split) => transfers.upload(&self.allocation, 0, &split.split(bytes))?,
+        if self.split.is_some() && bytes.len() != self.ty.bytes() {
+            return Err(format!("a part of a tensor in blocks cannot be written: {} of {}", tensor.ty, self.ty));
+        }
+        match self.split_of(tensor) {
+            Some(split) => transfers.upload(&self.allocation, tensor.offset_bytes, &split.split(bytes))?,
             None => transfers.upload(&self.allocation, tensor.offset_bytes, bytes)?,
         }
         if let Some(written) = &self.written {
@@ -72,11 +77,11 @@ impl Memory {
 
     /// Gives the bytes of the elements that a tensor shows, in order.
     pub fn read(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
-        if tensor.ty.shape.is_dense() && (self.split.is_none() || target.len() == self.ty.bytes()) {
+        let whole = if self.split.is_some() { self.ty } else { tensor.ty.held() };
+        if tensor.ty.shape.is_dense() && target.len() == whole.bytes() {
             return self.read_held(transfers, tensor, target);
         }
-        let bytes = if self.split.is_some() { self.ty.bytes() } else { tensor.ty.held().bytes() };
-        let mut held = vec![0; bytes];
+        let mut held = vec![0; whole.bytes()];
         self.read_held(transfers, tensor, &mut held)?;
         gather(&tensor.ty, &held, target);
         Ok(())
@@ -84,9 +89,11 @@ impl Memory {
 
     /// Gives the bytes that lie behind each other from a tensor's first on.
     fn read_held(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
-        let Some(split) = self.split else { return transfers.download(&self.allocation, tensor.offset_bytes, target) };
+        let Some(split) = self.split_of(tensor) else {
+            return transfers.download(&self.allocation, tensor.offset_bytes, target);
+        };
         let mut card = vec![0; split.bytes()];
-        transfers.download(&self.allocation, 0, &mut card)?;
+        transfers.download(&self.allocation, tensor.offset_bytes, &mut card)?;
         split.join(&card, target);
         Ok(())
     }
@@ -137,14 +144,15 @@ impl Memory {
 
     /// What operators see of the matrices of a tensor in blocks, in order.
     pub fn matrices(&self, tensor: &Tensor) -> Result<Vec<Matrix>, String> {
-        let split = self.split.ok_or_else(|| format!("{} does not lie in blocks of its own", tensor.ty))?;
+        let split = self.split_of(tensor).ok_or_else(|| format!("{} has no blocks", tensor.ty))?;
+        let address = self.allocation.address() + tensor.offset_bytes as u64;
         let ([columns, rows, n2, n3], strides) = (tensor.ty.shape.sizes(), tensor.ty.shape.strides());
         let in_order = strides.steps[0] == 1 && (rows <= 1 || strides.steps[1] == columns);
         if !in_order {
             return Err(format!("{} shows rows of blocks that do not lie behind each other; cpy it first", tensor.ty));
         }
         let place = |number: usize| strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
-        (0..n2 * n3).map(|number| split.matrix(self.allocation.address(), place(number), [rows, columns])).collect()
+        (0..n2 * n3).map(|number| split.matrix(address, place(number), [rows, columns])).collect()
     }
 }
 

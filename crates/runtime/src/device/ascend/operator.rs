@@ -50,7 +50,7 @@ fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, Stri
     match op {
         Op::Arithmetic(_) => arithmetic::profile(inputs),
         Op::Arrange(_) | Op::Concat(_) | Op::Upscale(_) => arrange::profile(inputs),
-        Op::Cast(_) => cast::profile(op, inputs),
+        Op::Cast(_) => cast::profile(op, inputs, chip),
         Op::DiagMask(_) => expect_f32("x", &inputs[0]).map(|()| ELEMENTWISE),
         Op::FlashAttn(_) => attention::profile_whole(inputs, chip),
         Op::Gated(op) => unary::profile(&op.function(), inputs),

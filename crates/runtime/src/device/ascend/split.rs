@@ -23,6 +23,8 @@ pub struct Split {
     matrices: usize,
     /// Of one matrix.
     blocks: usize,
+    /// Parts begin at multiples of this.
+    alignment: usize,
 }
 
 impl Split {
@@ -30,15 +32,21 @@ impl Split {
     pub fn of(ty: &TensorType) -> Option<Split> {
         let layout = SplitScale::of(ty.dtype)?;
         let [columns, rows, n2, n3] = ty.shape.sizes();
-        Some(Split { layout, matrices: n2 * n3, blocks: columns / LEN * rows })
+        Some(Split { layout, matrices: n2 * n3, blocks: columns / LEN * rows, alignment: ALIGNMENT })
+    }
+
+    /// How an intermediate result of this type lies, in as many bytes as it has in a file: as one matrix without gaps.
+    pub fn tight(ty: &TensorType) -> Option<Split> {
+        let layout = SplitScale::of(ty.dtype)?;
+        Some(Split { layout, matrices: 1, blocks: ty.shape.elements() / LEN, alignment: 1 })
     }
 
     fn code_bytes(&self) -> usize {
-        (self.blocks * self.layout.value_bytes()).next_multiple_of(ALIGNMENT)
+        (self.blocks * self.layout.value_bytes()).next_multiple_of(self.alignment)
     }
 
     fn matrix_bytes(&self) -> usize {
-        self.code_bytes() + (self.blocks * SplitScale::SCALE_BYTES).next_multiple_of(ALIGNMENT)
+        self.code_bytes() + (self.blocks * SplitScale::SCALE_BYTES).next_multiple_of(self.alignment)
     }
 
     /// Bytes on the card.
@@ -125,6 +133,11 @@ mod tests {
             split.join(&card, &mut found);
             assert_eq!(found, file);
             assert!(card.len() > file.len() && card.len().is_multiple_of(128));
+            let tight = Split::tight(&ty).unwrap();
+            let card = tight.split(&file);
+            assert_eq!(card.len(), file.len());
+            tight.join(&card, &mut found);
+            assert_eq!(found, file);
         }
     }
 

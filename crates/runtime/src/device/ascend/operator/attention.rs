@@ -11,13 +11,23 @@ use trueup_graph::op::{FlashAttn, KvMix, KvScores};
 
 pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     expect_known("the cache", &inputs[1])?;
+    expect_unrounded(&inputs[1], chip)?;
     Ok(Profile { activations: rounding(inputs[1].dtype, chip), ..ELEMENTWISE })
 }
 
 pub fn profile_whole(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     inputs.iter().try_for_each(|ty| expect_known("an input", ty))?;
+    inputs[1..3].iter().try_for_each(|ty| expect_unrounded(ty, chip))?;
     let activations = rounding(inputs[1].dtype, chip);
     Ok(Profile { activations, function_ulp: FUNCTION_ULP, ..ELEMENTWISE })
+}
+
+/// Keys and values are not rounded: a cache of f32 needs a chip that multiplies f32.
+fn expect_unrounded(ty: &TensorType, chip: &Chip) -> Result<(), String> {
+    if ty.dtype == DType::F16 || chip.f32_products {
+        return Ok(());
+    }
+    Err(format!("chip {} rounds {} to f16 before it multiplies; take an f16 cache", chip.name, ty.dtype))
 }
 
 fn math(dtype: DType, chip: &Chip) -> i8 {
@@ -90,8 +100,8 @@ pub fn whole(op: &FlashAttn, call: &Call) -> Result<(), String> {
         queue.tanh(&capped, &scores)?;
         queue.muls(&scores, Scalar::F32(op.softcap), &capped)?;
     }
-    let mask = if call.inputs() > 3 { Some(call.input_f32(3)?.clone()) } else { None };
-    weigh(call, &capped, mask, op.max_bias, &scores)?;
+    let mask = if call.inputs() > 3 { Some(call.input_f32(3)?) } else { None };
+    weigh(call, &capped, mask.as_deref(), op.max_bias, &scores)?;
     // The output has heads inside of tokens.
     let out = out.exchanged(1, 2);
     call.dense(&grouped(&out), |out| queue.matmul(&grouped(&scores), &v.inserted(2), out, math))

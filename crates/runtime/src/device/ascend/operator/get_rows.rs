@@ -74,15 +74,20 @@ pub fn decode(call: &Call, matrix: &Matrix, out: &Array) -> Result<(), String> {
     let in_groups = |array: Array| array.split(1, columns / len);
     let scales = matrix.scales.clone().inserted(2);
     call.dense(out, |out| {
-        if matrix.codes.ty == Type::I8 {
+        // Integers and f16 give f16: what is more precise is multiplied in f32.
+        if matrix.codes.ty == Type::I8 && out.ty == Type::F16 {
             return queue.mul(&in_groups(matrix.codes.clone()), &scales, &in_groups(out.clone()));
         }
-        // Nibbles become f16, which holds them exactly, by a scale of one.
-        let (decoded, one) = (call.room(Type::F16, &[rows, columns])?, call.room(Type::F16, &[1])?);
-        queue.fill(&one, Scalar::F32(1.0))?;
-        queue.anti_quantize(&matrix.codes, &one, None, Type::F16 as i64, false, &decoded)?;
         let wide = call.room(Type::F32, &[rows, columns])?;
-        queue.cast(&decoded, Type::F32, &wide)?;
+        if matrix.codes.ty == Type::I8 {
+            queue.cast(&matrix.codes, Type::F32, &wide)?;
+        } else {
+            // Nibbles become f16, which holds them exactly, by a scale of one.
+            let (decoded, one) = (call.room(Type::F16, &[rows, columns])?, call.room(Type::F16, &[1])?);
+            queue.fill(&one, Scalar::F32(1.0))?;
+            queue.anti_quantize(&matrix.codes, &one, None, Type::F16 as i64, false, &decoded)?;
+            queue.cast(&decoded, Type::F32, &wide)?;
+        }
         queue.mul(&in_groups(wide.clone()), &scales, &in_groups(out.clone()))
     })
 }

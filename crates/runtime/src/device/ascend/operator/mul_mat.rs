@@ -5,7 +5,7 @@ use super::{Call, ELEMENTWISE, F16_PRODUCTS, KEPT_PRODUCTS, expect_known};
 use crate::device::ascend::acl::{Array, Type};
 use crate::device::ascend::chip::{Chip, Quantized};
 use crate::device::ascend::split::{LEN, Matrix, Split};
-use crate::profile::{Activations, Profile};
+use crate::profile::{Activations, Profile, Weights};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
@@ -26,13 +26,17 @@ pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
         return Err(format!("rows of {columns} are longer than the {SIZE_MAX} of products with weights in groups"));
     }
     let output = if chip.quantized_products == Quantized::Both { DType::F16 } else { DType::F32 };
-    Ok(Profile { activations: Activations::F16, output, ..ELEMENTWISE })
+    // Codes times scales become f16 before they are multiplied.
+    Ok(Profile { activations: Activations::F16, weights: Weights::F16, output, ..ELEMENTWISE })
 }
 
 /// What is declared of products of floating-point weights.
 pub fn plain(dtype: DType, chip: &Chip) -> Profile {
-    let activations = if cube_math(dtype, chip) == KEPT_PRODUCTS { Activations::Unchanged } else { Activations::F16 };
-    Profile { activations, ..ELEMENTWISE }
+    if cube_math(dtype, chip) == KEPT_PRODUCTS {
+        return ELEMENTWISE;
+    }
+    let weights = if dtype == DType::F16 { Weights::Unchanged } else { Weights::F16 };
+    Profile { activations: Activations::F16, weights, ..ELEMENTWISE }
 }
 
 /// How the cube takes weights of a type.
@@ -44,7 +48,8 @@ pub fn compose(call: &Call) -> Result<(), String> {
     if Split::of(call.ty(0)).is_some() {
         return in_blocks(call);
     }
-    let (w, x, out) = (call.input(0)?, call.input(1)?, call.output()?);
+    let (w, x, out) = (call.input(0)?, call.input_f32(1)?, call.output()?);
+    let x = x.clone();
     let math = cube_math(call.ty(0).dtype, call.engine.chip);
     let is_one = x.sizes[0] * x.sizes[1] == 1;
     if is_one {

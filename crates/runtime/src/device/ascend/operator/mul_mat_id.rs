@@ -18,7 +18,7 @@ pub fn compose(call: &Call) -> Result<(), String> {
     let experts = call.indices(2, w.shape[2])?;
     let [tokens, used, rows] = [out.sizes[1], out.sizes[2], out.sizes[3]];
     let is_split = Split::of(w).is_some();
-    let x = call.gathered(&call.input(1)?, if is_split { Type::F16 } else { call.input(1)?.ty })?;
+    let x = call.gathered(&call.input(1)?, if is_split { Type::F16 } else { Type::F32 })?;
     let (seen, columns) = (x.sizes[2], x.sizes[3]);
     let x = x.clone().under(&[tokens * seen, columns]);
     let out = out.under(&[tokens * used, rows]);

@@ -16,16 +16,16 @@ pub fn compose(op: &SoftMax, call: &Call) -> Result<(), String> {
     let (queue, x, out) = (&call.engine.queue, call.input(0)?, call.output()?);
     let scores = call.room(Type::F32, &x.sizes)?;
     queue.muls(&x, Scalar::F32(op.scale), &scores)?;
-    let mask = if call.inputs() > 1 { Some(call.input_f32(1)?.clone()) } else { None };
-    weigh(call, &scores, mask, op.max_bias, &out)
+    let mask = if call.inputs() > 1 { Some(call.input_f32(1)?) } else { None };
+    weigh(call, &scores, mask.as_deref(), op.max_bias, &out)
 }
 
 /// Weights of scores `[batch, heads, tokens, positions]`, which are overwritten. A mask is repeated along the two outer dimensions.
-pub fn weigh(call: &Call, scores: &Array, mask: Option<Array>, max_bias: f32, out: &Array) -> Result<(), String> {
+pub fn weigh(call: &Call, scores: &Array, mask: Option<&Array>, max_bias: f32, out: &Array) -> Result<(), String> {
     let queue = &call.engine.queue;
     let Some(mask) = mask else { return queue.softmax(scores, 3, out) };
-    let biased = biased(call, &mask, scores.sizes[1], max_bias)?;
-    let [whole, mask] = broadcast([scores.clone(), biased.as_ref().map_or(mask, |room| Array::clone(room))])?;
+    let biased = biased(call, mask, scores.sizes[1], max_bias)?;
+    let [whole, mask] = broadcast([scores.clone(), biased.as_deref().unwrap_or(mask).clone()])?;
     queue.add_to(&whole, &mask, ONE)?;
     // A row of -inf has no largest: its weights become those of equal numbers, and then 0.
     let seen = call.room(Type::Bool, &scores.sizes)?;

@@ -78,7 +78,7 @@ pub fn scan(call: &Call) -> Result<(), String> {
 
 /// What all tokens are multiplied with, `[sequences, tokens, heads, state]`.
 struct Factors {
-    /// `exp(d A)`.
+    /// `exp(d A)`, of one element where `A` is the same for the whole state.
     decay: crate::device::ascend::pool::Room,
     /// `d B`.
     b: crate::device::ascend::pool::Room,
@@ -95,9 +95,9 @@ impl Factors {
         queue.softplus(&dt, ONE, Scalar::F32(SOFTPLUS_LINEAR), &steps)?;
         let a = call.input_f32(3)?;
         // [1, 1, heads, state or 1]
-        let exponents = call.room(Type::F32, &sizes)?;
+        let exponents = call.room(Type::F32, &[sequences, tokens, heads, a.sizes[3]])?;
         queue.mul(&steps, &a, &exponents)?;
-        let decay = call.room(Type::F32, &sizes)?;
+        let decay = call.room(Type::F32, &exponents.sizes)?;
         queue.exp(&exponents, &decay)?;
         let by_head = |place: usize, target: &Array| {
             let groups = call.ty(place).shape[1] as i64;
