@@ -161,7 +161,6 @@ pub fn recent_text() -> String {
 mod tests {
     use super::*;
 
-
     #[test]
     fn a_refusal_is_a_code_and_a_sentence() {
         assert_eq!(answer("entry", || Ok(())), 0);

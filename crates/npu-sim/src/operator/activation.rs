@@ -49,9 +49,11 @@ const fn float_function(kernel: &'static str, real: fn(f64) -> f64) -> Function 
 
 const SILU: Function = float_function("Swish", silu);
 const GELU: Function = float_function("Gelu", gelu_tanh);
-const RELU: Function = Function { kernel: "Relu", pages: "f32,f16,i8,i32,i64,bf16", real: relu, whole: Some(|x| x.max(0)) };
+const RELU: Function =
+    Function { kernel: "Relu", pages: "f32,f16,i8,i32,i64,bf16", real: relu, whole: Some(|x| x.max(0)) };
 const SIGMOID: Function = float_function("Sigmoid", |x| 1.0 / (1.0 + (-x).exp()));
-const TANH: Function = Function { kernel: "Tanh", pages: "f32,f16,b,u8,i8,i16,i32,i64,bf16", real: f64::tanh, whole: None };
+const TANH: Function =
+    Function { kernel: "Tanh", pages: "f32,f16,b,u8,i8,i16,i32,i64,bf16", real: f64::tanh, whole: None };
 const HARD_SWISH: Function = float_function("HardSwish", |x| x * hard_sigmoid(x));
 const HARD_SIGMOID: Function = float_function("HardSigmoid", hard_sigmoid);
 
@@ -63,12 +65,20 @@ fn same_type(call: &mut Call, of: Function, x: Tensor, out: Tensor) -> Result<Wo
 }
 
 fn gelu_of_form(call: &mut Call, x: Tensor, approximate: i64, y: Tensor) -> Result<Work, Refusal> {
-    call.require((0..=1).contains(&approximate), "approximate", || format!("is {approximate}, 0 (erf) or 1 (tanh) is expected"))?;
+    call.require((0..=1).contains(&approximate), "approximate", || {
+        format!("is {approximate}, 0 (erf) or 1 (tanh) is expected")
+    })?;
     same_type(call, float_function("GeluV2", if approximate == 0 { gelu_erf } else { gelu_tanh }), x, y)
 }
 
 /// A function with numbers of the host in it.
-fn with_numbers(call: &mut Call, kernel: &str, x: Tensor, out: Tensor, real: impl Fn(f64) -> f64 + Send + Sync + 'static) -> Result<Work, Refusal> {
+fn with_numbers(
+    call: &mut Call,
+    kernel: &str,
+    x: Tensor,
+    out: Tensor,
+    real: impl Fn(f64) -> f64 + Send + Sync + 'static,
+) -> Result<Work, Refusal> {
     call.kernel(&x, kernel, FLOATS)?;
     call.type_is(&out, x.ty())?;
     call.shape(&out, x.shape())?;
@@ -82,23 +92,44 @@ fn leaky_relu(call: &mut Call, x: Tensor, slope: Scalar, out: Tensor) -> Result<
     with_numbers(call, "LeakyRelu", x, out, move |x| if x < 0.0 { x * slope } else { x })
 }
 
-fn elu(call: &mut Call, x: Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, out: Tensor) -> Result<Work, Refusal> {
+fn elu(
+    call: &mut Call,
+    x: Tensor,
+    alpha: Scalar,
+    scale: Scalar,
+    input_scale: Scalar,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     let (alpha, scale, input_scale) = (alpha.value.real, scale.value.real, input_scale.value.real);
-    with_numbers(call, "Elu", x, out, move |x| {
-        if x > 0.0 { x * scale } else { (x * input_scale).exp_m1() * alpha * scale }
-    })
+    with_numbers(
+        call,
+        "Elu",
+        x,
+        out,
+        move |x| {
+            if x > 0.0 { x * scale } else { (x * input_scale).exp_m1() * alpha * scale }
+        },
+    )
 }
 
 fn softplus(call: &mut Call, x: Tensor, beta: Scalar, threshold: Scalar, out: Tensor) -> Result<Work, Refusal> {
     let (beta, threshold) = (beta.value.real, threshold.value.real);
     call.require(beta != 0.0, "beta", || "is 0".to_owned())?;
-    with_numbers(call, "SoftplusV2", x, out, move |x| if x * beta > threshold { x } else { (x * beta).exp().ln_1p() / beta })
+    with_numbers(
+        call,
+        "SoftplusV2",
+        x,
+        out,
+        move |x| if x * beta > threshold { x } else { (x * beta).exp().ln_1p() / beta },
+    )
 }
 
 /// The shape of a half along an axis.
 fn halved(call: &Call, x: &Tensor, axis: usize) -> Result<Vec<u64>, Refusal> {
     let mut shape = x.shape().to_vec();
-    call.require(axis < shape.len() && shape[axis].is_multiple_of(2), x.argument, || "has an odd size on the split axis".to_owned())?;
+    call.require(axis < shape.len() && shape[axis].is_multiple_of(2), x.argument, || {
+        "has an odd size on the split axis".to_owned()
+    })?;
     shape[axis] /= 2;
     Ok(shape)
 }
@@ -113,7 +144,9 @@ fn swiglu(call: &mut Call, x: Tensor, dim: i64, out: Tensor) -> Result<Work, Ref
     call.type_is(&out, x.ty())?;
     if call.chip.family == Family::Ascend310p {
         let bytes = x.ty().bytes(shape[axis]);
-        call.require(bytes.is_multiple_of(64), "x", || format!("has halves of {bytes} bytes, 310P takes multiples of 64"))?;
+        call.require(bytes.is_multiple_of(64), "x", || {
+            format!("has halves of {bytes} bytes, 310P takes multiples of 64")
+        })?;
         call.require(x.view.count() > 0, "x", || "is empty, which 310P does not take".to_owned())?;
     }
     let (x, out) = (call.input(&x), call.output(&out));
@@ -131,9 +164,19 @@ fn halves(stage: &Stage, x: Slot, axis: usize) -> Result<(Vec<f32>, Vec<f32>), F
     Ok((stage.read_view(&view.part(axis, 0, half, 1))?, stage.read_view(&view.part(axis, half, half, 1))?))
 }
 
-fn geglu(call: &mut Call, x: Tensor, dim: i64, approximate: i64, activate_left: bool, out: Tensor, gelu: Tensor) -> Result<Work, Refusal> {
+fn geglu(
+    call: &mut Call,
+    x: Tensor,
+    dim: i64,
+    approximate: i64,
+    activate_left: bool,
+    out: Tensor,
+    gelu: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "GeGluV2", FLOATS)?;
-    call.require((0..=1).contains(&approximate), "approximate", || format!("is {approximate}, 0 (erf) or 1 (tanh) is expected"))?;
+    call.require((0..=1).contains(&approximate), "approximate", || {
+        format!("is {approximate}, 0 (erf) or 1 (tanh) is expected")
+    })?;
     let axis = call.axis(&x, dim, "dim")?;
     let shape = halved(call, &x, axis)?;
     for target in [&out, &gelu] {
@@ -149,11 +192,11 @@ fn geglu(call: &mut Call, x: Tensor, dim: i64, approximate: i64, activate_left: 
         let form = if approximate == 0 { gelu_erf } else { gelu_tanh };
         let acted: Vec<f64> = acting.iter().map(|&value| form(value.into())).collect();
         stage.write(gelu, &acted.iter().map(|&value| value as f32).collect::<Vec<_>>())?;
-        let values: Vec<f32> = acted.iter().zip(&other).map(|(acted, &other)| (acted * f64::from(other)) as f32).collect();
+        let values: Vec<f32> =
+            acted.iter().zip(&other).map(|(acted, &other)| (acted * f64::from(other)) as f32).collect();
         super::elementwise::write_through(stage, out, values, ty)
     })
 }
-
 
 type C<'a> = &'a mut Call;
 

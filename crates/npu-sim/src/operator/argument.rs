@@ -47,21 +47,27 @@ impl Tensor {
         if object.shape.len() > 8 {
             return refuse(format!("has {} axes, at most 8 are taken", object.shape.len()));
         }
-        let unsigned = |numbers: &[i64]| numbers.iter().map(|&number| u64::try_from(number).ok()).collect::<Option<Vec<u64>>>();
-        let (Some(shape), Some(strides), Ok(offset)) = (unsigned(&object.shape), unsigned(&object.strides), u64::try_from(object.offset))
+        let unsigned =
+            |numbers: &[i64]| numbers.iter().map(|&number| u64::try_from(number).ok()).collect::<Option<Vec<u64>>>();
+        let (Some(shape), Some(strides), Ok(offset)) =
+            (unsigned(&object.shape), unsigned(&object.strides), u64::try_from(object.offset))
         else {
             return refuse("has a negative size, stride or offset".to_owned());
         };
-        let reach = shape.iter().zip(&strides).try_fold(offset, |reach, (&size, &stride)| {
-            reach.checked_add(stride.checked_mul(size.saturating_sub(1))?)
-        });
+        let reach = shape
+            .iter()
+            .zip(&strides)
+            .try_fold(offset, |reach, (&size, &stride)| reach.checked_add(stride.checked_mul(size.saturating_sub(1))?));
         let count = shape.iter().try_fold(1u64, |count, &size| count.checked_mul(size.max(1)));
         if count.is_none_or(|count| count > COUNT_MAX) || reach.is_none_or(|reach| reach > COUNT_MAX) {
             return refuse("is larger than any card's memory".to_owned());
         }
         let view = View { at: object.data, offset, ty, shape, strides };
         if view.count() > 0 && object.data == 0 {
-            return Err(Refusal::new(PARAMETER_NULL, format!("{operator}: {argument} has elements and a null data pointer")));
+            return Err(Refusal::new(
+                PARAMETER_NULL,
+                format!("{operator}: {argument} has elements and a null data pointer"),
+            ));
         }
         if !object.data.is_multiple_of(ALIGNMENT) {
             return refuse(format!("lies at {:#x}, tensor data lies at multiples of {ALIGNMENT}", object.data));

@@ -36,7 +36,9 @@ fn by_head(call: &Call, tensor: &Tensor, layout: &str, heads: u64) -> Result<Vie
         _ => {
             let mut view = tensor.view.clone();
             let width = view.shape[2];
-            call.require(width.is_multiple_of(heads), tensor.argument, || format!("has {width} columns for {heads} heads"))?;
+            call.require(width.is_multiple_of(heads), tensor.argument, || {
+                format!("has {width} columns for {heads} heads")
+            })?;
             let columns = width / heads;
             let stride = view.strides[2];
             view.shape.splice(2..3, [heads, columns]);
@@ -60,7 +62,10 @@ impl Band {
         match self.sparse_mode {
             2 => k <= q,
             3 => k <= q + keys - queries,
-            4 => k <= (q + keys - queries).saturating_add(self.after) && k >= (q + keys - queries).saturating_sub(self.before),
+            4 => {
+                k <= (q + keys - queries).saturating_add(self.after)
+                    && k >= (q + keys - queries).saturating_sub(self.before)
+            }
             0 => k <= q.saturating_add(self.after) && k >= q.saturating_sub(self.before),
             _ => true,
         }
@@ -91,13 +96,26 @@ impl Attention {
     fn run(&self, stage: &Stage) -> Result<(), Fault> {
         let (q, out) = (self.at(stage, self.query, 0), self.at(stage, self.out, 3));
         let (batches, heads) = (q.shape[0], q.shape[1]);
-        let places: Vec<(u64, u64)> = (0..batches).flat_map(|batch| (0..heads).map(move |head| (batch, head))).collect();
-        let results: Vec<Vec<f32>> = places.par_iter().map(|&(batch, head)| self.head(stage, batch, head)).collect::<Result<_, Fault>>()?;
-        places.iter().zip(results).try_for_each(|(&(batch, head), rows)| stage.write_view(&out.at_index(0, batch).at_index(0, head), &rows))
+        let places: Vec<(u64, u64)> =
+            (0..batches).flat_map(|batch| (0..heads).map(move |head| (batch, head))).collect();
+        let results: Vec<Vec<f32>> =
+            places.par_iter().map(|&(batch, head)| self.head(stage, batch, head)).collect::<Result<_, Fault>>()?;
+        places
+            .iter()
+            .zip(results)
+            .try_for_each(|(&(batch, head), rows)| stage.write_view(&out.at_index(0, batch).at_index(0, head), &rows))
     }
 
     /// An operand (..., queries, keys) for a batch and a head, as numbers.
-    fn plane(&self, stage: &Stage, slot: Slot, batch: u64, head: u64, queries: u64, keys: u64) -> Result<Vec<f32>, Fault> {
+    fn plane(
+        &self,
+        stage: &Stage,
+        slot: Slot,
+        batch: u64,
+        head: u64,
+        queries: u64,
+        keys: u64,
+    ) -> Result<Vec<f32>, Fault> {
         let shape = [self.views[0].shape[0], self.views[0].shape[1], queries, keys];
         let stretched = stage.view(slot).broadcast(&shape).unwrap_or_else(|| stage.view(slot).clone());
         stage.read_view(&stretched.at_index(0, batch).at_index(0, head))
@@ -112,11 +130,19 @@ impl Attention {
         let v = part(self.at(stage, self.value, 2), key_head)?;
         let (queries, columns) = (self.views[0].shape[2] as usize, self.views[0].shape[3] as usize);
         let (all_keys, value_columns) = (self.views[1].shape[2] as usize, self.views[2].shape[3] as usize);
-        let used = self.keys_used.as_ref().map_or(all_keys as i64, |used| used[if used.len() == 1 { 0 } else { batch as usize }]);
+        let used = self
+            .keys_used
+            .as_ref()
+            .map_or(all_keys as i64, |used| used[if used.len() == 1 { 0 } else { batch as usize }]);
         let keys = (used.max(0) as usize).min(all_keys);
-        let plane = |slot: Option<Slot>| slot.map(|slot| self.plane(stage, slot, batch, head, queries as u64, all_keys as u64)).transpose();
+        let plane = |slot: Option<Slot>| {
+            slot.map(|slot| self.plane(stage, slot, batch, head, queries as u64, all_keys as u64)).transpose()
+        };
         let (shift, mask) = (plane(self.shift)?, plane(self.mask)?);
-        let turned: Vec<f32> = (0..value_columns).flat_map(|column| (0..keys).map(move |key| (column, key))).map(|(column, key)| v[key * value_columns + column]).collect();
+        let turned: Vec<f32> = (0..value_columns)
+            .flat_map(|column| (0..keys).map(move |key| (column, key)))
+            .map(|(column, key)| v[key * value_columns + column])
+            .collect();
         let mut out = vec![0f32; queries * value_columns];
         for row in 0..queries {
             let seen = |key: usize| {
@@ -124,7 +150,10 @@ impl Attention {
                 banded && mask.as_ref().is_none_or(|mask| mask[row * all_keys + key] == 0.0)
             };
             let score = |key: usize| match seen(key) {
-                true => dot(&q[row * columns..][..columns], &k[key * columns..][..columns]) * self.scale + shift.as_ref().map_or(0.0, |shift| shift[row * all_keys + key]),
+                true => {
+                    dot(&q[row * columns..][..columns], &k[key * columns..][..columns]) * self.scale
+                        + shift.as_ref().map_or(0.0, |shift| shift[row * all_keys + key])
+                }
                 false => f32::NEG_INFINITY,
             };
             let mut scores: Vec<f32> = (0..keys).map(score).collect();
@@ -132,7 +161,10 @@ impl Attention {
             round_to(&mut scores, self.ty, stage.chip);
             let target = &mut out[row * value_columns..][..value_columns];
             if sum > 0.0 {
-                target.iter_mut().enumerate().for_each(|(column, out)| *out = dot(&scores, &turned[column * keys..][..keys]) / sum);
+                target
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(column, out)| *out = dot(&scores, &turned[column * keys..][..keys]) / sum);
             }
         }
         Ok(out)
@@ -168,30 +200,70 @@ struct Asked {
 }
 
 fn one(call: &Call, list: Tensors, argument: &str) -> Result<Tensor, Refusal> {
-    let [tensor] = <[Tensor; 1]>::try_from(list).map_err(|_| call.refusal(argument, "holds not one tensor, and the simulator does only that"))?;
+    let [tensor] = <[Tensor; 1]>::try_from(list)
+        .map_err(|_| call.refusal(argument, "holds not one tensor, and the simulator does only that"))?;
     Ok(tensor)
 }
 
 fn judge_modes(call: &Call, asked: &Asked) -> Result<(), Refusal> {
     let layouts = ["BSH", "BSND", "BNSD", "BNSD_BSND"];
-    call.require(layouts.contains(&asked.layout.as_str()), "inputLayout", || format!("is {:?}, one of {} is expected", asked.layout, layouts.join(", ")))?;
+    call.require(layouts.contains(&asked.layout.as_str()), "inputLayout", || {
+        format!("is {:?}, one of {} is expected", asked.layout, layouts.join(", "))
+    })?;
     let mode = asked.band.sparse_mode;
     call.require((0..=4).contains(&mode), "sparseMode", || format!("is {mode}, 0 to 4 are expected"))?;
-    call.require((0..=3).contains(&asked.inner_precise), "innerPrecise", || format!("is {}, 0 to 3 are expected", asked.inner_precise))?;
+    call.require((0..=3).contains(&asked.inner_precise), "innerPrecise", || {
+        format!("is {}, 0 to 3 are expected", asked.inner_precise)
+    })?;
     call.require(asked.heads > 0, "numHeads", || format!("is {}", asked.heads))?;
     let (heads, key_heads) = (asked.heads, if asked.key_heads == 0 { asked.heads } else { asked.key_heads });
     let divides = key_heads > 0 && heads % key_heads == 0 && heads / key_heads <= 64;
-    call.require(divides, "numKeyValueHeads", || format!("is {key_heads} for {heads} heads: a divisor, at least a 64th, is expected"))
+    call.require(divides, "numKeyValueHeads", || {
+        format!("is {key_heads} for {heads} heads: a divisor, at least a 64th, is expected")
+    })
 }
 
 fn judge_mask(call: &Call, mask: &Tensor, queries: u64, keys: u64, batches: u64, mode: i64) -> Result<(), Refusal> {
     call.typed(mask, "b,i8,u8")?;
     let shape = mask.shape();
     if mode >= 2 {
-        return call.require(shape.ends_with(&[2048, 2048]), "attenMask", || format!("has the shape {}, sparseMode {mode} wants the compressed 2048 x 2048", sizes(shape)));
+        return call.require(shape.ends_with(&[2048, 2048]), "attenMask", || {
+            format!("has the shape {}, sparseMode {mode} wants the compressed 2048 x 2048", sizes(shape))
+        });
     }
-    let fits = [&[queries, keys][..], &[batches, queries, keys], &[batches, 1, queries, keys], &[1, 1, queries, keys], &[1, queries, keys]].contains(&shape);
+    let fits = [
+        &[queries, keys][..],
+        &[batches, queries, keys],
+        &[batches, 1, queries, keys],
+        &[1, 1, queries, keys],
+        &[1, queries, keys],
+    ]
+    .contains(&shape);
     call.require(fits, "attenMask", || format!("has the shape {} for {queries} queries and {keys} keys", sizes(shape)))
+}
+
+/// The rules for the shift, the mask and the lengths, for (batches, heads, queries, keys).
+fn judge_optional(call: &Call, asked: &Asked, shape: [u64; 4]) -> Result<(), Refusal> {
+    let [batches, _, queries, keys] = shape;
+    if let Some(shift) = &asked.shift {
+        call.type_is(shift, asked.query.ty())?;
+        let stretches = broadcast(shift.shape(), &shape).is_some_and(|stretched| stretched == shape);
+        let fits = shift.rank() == 4 && stretches && shift.shape()[1..] == shape[1..];
+        call.require(fits, "pseShift", || {
+            format!("has the shape {}, {} is expected", sizes(shift.shape()), sizes(&shape))
+        })?;
+    }
+    let mode = asked.band.sparse_mode;
+    call.require(mode < 2 || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {mode}"))?;
+    if let Some(mask) = &asked.mask {
+        judge_mask(call, mask, queries, keys, batches, mode)?;
+    }
+    if let Some(used) = &asked.keys_used {
+        let fits = (used.len() == 1 || used.len() as u64 == batches)
+            && used.iter().all(|used| (0..=keys as i64).contains(used));
+        call.require(fits, "actualSeqLengthsKv", || format!("is {used:?} for {batches} batches of {keys} keys"))?;
+    }
+    Ok(())
 }
 
 fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
@@ -208,34 +280,30 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
     let out = by_head(call, &asked.out, if layout == "BNSD_BSND" { "BSND" } else { layout }, heads)?;
     let [batches, found_heads, queries, columns] = [q.shape[0], q.shape[1], q.shape[2], q.shape[3]];
     call.require(found_heads == heads, "query", || format!("has {found_heads} heads, numHeads is {heads}"))?;
-    call.require(columns.is_multiple_of(16) && columns <= 512, "query", || format!("has a head size of {columns}, a multiple of 16 up to 512 is expected"))?;
+    call.require(columns.is_multiple_of(16) && columns <= 512, "query", || {
+        format!("has a head size of {columns}, a multiple of 16 up to 512 is expected")
+    })?;
     call.require(layout != "BNSD_BSND" || queries > 1, "inputLayout", || "is BNSD_BSND with one query".to_owned())?;
     let keys = k.shape[2];
     for (tensor, view) in [(&asked.key, &k), (&asked.value, &v)] {
         let fits = view.shape == [batches, key_heads, keys, columns];
-        call.require(fits, tensor.argument, || format!("has the shape {}, which does not go with the query's {}", sizes(tensor.shape()), sizes(asked.query.shape())))?;
+        call.require(fits, tensor.argument, || {
+            format!(
+                "has the shape {}, which does not go with the query's {}",
+                sizes(tensor.shape()),
+                sizes(asked.query.shape())
+            )
+        })?;
     }
     call.require(out.shape == q.shape, "attentionOut", || format!("has the shape {}", sizes(asked.out.shape())))?;
-    if let Some(shift) = &asked.shift {
-        call.type_is(shift, ty)?;
-        let fits = shift.rank() == 4 && broadcast(shift.shape(), &[batches, heads, queries, keys]).is_some_and(|shape| shape == [batches, heads, queries, keys]);
-        let fits = fits && shift.shape()[1..] == [heads, queries, keys];
-        call.require(fits, "pseShift", || format!("has the shape {}, {} is expected", sizes(shift.shape()), sizes(&[batches, heads, queries, keys])))?;
-    }
+    judge_optional(call, &asked, [batches, heads, queries, keys])?;
     let compressed = asked.band.sparse_mode >= 2;
-    call.require(!compressed || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {}", asked.band.sparse_mode))?;
-    if let Some(mask) = &asked.mask {
-        judge_mask(call, mask, queries, keys, batches, asked.band.sparse_mode)?;
-    }
-    if let Some(used) = &asked.keys_used {
-        let fits = (used.len() == 1 || used.len() as u64 == batches) && used.iter().all(|used| (0..=keys as i64).contains(used));
-        call.require(fits, "actualSeqLengthsKv", || format!("is {used:?} for {batches} batches of {keys} keys"))?;
-    }
     call.keep_apart();
     call.asks(32 * 1024);
     let mask = asked.mask.as_ref().map(three_axes_as_four);
     let (query, key, value) = (call.input(&asked.query), call.input(&asked.key), call.input(&asked.value));
-    let (shift, mask, out_slot) = (call.optional(asked.shift.as_ref()), call.optional(mask.as_ref()), call.output(&asked.out));
+    let (shift, mask, out_slot) =
+        (call.optional(asked.shift.as_ref()), call.optional(mask.as_ref()), call.output(&asked.out));
     let attention = Attention {
         query,
         key,
@@ -266,7 +334,10 @@ fn three_axes_as_four(mask: &Tensor) -> Tensor {
 /// Refuses what belongs to quantized, paged or shared keys.
 fn only_plain(call: &Call, given: &[(&str, bool)]) -> Result<(), Refusal> {
     match given.iter().find(|(_, given)| *given) {
-        Some((argument, _)) => Err(Refusal::new(OPERATOR_RUNTIME, format!("{}: {argument} is not null, and the simulator does only attention without it", call.name))),
+        Some((argument, _)) => Err(Refusal::new(
+            OPERATOR_RUNTIME,
+            format!("{}: {argument} is not null, and the simulator does only attention without it", call.name),
+        )),
         None => Ok(()),
     }
 }
@@ -276,18 +347,74 @@ type I = Option<Ints>;
 
 #[allow(clippy::too_many_arguments, non_snake_case)]
 fn fused(
-    call: &mut Call, query: Tensor, key: Tensors, value: Tensors, pseShift: O, attenMask: O, _seq: I, seqKv: I,
-    d1: O, q1: O, d2: O, q2: O, qo2: O, aqs: O, aqo: O, bt: O, qps: O, kps: O,
-    numHeads: i64, scale: f64, pre: i64, next: i64, layout: Text, kvHeads: i64, sparse: i64, inner: i64, _block: i64, _antiquant: i64, lse: bool, out: Tensor, lseOut: O,
+    call: &mut Call,
+    query: Tensor,
+    key: Tensors,
+    value: Tensors,
+    pseShift: O,
+    attenMask: O,
+    _seq: I,
+    seqKv: I,
+    d1: O,
+    q1: O,
+    d2: O,
+    q2: O,
+    qo2: O,
+    aqs: O,
+    aqo: O,
+    bt: O,
+    qps: O,
+    kps: O,
+    numHeads: i64,
+    scale: f64,
+    pre: i64,
+    next: i64,
+    layout: Text,
+    kvHeads: i64,
+    sparse: i64,
+    inner: i64,
+    _block: i64,
+    _antiquant: i64,
+    lse: bool,
+    out: Tensor,
+    lseOut: O,
 ) -> Result<Work, Refusal> {
-    let names = ["deqScale1", "quantScale1", "deqScale2", "quantScale2", "quantOffset2", "antiquantScale", "antiquantOffset", "blockTable", "queryPaddingSize", "kvPaddingSize"];
+    let names = [
+        "deqScale1",
+        "quantScale1",
+        "deqScale2",
+        "quantScale2",
+        "quantOffset2",
+        "antiquantScale",
+        "antiquantOffset",
+        "blockTable",
+        "queryPaddingSize",
+        "kvPaddingSize",
+    ];
     let given = [&d1, &q1, &d2, &q2, &qo2, &aqs, &aqo, &bt, &qps, &kps].map(Option::is_some);
     only_plain(call, &names.into_iter().zip(given).collect::<Vec<_>>())?;
     only_plain(call, &[("softmaxLseFlag", lse)])?;
     let _ = lseOut;
     let (key, value) = (one(call, key, "key")?, one(call, value, "value")?);
     let band = Band { sparse_mode: sparse, before: pre, after: next };
-    attention(call, Asked { query, key, value, shift: pseShift, mask: attenMask, keys_used: seqKv, heads: numHeads, scale, key_heads: kvHeads, layout, band, inner_precise: inner, out })
+    attention(
+        call,
+        Asked {
+            query,
+            key,
+            value,
+            shift: pseShift,
+            mask: attenMask,
+            keys_used: seqKv,
+            heads: numHeads,
+            scale,
+            key_heads: kvHeads,
+            layout,
+            band,
+            inner_precise: inner,
+            out,
+        },
+    )
 }
 
 operators! {

@@ -63,7 +63,9 @@ impl Call {
 
     /// Refuses an optional argument that the operator does not do here.
     pub fn absent<T>(&self, given: &Option<T>, argument: &str) -> Result<(), Refusal> {
-        self.require(given.is_none(), argument, || "is not null, and the simulator does only the form without it".to_owned())
+        self.require(given.is_none(), argument, || {
+            "is not null, and the simulator does only the form without it".to_owned()
+        })
     }
 
     /// Refuses a chip without the operator: 361001.
@@ -128,35 +130,43 @@ impl Call {
 
     /// Refuses a view that is not packed.
     pub fn packed(&self, tensor: &Tensor) -> Result<(), Refusal> {
-        self.require(tensor.view.is_packed(), tensor.argument, || "is not contiguous, and this operator takes no strided view".to_owned())
+        self.require(tensor.view.is_packed(), tensor.argument, || {
+            "is not contiguous, and this operator takes no strided view".to_owned()
+        })
     }
 
     /// The axis that a number means: negative ones count from the end.
     pub fn axis(&self, tensor: &Tensor, axis: i64, argument: &str) -> Result<usize, Refusal> {
         let rank = tensor.rank().max(1) as i64;
         let found = if axis < 0 { axis + rank } else { axis };
-        self.require((0..rank).contains(&found), argument, || format!("is {axis}, {} has {} axes", tensor.argument, tensor.rank()))?;
+        self.require((0..rank).contains(&found), argument, || {
+            format!("is {axis}, {} has {} axes", tensor.argument, tensor.rank())
+        })?;
         Ok(found as usize)
     }
 
-    /// The axes that a list means, each once, rising.
+    /// The axes that a list means, each once, rising; none for a tensor without axes.
     pub fn axes(&self, tensor: &Tensor, axes: &[i64], argument: &str) -> Result<Vec<usize>, Refusal> {
         let mut found = axes.iter().map(|&axis| self.axis(tensor, axis, argument)).collect::<Result<Vec<_>, _>>()?;
         found.sort_unstable();
         let once = found.windows(2).all(|pair| pair[0] != pair[1]);
         self.require(once, argument, || "names an axis twice".to_owned())?;
+        found.truncate(tensor.rank());
         Ok(found)
     }
 
     /// The type of a code given as an argument.
     pub fn type_of_code(&self, code: i32, argument: &str) -> Result<Type, Refusal> {
-        Type::of(code).ok_or_else(|| self.refusal(argument, format!("is {code}, which is no type that operators here take")))
+        Type::of(code)
+            .ok_or_else(|| self.refusal(argument, format!("is {code}, which is no type that operators here take")))
     }
 
     /// The type in which two tensors meet.
     pub fn promoted(&self, a: &Tensor, b: &Tensor) -> Result<Type, Refusal> {
         let meeting = a.ty().promoted(b.ty());
-        meeting.ok_or_else(|| self.refusal(b.argument, format!("is {}, which does not meet {} ({})", b.ty(), a.ty(), a.argument)))
+        meeting.ok_or_else(|| {
+            self.refusal(b.argument, format!("is {}, which does not meet {} ({})", b.ty(), a.ty(), a.argument))
+        })
     }
 
     /// Refuses a result type that a type does not convert to: no float becomes an integer unasked.
@@ -223,8 +233,12 @@ impl Call {
     /// The rules for where results lie: no element twice, and none on bytes of an operand, unless it is the same view.
     pub fn finish(&self) -> Result<(), Refusal> {
         for (index, out) in self.operands.iter().enumerate().filter(|(_, operand)| operand.writes) {
-            self.require(!out.view.repeats_elements(), out.argument, || "is written, and two of its indices lead to one element".to_owned())?;
-            for other in self.operands.iter().enumerate().filter(|&(other, _)| other != index).map(|(_, operand)| operand) {
+            self.require(!out.view.repeats_elements(), out.argument, || {
+                "is written, and two of its indices lead to one element".to_owned()
+            })?;
+            for other in
+                self.operands.iter().enumerate().filter(|&(other, _)| other != index).map(|(_, operand)| operand)
+            {
                 let same = out.view == other.view && !other.writes && !self.apart;
                 self.require(same || !overlap(&out.view, &other.view), out.argument, || {
                     format!("lies on bytes of {}, which the hardware would mix", other.argument)

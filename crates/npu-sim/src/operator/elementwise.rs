@@ -219,13 +219,28 @@ fn judge_alpha(call: &Call, alpha: Option<&Scalar>, meeting: Type) -> Result<(),
     call.require(!loses, "alpha", || format!("is a float, and the operands meet in {meeting}"))
 }
 
-fn tensors(call: &mut Call, rule: Rule, a: &Tensor, b: &Tensor, alpha: Option<Scalar>, out: Option<&Tensor>) -> Result<Work, Refusal> {
+fn tensors(
+    call: &mut Call,
+    rule: Rule,
+    a: &Tensor,
+    b: &Tensor,
+    alpha: Option<Scalar>,
+    out: Option<&Tensor>,
+) -> Result<Work, Refusal> {
     call.kernel(a, kernel_of(rule), pages_of(rule))?;
     call.typed(b, pages_of(rule))?;
     let meeting = computed(rule, call.promoted(a, b)?);
     judge_alpha(call, alpha.as_ref(), meeting)?;
     let shape = broadcast(a.shape(), b.shape()).ok_or_else(|| {
-        call.refusal(b.argument, format!("has the shape {}, which does not stretch with {} of {}", sizes(b.shape()), sizes(a.shape()), a.argument))
+        call.refusal(
+            b.argument,
+            format!(
+                "has the shape {}, which does not stretch with {} of {}",
+                sizes(b.shape()),
+                sizes(a.shape()),
+                a.argument
+            ),
+        )
     })?;
     let target = out.unwrap_or(a);
     call.converts(resulting(rule, meeting), target)?;
@@ -238,7 +253,14 @@ fn tensors(call: &mut Call, rule: Rule, a: &Tensor, b: &Tensor, alpha: Option<Sc
     work(move |stage| plan.run(stage))
 }
 
-fn with_scalar(call: &mut Call, rule: Rule, a: &Tensor, other: Scalar, alpha: Option<Scalar>, out: Option<&Tensor>) -> Result<Work, Refusal> {
+fn with_scalar(
+    call: &mut Call,
+    rule: Rule,
+    a: &Tensor,
+    other: Scalar,
+    alpha: Option<Scalar>,
+    out: Option<&Tensor>,
+) -> Result<Work, Refusal> {
     let kernel = if rule == Rule::Multiply { "Muls" } else { kernel_of(rule) };
     call.kernel(a, kernel, pages_of(rule))?;
     let meeting = computed(rule, a.ty().with_scalar(other.value.ty));
@@ -269,7 +291,15 @@ fn power_of_scalar(call: &mut Call, base: Scalar, exponent: Tensor, out: Tensor)
     call.shape(&out, exponent.shape())?;
     let shape = exponent.shape().to_vec();
     let (b, out) = (call.input(&exponent), call.output(&out));
-    let plan = Plan { rule: Rule::Power, a: Source::Number(base.value), b: Source::Tensor(b), alpha: None, out, shape, meeting };
+    let plan = Plan {
+        rule: Rule::Power,
+        a: Source::Number(base.value),
+        b: Source::Tensor(b),
+        alpha: None,
+        out,
+        shape,
+        meeting,
+    };
     work(move |stage| plan.run(stage))
 }
 
@@ -328,17 +358,30 @@ pub fn map(
 }
 
 const EXP: Function = Function { kernel: "Exp", pages: "f32,f16,f64,b,i64,bf16", real: f64::exp, whole: None };
-const LOG: Function = Function { kernel: "Log", pages: "b,i64,i32,i16,i8,u8,f32,f16,f64,bf16", real: f64::ln, whole: None };
-const COS: Function = Function { kernel: "Cos", pages: "i8,i16,i32,i64,u8,b,f32,f16,f64,bf16", real: f64::cos, whole: None };
-const SIN: Function = Function { kernel: "Sin", pages: "i8,i16,i32,i64,u8,b,f32,f16,f64,bf16", real: f64::sin, whole: None };
-const SQRT: Function = Function { kernel: "Sqrt", pages: "f32,f16,bf16,f64,i32,i64,i16,i8,u8,b", real: f64::sqrt, whole: None };
-const RSQRT: Function =
-    Function { kernel: "Rsqrt", pages: "f32,f16,f64,u8,i8,i16,i32,i64,b,bf16", real: |x| x.sqrt().recip(), whole: None };
+const LOG: Function =
+    Function { kernel: "Log", pages: "b,i64,i32,i16,i8,u8,f32,f16,f64,bf16", real: f64::ln, whole: None };
+const COS: Function =
+    Function { kernel: "Cos", pages: "i8,i16,i32,i64,u8,b,f32,f16,f64,bf16", real: f64::cos, whole: None };
+const SIN: Function =
+    Function { kernel: "Sin", pages: "i8,i16,i32,i64,u8,b,f32,f16,f64,bf16", real: f64::sin, whole: None };
+const SQRT: Function =
+    Function { kernel: "Sqrt", pages: "f32,f16,bf16,f64,i32,i64,i16,i8,u8,b", real: f64::sqrt, whole: None };
+const RSQRT: Function = Function {
+    kernel: "Rsqrt",
+    pages: "f32,f16,f64,u8,i8,i16,i32,i64,b,bf16",
+    real: |x| x.sqrt().recip(),
+    whole: None,
+};
 const NEG: Function =
     Function { kernel: "Neg", pages: "i8,i32,i64,f16,bf16,f32,f64", real: |x| -x, whole: Some(i64::wrapping_neg) };
-const ABS: Function =
-    Function { kernel: "Abs", pages: "f32,f16,f64,bf16,i8,i16,i32,i64,u8,b", real: f64::abs, whole: Some(i64::wrapping_abs) };
-const SIGN: Function = Function { kernel: "Sign", pages: "f32,f16,bf16,i32,i64,f64", real: sign, whole: Some(i64::signum) };
+const ABS: Function = Function {
+    kernel: "Abs",
+    pages: "f32,f16,f64,bf16,i8,i16,i32,i64,u8,b",
+    real: f64::abs,
+    whole: Some(i64::wrapping_abs),
+};
+const SIGN: Function =
+    Function { kernel: "Sign", pages: "f32,f16,bf16,i32,i64,f64", real: sign, whole: Some(i64::signum) };
 const RECIPROCAL: Function =
     Function { kernel: "Reciprocal", pages: "f64,f32,f16,bf16,i8,i16,i32,i64,u8,b", real: f64::recip, whole: None };
 
@@ -358,7 +401,13 @@ fn logical_not(call: &mut Call, a: Tensor, out: Tensor) -> Result<Work, Refusal>
     })
 }
 
-fn clamp(call: &mut Call, a: &Tensor, low: Option<Scalar>, high: Option<Scalar>, out: Option<&Tensor>) -> Result<Work, Refusal> {
+fn clamp(
+    call: &mut Call,
+    a: &Tensor,
+    low: Option<Scalar>,
+    high: Option<Scalar>,
+    out: Option<&Tensor>,
+) -> Result<Work, Refusal> {
     call.kernel(a, "ClipByValueV2", "f16,f32,f64,i8,u8,i16,i32,i64,bf16")?;
     call.require(low.is_some() || high.is_some(), "clipValueMin", || "and clipValueMax are both null".to_owned())?;
     let target = out.unwrap_or(a);
@@ -400,7 +449,9 @@ fn masked_fill(call: &mut Call, a: Tensor, mask: Tensor, value: Scalar) -> Resul
     call.kernel(&a, "MaskedFill", "b,i8,i32,i64,f32,f16,bf16")?;
     call.type_is(&mask, Type::Bool)?;
     let fits = broadcast(a.shape(), mask.shape()).is_some_and(|shape| shape == a.shape());
-    call.require(fits, "mask", || format!("has the shape {}, which does not stretch to {}", sizes(mask.shape()), sizes(a.shape())))?;
+    call.require(fits, "mask", || {
+        format!("has the shape {}, which does not stretch to {}", sizes(mask.shape()), sizes(a.shape()))
+    })?;
     let shape = a.shape().to_vec();
     let (a, mask) = (call.in_place(&a), call.input(&mask));
     work(move |stage| {
@@ -425,7 +476,11 @@ fn choose(call: &mut Call, condition: Tensor, a: Tensor, b: Tensor, out: Tensor)
         let condition: Vec<i64> = stage.read_as(condition, &shape)?;
         if meeting.form() == Form::Whole {
             let (mut a, b): (Vec<i64>, Vec<i64>) = (stage.read_as(a, &shape)?, stage.read_as(b, &shape)?);
-            condition.iter().zip(a.iter_mut().zip(b)).filter(|(chosen, _)| **chosen == 0).for_each(|(_, (a, b))| *a = b);
+            condition
+                .iter()
+                .zip(a.iter_mut().zip(b))
+                .filter(|(chosen, _)| **chosen == 0)
+                .for_each(|(_, (a, b))| *a = b);
             return stage.write(out, &a);
         }
         let (mut a, b): (Vec<f64>, Vec<f64>) = (stage.read_as(a, &shape)?, stage.read_as(b, &shape)?);

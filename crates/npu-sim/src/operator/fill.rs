@@ -32,7 +32,8 @@ fn arange(call: &mut Call, start: Scalar, end: Scalar, step: Scalar, out: Tensor
     let out = call.output(&out);
     work(move |stage| {
         if whole {
-            let values: Vec<i64> = (0..count as i64).map(|index| first.wrapping_add(index.wrapping_mul(each))).collect();
+            let values: Vec<i64> =
+                (0..count as i64).map(|index| first.wrapping_add(index.wrapping_mul(each))).collect();
             return stage.write(out, &values);
         }
         let values: Vec<f64> = (0..count).map(|index| from + index as f64 * by).collect();
@@ -45,7 +46,11 @@ fn constant(call: &mut Call, target: Tensor, real: f64, whole: i64) -> Result<Wo
     let is_whole = target.ty().form() == Form::Whole;
     let count = target.view.count() as usize;
     let target = call.output(&target);
-    work(move |stage| if is_whole { stage.write(target, &vec![whole; count]) } else { stage.write(target, &vec![real; count]) })
+    work(
+        move |stage| {
+            if is_whole { stage.write(target, &vec![whole; count]) } else { stage.write(target, &vec![real; count]) }
+        },
+    )
 }
 
 fn fill(call: &mut Call, target: Tensor, value: Scalar) -> Result<Work, Refusal> {

@@ -53,7 +53,9 @@ fn take(call: &mut Call, x: Tensor, axis: usize, index: Tensor, out: Tensor, sha
         let bytes = source.read_bytes(stage.memory)?;
         let piece = (source.shape[axis + 1..].iter().product::<u64>() * size) as usize;
         let line = piece * source.shape[axis] as usize;
-        let of_line = |line: &[u8]| indices.iter().flat_map(|&index| line[index as usize * piece..][..piece].to_vec()).collect::<Vec<u8>>();
+        let of_line = |line: &[u8]| {
+            indices.iter().flat_map(|&index| line[index as usize * piece..][..piece].to_vec()).collect::<Vec<u8>>()
+        };
         let taken: Vec<u8> = bytes.chunks(line).flat_map(of_line).collect();
         stage.view(out).write_bytes(stage.memory, &taken)
     })
@@ -78,7 +80,15 @@ fn gather_slices(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Tenso
     take(call, x, axis, index, out, &shape)
 }
 
-fn gather_in_batches(call: &mut Call, x: Tensor, dim: i64, index: Tensor, batch_dims: i64, mode: i64, out: Tensor) -> Result<Work, Refusal> {
+fn gather_in_batches(
+    call: &mut Call,
+    x: Tensor,
+    dim: i64,
+    index: Tensor,
+    batch_dims: i64,
+    mode: i64,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "GatherV3", MOVED)?;
     call.require(batch_dims == 0, "batchDims", || format!("is {batch_dims}, and the simulator does only 0"))?;
     call.require((0..=1).contains(&mode), "mode", || format!("is {mode}"))?;
@@ -97,7 +107,8 @@ fn gather_elements(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Ten
     call.on_chip(call.chip.is_c220())?;
     let axis = call.axis(&x, dim, "dim")?;
     call.typed(&index, "i32,i64")?;
-    let fits = index.rank() == x.rank() && index.shape().iter().zip(x.shape()).enumerate().all(|(at, (a, b))| at == axis || a <= b);
+    let fits = index.rank() == x.rank()
+        && index.shape().iter().zip(x.shape()).enumerate().all(|(at, (a, b))| at == axis || a <= b);
     call.require(fits && x.rank() > 0, "index", || "does not lie within self beside the axis".to_owned())?;
     call.type_is(&out, x.ty())?;
     call.shape(&out, index.shape())?;
@@ -107,7 +118,8 @@ fn gather_elements(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Ten
     work(move |stage| {
         let (source, shape) = (stage.view(x), stage.view(index).shape.clone());
         let taken = indices(stage, name, index, source.shape[axis])?;
-        let within = (0..shape.len()).fold(source.clone(), |view, at| if at == axis { view } else { view.part(at, 0, shape[at], 1) });
+        let within = (0..shape.len())
+            .fold(source.clone(), |view, at| if at == axis { view } else { view.part(at, 0, shape[at], 1) });
         let bytes = within.read_bytes(stage.memory)?;
         let size = (source.ty.bits() / 8) as usize;
         let inner: u64 = shape[axis + 1..].iter().product();
@@ -115,7 +127,8 @@ fn gather_elements(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Ten
             let (outer, rest) = (at as u64 / inner / shape[axis], at as u64 % inner);
             ((outer * source.shape[axis] + index) * inner + rest) as usize * size
         };
-        let gathered: Vec<u8> = taken.iter().enumerate().map(place).flat_map(|at| bytes[at..at + size].to_vec()).collect();
+        let gathered: Vec<u8> =
+            taken.iter().enumerate().map(place).flat_map(|at| bytes[at..at + size].to_vec()).collect();
         stage.view(out).write_bytes(stage.memory, &gathered)
     })
 }

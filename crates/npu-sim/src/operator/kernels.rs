@@ -65,7 +65,15 @@ pub enum Listed {
 /// Kernel; 910B and A3; 310P; 310B; 910A.
 const TABLE: &[(&str, [&str; 4])] = &[
     ("Add", ["dyn", "dyn", "dyn", "dyn"]),
-    ("Sub", ["bf16,f16,f32,i32,i64,u8,i8,b", "f16,f32,i32,i64,u8,i8,b", "f16,f32,i32,i64,u8,i8,b", "f16,f32,i32,i64,u8,i8,b"]),
+    (
+        "Sub",
+        [
+            "bf16,f16,f32,i32,i64,u8,i8,b",
+            "f16,f32,i32,i64,u8,i8,b",
+            "f16,f32,i32,i64,u8,i8,b",
+            "f16,f32,i32,i64,u8,i8,b",
+        ],
+    ),
     ("Mul", ["dyn", "dyn", "dyn", "dyn"]),
     ("Muls", ["bf16,f16,f32,i32,i64", "f16,f32,i32,i64", "f16,f32,i32,i64", "f16,f32,i32,i64"]),
     ("RealDiv", ["dyn", "dyn", "dyn", "dyn"]),
@@ -110,30 +118,129 @@ const TABLE: &[(&str, [&str; 4])] = &[
     ("TopKV2", ["f16,f32,bf16", "f16,f32", "f16,f32", "f16"]),
     ("Range", ["i32,f32,bf16,i64,f16,f64", "i32,f32,i64,f16,f64", "i32,f32,f16", "i32,f32,i64,f16,f64"]),
     ("Fill", ["i32,i64", "i32,i64", "i32,i64", "i32,i64"]),
-    ("Cast", ["f16,f32,i32,i8,u8,b,i64,bf16,i16,u32,u16", "f16,f32,i32,i8,u8,b,i64,i16", "f16,f32,i32,i8,u8,b,i64", "f16,f32,i32,i8,u8,b,i64"]),
-    ("Transpose", ["f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b,bf16", "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b", "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b", "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b"]),
-    ("ViewCopy", ["bf16,u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64", "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64", "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64", "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64"]),
-    ("TensorMove", ["f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64,bf16", "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64", "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64", "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64"]),
+    (
+        "Cast",
+        [
+            "f16,f32,i32,i8,u8,b,i64,bf16,i16,u32,u16",
+            "f16,f32,i32,i8,u8,b,i64,i16",
+            "f16,f32,i32,i8,u8,b,i64",
+            "f16,f32,i32,i8,u8,b,i64",
+        ],
+    ),
+    (
+        "Transpose",
+        [
+            "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b,bf16",
+            "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b",
+            "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b",
+            "f16,f32,i8,i16,i32,i64,u8,u16,u32,u64,b",
+        ],
+    ),
+    (
+        "ViewCopy",
+        [
+            "bf16,u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64",
+            "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64",
+            "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64",
+            "u8,i8,b,f32,i32,u32,i16,f16,u16,i64,u64",
+        ],
+    ),
+    (
+        "TensorMove",
+        [
+            "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64,bf16",
+            "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64",
+            "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64",
+            "f64,f16,f32,i32,u32,i8,i16,u16,u8,b,i64,u64",
+        ],
+    ),
     ("ConcatD", ["dyn", "dyn", "dyn", "dyn"]),
-    ("Tile", ["i32,f32,f16,b,i64,bf16,i8,u8,i16,u16,u32,u64", "i32,f32,f16,b,i64,i8,u8,i16,u16,u32,u64", "i32,f32,f16,b,i64", "i32,f32,f16,b,i64"]),
-    ("RepeatInterleave", ["f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b,bf16", "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b", "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b", "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b"]),
+    (
+        "Tile",
+        [
+            "i32,f32,f16,b,i64,bf16,i8,u8,i16,u16,u32,u64",
+            "i32,f32,f16,b,i64,i8,u8,i16,u16,u32,u64",
+            "i32,f32,f16,b,i64",
+            "i32,f32,f16,b,i64",
+        ],
+    ),
+    (
+        "RepeatInterleave",
+        [
+            "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b,bf16",
+            "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b",
+            "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b",
+            "f32,f16,i8,i16,i32,i64,u8,u16,u32,u64,b",
+        ],
+    ),
     ("Roll", ["f32,f16,i32,u32,i8,u8,bf16,i64", "f32,f16,i32,u32,i8,u8,i64", "-", "f32,f16,i32,u32,i8,u8,i64"]),
-    ("StridedSlice", ["f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64,bf16", "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64", "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64,bf16", "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64"]),
+    (
+        "StridedSlice",
+        [
+            "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64,bf16",
+            "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64",
+            "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64,bf16",
+            "f16,f32,i32,u8,b,i8,i64,i16,u16,u32,u64",
+        ],
+    ),
     ("PadV3", ["dyn", "dyn", "dyn", "dyn"]),
-    ("Tril", ["bf16,f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b"]),
-    ("Triu", ["bf16,f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b", "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b"]),
+    (
+        "Tril",
+        [
+            "bf16,f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+        ],
+    ),
+    (
+        "Triu",
+        [
+            "bf16,f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+            "f16,f32,f64,u8,i8,u16,i16,u32,i32,u64,i64,b",
+        ],
+    ),
     ("Im2col", ["dyn", "dyn", "f16,i8,u8", "f16,i8,u8"]),
-    ("GatherV2", ["bf16,f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b", "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b", "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b", "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b"]),
+    (
+        "GatherV2",
+        [
+            "bf16,f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b",
+            "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b",
+            "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b",
+            "f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b",
+        ],
+    ),
     ("GatherV3", ["bf16,f16,f32,i8,u8,i32,u32,i16,u16,i64,u64,b", "-", "-", "-"]),
     ("ScatterUpdate", ["f16,f32,bf16,i32,i64", "f16,f32,i32", "f16,f32,i32", "f16,f32,i32"]),
     ("ScatterElementsV2", ["f32,f16,i32,u8,i8,bf16", "-", "-", "-"]),
     ("ScatterNdUpdate", ["f16,f32,b,bf16,i64,i8", "f16,f32,b", "f16,f32,b", "f16,f32,b"]),
     ("IndexFillD", ["f16,f32,i32,i64,b,bf16", "f16,f32,i32,i64,b", "f16,f32,i32", "f16,f32,i32,i64,b"]),
-    ("IndexPutV2", ["f32,u8,i64,b,f16,i32,i8,bf16", "f32,u8,i64,b,f16,i32,i8", "f32,u8,i64,b,f16,i32,i8", "f32,u8,i64,b,f16,i32,i8"]),
+    (
+        "IndexPutV2",
+        [
+            "f32,u8,i64,b,f16,i32,i8,bf16",
+            "f32,u8,i64,b,f16,i32,i8",
+            "f32,u8,i64,b,f16,i32,i8",
+            "f32,u8,i64,b,f16,i32,i8",
+        ],
+    ),
     ("SelectV2", ["b", "b", "b", "b"]),
     ("MaskedFill", ["bf16,f16,f32,i8,i32,b", "f16,f32,i8,i32,b", "f16,f32,i8,i32,b", "f16,f32,i8,i32,b"]),
-    ("Equal", ["bf16,f16,f32,i32,i8,u8,b,i64", "f16,f32,i64,u64,i32,i8,u8,b", "f16,f32,i32,i64,i8,u8,b", "f16,f32,i64,u64,i32,i8,u8,b,u32"]),
-    ("Greater", ["f16,f32,i32,i8,u8,i64,bf16", "f16,f32,i32,i8,u8,i64", "f16,f32,i32,i64,i8,u8", "f16,f32,i32,i8,u8,i64"]),
+    (
+        "Equal",
+        [
+            "bf16,f16,f32,i32,i8,u8,b,i64",
+            "f16,f32,i64,u64,i32,i8,u8,b",
+            "f16,f32,i32,i64,i8,u8,b",
+            "f16,f32,i64,u64,i32,i8,u8,b,u32",
+        ],
+    ),
+    (
+        "Greater",
+        ["f16,f32,i32,i8,u8,i64,bf16", "f16,f32,i32,i8,u8,i64", "f16,f32,i32,i64,i8,u8", "f16,f32,i32,i8,u8,i64"],
+    ),
     ("AvgPoolV2", ["f16,i8", "f16,i8", "f16,i8", "f16,i8"]),
     ("MaxPoolV3", ["f16,f32", "f16", "f16", "f16"]),
     ("ResizeNearestNeighborV2", ["f16,f32,bf16", "f16,f32", "f16,f32", "f16,f32"]),
@@ -142,7 +249,15 @@ const TABLE: &[(&str, [&str; 4])] = &[
     ("MatMulV3", ["f16,f32,bf16", "f16", "-", "-"]),
     ("BatchMatMulV2", ["dyn", "dyn", "dyn", "dyn"]),
     ("BatchMatMulV3", ["f16,f32,bf16", "f16", "-", "-"]),
-    ("TransData", ["u16,f32,f16,bf16,u32,i32,i16,i64,i8,u64,u8", "f32,f16,u32,i32,u16,i16,i64,i8,u64,u8", "f32,f16,bf16,u32,i32,u16,i16,i64,i8,u64,u8", "f32,f16,bf16,u32,i32,u16,i16,i64,i8,u64,u8"]),
+    (
+        "TransData",
+        [
+            "u16,f32,f16,bf16,u32,i32,i16,i64,i8,u64,u8",
+            "f32,f16,u32,i32,u16,i16,i64,i8,u64,u8",
+            "f32,f16,bf16,u32,i32,u16,i16,i64,i8,u64,u8",
+            "f32,f16,bf16,u32,i32,u16,i16,i64,i8,u64,u8",
+        ],
+    ),
     ("WeightQuantBatchMatmulV2", ["f16,bf16", "f16", "-", "-"]),
     ("QuantBatchMatmulV3", ["i8,i4", "i8", "-", "-"]),
     ("DynamicQuant", ["f16,bf16", "-", "-", "-"]),
@@ -200,7 +315,9 @@ mod tests {
     fn each_type_of_the_table_is_known() {
         let cells = TABLE.iter().flat_map(|(name, cells)| cells.iter().map(move |cell| (name, cell)));
         for (name, cell) in cells.filter(|(_, cell)| !["-", "dyn"].contains(*cell)) {
-            let known = cell.split(',').all(|ty| Type::ALL.iter().any(|listed| listed.name() == ty || (ty == "i4" && *listed == Type::I4)));
+            let known = cell
+                .split(',')
+                .all(|ty| Type::ALL.iter().any(|listed| listed.name() == ty || (ty == "i4" && *listed == Type::I4)));
             assert!(known, "{name}: {cell}");
         }
     }

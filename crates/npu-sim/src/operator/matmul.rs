@@ -53,7 +53,11 @@ impl Lies {
         }
         let (k, n) = (view.shape[rank - 2], view.shape[rank - 1]);
         let swapped = view.strides[rank - 1] != 1 && view.strides[rank - 2] == 1;
-        if swapped { Self::Fractal { rows: n, columns: k, swapped } } else { Self::Fractal { rows: k, columns: n, swapped } }
+        if swapped {
+            Self::Fractal { rows: n, columns: k, swapped }
+        } else {
+            Self::Fractal { rows: k, columns: n, swapped }
+        }
     }
 }
 
@@ -84,7 +88,11 @@ struct Stack {
 impl Stack {
     fn sizes(&self) -> Sizes {
         let rank = self.left_shape.len();
-        Sizes { m: self.left_shape[rank - 2] as usize, k: self.left_shape[rank - 1] as usize, n: self.right_shape[self.right_shape.len() - 1] as usize }
+        Sizes {
+            m: self.left_shape[rank - 2] as usize,
+            k: self.left_shape[rank - 1] as usize,
+            n: self.right_shape[self.right_shape.len() - 1] as usize,
+        }
     }
 
     /// Matrix `batch` of an operand given as a view over (own batches.., rows, columns).
@@ -112,7 +120,8 @@ impl Stack {
                 let own = self.matrix(&numbered(&self.right_shape), batch).offset / (rows * columns).max(1);
                 let stored = &stored[(own * count) as usize..];
                 let at = |row, column| stored[fractal_place(row, column, rows, view.ty) as usize];
-                let packed: Vec<f32> = (0..rows).flat_map(|row| (0..columns).map(move |column| at(row, column))).collect();
+                let packed: Vec<f32> =
+                    (0..rows).flat_map(|row| (0..columns).map(move |column| at(row, column))).collect();
                 let packed = if swapped { packed } else { transposed(&packed, rows as usize, columns as usize) };
                 Ok(Right::Values(packed))
             }
@@ -160,20 +169,33 @@ fn stack(call: &mut Call, a: &Tensor, b: &Tensor, math: i8) -> Result<(Stack, Ve
     let (left, right) = (as_matrix(a, true), as_matrix(b, false));
     let (l, r) = (left.shape(), right.shape());
     let fits = l[l.len() - 1] == r[r.len() - 2];
-    call.require(fits, b.argument, || format!("has the shape {}, which does not follow {} of {}", sizes(b.shape()), sizes(a.shape()), a.argument))?;
-    let batches = broadcast(&l[..l.len() - 2], &r[..r.len() - 2])
-        .ok_or_else(|| call.refusal(b.argument, format!("has batches {}, which do not stretch with {}", sizes(r), sizes(l))))?;
+    call.require(fits, b.argument, || {
+        format!("has the shape {}, which does not follow {} of {}", sizes(b.shape()), sizes(a.shape()), a.argument)
+    })?;
+    let batches = broadcast(&l[..l.len() - 2], &r[..r.len() - 2]).ok_or_else(|| {
+        call.refusal(b.argument, format!("has batches {}, which do not stretch with {}", sizes(r), sizes(l)))
+    })?;
     let shape = [&batches[..], &l[l.len() - 2..l.len() - 1], &r[r.len() - 1..]].concat();
     let right_lies = Lies::of(&right);
     let mut stored = right.clone();
     if let Lies::Fractal { rows, columns, .. } = right_lies {
-        call.require(b.rank() >= 2 && b.ty() != Type::F32, b.argument, || "is FRACTAL_NZ of f32, or no matrix".to_owned())?;
+        call.require(b.rank() >= 2 && b.ty() != Type::F32, b.argument, || {
+            "is FRACTAL_NZ of f32, or no matrix".to_owned()
+        })?;
         let matrices: u64 = r[..r.len() - 2].iter().product();
         stored.view.shape = vec![matrices * fractal_count(rows, columns, b.ty())];
         stored.view.strides = vec![1];
     }
     let (left_shape, right_shape) = (l.to_vec(), r.to_vec());
-    let stack = Stack { left: call.input(&left), right: call.input(&stored), right_lies, batches, left_shape, right_shape, cube };
+    let stack = Stack {
+        left: call.input(&left),
+        right: call.input(&stored),
+        right_lies,
+        batches,
+        left_shape,
+        right_shape,
+        cube,
+    };
     call.keep_apart();
     Ok((stack, shape, meeting))
 }
@@ -194,7 +216,14 @@ fn multiply(call: &mut Call, a: &Tensor, b: &Tensor, out: &Tensor, math: i8) -> 
     work(move |stage| stage.write(out, &stack.run(stage)?))
 }
 
-fn of_ranks(call: &mut Call, ranks: std::ops::RangeInclusive<usize>, a: Tensor, b: Tensor, out: Tensor, math: i8) -> Result<Work, Refusal> {
+fn of_ranks(
+    call: &mut Call,
+    ranks: std::ops::RangeInclusive<usize>,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    math: i8,
+) -> Result<Work, Refusal> {
     call.rank(&a, ranks.clone())?;
     call.rank(&b, ranks)?;
     multiply(call, &a, &b, &out, math)
@@ -207,13 +236,24 @@ fn mv(call: &mut Call, a: Tensor, vector: Tensor, out: Tensor, math: i8) -> Resu
 }
 
 #[allow(clippy::too_many_arguments)]
-fn addmm(call: &mut Call, input: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar, out: Tensor, math: i8) -> Result<Work, Refusal> {
+fn addmm(
+    call: &mut Call,
+    input: Tensor,
+    a: Tensor,
+    b: Tensor,
+    beta: Scalar,
+    alpha: Scalar,
+    out: Tensor,
+    math: i8,
+) -> Result<Work, Refusal> {
     call.rank(&a, 2..=2)?;
     call.rank(&b, 2..=2)?;
     call.typed(&input, FLOATS)?;
     let (stack, shape, meeting) = stack(call, &a, &b, math)?;
     let fits = broadcast(input.shape(), &shape).is_some_and(|stretched| stretched == shape);
-    call.require(fits, input.argument, || format!("has the shape {}, which does not stretch to {}", sizes(input.shape()), sizes(&shape)))?;
+    call.require(fits, input.argument, || {
+        format!("has the shape {}, which does not stretch to {}", sizes(input.shape()), sizes(&shape))
+    })?;
     call.shape(&out, &shape)?;
     call.type_is(&out, meeting)?;
     ask(call, &out);
@@ -280,7 +320,9 @@ fn weight_size(name: &'static str, shape: Handle, ty: i32, size: *mut u64) -> i3
             return Err(Refusal::new(OPERATOR_RUNTIME, format!("{name}: support for {} is not implemented", chip.soc)));
         }
         let refuse = |what: String| Err(Refusal::new(PARAMETER_INVALID, format!("{name}: {what}")));
-        let Some(ty @ (Type::F16 | Type::Bf16 | Type::I8)) = Type::of(ty) else { return refuse(format!("dataType {ty} is none of f16, bf16, i8")) };
+        let Some(ty @ (Type::F16 | Type::Bf16 | Type::I8)) = Type::of(ty) else {
+            return refuse(format!("dataType {ty} is none of f16, bf16, i8"));
+        };
         let rank = shape.len();
         if !(2..=6).contains(&rank) || shape.iter().any(|&size| !(1..=1 << 31).contains(&size)) {
             return refuse(format!("tensorShape {shape:?} has no 2 to 6 positive sizes"));
@@ -306,7 +348,16 @@ extern "C" fn calculate_size_of_type(shape: Handle, ty: i32, size: *mut u64) -> 
 }
 
 #[allow(clippy::too_many_arguments)]
-fn triangular_solve(call: &mut Call, b: Tensor, a: Tensor, upper: bool, transpose: bool, unit: bool, x_out: Tensor, m_out: Tensor) -> Result<Work, Refusal> {
+fn triangular_solve(
+    call: &mut Call,
+    b: Tensor,
+    a: Tensor,
+    upper: bool,
+    transpose: bool,
+    unit: bool,
+    x_out: Tensor,
+    m_out: Tensor,
+) -> Result<Work, Refusal> {
     call.on_chip(call.chip.family != Family::Ascend310p && call.chip.family != Family::Ascend310b)?;
     call.typed(&b, "f32,f64")?;
     call.type_is(&a, b.ty())?;
@@ -315,7 +366,9 @@ fn triangular_solve(call: &mut Call, b: Tensor, a: Tensor, upper: bool, transpos
     let (rank_a, rank_b) = (a.rank(), b.rank());
     let (n, columns) = (b.shape()[rank_b - 2], b.shape()[rank_b - 1]);
     let square = a.shape()[rank_a - 2..] == [n, n] && a.shape()[..rank_a - 2] == b.shape()[..rank_b - 2];
-    call.require(square, "A", || format!("has the shape {}, which does not go with {}", sizes(a.shape()), sizes(b.shape())))?;
+    call.require(square, "A", || {
+        format!("has the shape {}, which does not go with {}", sizes(a.shape()), sizes(b.shape()))
+    })?;
     for (target, like) in [(&x_out, &b), (&m_out, &a)] {
         call.type_is(target, b.ty())?;
         call.shape(target, like.shape())?;

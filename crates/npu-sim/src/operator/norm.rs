@@ -49,9 +49,12 @@ fn judge_rms(call: &Call, x: &Tensor, gamma: &Tensor, y: &Tensor, rstd: &Tensor)
     call.require(!mixed || may_mix, "gamma", || format!("is {} for x of {}", gamma.ty(), x.ty()))?;
     let outer = x.rank().saturating_sub(gamma.rank());
     let trailing = gamma.rank() >= 1 && gamma.rank() <= x.rank() && x.shape()[outer..] == *gamma.shape();
-    call.require(trailing, "gamma", || format!("has the shape {}, trailing sizes of {} are expected", sizes(gamma.shape()), sizes(x.shape())))?;
+    call.require(trailing, "gamma", || {
+        format!("has the shape {}, trailing sizes of {} are expected", sizes(gamma.shape()), sizes(x.shape()))
+    })?;
     call.type_is(rstd, Type::F32)?;
-    let normed: Vec<u64> = x.shape().iter().enumerate().map(|(axis, &size)| if axis < outer { size } else { 1 }).collect();
+    let normed: Vec<u64> =
+        x.shape().iter().enumerate().map(|(axis, &size)| if axis < outer { size } else { 1 }).collect();
     call.shape(rstd, &normed)?;
     if call.chip.family == Family::Ascend310p {
         let bytes = x.ty().bytes(x.view.last());
@@ -81,7 +84,10 @@ fn rms_norm(call: &mut Call, x: Tensor, gamma: Tensor, epsilon: f64, y: Tensor, 
     work(move |stage| {
         let mut values: Vec<f32> = stage.read(x)?;
         if strict && values.iter().any(|value| !value.is_finite()) {
-            return Err(Fault { code: crate::status::VECTOR_CORE_EXCEPTION, message: "aclnnRmsNorm: x has Inf or NaN, which 310P does not take".to_owned() });
+            return Err(Fault {
+                code: crate::status::VECTOR_CORE_EXCEPTION,
+                message: "aclnnRmsNorm: x has Inf or NaN, which 310P does not take".to_owned(),
+            });
         }
         let gamma: Vec<f32> = stage.read(gamma)?;
         let roots = rms_rows(stage, &mut values, &gamma, epsilon);
@@ -90,7 +96,17 @@ fn rms_norm(call: &mut Call, x: Tensor, gamma: Tensor, epsilon: f64, y: Tensor, 
     })
 }
 
-fn add_rms_norm(call: &mut Call, x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: f64, y: Tensor, rstd: Tensor, sum: Option<Tensor>) -> Result<Work, Refusal> {
+#[allow(clippy::too_many_arguments)]
+fn add_rms_norm(
+    call: &mut Call,
+    x1: Tensor,
+    x2: Tensor,
+    gamma: Tensor,
+    epsilon: f64,
+    y: Tensor,
+    rstd: Tensor,
+    sum: Option<Tensor>,
+) -> Result<Work, Refusal> {
     call.kernel(&x1, "AddRmsNorm", FLOATS)?;
     call.type_is(&x2, x1.ty())?;
     call.type_is(&gamma, x1.ty())?;
@@ -177,8 +193,11 @@ fn layer_norm(
     call.kernel(&x, "LayerNormV3", FLOATS)?;
     call.rank(&x, 1..=8)?;
     let outer = x.rank().saturating_sub(normalized.len());
-    let trailing = (1..=x.rank()).contains(&normalized.len()) && x.shape()[outer..].iter().zip(&normalized).all(|(&a, &b)| a as i64 == b);
-    call.require(trailing, "normalizedShape", || format!("is {normalized:?}, trailing sizes of {} are expected", sizes(x.shape())))?;
+    let trailing = (1..=x.rank()).contains(&normalized.len())
+        && x.shape()[outer..].iter().zip(&normalized).all(|(&a, &b)| a as i64 == b);
+    call.require(trailing, "normalizedShape", || {
+        format!("is {normalized:?}, trailing sizes of {} are expected", sizes(x.shape()))
+    })?;
     for part in [&weight, &bias].into_iter().flatten() {
         call.typed(part, FLOATS)?;
         call.shape(part, &x.shape()[outer..])?;
@@ -187,7 +206,8 @@ fn layer_norm(
     }
     call.type_is(&out, x.ty())?;
     call.shape(&out, x.shape())?;
-    let normed: Vec<u64> = x.shape().iter().enumerate().map(|(axis, &size)| if axis < outer { size } else { 1 }).collect();
+    let normed: Vec<u64> =
+        x.shape().iter().enumerate().map(|(axis, &size)| if axis < outer { size } else { 1 }).collect();
     for part in [&mean, &rstd].into_iter().flatten() {
         call.type_is(part, x.ty())?;
         call.shape(part, &normed)?;
@@ -226,8 +246,11 @@ fn group_norm(
     let positive = [batches, channels, pixels, groups].iter().all(|&size| (1..1 << 40).contains(&size));
     call.require(positive, "N, C, HxW or group", || "is not positive".to_owned())?;
     let count = batches.checked_mul(channels).and_then(|count| count.checked_mul(pixels));
-    let fits = count == Some(x.view.count() as i64) && x.shape()[0] == batches as u64 && x.shape()[1] == channels as u64;
-    call.require(fits, "self", || format!("has the shape {}, N {batches}, C {channels}, HxW {pixels} are told", sizes(x.shape())))?;
+    let fits =
+        count == Some(x.view.count() as i64) && x.shape()[0] == batches as u64 && x.shape()[1] == channels as u64;
+    call.require(fits, "self", || {
+        format!("has the shape {}, N {batches}, C {channels}, HxW {pixels} are told", sizes(x.shape()))
+    })?;
     call.require(channels % groups == 0, "group", || format!("is {groups}, which does not divide C {channels}"))?;
     call.require(epsilon > 0.0, "eps", || format!("is {epsilon}, more than 0 is expected"))?;
     for part in [&gamma, &beta].into_iter().flatten() {
@@ -257,7 +280,10 @@ fn group_norm(
 /// The shape without some axes, or with them as ones.
 pub fn reduced(shape: &[u64], axes: &[usize], keep: bool) -> Vec<u64> {
     let sizes = shape.iter().enumerate();
-    sizes.filter(|(axis, _)| keep || !axes.contains(axis)).map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size }).collect()
+    sizes
+        .filter(|(axis, _)| keep || !axes.contains(axis))
+        .map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size })
+        .collect()
 }
 
 /// The view with some axes moved to the end.
@@ -284,7 +310,9 @@ fn norm(call: &mut Call, x: Tensor, p: Scalar, dims: Ints, keep: bool, out: Tens
         values.iter_mut().for_each(|x| *x = if p == 2.0 { *x * *x } else { x.abs() });
         let of_row = |row: &[f32]| {
             if p.is_infinite() {
-                return row.iter().fold(if p > 0.0 { 0.0 } else { f32::INFINITY }, |best, &x| if p > 0.0 { best.max(x) } else { best.min(x) });
+                return row.iter().fold(if p > 0.0 { 0.0 } else { f32::INFINITY }, |best, &x| {
+                    if p > 0.0 { best.max(x) } else { best.min(x) }
+                });
             }
             if p == 2.0 {
                 return stage.sum(row).sqrt();
@@ -330,7 +358,9 @@ fn softmax(call: &mut Call, x: Tensor, dim: i64, out: Tensor, logarithm: bool) -
     work(move |stage| {
         let mut values: Vec<f64> = match double {
             true => stage.read_view(&axes_last(stage.view(source), &axes))?,
-            false => stage.read_view::<f32>(&axes_last(stage.view(source), &axes))?.into_iter().map(f64::from).collect(),
+            false => {
+                stage.read_view::<f32>(&axes_last(stage.view(source), &axes))?.into_iter().map(f64::from).collect()
+            }
         };
         let mut spare = Vec::new();
         for row in values.chunks_mut(length.max(1)) {
@@ -343,7 +373,13 @@ fn softmax(call: &mut Call, x: Tensor, dim: i64, out: Tensor, logarithm: bool) -
     })
 }
 
-fn cross_entropy(call: &mut Call, features: Tensor, labels: Tensor, loss: Tensor, backprop: Tensor) -> Result<Work, Refusal> {
+fn cross_entropy(
+    call: &mut Call,
+    features: Tensor,
+    labels: Tensor,
+    loss: Tensor,
+    backprop: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&features, "SoftmaxCrossEntropyWithLogits", FLOATS)?;
     call.rank(&features, 2..=2)?;
     call.type_is(&labels, features.ty())?;
@@ -354,7 +390,8 @@ fn cross_entropy(call: &mut Call, features: Tensor, labels: Tensor, loss: Tensor
     call.shape(&backprop, features.shape())?;
     call.asks(1024);
     let columns = features.shape()[1] as usize;
-    let (features, labels, loss, backprop) = (call.input(&features), call.input(&labels), call.output(&loss), call.output(&backprop));
+    let (features, labels, loss, backprop) =
+        (call.input(&features), call.input(&labels), call.output(&loss), call.output(&backprop));
     work(move |stage| {
         let mut x: Vec<f64> = stage.read::<f32>(features)?.into_iter().map(f64::from).collect();
         let labels: Vec<f32> = stage.read(labels)?;

@@ -41,7 +41,9 @@ const SIDE_MAX: i64 = 1 << 20;
 
 /// Two numbers from a list of one or two; `default` for an empty list where that is allowed.
 fn pair(call: &Call, list: &[i64], argument: &str, least: i64, default: Option<[u64; 2]>) -> Result<[u64; 2], Refusal> {
-    call.require(list.iter().all(|value| (least..SIDE_MAX).contains(value)), argument, || format!("is {list:?}, numbers from {least} on are expected"))?;
+    call.require(list.iter().all(|value| (least..SIDE_MAX).contains(value)), argument, || {
+        format!("is {list:?}, numbers from {least} on are expected")
+    })?;
     match (list, default) {
         ([], Some(default)) => Ok(default),
         ([one], _) => Ok([*one as u64; 2]),
@@ -70,7 +72,15 @@ fn placed(call: &Call, x: &Tensor, window: &Window, ceil: bool) -> Result<[u64; 
     }
 }
 
-fn im2col(call: &mut Call, x: Tensor, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints, out: Tensor) -> Result<Work, Refusal> {
+fn im2col(
+    call: &mut Call,
+    x: Tensor,
+    kernel: Ints,
+    dilation: Ints,
+    padding: Ints,
+    stride: Ints,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "Im2col", if call.chip.is_c220() { "f16,f32,bf16" } else { "f16" })?;
     judge_picture(call, &x)?;
     let window = Window {
@@ -106,7 +116,13 @@ fn im2col(call: &mut Call, x: Tensor, kernel: Ints, dilation: Ints, padding: Int
 }
 
 /// Applies `reduce` to the numbers under each place of the window; it gets the count of pads within the padded picture too.
-fn pooled(values: &[f32], (rows, columns): (u64, u64), window: Window, [down, across]: [u64; 2], reduce: impl Fn(&[f32], u64) -> f32) -> Vec<f32> {
+fn pooled(
+    values: &[f32],
+    (rows, columns): (u64, u64),
+    window: Window,
+    [down, across]: [u64; 2],
+    reduce: impl Fn(&[f32], u64) -> f32,
+) -> Vec<f32> {
     let mut pooled = Vec::new();
     let mut under = Vec::new();
     for plane in values.chunks((rows * columns) as usize) {
@@ -135,12 +151,28 @@ fn pooled_shape(x: &Tensor, places: [u64; 2]) -> Vec<u64> {
 }
 
 #[allow(clippy::too_many_arguments)]
-fn average(call: &mut Call, x: Tensor, kernel: Ints, strides: Ints, paddings: Ints, ceil: bool, count_pads: bool, divisor: i64, math: i8, out: Tensor) -> Result<Work, Refusal> {
+fn average(
+    call: &mut Call,
+    x: Tensor,
+    kernel: Ints,
+    strides: Ints,
+    paddings: Ints,
+    ceil: bool,
+    count_pads: bool,
+    divisor: i64,
+    math: i8,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "AvgPool", "f32,f16,bf16")?;
     judge_picture(call, &x)?;
     let cube = Cube::of(call, math, x.ty())?;
     let kernel = pair(call, &kernel, "kernelSize", 1, None)?;
-    let window = Window { kernel, stride: pair(call, &strides, "strides", 1, Some(kernel))?, pad: pair(call, &paddings, "paddings", 0, Some([0, 0]))?, dilation: [1, 1] };
+    let window = Window {
+        kernel,
+        stride: pair(call, &strides, "strides", 1, Some(kernel))?,
+        pad: pair(call, &paddings, "paddings", 0, Some([0, 0]))?,
+        dilation: [1, 1],
+    };
     let small = window.pad[0] <= kernel[0] / 2 && window.pad[1] <= kernel[1] / 2;
     call.require(small, "paddings", || format!("is {paddings:?}, at most half of the window is taken"))?;
     let places = placed(call, &x, &window, ceil)?;
@@ -154,7 +186,13 @@ fn average(call: &mut Call, x: Tensor, kernel: Ints, strides: Ints, paddings: In
         let mut values: Vec<f32> = stage.read(x)?;
         cube.round(&mut values, stage.chip);
         let mean = |under: &[f32], cells: u64| {
-            let count = if divisor != 0 { divisor as f32 } else if count_pads { cells as f32 } else { under.len() as f32 };
+            let count = if divisor != 0 {
+                divisor as f32
+            } else if count_pads {
+                cells as f32
+            } else {
+                under.len() as f32
+            };
             stage.sum(under) / count
         };
         stage.write(out, &pooled(&values, (rows, columns), window, places, mean))
@@ -162,21 +200,40 @@ fn average(call: &mut Call, x: Tensor, kernel: Ints, strides: Ints, paddings: In
 }
 
 #[allow(clippy::too_many_arguments)]
-fn largest(call: &mut Call, x: Tensor, kernel: Ints, strides: Ints, auto_pad: i64, pads: Ints, dilations: Ints, ceil: i64, out: Tensor) -> Result<Work, Refusal> {
+fn largest(
+    call: &mut Call,
+    x: Tensor,
+    kernel: Ints,
+    strides: Ints,
+    auto_pad: i64,
+    pads: Ints,
+    dilations: Ints,
+    ceil: i64,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "MaxPoolV3", "f16,f32")?;
     judge_picture(call, &x)?;
     call.require(auto_pad == 0, "autoPad", || format!("is {auto_pad}, 0 is expected"))?;
-    call.require(dilations.iter().all(|&dilation| dilation == 1), "dilations", || format!("is {dilations:?}, 1 is expected"))?;
+    call.require(dilations.iter().all(|&dilation| dilation == 1), "dilations", || {
+        format!("is {dilations:?}, 1 is expected")
+    })?;
     call.require((0..=1).contains(&ceil), "ceilMode", || format!("is {ceil}"))?;
     let pads = match pads[..] {
         [top, left, bottom, right] => {
-            call.require(top == bottom && left == right, "pads", || format!("is {pads:?}, and the simulator does only equal sides"))?;
+            call.require(top == bottom && left == right, "pads", || {
+                format!("is {pads:?}, and the simulator does only equal sides")
+            })?;
             vec![top, left]
         }
         _ => pads,
     };
     let kernel = pair(call, &kernel, "kernelShape", 1, None)?;
-    let window = Window { kernel, stride: pair(call, &strides, "strides", 1, Some(kernel))?, pad: pair(call, &pads, "pads", 0, Some([0, 0]))?, dilation: [1, 1] };
+    let window = Window {
+        kernel,
+        stride: pair(call, &strides, "strides", 1, Some(kernel))?,
+        pad: pair(call, &pads, "pads", 0, Some([0, 0]))?,
+        dilation: [1, 1],
+    };
     let small = window.pad[0] <= kernel[0] / 2 && window.pad[1] <= kernel[1] / 2;
     call.require(small, "pads", || "are more than half of the window".to_owned())?;
     let places = placed(call, &x, &window, ceil == 1)?;
@@ -199,7 +256,9 @@ fn nearest(call: &mut Call, x: Tensor, size: Ints, out: Tensor) -> Result<Work, 
     call.kernel(&x, "ResizeNearestNeighborV2", "f32,bf16,f16")?;
     call.rank(&x, 4..=4)?;
     for tensor in [&x, &out] {
-        call.require(tensor.format == NCHW, tensor.argument, || format!("has the format {}, and the simulator does only NCHW", tensor.format))?;
+        call.require(tensor.format == NCHW, tensor.argument, || {
+            format!("has the format {}, and the simulator does only NCHW", tensor.format)
+        })?;
     }
     call.require(x.view.count() > 0, x.argument, || "is empty".to_owned())?;
     let [down, across] = pair(call, &size, "outputSize", 1, None)?;
@@ -213,7 +272,9 @@ fn nearest(call: &mut Call, x: Tensor, size: Ints, out: Tensor) -> Result<Work, 
         let place = |index: u64, to: u64, from: u64| (index * from / to) as usize;
         let of_plane = |plane: &[f32]| {
             let cells = (0..down).flat_map(|row| (0..across).map(move |column| (row, column)));
-            cells.map(|(row, column)| plane[place(row, down, rows) * columns as usize + place(column, across, columns)]).collect::<Vec<f32>>()
+            cells
+                .map(|(row, column)| plane[place(row, down, rows) * columns as usize + place(column, across, columns)])
+                .collect::<Vec<f32>>()
         };
         stage.write(out, &values.chunks((rows * columns) as usize).flat_map(of_plane).collect::<Vec<_>>())
     })
@@ -245,7 +306,9 @@ impl Convolution {
             let plane = &picture[(channel * self.rows * self.columns) as usize..];
             row.zip(column).map_or(0.0, |(row, column)| plane[row * self.columns as usize + column])
         };
-        (0..self.places[0] * self.places[1]).flat_map(|place| (0..channels * taps).map(move |term| value(place, term))).collect()
+        (0..self.places[0] * self.places[1])
+            .flat_map(|place| (0..channels * taps).map(move |term| value(place, term)))
+            .collect()
     }
 
     fn index(&self, axis: usize, place: u64, tap: u64, size: u64) -> Option<usize> {
@@ -280,7 +343,9 @@ impl Convolution {
         for picture in input.chunks((self.channels * self.rows * self.columns) as usize) {
             for group in 0..self.groups {
                 let left = self.unfolded(picture, group);
-                let values = product(stage, sizes, self.cube, left, |output, row| self.weights(weight, group, output as u64, row));
+                let values = product(stage, sizes, self.cube, left, |output, row| {
+                    self.weights(weight, group, output as u64, row)
+                });
                 for output in 0..sizes.n {
                     let added = bias.map_or(0.0, |bias| bias[(group * outputs) as usize + output]);
                     out.extend((0..cells).map(|cell| values[cell * sizes.n + output] + added));
@@ -302,7 +367,14 @@ fn as_picture(tensor: &Tensor) -> Tensor {
 }
 
 /// Numbers for rows and columns: a line has only columns.
-fn for_axes(call: &Call, list: &[i64], line: bool, argument: &str, least: i64, alone: u64) -> Result<[u64; 2], Refusal> {
+fn for_axes(
+    call: &Call,
+    list: &[i64],
+    line: bool,
+    argument: &str,
+    least: i64,
+    alone: u64,
+) -> Result<[u64; 2], Refusal> {
     if !line {
         return pair(call, list, argument, least, None);
     }
@@ -332,23 +404,30 @@ fn convolution(
     call.rank(&weight, input.rank()..=input.rank())?;
     let line = input.rank() == 3;
     for tensor in [&input, &weight, &output] {
-        call.require(tensor.format == if line { 47 } else { NCHW }, tensor.argument, || format!("has the format {}, {} is expected", tensor.format, if line { "NCL (47)" } else { "NCHW (0)" }))?;
+        call.require(tensor.format == if line { 47 } else { NCHW }, tensor.argument, || {
+            format!("has the format {}, {} is expected", tensor.format, if line { "NCL (47)" } else { "NCHW (0)" })
+        })?;
     }
     let (x, w) = (as_picture(&input), as_picture(&weight));
     call.require((1..1 << 20).contains(&groups), "groups", || format!("is {groups}"))?;
     let groups = groups as u64;
     let (channels, outputs) = (x.shape()[1], if transposed { w.shape()[1] * groups } else { w.shape()[0] });
     let own = if transposed { w.shape()[0] } else { w.shape()[1] * groups };
-    let fits = own == channels && channels.is_multiple_of(groups) && outputs.is_multiple_of(groups) && w.view.count() > 0;
-    call.require(fits, "weight", || format!("has the shape {} for {channels} channels in {groups} groups", sizes(weight.shape())))?;
+    let fits =
+        own == channels && channels.is_multiple_of(groups) && outputs.is_multiple_of(groups) && w.view.count() > 0;
+    call.require(fits, "weight", || {
+        format!("has the shape {} for {channels} channels in {groups} groups", sizes(weight.shape()))
+    })?;
     let window = Window {
         kernel: [w.shape()[2], w.shape()[3]],
         stride: for_axes(call, &stride, line, "stride", 1, 1)?,
         pad: for_axes(call, &padding, line, "padding", 0, 0)?,
         dilation: for_axes(call, &dilation, line, "dilation", 1, 1)?,
     };
-    let places = if transposed { spread(call, &x, &window, &output_padding, line)? } else { placed(call, &x, &window, false)? };
-    let shape = if line { vec![x.shape()[0], outputs, places[1]] } else { vec![x.shape()[0], outputs, places[0], places[1]] };
+    let places =
+        if transposed { spread(call, &x, &window, &output_padding, line)? } else { placed(call, &x, &window, false)? };
+    let shape =
+        if line { vec![x.shape()[0], outputs, places[1]] } else { vec![x.shape()[0], outputs, places[0], places[1]] };
     call.shape(&output, &shape)?;
     call.type_is(&output, input.ty())?;
     if let Some(bias) = &bias {
@@ -360,7 +439,8 @@ fn convolution(
     call.asks(32 * 1024);
     let (rows, columns) = (x.shape()[2], x.shape()[3]);
     let plan = Convolution { window, groups, transposed, channels, outputs, rows, columns, places, cube };
-    let (input, weight, bias, output) = (call.input(&input), call.input(&weight), call.optional(bias.as_ref()), call.output(&output));
+    let (input, weight, bias, output) =
+        (call.input(&input), call.input(&weight), call.optional(bias.as_ref()), call.output(&output));
     work(move |stage| {
         let (mut x, w): (Vec<f32>, Vec<f32>) = (stage.read(input)?, stage.read(weight)?);
         plan.cube.round(&mut x, stage.chip);
@@ -374,7 +454,8 @@ fn spread(call: &Call, x: &Tensor, window: &Window, more: &[i64], line: bool) ->
     let more = if more.is_empty() { [0, 0] } else { for_axes(call, more, line, "outputPadding", 0, 0)? };
     let along = |axis: usize| {
         let size = x.shape()[axis + 2];
-        let full = (size - 1) * window.stride[axis] + window.dilation[axis] * (window.kernel[axis] - 1) + 1 + more[axis];
+        let full =
+            (size - 1) * window.stride[axis] + window.dilation[axis] * (window.kernel[axis] - 1) + 1 + more[axis];
         full.checked_sub(2 * window.pad[axis]).filter(|&places| places > 0)
     };
     match (along(0), along(1)) {

@@ -143,7 +143,13 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 const THREADED: usize = 1 << 18;
 
 /// The product as packed f32 (m, n). `row` gives row j of the right operand, not yet rounded; `left` is packed and rounded.
-pub fn product(stage: &Stage, sizes: Sizes, cube: Cube, mut left: Vec<f32>, row: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+pub fn product(
+    stage: &Stage,
+    sizes: Sizes,
+    cube: Cube,
+    mut left: Vec<f32>,
+    row: impl Fn(usize, &mut [f32]) + Sync,
+) -> Vec<f32> {
     let Sizes { m, n, k } = sizes;
     let order = stage.drawn.order(k);
     let mut spare = Vec::new();
@@ -169,7 +175,10 @@ pub fn product(stage: &Stage, sizes: Sizes, cube: Cube, mut left: Vec<f32>, row:
         columns.chunks_mut(m).enumerate().for_each(|(j, sums)| column(j, sums, &mut right, &mut spare));
     } else {
         let make = || (Vec::new(), Vec::new());
-        columns.par_chunks_mut(m).enumerate().for_each_init(make, |(right, spare), (j, sums)| column(j, sums, right, spare));
+        columns
+            .par_chunks_mut(m)
+            .enumerate()
+            .for_each_init(make, |(right, spare), (j, sums)| column(j, sums, right, spare));
     }
     let mut out = transposed(&columns, n, m);
     spoil_tile(stage, &mut out, m, n);

@@ -139,7 +139,9 @@ fn lies_swapped(call: &Call, weight: &Tensor) -> Result<bool, Refusal> {
     let (k, n) = (view.shape[0], view.shape[1]);
     let plain = view.strides[1] == 1 && view.strides[0] == n;
     let swapped = view.strides[0] == 1 && view.strides[1] == k;
-    call.require(plain || swapped, weight.argument, || "is strided: only packed (k, n) or the swapped view of packed (n, k) is taken".to_owned())?;
+    call.require(plain || swapped, weight.argument, || {
+        "is strided: only packed (k, n) or the swapped view of packed (n, k) is taken".to_owned()
+    })?;
     Ok(!plain)
 }
 
@@ -148,10 +150,14 @@ fn judge_sides(call: &Call, m: u64, k: u64, n: u64, swapped_x: bool, swapped: bo
     if call.chip.family != Family::Ascend310p {
         call.require(k <= SIDE_MAX, "weight", || format!("has k {k}, at most {SIDE_MAX} are taken"))?;
         call.require(n <= SIDE_MAX, "weight", || format!("has n {n}, at most {SIDE_MAX} are taken"))?;
-        call.require(!swapped_x || m <= SIDE_MAX, "x", || format!("is swapped and has m {m}, at most {SIDE_MAX} are taken"))?;
+        call.require(!swapped_x || m <= SIDE_MAX, "x", || {
+            format!("is swapped and has m {m}, at most {SIDE_MAX} are taken")
+        })?;
     }
     let inner = if swapped { k } else { n };
-    call.require(!int4 || inner.is_multiple_of(2), "weight", || format!("is int4 with an inner axis of {inner}, an even one is expected"))
+    call.require(!int4 || inner.is_multiple_of(2), "weight", || {
+        format!("is int4 with an inner axis of {inner}, an even one is expected")
+    })
 }
 
 fn judge_group(call: &Call, group: i32, m: u64, k: u64, n: u64, scale: &Tensor) -> Result<Scales, Refusal> {
@@ -159,13 +165,19 @@ fn judge_group(call: &Call, group: i32, m: u64, k: u64, n: u64, scale: &Tensor) 
     if group == 0 {
         let channel = s == [n] || s == [1, n] || (call.chip.family == Family::Ascend310p && s == [n, 1]);
         let one = call.chip.family != Family::Ascend310p && (s == [1] || s == [1, 1]);
-        call.require(channel || one, scale.argument, || format!("has the shape {}, one for all or one of {n} columns is expected", sizes(s)))?;
+        call.require(channel || one, scale.argument, || {
+            format!("has the shape {}, one for all or one of {n} columns is expected", sizes(s))
+        })?;
         return Ok(if channel { Scales::Channel } else { Scales::Tensor });
     }
     let size = u64::try_from(group).unwrap_or(0);
     let fits = size >= GROUP_STEP && size.is_multiple_of(GROUP_STEP) && size < k;
-    call.require(fits, "antiquantGroupSize", || format!("is {group}, a multiple of {GROUP_STEP} from {GROUP_STEP} to k - 1 = {} is expected", k - 1))?;
-    call.require(s == [k.div_ceil(size), n], scale.argument, || format!("has the shape {}, {} is expected", sizes(s), sizes(&[k.div_ceil(size), n])))?;
+    call.require(fits, "antiquantGroupSize", || {
+        format!("is {group}, a multiple of {GROUP_STEP} from {GROUP_STEP} to k - 1 = {} is expected", k - 1)
+    })?;
+    call.require(s == [k.div_ceil(size), n], scale.argument, || {
+        format!("has the shape {}, {} is expected", sizes(s), sizes(&[k.div_ceil(size), n]))
+    })?;
     let small = call.chip.family != Family::Ascend310p || m * k <= 512_000_000;
     call.require(small, "x", || "has m k above 512,000,000".to_owned())?;
     Ok(Scales::Group(size))
@@ -199,7 +211,9 @@ fn weight_product(
     let (m, k, n) = (x.shape()[0], x.shape()[1], weight.shape()[1]);
     call.require(weight.shape()[0] == k, "weight", || format!("has the shape {}, k is {k}", sizes(weight.shape())))?;
     let swapped_x = !x.view.is_packed();
-    call.require(!swapped_x || x.view.transposed().is_packed(), "x", || "is strided: only packed or swapped is taken".to_owned())?;
+    call.require(!swapped_x || x.view.transposed().is_packed(), "x", || {
+        "is strided: only packed or swapped is taken".to_owned()
+    })?;
     judge_sides(call, m, k, n, swapped_x, lies_swapped(call, &weight)?, weight.ty() == Type::I4)?;
     call.type_is(&scale, x.ty())?;
     judge_part(call, &scale)?;
@@ -211,7 +225,9 @@ fn weight_product(
     }
     if let Some(bias) = &bias {
         call.type_is(bias, if x.ty() == Type::F16 { Type::F16 } else { Type::F32 })?;
-        call.require(*bias.shape() == [n] || *bias.shape() == [1, n], "biasOptional", || format!("has the shape {}", sizes(bias.shape())))?;
+        call.require(*bias.shape() == [n] || *bias.shape() == [1, n], "biasOptional", || {
+            format!("has the shape {}", sizes(bias.shape()))
+        })?;
     }
     call.type_is(&y, x.ty())?;
     call.shape(&y, &[m, n])?;
@@ -220,14 +236,22 @@ fn weight_product(
     ask(call, &y);
     let cube = if x.ty() == Type::F16 { Cube::F16 } else { Cube::Bf16 };
     let x = call.input(&x);
-    let weight = Weight { quants: call.input(&weight), scale: call.input(&scale), offset: call.optional(offset.as_ref()), scales, cube };
+    let weight = Weight {
+        quants: call.input(&weight),
+        scale: call.input(&scale),
+        offset: call.optional(offset.as_ref()),
+        scales,
+        cube,
+    };
     let (bias, y) = (call.optional(bias.as_ref()), call.output(&y));
     let sizes = Sizes { m: m as usize, n: n as usize, k: k as usize };
     work(move |stage| {
         let mut values = weight.product(stage, stage.view(x), sizes)?;
         if let Some(bias) = bias {
             let bias: Vec<f32> = stage.read(bias)?;
-            values.chunks_mut(sizes.n).for_each(|row| row.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias));
+            values
+                .chunks_mut(sizes.n)
+                .for_each(|row| row.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias));
         }
         stage.write(y, &values)
     })
@@ -243,7 +267,9 @@ fn pack_int4(call: &mut Call, weight: Tensor, packed: Tensor) -> Result<Work, Re
     let mut shape = weight.shape().to_vec();
     let last = weight.view.last();
     let step = if words { 8 } else { 2 };
-    call.require(last.is_multiple_of(step), "weight", || format!("has a last axis of {last}, a multiple of {step} is expected"))?;
+    call.require(last.is_multiple_of(step), "weight", || {
+        format!("has a last axis of {last}, a multiple of {step} is expected")
+    })?;
     if words {
         let rank = shape.len();
         shape[rank - 1] /= 8;
@@ -258,7 +284,13 @@ fn pack_int4(call: &mut Call, weight: Tensor, packed: Tensor) -> Result<Work, Re
             return Err(super::gather::trap("aclnnConvertWeightToINT4Pack", &format!("{code} is none of -8..7")));
         }
         let view = stage.view(packed);
-        let nibbles = View { ty: Type::I4, offset: view.offset * if words { 8 } else { 1 }, shape: vec![codes.len() as u64], strides: vec![1], ..view.clone() };
+        let nibbles = View {
+            ty: Type::I4,
+            offset: view.offset * if words { 8 } else { 1 },
+            shape: vec![codes.len() as u64],
+            strides: vec![1],
+            ..view.clone()
+        };
         stage.write_view(&nibbles, &codes)
     })
 }
@@ -292,7 +324,9 @@ fn quant_product(
     let p310 = call.chip.family == Family::Ascend310p;
     call.require(!p310 || turn2, "transposeX2", || "is false, which 310P does not take".to_owned())?;
     for x in [&x1, &x2] {
-        call.require(x.view.last() <= SIDE_MAX, x.argument, || format!("has a last axis of {}, at most {SIDE_MAX} are taken", x.view.last()))?;
+        call.require(x.view.last() <= SIDE_MAX, x.argument, || {
+            format!("has a last axis of {}, at most {SIDE_MAX} are taken", x.view.last())
+        })?;
         call.require(x.view.count() > 0, x.argument, || "is empty".to_owned())?;
     }
     let turned = |x: &Tensor, turn: bool| if turn { x.view.transposed() } else { x.view.clone() };
@@ -300,7 +334,9 @@ fn quant_product(
     let (m, k, n) = (left.shape[0], left.shape[1], right.shape[1]);
     call.require(right.shape[0] == k, "x2", || format!("has k {}, x1 has {k}", right.shape[0]))?;
     call.typed(&scale, "u64,i64,f32,bf16")?;
-    call.require(*scale.shape() == [1] || *scale.shape() == [n], "scale", || format!("has the shape {}", sizes(scale.shape())))?;
+    call.require(*scale.shape() == [1] || *scale.shape() == [n], "scale", || {
+        format!("has the shape {}", sizes(scale.shape()))
+    })?;
     if let Some(per_token) = &per_token {
         call.type_is(per_token, Type::F32)?;
         call.shape(per_token, &[m])?;
@@ -316,11 +352,17 @@ fn quant_product(
     let packed_scale = matches!(scale.ty(), Type::U64 | Type::I64);
     let whole = out.ty() == Type::I32;
     let (x1, x2) = (call.input(&x1), call.input(&x2));
-    let made = Dequantized { scale: call.input(&scale), packed_scale, per_token: call.optional(per_token.as_ref()), bias: call.optional(bias.as_ref()) };
+    let made = Dequantized {
+        scale: call.input(&scale),
+        packed_scale,
+        per_token: call.optional(per_token.as_ref()),
+        bias: call.optional(bias.as_ref()),
+    };
     let out = call.output(&out);
     let sizes = Sizes { m: m as usize, n: n as usize, k: k as usize };
     work(move |stage| {
-        let turned = |slot: Slot, turn: bool| if turn { stage.view(slot).transposed() } else { stage.view(slot).clone() };
+        let turned =
+            |slot: Slot, turn: bool| if turn { stage.view(slot).transposed() } else { stage.view(slot).clone() };
         let left: Vec<i64> = stage.read_view(&turned(x1, turn1))?;
         let right: Vec<i64> = stage.read_view(&turned(x2, turn2).transposed())?;
         let sums = integer_sums(&left, &right, sizes, made.bias.map(|bias| stage.read::<i64>(bias)).transpose()?);
@@ -353,7 +395,13 @@ impl Dequantized {
     }
 }
 
-fn dynamic_quant(call: &mut Call, x: Tensor, smooth: Option<Tensor>, y: Tensor, scale: Tensor) -> Result<Work, Refusal> {
+fn dynamic_quant(
+    call: &mut Call,
+    x: Tensor,
+    smooth: Option<Tensor>,
+    y: Tensor,
+    scale: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "DynamicQuant", "f16,bf16")?;
     call.rank(&x, 2..=8)?;
     call.typed(&y, "i8,i4")?;
@@ -386,7 +434,15 @@ fn dynamic_quant(call: &mut Call, x: Tensor, smooth: Option<Tensor>, y: Tensor, 
     })
 }
 
-fn anti_quant(call: &mut Call, x: Tensor, scale: Tensor, offset: Option<Tensor>, ty: i64, squared: bool, y: Tensor) -> Result<Work, Refusal> {
+fn anti_quant(
+    call: &mut Call,
+    x: Tensor,
+    scale: Tensor,
+    offset: Option<Tensor>,
+    ty: i64,
+    squared: bool,
+    y: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "AscendAntiQuant", "i8,i4")?;
     let ty = call.type_of_code(i32::try_from(ty).unwrap_or(-1), "dstType")?;
     call.require(matches!(ty, Type::F16 | Type::Bf16), "dstType", || format!("is {ty}"))?;
@@ -396,7 +452,9 @@ fn anti_quant(call: &mut Call, x: Tensor, scale: Tensor, offset: Option<Tensor>,
     for part in [Some(&scale), offset.as_ref()].into_iter().flatten() {
         call.typed(part, "f16,bf16,f32")?;
         let stretches = part.view.broadcast(x.shape()).is_some();
-        call.require(stretches, part.argument, || format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape())))?;
+        call.require(stretches, part.argument, || {
+            format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape()))
+        })?;
     }
     let shape = x.shape().to_vec();
     let (x, scale, offset, y) = (call.input(&x), call.input(&scale), call.optional(offset.as_ref()), call.output(&y));
@@ -411,21 +469,37 @@ fn anti_quant(call: &mut Call, x: Tensor, scale: Tensor, offset: Option<Tensor>,
     })
 }
 
-fn quantize(call: &mut Call, x: Tensor, scale: Tensor, offset: Option<Tensor>, squared: bool, rounding: Text, ty: i32, y: Tensor) -> Result<Work, Refusal> {
+#[allow(clippy::too_many_arguments)]
+fn quantize(
+    call: &mut Call,
+    x: Tensor,
+    scale: Tensor,
+    offset: Option<Tensor>,
+    squared: bool,
+    rounding: Text,
+    ty: i32,
+    y: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "AscendQuantV2", "f32,f16,bf16")?;
-    call.require(ty == Type::I8.code() && y.ty() == Type::I8, "dstType", || format!("is {ty}, and the simulator does only int8"))?;
+    call.require(ty == Type::I8.code() && y.ty() == Type::I8, "dstType", || {
+        format!("is {ty}, and the simulator does only int8")
+    })?;
     call.shape(&y, x.shape())?;
     let round: fn(f32) -> f32 = match rounding.as_str() {
         "round" => f32::round_ties_even,
         "floor" => f32::floor,
         "ceil" => f32::ceil,
         "trunc" => f32::trunc,
-        other => return Err(call.refusal("roundMode", format!("is {other:?}, round, floor, ceil or trunc is expected"))),
+        other => {
+            return Err(call.refusal("roundMode", format!("is {other:?}, round, floor, ceil or trunc is expected")));
+        }
     };
     for part in [Some(&scale), offset.as_ref()].into_iter().flatten() {
         call.type_is(part, x.ty())?;
         let stretches = part.view.broadcast(x.shape()).is_some();
-        call.require(stretches, part.argument, || format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape())))?;
+        call.require(stretches, part.argument, || {
+            format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape()))
+        })?;
     }
     let shape = x.shape().to_vec();
     let (x, scale, offset, y) = (call.input(&x), call.input(&scale), call.optional(offset.as_ref()), call.output(&y));

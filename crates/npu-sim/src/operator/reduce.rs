@@ -74,7 +74,15 @@ fn run(stage: &Stage, x: Slot, out: Slot, axes: &[usize], rule: Rule, form: Form
     }
 }
 
-fn along(call: &mut Call, x: &Tensor, axes: Vec<usize>, keep: bool, rule: Rule, ty: Type, out: &Tensor) -> Result<Work, Refusal> {
+fn along(
+    call: &mut Call,
+    x: &Tensor,
+    axes: Vec<usize>,
+    keep: bool,
+    rule: Rule,
+    ty: Type,
+    out: &Tensor,
+) -> Result<Work, Refusal> {
     call.type_is(out, ty)?;
     call.shape(out, &reduced(x.shape(), &axes, keep))?;
     call.keep_apart();

@@ -53,8 +53,11 @@ fn judge_tables(call: &Call, x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<(
     for table in [cos, sin] {
         call.type_is(table, x.ty())?;
         call.rank(table, 4..=4)?;
-        let stretches = broadcast(table.shape(), x.shape()).is_some_and(|shape| shape == x.shape()) && table.view.last() == x.view.last();
-        call.require(stretches, table.argument, || format!("has the shape {}, which does not stretch to {}", sizes(table.shape()), sizes(x.shape())))?;
+        let stretches = broadcast(table.shape(), x.shape()).is_some_and(|shape| shape == x.shape())
+            && table.view.last() == x.view.last();
+        call.require(stretches, table.argument, || {
+            format!("has the shape {}, which does not stretch to {}", sizes(table.shape()), sizes(x.shape()))
+        })?;
     }
     call.shape(sin, cos.shape())
 }
@@ -68,7 +71,9 @@ fn rotary(call: &mut Call, x: Tensor, cos: Tensor, sin: Tensor, mode: i64, out: 
         other => return Err(call.refusal("mode", format!("is {other}, 0 (half) or 1 (interleaved) is expected"))),
     };
     let width = x.view.last();
-    call.require(width.is_multiple_of(2) && width < 896, "x", || format!("has {width} columns, an even number below 896 is expected"))?;
+    call.require(width.is_multiple_of(2) && width < 896, "x", || {
+        format!("has {width} columns, an even number below 896 is expected")
+    })?;
     judge_tables(call, &x, &cos, &sin)?;
     call.type_is(&out, x.ty())?;
     call.shape(&out, x.shape())?;
@@ -78,14 +83,24 @@ fn rotary(call: &mut Call, x: Tensor, cos: Tensor, sin: Tensor, mode: i64, out: 
     work(move |stage| turn(stage, x, cos, sin, out, mode))
 }
 
-fn apply(call: &mut Call, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: i64, mode: Mode) -> Result<Work, Refusal> {
+fn apply(
+    call: &mut Call,
+    query: Tensor,
+    key: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layout: i64,
+    mode: Mode,
+) -> Result<Work, Refusal> {
     call.kernel(&query, "ApplyRotaryPosEmb", "bf16,f16,f32")?;
     call.on_chip(call.chip.is_c220())?;
     call.require(layout == 1, "layout", || format!("is {layout}, 1 (BSND) is expected"))?;
     for tensor in [&query, &key] {
         call.rank(tensor, 4..=4)?;
         call.type_is(tensor, query.ty())?;
-        call.require(tensor.view.last() == 128, tensor.argument, || format!("has {} columns, 128 are expected", tensor.view.last()))?;
+        call.require(tensor.view.last() == 128, tensor.argument, || {
+            format!("has {} columns, 128 are expected", tensor.view.last())
+        })?;
         call.packed(tensor)?;
         judge_tables(call, tensor, &cos, &sin)?;
     }
@@ -97,11 +112,21 @@ fn apply(call: &mut Call, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, 
     })
 }
 
-fn apply_of_mode(call: &mut Call, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: i64, mode: Text) -> Result<Work, Refusal> {
+fn apply_of_mode(
+    call: &mut Call,
+    query: Tensor,
+    key: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layout: i64,
+    mode: Text,
+) -> Result<Work, Refusal> {
     let mode = match mode.as_str() {
         "half" => Mode::Half,
         "interleave" => Mode::Interleaved,
-        other => return Err(call.refusal("rotaryMode", format!("is {other:?}, \"half\" or \"interleave\" is expected"))),
+        other => {
+            return Err(call.refusal("rotaryMode", format!("is {other:?}, \"half\" or \"interleave\" is expected")));
+        }
     };
     apply(call, query, key, cos, sin, layout, mode)
 }

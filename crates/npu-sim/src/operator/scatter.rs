@@ -11,12 +11,7 @@ use super::{
     stage::Stage,
     work,
 };
-use crate::{
-    element::Form,
-    memory::Fault,
-    status::Refusal,
-    view::View,
-};
+use crate::{element::Form, memory::Fault, status::Refusal, view::View};
 
 /// Writes piece `place` of the source's axis to index `indices[place]` of the target's.
 fn put_pieces(stage: &Stage, target: &View, source: &View, axis: usize, indices: &[u64]) -> Result<(), Fault> {
@@ -46,13 +41,22 @@ fn index_copy(call: &mut Call, target: Tensor, dim: i64, index: Tensor, source: 
 }
 
 /// Fills whole indices of an axis with a number; the indices are the host's.
-fn index_fill(call: &mut Call, x: &Tensor, dim: i64, index: Ints, value: Scalar, out: Option<&Tensor>) -> Result<Work, Refusal> {
+fn index_fill(
+    call: &mut Call,
+    x: &Tensor,
+    dim: i64,
+    index: Ints,
+    value: Scalar,
+    out: Option<&Tensor>,
+) -> Result<Work, Refusal> {
     call.kernel(x, "IndexFillD", "f16,f32,i32,i64,b,bf16")?;
     let axis = call.axis(x, dim, "dim")?;
     call.rank(x, 1..=8)?;
     let size = x.shape()[axis] as i64;
     let places = index.iter().map(|&index| if index < 0 { index + size } else { index }).collect::<Vec<_>>();
-    call.require(places.iter().all(|index| (0..size).contains(index)), "index", || format!("is {index:?}, the axis has {size}"))?;
+    call.require(places.iter().all(|index| (0..size).contains(index)), "index", || {
+        format!("is {index:?}, the axis has {size}")
+    })?;
     if let Some(out) = out {
         call.type_is(out, x.ty())?;
         call.shape(out, x.shape())?;
@@ -68,7 +72,11 @@ fn index_fill(call: &mut Call, x: &Tensor, dim: i64, index: Ints, value: Scalar,
         places.iter().try_for_each(|&place| {
             let piece = target.at_index(axis, place as u64);
             let count = piece.count() as usize;
-            if piece.ty.form() == Form::Whole { stage.write_view(&piece, &vec![value.value.whole; count]) } else { stage.write_view(&piece, &vec![value.value.real; count]) }
+            if piece.ty.form() == Form::Whole {
+                stage.write_view(&piece, &vec![value.value.whole; count])
+            } else {
+                stage.write_view(&piece, &vec![value.value.real; count])
+            }
         })
     })
 }
@@ -80,7 +88,9 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
     call.typed(&index, "i32,i64")?;
     call.type_is(&updates, target.ty())?;
     let depth = index.view.last() as usize;
-    call.require((1..=7.min(target.rank())).contains(&depth), "indices", || format!("has a last size of {depth} for {} axes", target.rank()))?;
+    call.require((1..=7.min(target.rank())).contains(&depth), "indices", || {
+        format!("has a last size of {depth} for {} axes", target.rank())
+    })?;
     let shape = [&index.shape()[..index.rank() - 1], &target.shape()[depth..]].concat();
     call.shape(&updates, &shape)?;
     call.keep_apart();
@@ -99,7 +109,10 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
                 }
                 view = view.at_index(0, index as u64);
             }
-            view.write_bytes(stage.memory, pieces.get(number * piece_bytes..(number + 1) * piece_bytes).unwrap_or_default())
+            view.write_bytes(
+                stage.memory,
+                pieces.get(number * piece_bytes..(number + 1) * piece_bytes).unwrap_or_default(),
+            )
         })
     })
 }
@@ -113,7 +126,10 @@ fn scatter_update(call: &mut Call, data: Tensor, index: Tensor, updates: Tensor,
     call.rank(&index, 1..=1)?;
     call.type_is(&updates, data.ty())?;
     let (d, u) = (data.shape(), updates.shape());
-    let fits = d.len() == u.len() && u[0] == index.view.count() && u[0] <= d[0] && (1..d.len()).all(|at| if at == along { u[at] <= d[at] } else { u[at] == d[at] });
+    let fits = d.len() == u.len()
+        && u[0] == index.view.count()
+        && u[0] <= d[0]
+        && (1..d.len()).all(|at| if at == along { u[at] <= d[at] } else { u[at] == d[at] });
     call.require(fits, "updates", || format!("has the shape {} for data of {}", sizes(u), sizes(d)))?;
     call.keep_apart();
     let name = call.name;
@@ -138,17 +154,31 @@ fn combine(reduce: i64, old: f64, new: f64) -> f64 {
     }
 }
 
-fn scatter(call: &mut Call, x: Tensor, dim: i64, index: Tensor, source: Tensor, reduce: i64, out: Tensor) -> Result<Work, Refusal> {
+fn scatter(
+    call: &mut Call,
+    x: Tensor,
+    dim: i64,
+    index: Tensor,
+    source: Tensor,
+    reduce: i64,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "ScatterElementsV2", "u8,i8,i32,f16,f32,bf16")?;
-    call.require((0..=2).contains(&reduce), "reduce", || format!("is {reduce}, 0 (replace), 1 (add) or 2 (multiply) is expected"))?;
+    call.require((0..=2).contains(&reduce), "reduce", || {
+        format!("is {reduce}, 0 (replace), 1 (add) or 2 (multiply) is expected")
+    })?;
     let axis = call.axis(&x, dim, "dim")?;
     call.typed(&index, "i32,i64")?;
     call.type_is(&source, x.ty())?;
     call.type_is(&out, x.ty())?;
     call.shape(&out, x.shape())?;
     let i = index.shape();
-    let within = |of: &[u64], but: Option<usize>| of.len() == i.len() && (0..i.len()).all(|at| Some(at) == but || i[at] <= of[at]);
-    call.require(x.rank() > 0 && within(source.shape(), None) && within(x.shape(), Some(axis)), "index", || "does not lie within src and self".to_owned())?;
+    let within = |of: &[u64], but: Option<usize>| {
+        of.len() == i.len() && (0..i.len()).all(|at| Some(at) == but || i[at] <= of[at])
+    };
+    call.require(x.rank() > 0 && within(source.shape(), None) && within(x.shape(), Some(axis)), "index", || {
+        "does not lie within src and self".to_owned()
+    })?;
     call.keep_apart();
     let (name, shape) = (call.name, i.to_vec());
     let (x, index, source, out) = (call.input(&x), call.input(&index), call.input(&source), call.output(&out));
@@ -172,11 +202,20 @@ fn scatter(call: &mut Call, x: Tensor, dim: i64, index: Tensor, source: Tensor, 
     })
 }
 
-fn index_put(call: &mut Call, target: Tensor, index: Tensors, values: Tensor, accumulate: bool, _unsafe_mode: bool) -> Result<Work, Refusal> {
+fn index_put(
+    call: &mut Call,
+    target: Tensor,
+    index: Tensors,
+    values: Tensor,
+    accumulate: bool,
+    _unsafe_mode: bool,
+) -> Result<Work, Refusal> {
     call.kernel(&target, "IndexPutV2", "f32,f16,i32,i64,i8,u8,b,bf16")?;
     call.rank(&target, 1..=8)?;
     call.type_is(&values, target.ty())?;
-    call.require(!index.is_empty() && index.len() <= target.rank(), "indices", || format!("holds {} tensors", index.len()))?;
+    call.require(!index.is_empty() && index.len() <= target.rank(), "indices", || {
+        format!("holds {} tensors", index.len())
+    })?;
     for one in &index {
         call.typed(one, "i32,i64")?;
         call.shape(one, index[0].shape())?;
@@ -184,13 +223,19 @@ fn index_put(call: &mut Call, target: Tensor, index: Tensors, values: Tensor, ac
     let depth = index.len();
     let shape = [index[0].shape(), &target.shape()[depth..]].concat();
     let stretches = broadcast(values.shape(), &shape).is_some_and(|stretched| stretched == shape);
-    call.require(stretches, "values", || format!("has the shape {}, which does not stretch to {}", sizes(values.shape()), sizes(&shape)))?;
+    call.require(stretches, "values", || {
+        format!("has the shape {}, which does not stretch to {}", sizes(values.shape()), sizes(&shape))
+    })?;
     call.keep_apart();
     let name = call.name;
     let (target, index, values) = (call.in_place(&target), call.inputs(&index), call.input(&values));
     work(move |stage| {
         let target = stage.view(target);
-        let lists = index.iter().enumerate().map(|(axis, &slot)| indices(stage, name, slot, target.shape[axis])).collect::<Result<Vec<_>, _>>()?;
+        let lists = index
+            .iter()
+            .enumerate()
+            .map(|(axis, &slot)| indices(stage, name, slot, target.shape[axis]))
+            .collect::<Result<Vec<_>, _>>()?;
         let new: Vec<f64> = stage.read_as(values, &shape)?;
         let length = target.shape[depth..].iter().product::<u64>() as usize;
         for (number, new) in new.chunks(length.max(1)).enumerate() {

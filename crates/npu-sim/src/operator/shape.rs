@@ -41,7 +41,9 @@ fn copy(call: &mut Call, target: Tensor, source: Tensor) -> Result<Work, Refusal
     call.kernel(&target, "ViewCopy", MOVED)?;
     call.typed(&source, MOVED)?;
     let stretches = broadcast(target.shape(), source.shape()).is_some_and(|shape| shape == target.shape());
-    call.require(stretches, "src", || format!("has the shape {}, which does not stretch to {}", sizes(source.shape()), sizes(target.shape())))?;
+    call.require(stretches, "src", || {
+        format!("has the shape {}, which does not stretch to {}", sizes(source.shape()), sizes(target.shape()))
+    })?;
     let shape = target.shape().to_vec();
     let (target, source) = (call.output(&target), call.input(&source));
     work(move |stage| {
@@ -78,7 +80,9 @@ fn meeting(call: &Call, tensors: &[Tensor]) -> Result<Type, Refusal> {
     let first = tensors.first().ok_or_else(|| call.refusal("tensors", "is an empty list"))?;
     tensors.iter().try_fold(first.ty(), |meeting, tensor| {
         call.typed(tensor, MOVED)?;
-        meeting.promoted(tensor.ty()).ok_or_else(|| call.refusal("tensors", format!("holds {} and {meeting}, which do not meet", tensor.ty())))
+        meeting
+            .promoted(tensor.ty())
+            .ok_or_else(|| call.refusal("tensors", format!("holds {} and {meeting}, which do not meet", tensor.ty())))
     })
 }
 
@@ -94,7 +98,9 @@ fn cat(call: &mut Call, tensors: Tensors, dim: i64, out: Tensor) -> Result<Work,
         call.require(other.len() == shape.len(), "tensors", || "holds tensors of different ranks".to_owned())?;
         shape[axis] += std::mem::take(&mut other[axis]);
         let fits = other.iter().enumerate().all(|(index, &size)| index == axis || size == shape[index]);
-        call.require(fits, "tensors", || format!("holds {}, which does not join along axis {axis}", sizes(tensor.shape())))?;
+        call.require(fits, "tensors", || {
+            format!("holds {}, which does not join along axis {axis}", sizes(tensor.shape()))
+        })?;
     }
     call.type_is(&out, ty)?;
     call.shape(&out, &shape)?;
@@ -119,7 +125,9 @@ fn stack(call: &mut Call, tensors: Tensors, dim: i64, out: Tensor) -> Result<Wor
     for tensor in &tensors {
         call.shape(tensor, &shape)?;
     }
-    call.require(axis <= shape.len() && shape.len() < 8, "dim", || format!("is {dim} for tensors of {} axes", shape.len()))?;
+    call.require(axis <= shape.len() && shape.len() < 8, "dim", || {
+        format!("is {dim} for tensors of {} axes", shape.len())
+    })?;
     shape.insert(axis, tensors.len() as u64);
     call.type_is(&out, ty)?;
     call.shape(&out, &shape)?;
@@ -127,7 +135,9 @@ fn stack(call: &mut Call, tensors: Tensors, dim: i64, out: Tensor) -> Result<Wor
     let (sources, out) = (call.inputs(&tensors), call.output(&out));
     work(move |stage| {
         let each = sources.iter().enumerate();
-        each.into_iter().try_for_each(|(index, &source)| convert(stage, stage.view(source), &stage.view(out).at_index(axis, index as u64)))
+        each.into_iter().try_for_each(|(index, &source)| {
+            convert(stage, stage.view(source), &stage.view(out).at_index(axis, index as u64))
+        })
     })
 }
 
@@ -137,7 +147,9 @@ fn split(call: &mut Call, x: Tensor, section: u64, dim: i64, out: Tensors) -> Re
     let axis = call.axis(&x, dim, "dim")?;
     let size = x.shape()[axis];
     call.require(section > 0, "splitSections", || "is 0".to_owned())?;
-    call.require(out.len() as u64 == size.div_ceil(section), "out", || format!("holds {} tensors, {} are expected", out.len(), size.div_ceil(section)))?;
+    call.require(out.len() as u64 == size.div_ceil(section), "out", || {
+        format!("holds {} tensors, {} are expected", out.len(), size.div_ceil(section))
+    })?;
     for (index, part) in out.iter().enumerate() {
         let mut shape = x.shape().to_vec();
         shape[axis] = section.min(size - index as u64 * section);
@@ -161,7 +173,9 @@ fn repeat(call: &mut Call, x: Tensor, repeats: Ints, out: Tensor) -> Result<Work
     call.kernel(&x, "Tile", MOVED)?;
     let rank = repeats.len();
     call.require(rank <= 8 && rank >= x.rank(), "repeats", || format!("has {rank} numbers for {} axes", x.rank()))?;
-    call.require(repeats.iter().all(|count| (0..REPEATS_MAX).contains(count)), "repeats", || format!("is {repeats:?}"))?;
+    call.require(repeats.iter().all(|count| (0..REPEATS_MAX).contains(count)), "repeats", || {
+        format!("is {repeats:?}")
+    })?;
     let mut source = x.clone();
     while source.rank() < rank {
         source.view.shape.insert(0, 1);
@@ -169,9 +183,14 @@ fn repeat(call: &mut Call, x: Tensor, repeats: Ints, out: Tensor) -> Result<Work
     }
     let repeated = repeats.iter().filter(|&&count| count != 1).count();
     let first = repeats.first().is_some_and(|&count| count != 1);
-    call.require(!first || repeated <= 4, "repeats", || format!("is {repeats:?}: the first axis and more than three others repeat"))?;
-    call.require(rank + repeated <= 8, "repeats", || format!("is {repeats:?}: {rank} axes and {repeated} repeated ones are more than 8"))?;
-    let shape: Vec<u64> = source.shape().iter().zip(&repeats).map(|(size, &count)| size.saturating_mul(count as u64)).collect();
+    call.require(!first || repeated <= 4, "repeats", || {
+        format!("is {repeats:?}: the first axis and more than three others repeat")
+    })?;
+    call.require(rank + repeated <= 8, "repeats", || {
+        format!("is {repeats:?}: {rank} axes and {repeated} repeated ones are more than 8")
+    })?;
+    let shape: Vec<u64> =
+        source.shape().iter().zip(&repeats).map(|(size, &count)| size.saturating_mul(count as u64)).collect();
     call.type_is(&out, x.ty())?;
     call.shape(&out, &shape)?;
     call.keep_apart();
@@ -187,7 +206,14 @@ fn repeat(call: &mut Call, x: Tensor, repeats: Ints, out: Tensor) -> Result<Work
     })
 }
 
-fn interleave(call: &mut Call, x: Tensor, repeats: i64, dim: i64, output_size: i64, out: Tensor) -> Result<Work, Refusal> {
+fn interleave(
+    call: &mut Call,
+    x: Tensor,
+    repeats: i64,
+    dim: i64,
+    output_size: i64,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "RepeatInterleave", "u8,i8,i16,i32,i64,b,f16,bf16,f32")?;
     call.rank(&x, 1..=8)?;
     let axis = call.axis(&x, dim, "dim")?;
@@ -208,7 +234,13 @@ fn interleave(call: &mut Call, x: Tensor, repeats: i64, dim: i64, output_size: i
     })
 }
 
-fn interleave_by_tensor(call: &mut Call, x: Tensor, repeats: Tensor, output_size: i64, out: Tensor) -> Result<Work, Refusal> {
+fn interleave_by_tensor(
+    call: &mut Call,
+    x: Tensor,
+    repeats: Tensor,
+    output_size: i64,
+    out: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "RepeatInterleave", "u8,i8,i16,i32,i64,b,f16,bf16,f32")?;
     call.on_chip(call.chip.is_c220())?;
     call.typed(&repeats, "i32,i64")?;
@@ -310,7 +342,13 @@ fn slice(call: &mut Call, x: Tensor, dim: i64, start: i64, end: i64, step: i64, 
     call.shape(&out, &shape)?;
     call.keep_apart();
     let (x, out) = (call.input(&x), call.output(&out));
-    work(move |stage| if count == 0 { Ok(()) } else { move_view(stage, &stage.view(x).part(axis, start as u64, count, step as u64), stage.view(out)) })
+    work(move |stage| {
+        if count == 0 {
+            Ok(())
+        } else {
+            move_view(stage, &stage.view(x).part(axis, start as u64, count, step as u64), stage.view(out))
+        }
+    })
 }
 
 /// The bytes of a number as one element.
@@ -327,7 +365,9 @@ fn element_bytes(ty: Type, value: ScalarObject) -> Vec<u8> {
 fn padded(call: &Call, x: &Tensor, pad: &[i64]) -> Result<(Vec<u64>, Vec<u64>), Refusal> {
     let even = pad.len().is_multiple_of(2) && pad.len() <= 2 * x.rank();
     call.require(even, "pad", || format!("has {} numbers for {} axes", pad.len(), x.rank()))?;
-    call.require(pad.iter().all(|&amount| (0..1 << 32).contains(&amount)), "pad", || format!("is {pad:?}, amounts from 0 on are taken"))?;
+    call.require(pad.iter().all(|&amount| (0..1 << 32).contains(&amount)), "pad", || {
+        format!("is {pad:?}, amounts from 0 on are taken")
+    })?;
     let (mut starts, mut shape) = (vec![0; x.rank()], x.shape().to_vec());
     for (pair, axis) in pad.chunks(2).zip((0..x.rank()).rev()) {
         starts[axis] = pair[0] as u64;
@@ -347,7 +387,8 @@ fn pad_constant(call: &mut Call, x: Tensor, pad: Ints, value: Scalar, out: Tenso
         let (source, target) = (stage.view(x), stage.view(out));
         let filled = element_bytes(target.ty, value.value).repeat(target.count() as usize);
         target.write_bytes(stage.memory, &filled)?;
-        let inside = (0..starts.len()).fold(target.clone(), |view, axis| view.part(axis, starts[axis], source.shape[axis], 1));
+        let inside =
+            (0..starts.len()).fold(target.clone(), |view, axis| view.part(axis, starts[axis], source.shape[axis], 1));
         if source.count() == 0 { Ok(()) } else { move_view(stage, source, &inside) }
     })
 }
@@ -388,7 +429,13 @@ enum Triangle {
     Upper,
 }
 
-fn triangle(call: &mut Call, which: Triangle, x: &Tensor, diagonal: i64, out: Option<&Tensor>) -> Result<Work, Refusal> {
+fn triangle(
+    call: &mut Call,
+    which: Triangle,
+    x: &Tensor,
+    diagonal: i64,
+    out: Option<&Tensor>,
+) -> Result<Work, Refusal> {
     let kernel = if which == Triangle::Lower { "Tril" } else { "Triu" };
     call.kernel(x, kernel, MOVED)?;
     call.rank(x, 2..=8)?;
@@ -403,7 +450,13 @@ fn triangle(call: &mut Call, which: Triangle, x: &Tensor, diagonal: i64, out: Op
     work(move |stage| keep_triangle(stage, source, target, which, (rows, columns, diagonal)))
 }
 
-fn keep_triangle(stage: &Stage, source: Slot, target: Slot, which: Triangle, (rows, columns, diagonal): (u64, u64, i64)) -> Result<(), Fault> {
+fn keep_triangle(
+    stage: &Stage,
+    source: Slot,
+    target: Slot,
+    which: Triangle,
+    (rows, columns, diagonal): (u64, u64, i64),
+) -> Result<(), Fault> {
     let source = stage.view(source);
     let mut bytes = source.read_bytes(stage.memory)?;
     let size = (source.ty.bits() / 8) as usize;

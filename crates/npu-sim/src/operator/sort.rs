@@ -27,7 +27,11 @@ enum Numbers {
 
 impl Numbers {
     fn read(stage: &Stage, view: &View) -> Result<Self, Fault> {
-        Ok(if view.ty.form() == Form::Whole { Self::Whole(view.read(stage.memory)?) } else { Self::Real(view.read(stage.memory)?) })
+        Ok(if view.ty.form() == Form::Whole {
+            Self::Whole(view.read(stage.memory)?)
+        } else {
+            Self::Real(view.read(stage.memory)?)
+        })
     }
 
     fn compare(&self, a: usize, b: usize) -> Ordering {
@@ -49,8 +53,12 @@ impl Numbers {
 
     fn write(&self, stage: &Stage, target: &View, places: &[usize]) -> Result<(), Fault> {
         match self {
-            Self::Whole(values) => stage.write_view(target, &places.iter().map(|&place| values[place]).collect::<Vec<_>>()),
-            Self::Real(values) => stage.write_view(target, &places.iter().map(|&place| values[place]).collect::<Vec<_>>()),
+            Self::Whole(values) => {
+                stage.write_view(target, &places.iter().map(|&place| values[place]).collect::<Vec<_>>())
+            }
+            Self::Real(values) => {
+                stage.write_view(target, &places.iter().map(|&place| values[place]).collect::<Vec<_>>())
+            }
         }
     }
 }
@@ -77,8 +85,12 @@ fn arg_max(call: &mut Call, x: Tensor, dim: i64, keep: bool, out: Tensor) -> Res
     work(move |stage| {
         let numbers = Numbers::read(stage, &axes_last(stage.view(x), &axes))?;
         let count = stage.view(out).count() as usize;
-        let best = |start: usize| (start..start + row).reduce(|best, at| if numbers.compare(at, best) == Ordering::Greater { at } else { best });
-        let places: Vec<i64> = (0..count).map(|line| best(line * row).map_or(0, |place| (place - line * row) as i64)).collect();
+        let best = |start: usize| {
+            (start..start + row)
+                .reduce(|best, at| if numbers.compare(at, best) == Ordering::Greater { at } else { best })
+        };
+        let places: Vec<i64> =
+            (0..count).map(|line| best(line * row).map_or(0, |place| (place - line * row) as i64)).collect();
         stage.write(out, &places)
     })
 }
@@ -99,7 +111,7 @@ impl Sorting {
         let view = axes_last(stage.view(self.x), &self.axes);
         let numbers = Numbers::read(stage, &view)?;
         let row = length(stage.view(self.x), &self.axes);
-        let lines = if row == 0 { 0 } else { view.count() as usize / row };
+        let lines = (view.count() as usize).checked_div(row).unwrap_or(0);
         let mut order = Vec::with_capacity(lines * self.kept);
         for line in 0..lines {
             order.extend(numbers.order(line * row, row, self.descending).into_iter().take(self.kept));
@@ -112,7 +124,15 @@ impl Sorting {
     }
 }
 
-fn sorting(call: &mut Call, x: &Tensor, axes: Vec<usize>, kept: usize, descending: bool, values: Option<&Tensor>, places: &Tensor) -> Result<Work, Refusal> {
+fn sorting(
+    call: &mut Call,
+    x: &Tensor,
+    axes: Vec<usize>,
+    kept: usize,
+    descending: bool,
+    values: Option<&Tensor>,
+    places: &Tensor,
+) -> Result<Work, Refusal> {
     let mut shape = x.shape().to_vec();
     axes.iter().for_each(|&axis| shape[axis] = kept as u64);
     if let Some(values) = values {
@@ -123,7 +143,14 @@ fn sorting(call: &mut Call, x: &Tensor, axes: Vec<usize>, kept: usize, descendin
     call.shape(places, &shape)?;
     call.keep_apart();
     call.asks(1024 + (x.view.count() * 8).min(1 << 20));
-    let sorting = Sorting { x: call.input(x), values: values.map(|values| call.output(values)), places: call.output(places), axes, kept, descending };
+    let sorting = Sorting {
+        x: call.input(x),
+        values: values.map(|values| call.output(values)),
+        places: call.output(places),
+        axes,
+        kept,
+        descending,
+    };
     work(move |stage| sorting.run(stage))
 }
 
@@ -134,7 +161,15 @@ fn arg_sort(call: &mut Call, x: Tensor, dim: i64, descending: bool, out: Tensor)
     sorting(call, &x, axes, kept, descending, None, &out)
 }
 
-fn sort(call: &mut Call, x: Tensor, _stable: bool, dim: i64, descending: bool, values: Tensor, places: Tensor) -> Result<Work, Refusal> {
+fn sort(
+    call: &mut Call,
+    x: Tensor,
+    _stable: bool,
+    dim: i64,
+    descending: bool,
+    values: Tensor,
+    places: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "Sort", SORTED)?;
     let axes = one_axis(call, &x, dim)?;
     let kept = length(&x.view, &axes);
@@ -142,7 +177,16 @@ fn sort(call: &mut Call, x: Tensor, _stable: bool, dim: i64, descending: bool, v
 }
 
 #[allow(clippy::too_many_arguments)]
-fn top_k(call: &mut Call, x: Tensor, k: i64, dim: i64, largest: bool, sorted: bool, values: Tensor, places: Tensor) -> Result<Work, Refusal> {
+fn top_k(
+    call: &mut Call,
+    x: Tensor,
+    k: i64,
+    dim: i64,
+    largest: bool,
+    sorted: bool,
+    values: Tensor,
+    places: Tensor,
+) -> Result<Work, Refusal> {
     call.kernel(&x, "TopKV2", "f16,f32,bf16")?;
     call.require(sorted, "sorted", || "is false".to_owned())?;
     let axes = one_axis(call, &x, dim)?;

@@ -62,7 +62,8 @@ impl Order {
 impl Drawn {
     /// A number drawn for a purpose.
     pub fn number(&self, purpose: u64) -> u64 {
-        let mut state = self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut state =
+            self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         state ^ state >> 31

@@ -93,7 +93,8 @@ impl Card {
         file.write_all(settings.as_bytes()).expect("it can be written");
         // SAFETY: the library is ours and its start has no conditions.
         let library = unsafe { Library::new(library_path()) }.expect("the library opens");
-        let card = Self { library, memory: RefCell::default(), objects: RefCell::default(), settings: file, _turn: turn };
+        let card =
+            Self { library, memory: RefCell::default(), objects: RefCell::default(), settings: file, _turn: turn };
         let path = CString::new(card.settings.path().to_string_lossy().as_bytes()).expect("no zero in a path");
         let init: unsafe extern "C" fn(*const c_char) -> i32 = card.symbol("aclInit");
         let set: unsafe extern "C" fn(i32) -> i32 = card.symbol("aclrtSetDevice");
@@ -160,11 +161,13 @@ impl Card {
 
     /// A view over device memory.
     pub fn view(&self, data: Handle, ty: i32, shape: &[i64], strides: &[i64], offset: i64, format: i32) -> Handle {
-        type Create = unsafe extern "C" fn(*const i64, u64, i32, *const i64, i64, i32, *const i64, u64, Handle) -> Handle;
+        type Create =
+            unsafe extern "C" fn(*const i64, u64, i32, *const i64, i64, i32, *const i64, u64, Handle) -> Handle;
         let create: Create = self.symbol("aclCreateTensor");
         let axes = shape.len() as u64;
         // SAFETY: shape and strides are as long as they are said to be.
-        let handle = unsafe { create(shape.as_ptr(), axes, ty, strides.as_ptr(), offset, format, shape.as_ptr(), axes, data) };
+        let handle =
+            unsafe { create(shape.as_ptr(), axes, ty, strides.as_ptr(), offset, format, shape.as_ptr(), axes, data) };
         assert!(!handle.is_null(), "{}", self.message());
         self.keep("aclDestroyTensor", handle)
     }
@@ -261,7 +264,9 @@ impl Drop for Card {
         let finalize: unsafe extern "C" fn() -> i32 = self.symbol("aclFinalize");
         // SAFETY: the memory is freed once; nothing runs any more.
         unsafe {
-            self.memory.take().into_iter().for_each(|data| drop(free(data)));
+            for data in self.memory.take() {
+                free(data);
+            }
             reset(0);
             finalize();
         }

@@ -36,7 +36,8 @@ fn functions_are_their_formulas_rounded_once() {
             card.done(name, (input.handle, out.handle));
             let single: Vec<f64> = x.iter().map(|&x| f64::from(formula(x) as f32)).collect();
             let (found, expected) = (card.values(out), rounded(ty, &single));
-            let unit = [1e-7, 1e-3, 8e-3][[F32, F16, BF16].iter().position(|listed| *listed == ty).expect("it is listed")];
+            let unit =
+                [1e-7, 1e-3, 8e-3][[F32, F16, BF16].iter().position(|listed| *listed == ty).expect("it is listed")];
             let off = found.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > unit * b.abs()).count();
             assert_eq!(off, 0, "{name} of type {ty}");
         }
@@ -71,10 +72,25 @@ fn two_operands_stretch_and_meet() {
     card.done("InplaceAdd", (x.handle, y.handle, card.scalar(1.0)));
     near("in place", &card.values(x), &each(|a, b| a + b), 1e-7);
     let half = card.blank(F16, &[2, 3]);
-    card.refused("Add", (x.handle, card.blank(F32, &[4]).handle, card.scalar(1.0), out.handle), 161002, "other has the shape [4], which does not stretch with [2, 3] of self");
-    card.refused("Add", (x.handle, y.handle, card.scalar(1.0), card.blank(F32, &[2, 4]).handle), 161002, "out has the shape [2, 4]");
+    card.refused(
+        "Add",
+        (x.handle, card.blank(F32, &[4]).handle, card.scalar(1.0), out.handle),
+        161002,
+        "other has the shape [4], which does not stretch with [2, 3] of self",
+    );
+    card.refused(
+        "Add",
+        (x.handle, y.handle, card.scalar(1.0), card.blank(F32, &[2, 4]).handle),
+        161002,
+        "out has the shape [2, 4]",
+    );
     card.refused("Add", (x.handle, y.handle, std::ptr::null_mut::<()>(), out.handle), 161001, "alpha");
-    card.refused("Add", (x.handle, y.handle, card.scalar(1.0), card.blank(I32, &[2, 3]).handle), 161002, "f32 does not convert to it");
+    card.refused(
+        "Add",
+        (x.handle, y.handle, card.scalar(1.0), card.blank(I32, &[2, 3]).handle),
+        161002,
+        "f32 does not convert to it",
+    );
     card.done("Add", (x.handle, y.handle, card.scalar(1.0), half.handle));
     let whole = card.numbers(I32, &[3], &[1.0, 2.0, 3.0]);
     card.refused("Add", (whole.handle, whole.handle, card.scalar(0.5), whole.handle), 161002, "alpha is a float");
@@ -86,7 +102,8 @@ fn rows_of_int8_become_f16_by_their_scale() {
     let card = Card::open("{}");
     let quants: Vec<f64> = drawn(64, 5, 127.9).into_iter().map(f64::trunc).collect();
     let scale = rounded(F16, &[0.013, 0.21]);
-    let (q, s, out) = (card.numbers(I8, &[2, 32], &quants), card.numbers(F16, &[2, 1], &scale), card.blank(F32, &[2, 32]));
+    let (q, s, out) =
+        (card.numbers(I8, &[2, 32], &quants), card.numbers(F16, &[2, 1], &scale), card.blank(F32, &[2, 32]));
     card.done("Mul", (q.handle, s.handle, out.handle));
     let exact: Vec<f64> = (0..64).map(|at| quants[at] * scale[at / 32]).collect();
     assert_eq!(card.values(out), rounded(F16, &exact));

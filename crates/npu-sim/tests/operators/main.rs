@@ -6,4 +6,5 @@ mod card;
 mod elements;
 mod moving;
 mod networks;
+mod phases;
 mod products;

@@ -59,7 +59,12 @@ fn repeating_rolling_padding() {
     assert_eq!(card.values(out)[..6], [v[0], v[1], v[2], v[0], v[1], v[2]]);
     let deep = card.blank(F32, &[1, 1, 1, 1, 1]);
     let all = card.blank(F32, &[2, 2, 2, 2, 2]);
-    card.refused("Repeat", (deep.handle, card.ints(&[2, 2, 2, 2, 2]), all.handle), 161002, "the first axis and more than three others repeat");
+    card.refused(
+        "Repeat",
+        (deep.handle, card.ints(&[2, 2, 2, 2, 2]), all.handle),
+        161002,
+        "the first axis and more than three others repeat",
+    );
     let long = card.blank(F32, &[1, 4, 6]);
     card.refused("Repeat", (x.handle, card.ints(&[2, 2]), long.handle), 161002, "out has the shape [1, 4, 6]");
     let twice = card.blank(F32, &[2, 6]);
@@ -72,7 +77,12 @@ fn repeating_rolling_padding() {
     let padded = card.blank(F32, &[3, 4]);
     card.done("ConstantPadNd", (x.handle, card.ints(&[1, 0, 0, 1]), card.scalar(-5.0), padded.handle));
     assert_eq!(card.values(padded), [-5.0, v[0], v[1], v[2], -5.0, v[3], v[4], v[5], -5.0, -5.0, -5.0, -5.0]);
-    card.refused("ConstantPadNd", (x.handle, card.ints(&[1]), card.scalar(0.0), padded.handle), 161002, "pad has 1 numbers");
+    card.refused(
+        "ConstantPadNd",
+        (x.handle, card.ints(&[1]), card.scalar(0.0), padded.handle),
+        161002,
+        "pad has 1 numbers",
+    );
     let mirrored = card.blank(F32, &[2, 6]);
     card.done("ReflectionPad1d", (x.handle, card.ints(&[2, 1]), mirrored.handle));
     assert_eq!(card.values(mirrored)[..6], [v[2], v[1], v[0], v[1], v[2], v[1]]);
@@ -92,7 +102,12 @@ fn rows_by_index() {
         assert_eq!(card.values(out), [&v[16..20], &v[0..4], &v[16..20]].concat(), "{name}");
     }
     let columns = card.blank(F16, &[5, 3]);
-    card.refused("IndexSelect", (table.handle, 2i64, index.handle, columns.handle), 161002, "dim is 2, self has 2 axes");
+    card.refused(
+        "IndexSelect",
+        (table.handle, 2i64, index.handle, columns.handle),
+        161002,
+        "dim is 2, self has 2 axes",
+    );
     let floats = card.blank(F32, &[3]);
     card.refused("IndexSelect", (table.handle, 0i64, floats.handle, out.handle), 161002, "index is f32");
     let cache = card.blank(F16, &[8, 4]);
@@ -100,7 +115,12 @@ fn rows_by_index() {
     card.done("InplaceIndexCopy", (cache.handle, 0i64, places.handle, out.handle));
     let found = card.values(cache);
     assert_eq!((&found[28..32], &found[8..12], &found[0..4]), (&v[16..20], &v[0..4], &[1.0; 4][..]));
-    card.refused("InplaceIndexCopy", (cache.handle, 0i64, index.handle, table.handle), 161002, "source has the shape [5, 4]");
+    card.refused(
+        "InplaceIndexCopy",
+        (cache.handle, 0i64, index.handle, table.handle),
+        161002,
+        "source has the shape [5, 4]",
+    );
 }
 
 #[test]
@@ -108,7 +128,8 @@ fn an_index_out_of_range_traps() {
     let card = Card::open(r#"{"on_finding": "report"}"#);
     let (table, out) = (card.blank(F16, &[5, 4]), card.blank(F16, &[1, 4]));
     let index = card.numbers(I32, &[1], &[5.0]);
-    let (code, _) = card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
+    let (code, _) =
+        card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
     assert_eq!(code, 507015);
 }
 
@@ -119,7 +140,12 @@ fn ranges_fills_sums_and_orders() {
     card.done("Arange", (card.scalar(1.0), card.scalar(3.5), card.scalar(0.5), out.handle));
     assert_eq!(card.values(out), [1.0, 1.5, 2.0, 2.5, 3.0]);
     card.refused("Arange", (card.scalar(1.0), card.scalar(3.5), card.scalar(0.0), out.handle), 161002, "step is 0");
-    card.refused("Arange", (card.scalar(1.0), card.scalar(9.0), card.scalar(0.5), out.handle), 161002, "[16] is expected");
+    card.refused(
+        "Arange",
+        (card.scalar(1.0), card.scalar(9.0), card.scalar(0.5), out.handle),
+        161002,
+        "[16] is expected",
+    );
     card.done("InplaceFillScalar", (out.handle, card.scalar(-3.0)));
     assert_eq!(card.values(out), [-3.0; 5]);
     let a = [3.0, -1.0, 7.0, 7.0, 2.0, 0.5];
@@ -137,7 +163,12 @@ fn ranges_fills_sums_and_orders() {
     card.done("Topk", (x.handle, 2i64, 1i64, 1u8, 1u8, top.handle, places.handle));
     assert_eq!((card.values(top), card.values(places)), (vec![7.0, 3.0, 7.0, 2.0], vec![2.0, 0.0, 0.0, 1.0]));
     card.refused("Topk", (x.handle, 4i64, 1i64, 1u8, 1u8, top.handle, places.handle), 161002, "k is 4");
-    card.refused("Argsort", (x.handle, 1i64, 1u8, card.blank(I32, &[2, 3]).handle), 161002, "out is i32, i64 is expected");
+    card.refused(
+        "Argsort",
+        (x.handle, 1i64, 1u8, card.blank(I32, &[2, 3]).handle),
+        161002,
+        "out is i32, i64 is expected",
+    );
     let running = card.blank(F32, &[2, 3]);
     card.done("Cumsum", (x.handle, 1i64, F32, running.handle));
     assert_eq!(card.values(running), [3.0, 2.0, 9.0, 7.0, 9.0, 9.5]);

@@ -13,13 +13,29 @@ fn root_mean_square_norm() {
     let (x, gamma) = (card.numbers(F16, &[3, 40], &a), card.numbers(F32, &[40], &g));
     let (y, rstd) = (card.blank(F16, &[3, 40]), card.blank(F32, &[3, 1]));
     card.done("RmsNorm", (x.handle, gamma.handle, 1e-5f64, y.handle, rstd.handle));
-    let roots: Vec<f64> = a.chunks(40).map(|row| 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / 40.0 + 1e-5).sqrt()).collect();
+    let roots: Vec<f64> =
+        a.chunks(40).map(|row| 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / 40.0 + 1e-5).sqrt()).collect();
     near("rstd", &card.values(rstd), &roots, 1e-6);
     let expected: Vec<f64> = (0..120).map(|at| a[at] * roots[at / 40] * g[at % 40]).collect();
     near("y", &card.values(y), &expected, 6e-4);
-    card.refused("RmsNorm", (x.handle, gamma.handle, 1e-5f64, y.handle, card.blank(F16, &[3, 1]).handle), 161002, "rstdOut is f16, f32 is expected");
-    card.refused("RmsNorm", (x.handle, card.blank(F16, &[39]).handle, 1e-5f64, y.handle, rstd.handle), 161002, "gamma has the shape [39]");
-    card.refused("RmsNorm", (x.handle, card.blank(BF16, &[40]).handle, 1e-5f64, y.handle, rstd.handle), 161002, "gamma is bf16 for x of f16");
+    card.refused(
+        "RmsNorm",
+        (x.handle, gamma.handle, 1e-5f64, y.handle, card.blank(F16, &[3, 1]).handle),
+        161002,
+        "rstdOut is f16, f32 is expected",
+    );
+    card.refused(
+        "RmsNorm",
+        (x.handle, card.blank(F16, &[39]).handle, 1e-5f64, y.handle, rstd.handle),
+        161002,
+        "gamma has the shape [39]",
+    );
+    card.refused(
+        "RmsNorm",
+        (x.handle, card.blank(BF16, &[40]).handle, 1e-5f64, y.handle, rstd.handle),
+        161002,
+        "gamma is bf16 for x of f16",
+    );
     let (sum, y2) = (card.blank(F16, &[3, 40]), card.blank(F16, &[3, 40]));
     let half = card.numbers(F16, &[40], &rounded(F16, &g));
     card.done("AddRmsNorm", (x.handle, x.handle, half.handle, 1e-5f64, y2.handle, rstd.handle, sum.handle));
@@ -31,7 +47,10 @@ fn the_norm_of_310p_wants_32_bytes() {
     let card = Card::open(r#"{"chip": "310p"}"#);
     let call = |columns: i64| {
         let (x, gamma) = (card.blank(F16, &[2, columns]), card.blank(F16, &[columns]));
-        card.run("RmsNorm", (x.handle, gamma.handle, 1e-5f64, card.blank(F16, &[2, columns]).handle, card.blank(F32, &[2, 1]).handle))
+        card.run(
+            "RmsNorm",
+            (x.handle, gamma.handle, 1e-5f64, card.blank(F16, &[2, columns]).handle, card.blank(F32, &[2, 1]).handle),
+        )
     };
     assert!(call(15).expect_err("30 bytes").1.contains("30 bytes, 310P takes 32 at least"));
     assert_eq!(call(16), Ok(()));
@@ -52,20 +71,35 @@ fn norms_by_mean_and_softmax() {
     card.done("LayerNorm", (x.handle, card.ints(&[9]), none, none, 1e-5f64, out.handle, none, none));
     near("layer", &card.values(out), &a.chunks(9).flat_map(normed).collect::<Vec<_>>(), 1e-6);
     let (mean, rstd) = (card.blank(F32, &[2, 2]), card.blank(F32, &[2, 2]));
-    card.done("GroupNorm", (x.handle, none, none, 2i64, 4i64, 9i64, 2i64, 1e-5f64, out.handle, mean.handle, rstd.handle));
+    card.done(
+        "GroupNorm",
+        (x.handle, none, none, 2i64, 4i64, 9i64, 2i64, 1e-5f64, out.handle, mean.handle, rstd.handle),
+    );
     near("group", &card.values(out), &a.chunks(18).flat_map(normed).collect::<Vec<_>>(), 1e-6);
-    card.refused("GroupNorm", (x.handle, none, none, 2i64, 4i64, 9i64, 3i64, 1e-5f64, out.handle, mean.handle, rstd.handle), 161002, "group is 3, which does not divide C 4");
+    card.refused(
+        "GroupNorm",
+        (x.handle, none, none, 2i64, 4i64, 9i64, 3i64, 1e-5f64, out.handle, mean.handle, rstd.handle),
+        161002,
+        "group is 3, which does not divide C 4",
+    );
     card.done("Softmax", (x.handle, 1i64, out.handle));
     let at = |batch: usize, row: usize, column: usize| a[batch * 36 + row * 9 + column];
-    let expected: Vec<f64> = (0..72).map(|place| {
-        let (batch, row, column) = (place / 36, place / 9 % 4, place % 9);
-        at(batch, row, column).exp() / (0..4).map(|other| at(batch, other, column).exp()).sum::<f64>()
-    }).collect();
+    let expected: Vec<f64> = (0..72)
+        .map(|place| {
+            let (batch, row, column) = (place / 36, place / 9 % 4, place % 9);
+            at(batch, row, column).exp() / (0..4).map(|other| at(batch, other, column).exp()).sum::<f64>()
+        })
+        .collect();
     near("softmax", &card.values(out), &expected, 1e-6);
     card.refused("Softmax", (x.handle, 3i64, out.handle), 161002, "dim is 3");
     let (lengths, two) = (card.blank(F32, &[2, 4, 1]), card.scalar(2.0));
     card.done("Norm", (x.handle, two, card.ints(&[2]), 1u8, lengths.handle));
-    near("norm", &card.values(lengths), &a.chunks(9).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect::<Vec<_>>(), 1e-6);
+    near(
+        "norm",
+        &card.values(lengths),
+        &a.chunks(9).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect::<Vec<_>>(),
+        1e-6,
+    );
 }
 
 #[test]
@@ -75,28 +109,54 @@ fn rotary_positions() {
     let angles = drawn(2 * 4, 2, 3.0);
     let (x, out) = (card.numbers(F32, &[1, 2, 3, 8], &a), card.blank(F32, &[1, 2, 3, 8]));
     for mode in [0i64, 1] {
-        let angle = |position: usize, column: usize| angles[position * 4 + if mode == 0 { column % 4 } else { column / 2 }];
+        let angle =
+            |position: usize, column: usize| angles[position * 4 + if mode == 0 { column % 4 } else { column / 2 }];
         let table = |of: fn(f64) -> f64| (0..16).map(|at| of(angle(at / 8, at % 8))).collect::<Vec<f64>>();
-        let (cos, sin) = (card.numbers(F32, &[1, 2, 1, 8], &table(f64::cos)), card.numbers(F32, &[1, 2, 1, 8], &table(f64::sin)));
+        let (cos, sin) =
+            (card.numbers(F32, &[1, 2, 1, 8], &table(f64::cos)), card.numbers(F32, &[1, 2, 1, 8], &table(f64::sin)));
         card.done("RotaryPositionEmbedding", (x.handle, cos.handle, sin.handle, mode, out.handle));
         let mut expected = a.clone();
         for (row, pair) in (0..6).flat_map(|row| (0..4).map(move |pair| (row, pair))) {
-            let (first, second) = if mode == 0 { (row * 8 + pair, row * 8 + pair + 4) } else { (row * 8 + 2 * pair, row * 8 + 2 * pair + 1) };
+            let (first, second) = if mode == 0 {
+                (row * 8 + pair, row * 8 + pair + 4)
+            } else {
+                (row * 8 + 2 * pair, row * 8 + 2 * pair + 1)
+            };
             let (sine, cosine) = angles[row / 3 * 4 + pair].sin_cos();
             expected[first] = a[first] * cosine - a[second] * sine;
             expected[second] = a[second] * cosine + a[first] * sine;
         }
         near("rope", &card.values(out), &expected, 1e-6);
-        card.refused("RotaryPositionEmbedding", (x.handle, cos.handle, sin.handle, 2i64, out.handle), 161002, "mode is 2");
+        card.refused(
+            "RotaryPositionEmbedding",
+            (x.handle, cos.handle, sin.handle, 2i64, out.handle),
+            161002,
+            "mode is 2",
+        );
         let strided = card.view(card.blank(F32, &[1, 2, 3, 16]).data, F32, &[1, 2, 3, 8], &[96, 48, 16, 1], 0, 2);
-        card.refused("RotaryPositionEmbedding", (x.handle, cos.handle, sin.handle, mode, strided), 161002, "out is not contiguous");
+        card.refused(
+            "RotaryPositionEmbedding",
+            (x.handle, cos.handle, sin.handle, mode, strided),
+            161002,
+            "out is not contiguous",
+        );
     }
     let wide = card.blank(F32, &[1, 1, 1, 896]);
-    card.refused("RotaryPositionEmbedding", (wide.handle, wide.handle, wide.handle, 0i64, card.blank(F32, &[1, 1, 1, 896]).handle), 161002, "896 columns");
+    card.refused(
+        "RotaryPositionEmbedding",
+        (wide.handle, wide.handle, wide.handle, 0i64, card.blank(F32, &[1, 1, 1, 896]).handle),
+        161002,
+        "896 columns",
+    );
     drop(card);
     let card = Card::open(r#"{"chip": "310p"}"#);
     let x = card.blank(F32, &[1, 1, 1, 8]);
-    card.refused("RotaryPositionEmbedding", (x.handle, x.handle, x.handle, 0i64, card.blank(F32, &[1, 1, 1, 8]).handle), 361001, "no kernel for Ascend310P3");
+    card.refused(
+        "RotaryPositionEmbedding",
+        (x.handle, x.handle, x.handle, 0i64, card.blank(F32, &[1, 1, 1, 8]).handle),
+        361001,
+        "no kernel for Ascend310P3",
+    );
 }
 
 /// Shapes of an attention in BSND.
@@ -109,10 +169,58 @@ struct Shapes {
 }
 
 type H = Handle;
-type First = unsafe extern "C" fn(H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, i64, f64, i64, i64, *const c_char, i64, i64, i64, i64, i64, u8, i64, i64, H, H, *mut u64, *mut H) -> i32;
+type First = unsafe extern "C" fn(
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    i64,
+    f64,
+    i64,
+    i64,
+    *const c_char,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    u8,
+    i64,
+    i64,
+    H,
+    H,
+    *mut u64,
+    *mut H,
+) -> i32;
 
 /// One attention without quantization; the code with the message where it is refused.
-fn attend(card: &Card, shapes: &Shapes, [q, k, v, shift, mask, out]: [H; 6], scale: f64, sparse: i64) -> Result<(), (i32, String)> {
+fn attend(
+    card: &Card,
+    shapes: &Shapes,
+    [q, k, v, shift, mask, out]: [H; 6],
+    scale: f64,
+    sparse: i64,
+) -> Result<(), (i32, String)> {
     let first: First = card.symbol("aclnnFusedInferAttentionScoreV2GetWorkspaceSize");
     let second: unsafe extern "C" fn(H, u64, H, H) -> i32 = card.symbol("aclnnFusedInferAttentionScoreV2");
     let synchronize: unsafe extern "C" fn(H) -> i32 = card.symbol("aclrtSynchronizeStream");
@@ -122,8 +230,47 @@ fn attend(card: &Card, shapes: &Shapes, [q, k, v, shift, mask, out]: [H; 6], sca
     // SAFETY: the arguments are those of the operator; the workspace has its size.
     let code = unsafe {
         let code = first(
-            q, k, v, shift, mask, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, shapes.heads as i64, scale, 65535, 65535, layout.as_ptr(),
-            shapes.key_heads as i64, sparse, 0, 0, 0, 0, 0, 0, out, n, &mut size, &mut executor,
+            q,
+            k,
+            v,
+            shift,
+            mask,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            n,
+            shapes.heads as i64,
+            scale,
+            65535,
+            65535,
+            layout.as_ptr(),
+            shapes.key_heads as i64,
+            sparse,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            out,
+            n,
+            &mut size,
+            &mut executor,
         );
         if code != 0 {
             return Err((code, card.message()));
@@ -138,7 +285,14 @@ fn attend(card: &Card, shapes: &Shapes, [q, k, v, shift, mask, out]: [H; 6], sca
 }
 
 /// The formula in f64 with keys masked by a function.
-fn attended(shapes: &Shapes, q: &[f64], k: &[f64], v: &[f64], scale: f64, added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+fn attended(
+    shapes: &Shapes,
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    scale: f64,
+    added: impl Fn(usize, usize) -> f64,
+) -> Vec<f64> {
     let Shapes { queries, keys, heads, key_heads, columns } = *shapes;
     let mut out = vec![0.0; queries * heads * columns];
     for (row, head) in (0..queries).flat_map(|row| (0..heads).map(move |head| (row, head))) {
@@ -161,7 +315,11 @@ fn attended(shapes: &Shapes, q: &[f64], k: &[f64], v: &[f64], scale: f64, added:
 fn attention_is_its_formula() {
     let card = Card::open("{}");
     let shapes = Shapes { queries: 5, keys: 7, heads: 4, key_heads: 2, columns: 16 };
-    let (q, k, v) = (rounded(F16, &drawn(5 * 64, 1, 1.0)), rounded(F16, &drawn(7 * 32, 2, 1.0)), rounded(F16, &drawn(7 * 32, 3, 1.0)));
+    let (q, k, v) = (
+        rounded(F16, &drawn(5 * 64, 1, 1.0)),
+        rounded(F16, &drawn(7 * 32, 2, 1.0)),
+        rounded(F16, &drawn(7 * 32, 3, 1.0)),
+    );
     let place = |shape: &[i64], values: &[f64]| card.numbers(F16, shape, values);
     let keys = || (place(&[1, 7, 2, 16], &k).handle, place(&[1, 7, 2, 16], &v).handle);
     let (query, out) = (place(&[1, 5, 4, 16], &q), card.blank(F16, &[1, 5, 4, 16]));
@@ -193,7 +351,13 @@ fn attention_refuses_what_it_does_not_do() {
     let refused = |heads: usize, key_heads: usize, columns: usize, sparse: i64, words: &str| {
         let shapes = Shapes { queries: 2, keys: 3, heads, key_heads, columns };
         let place = |rows: i64, heads: usize| card.blank(F16, &[1, rows, heads as i64, columns as i64]).handle;
-        let found = attend(&card, &shapes, [place(2, heads), place(3, key_heads), place(3, key_heads), n, n, place(2, heads)], 1.0, sparse);
+        let found = attend(
+            &card,
+            &shapes,
+            [place(2, heads), place(3, key_heads), place(3, key_heads), n, n, place(2, heads)],
+            1.0,
+            sparse,
+        );
         let (code, message) = found.expect_err(words);
         assert!(code == 161002 && message.contains(words), "{message:?} lacks {words:?}");
     };
@@ -205,7 +369,10 @@ fn attention_refuses_what_it_does_not_do() {
     let card = Card::open(r#"{"chip": "310p"}"#);
     let shapes = Shapes { queries: 1, keys: 1, heads: 1, key_heads: 1, columns: 16 };
     let place = || card.blank(F16, &[1, 1, 1, 16]).handle;
-    assert_eq!(attend(&card, &shapes, [place(), place(), place(), n, n, place()], 1.0, 0).expect_err("no kernel").0, 361001);
+    assert_eq!(
+        attend(&card, &shapes, [place(), place(), place(), n, n, place()], 1.0, 0).expect_err("no kernel").0,
+        361001
+    );
 }
 
 #[test]
@@ -219,21 +386,35 @@ fn pictures() {
         let inside = (0..5).contains(&row) && (0..6).contains(&column);
         if inside { Some(a[plane * 30 + row as usize * 6 + column as usize]) } else { None }
     };
-    let under = |plane: usize, row: i64, column: i64| (0..9).filter_map(move |tap| at(plane, row * 2 - 1 + tap / 3, column * 2 - 1 + tap % 3));
+    let under = |plane: usize, row: i64, column: i64| {
+        (0..9).filter_map(move |tap| at(plane, row * 2 - 1 + tap / 3, column * 2 - 1 + tap % 3))
+    };
     let cells: Vec<(usize, i64, i64)> = (0..18).map(|cell| (cell / 9, cell as i64 / 3 % 3, cell as i64 % 3)).collect();
     let (three, two, one, pads) = (card.ints(&[3, 3]), card.ints(&[2, 2]), card.ints(&[1, 1]), card.ints(&[1, 1]));
     let out = card.blank(F32, &[1, 2, 3, 3]);
     card.done("AvgPool2d", (x, three, two, pads, 0u8, 1u8, 0i64, 0i8, out.handle));
-    near("average", &card.values(out), &cells.iter().map(|&(p, r, c)| under(p, r, c).sum::<f64>() / 9.0).collect::<Vec<_>>(), 1e-6);
+    near(
+        "average",
+        &card.values(out),
+        &cells.iter().map(|&(p, r, c)| under(p, r, c).sum::<f64>() / 9.0).collect::<Vec<_>>(),
+        1e-6,
+    );
     card.done("MaxPool", (x, three, two, 0i64, pads, one, 0i64, out.handle));
-    near("largest", &card.values(out), &cells.iter().map(|&(p, r, c)| under(p, r, c).fold(f64::MIN, f64::max)).collect::<Vec<_>>(), 0.0);
+    near(
+        "largest",
+        &card.values(out),
+        &cells.iter().map(|&(p, r, c)| under(p, r, c).fold(f64::MIN, f64::max)).collect::<Vec<_>>(),
+        0.0,
+    );
     card.refused("MaxPool", (x, three, two, 1i64, pads, one, 0i64, out.handle), 161002, "autoPad is 1");
     let columns = card.blank(F32, &[1, 18, 9]);
     card.done("Im2col", (x, three, one, pads, two, columns.handle));
-    let unfolded: Vec<f64> = (0..162).map(|place| {
-        let (plane, tap, cell) = (place / 81, (place / 9 % 9) as i64, (place % 9) as i64);
-        at(plane, cell / 3 * 2 - 1 + tap / 3, cell % 3 * 2 - 1 + tap % 3).unwrap_or(0.0)
-    }).collect();
+    let unfolded: Vec<f64> = (0..162)
+        .map(|place| {
+            let (plane, tap, cell) = (place / 81, (place / 9 % 9) as i64, (place % 9) as i64);
+            at(plane, cell / 3 * 2 - 1 + tap / 3, cell % 3 * 2 - 1 + tap % 3).unwrap_or(0.0)
+        })
+        .collect();
     assert_eq!(card.values(columns), unfolded);
     let w = rounded(F32, &drawn(4 * 18, 5, 1.0));
     let weight_shape = [4i64, 2, 3, 3];
@@ -243,13 +424,16 @@ fn pictures() {
     let target = card.view(made.data, F32, &target_shape, &packed(&target_shape), 0, 0);
     let none = null_mut::<()>();
     card.done("Convolution", (x, weight, none, two, pads, one, 0u8, card.ints(&[0, 0]), 1i64, target, 0i8));
-    let expected: Vec<f64> = (0..36).map(|place| (0..18).map(|term| w[place / 9 * 18 + term] * unfolded[term * 9 + place % 9]).sum()).collect();
+    let expected: Vec<f64> = (0..36)
+        .map(|place| (0..18).map(|term| w[place / 9 * 18 + term] * unfolded[term * 9 + place % 9]).sum())
+        .collect();
     near("convolution", &card.values(made), &expected, 1e-6);
     let big = card.blank(F32, &[1, 2, 10, 12]);
     let big_shape = [1i64, 2, 10, 12];
     let up = card.view(big.data, F32, &big_shape, &packed(&big_shape), 0, 0);
     card.done("UpsampleNearest2d", (x, card.ints(&[10, 12]), up));
-    let expected: Vec<f64> = (0..240).map(|place| a[place / 120 * 30 + place % 120 / 12 / 2 * 6 + place % 12 / 2]).collect();
+    let expected: Vec<f64> =
+        (0..240).map(|place| a[place / 120 * 30 + place % 120 / 12 / 2 * 6 + place % 12 / 2]).collect();
     assert_eq!(card.values(big), expected);
     card.refused("UpsampleNearest2d", (x, card.ints(&[10, 12]), big.handle), 161002, "out has the format 2");
 }

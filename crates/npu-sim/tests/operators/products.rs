@@ -15,7 +15,13 @@ fn turned(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
 
 /// f32 with 11 significand bits.
 fn hf32(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|&value| { let unit = 2f64.powi(value.abs().log2().floor() as i32 - 10); (value / unit).round_ties_even() * unit }).collect()
+    values
+        .iter()
+        .map(|&value| {
+            let unit = 2f64.powi(value.abs().log2().floor() as i32 - 10);
+            (value / unit).round_ties_even() * unit
+        })
+        .collect()
 }
 
 #[test]
@@ -147,7 +153,13 @@ fn the_product_with_int8_groups_is_that_of_decoded_weights() {
     let name = "WeightQuantBatchMatmulV2";
     card.done(name, call(x.handle, weight, scale, 32, y.handle));
     near("int8", &card.values(y), &product(&a, &turned(&decoded, n, k), m, k, n), 1e-3);
-    for (group, words) in [(31, "antiquantGroupSize is 31"), (96, "antiquantGroupSize is 96"), (-32, "antiquantGroupSize is -32"), (64, "antiquantScale has the shape [3, 10]"), (0, "antiquantScale has the shape")] {
+    for (group, words) in [
+        (31, "antiquantGroupSize is 31"),
+        (96, "antiquantGroupSize is 96"),
+        (-32, "antiquantGroupSize is -32"),
+        (64, "antiquantScale has the shape [3, 10]"),
+        (0, "antiquantScale has the shape"),
+    ] {
         card.refused(name, call(x.handle, weight, scale, group, y.handle), 161002, words);
     }
     let narrow = card.view(card.upload(&encode(I8, &quants)), I8, &[96, 10], &[2, 192], 0, 2);
@@ -159,7 +171,12 @@ fn the_product_with_int8_groups_is_that_of_decoded_weights() {
     let scale1 = card.blank(F16, &[1]);
     card.refused(name, call(long.handle, column.handle, scale1.handle, 0, y1.handle), 161002, "k 65536, at most 65535");
     let bias = card.blank(F16, &[10]);
-    card.refused(name, (x.handle, weight, scale, null_mut::<()>(), bias.handle, null_mut::<()>(), null_mut::<()>(), 32i32, y.handle), 161002, "quantScaleOptional is not null");
+    card.refused(
+        name,
+        (x.handle, weight, scale, null_mut::<()>(), bias.handle, null_mut::<()>(), null_mut::<()>(), 32i32, y.handle),
+        161002,
+        "quantScaleOptional is not null",
+    );
 }
 
 #[test]
@@ -168,7 +185,8 @@ fn int4_lies_low_nibble_first() {
     let (m, n, k) = (2usize, 6, 64);
     let (quants, scales, decoded) = quantized(n, k, 7.0);
     let a = rounded(F16, &drawn(m * k, 9, 1.0));
-    let nibbles: Vec<u8> = quants.chunks(2).map(|pair| (pair[0] as i8 as u8 & 15) | (pair[1] as i8 as u8) << 4).collect();
+    let nibbles: Vec<u8> =
+        quants.chunks(2).map(|pair| (pair[0] as i8 as u8 & 15) | (pair[1] as i8 as u8) << 4).collect();
     let x = card.numbers(F16, &[2, 64], &a);
     let weight = card.view(card.upload(&nibbles), I4, &[64, 6], &[1, 64], 0, 2);
     let scale = card.view(card.upload(&encode(F16, &scales)), F16, &[2, 6], &[1, 2], 0, 2);
@@ -181,7 +199,12 @@ fn int4_lies_low_nibble_first() {
     card.done("ConvertWeightToINT4Pack", (words.handle, packed_into));
     let odd = card.view(card.upload(&nibbles), I4, &[64, 5], &[5, 1], 0, 2);
     let (scale5, y5) = (card.blank(F16, &[2, 5]), card.blank(F16, &[2, 5]));
-    card.refused("WeightQuantBatchMatmulV2", (x.handle, odd, scale5.handle, none, none, none, none, 32i32, y5.handle), 161002, "an even one is expected");
+    card.refused(
+        "WeightQuantBatchMatmulV2",
+        (x.handle, odd, scale5.handle, none, none, none, none, 32i32, y5.handle),
+        161002,
+        "an even one is expected",
+    );
 }
 
 #[test]
@@ -190,27 +213,47 @@ fn on_310p_only_int8_is_taken() {
     let none = null_mut::<()>();
     let (x, scale, y) = (card.blank(F16, &[2, 64]), card.blank(F16, &[1, 8]), card.blank(F16, &[2, 8]));
     let nibbles = card.view(card.upload(&[0; 256]), I4, &[64, 8], &[1, 64], 0, 2);
-    card.refused("WeightQuantBatchMatmulV2", (x.handle, nibbles, scale.handle, none, none, none, none, 0i32, y.handle), 161002, "weight is i4");
+    card.refused(
+        "WeightQuantBatchMatmulV2",
+        (x.handle, nibbles, scale.handle, none, none, none, none, 0i32, y.handle),
+        161002,
+        "weight is i4",
+    );
     let bytes = card.blank(I8, &[64, 8]);
-    card.done("WeightQuantBatchMatmulV2", (x.handle, bytes.handle, scale.handle, none, none, none, none, 0i32, y.handle));
+    card.done(
+        "WeightQuantBatchMatmulV2",
+        (x.handle, bytes.handle, scale.handle, none, none, none, none, 0i32, y.handle),
+    );
     assert_eq!(card.values(y), vec![64.0; 16]);
     drop(card);
     let card = Card::open(r#"{"chip": "910a"}"#);
-    let (x, w, scale, y) = (card.blank(F16, &[2, 64]), card.blank(I8, &[64, 8]), card.blank(F16, &[1, 8]), card.blank(F16, &[2, 8]));
-    card.refused("WeightQuantBatchMatmulV2", (x.handle, w.handle, scale.handle, none, none, none, none, 0i32, y.handle), 361001, "no kernel for Ascend910A");
+    let (x, w, scale, y) =
+        (card.blank(F16, &[2, 64]), card.blank(I8, &[64, 8]), card.blank(F16, &[1, 8]), card.blank(F16, &[2, 8]));
+    card.refused(
+        "WeightQuantBatchMatmulV2",
+        (x.handle, w.handle, scale.handle, none, none, none, none, 0i32, y.handle),
+        361001,
+        "no kernel for Ascend910A",
+    );
 }
 
 #[test]
 fn int8_products_and_their_scales() {
     let card = Card::open("{}");
-    let (a, b): (Vec<f64>, Vec<f64>) = (drawn(2 * 32, 1, 127.9).into_iter().map(f64::trunc).collect(), drawn(32 * 3, 2, 127.9).into_iter().map(f64::trunc).collect());
+    let (a, b): (Vec<f64>, Vec<f64>) = (
+        drawn(2 * 32, 1, 127.9).into_iter().map(f64::trunc).collect(),
+        drawn(32 * 3, 2, 127.9).into_iter().map(f64::trunc).collect(),
+    );
     let (x, w) = (card.numbers(I8, &[2, 32], &a), card.numbers(I8, &[32, 3], &b));
     let scale = card.numbers(F32, &[3], &[0.5, 0.25, 0.125]);
     let packed_scale = card.blank(I64, &[3]);
     let none = null_mut::<()>();
     card.done("TransQuantParamV2", (scale.handle, none, packed_scale.handle));
     let (out, tokens) = (card.blank(F16, &[2, 3]), card.numbers(F32, &[2], &[0.01, 0.02]));
-    card.done("QuantMatmulV4", (x.handle, w.handle, packed_scale.handle, none, tokens.handle, none, 0u8, 0u8, out.handle));
+    card.done(
+        "QuantMatmulV4",
+        (x.handle, w.handle, packed_scale.handle, none, tokens.handle, none, 0u8, 0u8, out.handle),
+    );
     let sums = product(&a, &b, 2, 32, 3);
     let expected: Vec<f64> = (0..6).map(|at| sums[at] * [0.5, 0.25, 0.125][at % 3] * [0.01, 0.02][at / 3]).collect();
     near("w8a8", &card.values(out), &expected, 1e-3);
@@ -239,7 +282,8 @@ fn rows_are_quantized_by_their_largest() {
 fn a_drawn_order_of_sums_changes_last_bits_only() {
     let run = |settings: &str| {
         let card = Card::open(settings);
-        let (x, w) = (card.numbers(F32, &[4, 500], &drawn(2000, 1, 1.0)), card.numbers(F32, &[500, 6], &drawn(3000, 2, 1.0)));
+        let (x, w) =
+            (card.numbers(F32, &[4, 500], &drawn(2000, 1, 1.0)), card.numbers(F32, &[500, 6], &drawn(3000, 2, 1.0)));
         let out = card.blank(F32, &[4, 6]);
         card.done("Mm", (x.handle, w.handle, out.handle, 0i8));
         card.values(out)
@@ -253,8 +297,10 @@ fn a_drawn_order_of_sums_changes_last_bits_only() {
 #[test]
 fn planned_faults_are_made_where_they_are_planned() {
     let run = |fault: &str| {
-        let card = Card::open(&format!(r#"{{"seed": 3, "faults": [{{"kind": "{fault}", "operator": "aclnnMm", "at": 2}}]}}"#));
-        let (x, w) = (card.numbers(F32, &[40, 64], &drawn(2560, 1, 1.0)), card.numbers(F32, &[64, 50], &drawn(3200, 2, 1.0)));
+        let card =
+            Card::open(&format!(r#"{{"seed": 3, "faults": [{{"kind": "{fault}", "operator": "aclnnMm", "at": 2}}]}}"#));
+        let (x, w) =
+            (card.numbers(F32, &[40, 64], &drawn(2560, 1, 1.0)), card.numbers(F32, &[64, 50], &drawn(3200, 2, 1.0)));
         let (first, second) = (card.blank(F32, &[40, 50]), card.blank(F32, &[40, 50]));
         card.done("Mm", (x.handle, w.handle, first.handle, 0i8));
         card.done("Mm", (x.handle, w.handle, second.handle, 0i8));

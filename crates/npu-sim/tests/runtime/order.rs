@@ -273,3 +273,31 @@ fn a_stream_is_asked_whether_it_is_over() {
     fine(aclrtDestroyStream(stream));
     assert_eq!(run.end(), (0, vec![]));
 }
+
+#[test]
+fn threads_of_the_host_work_side_by_side() {
+    for timing in TIMINGS {
+        let run = Run::with(timing);
+        let worker = |number: u8| {
+            fine(aclrtSetDevice(0));
+            let (own, reached, mut byte) = (stream(), event(), [0u8]);
+            for turn in 0..50u8 {
+                let (first, second) = (device(1000), device(1000));
+                fine(aclrtMemsetAsync(first, 1000, (number ^ turn).into(), 1000, own));
+                fine(aclrtMemcpyAsync(second, 1000, first, 1000, 3, own));
+                fine(aclrtRecordEvent(reached, own));
+                fine(aclrtSynchronizeEvent(reached));
+                fine(aclrtMemcpy(host(&mut byte), 1, at(second, 999), 1, 2));
+                assert_eq!(byte[0], number ^ turn);
+                [first, second].iter().for_each(|&block| fine(aclrtFree(block)));
+            }
+            fine(aclrtDestroyEvent(reached));
+            fine(aclrtSynchronizeStream(own));
+            fine(aclrtDestroyStream(own));
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|number| drop(scope.spawn(move || worker(number * 64))));
+        });
+        assert_eq!(run.end(), (0, vec![]), "{timing}");
+    }
+}
