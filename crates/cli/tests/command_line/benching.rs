@@ -104,8 +104,10 @@ fn a_file_is_measured_too_and_is_never_overwritten() {
 
 #[test]
 fn what_cannot_be_measured_is_refused() {
-    trueup(&["bench", "synth:llama-2b:q4_0"])
-        .refuses(&["llama-2b", "llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m"]);
+    trueup(&["bench", "synth:llama-2b:q4_0"]).refuses(&[
+        "llama-2b",
+        "llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m",
+    ]);
     trueup(&["bench", "synth:llama-15m:q9"]).refuses(&["synth:llama-15m:q9", "q4_0", "write synth:NAME:TYPE"]);
     trueup(&["bench", "synth:llama-15m"]).refuses(&["expected a name and a type"]);
     trueup(&["run", "synth:llama-15m:q4_0", "--ids", "1"]).exits(2);

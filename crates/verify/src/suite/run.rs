@@ -37,7 +37,10 @@ pub(super) fn run(device: &dyn Device, candidate: &Candidate, seed: u64) -> Case
     };
     result.profile = Some(profile);
     if case.probe && bound::is_coarser(&profile, &output) {
-        return result.skipped(format!("results are declared as {}, which does not hold what is exact in integers", profile.output));
+        return result.skipped(format!(
+            "results are declared as {}, which does not hold what is exact in integers",
+            profile.output
+        ));
     }
     let inputs = match contents(candidate, seed) {
         Ok(inputs) => inputs,

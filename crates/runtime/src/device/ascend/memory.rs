@@ -70,7 +70,8 @@ impl Memory {
         }
         if let Some(written) = &self.written {
             let is_whole = tensor.offset_bytes == 0 && bytes.len() == self.ty.bytes();
-            *written.lock().unwrap_or_else(PoisonError::into_inner) = if is_whole { bytes.to_vec() } else { Vec::new() };
+            *written.lock().unwrap_or_else(PoisonError::into_inner) =
+                if is_whole { bytes.to_vec() } else { Vec::new() };
         }
         Ok(())
     }

@@ -123,9 +123,6 @@ operators! {
     argmax = c"aclnnArgMaxGetWorkspaceSize", c"aclnnArgMax" (a: &Array, dim: i64, keep: bool, out: &Array);
     /// The order of elements.
     argsort = c"aclnnArgsortGetWorkspaceSize", c"aclnnArgsort" (a: &Array, dim: i64, descending: bool, out: &Array);
-    /// The largest elements and where they lie.
-    topk = c"aclnnTopkGetWorkspaceSize", c"aclnnTopk"
-        (a: &Array, k: i64, dim: i64, largest: bool, sorted: bool, values: &Array, indices: &Array);
     /// `a = b`, repeated and rounded to the type of `a`; both may have gaps.
     copy_to = c"aclnnInplaceCopyGetWorkspaceSize", c"aclnnInplaceCopy" (a: &Array, b: &Array);
     /// Elements in another type.
