@@ -13,6 +13,8 @@
 
 #[path = "npu_sim/buffers.rs"]
 mod buffers;
+#[path = "cuda_sim/cards.rs"]
+mod cards;
 
 use std::path::Path;
 use std::process::{Command, exit};
@@ -51,6 +53,9 @@ const PARTS: [Part; 3] = [
     Part { name: "permuted", chip: "a3", more: "\"sums\": \"permuted\"", types: &[DType::Q8_0] },
 ];
 
+/// The part of a model over several cards, and how these are called.
+const CARDS: (&str, &str) = ("cards", "npu-sim:910bx2");
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let behind = |name: &str| {
@@ -60,17 +65,20 @@ fn main() {
     let all = arguments.iter().any(|argument| argument == "--all");
     let seed =
         behind("--seed").map_or(SEED_DEFAULT, |seed| seed.parse().unwrap_or_else(|_| panic!("{seed} is no seed")));
+    if behind("--part").is_some_and(|name| name == CARDS.0) {
+        return over_cards();
+    }
     if let Some(name) = behind("--part") {
         let part = PARTS.iter().find(|part| part.name == name);
         return run(part.unwrap_or_else(|| panic!("there is no part {name}")), all, seed);
     }
     build();
     let program = std::env::current_exe().expect("the test's own path");
-    let fails = |part: &&Part| {
-        let status = Command::new(&program).args(&arguments).args(["--part", part.name]).status();
+    let fails = |name: &&str| {
+        let status = Command::new(&program).args(&arguments).args(["--part", name]).status();
         !status.expect("the test starts itself").success()
     };
-    let failed: Vec<&str> = PARTS.iter().filter(fails).map(|part| part.name).collect();
+    let failed: Vec<&str> = PARTS.iter().map(|part| part.name).chain([CARDS.0]).filter(fails).collect();
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
         exit(1);
@@ -88,6 +96,20 @@ fn run(part: &Part, all: bool, seed: u64) {
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card).unwrap_or_else(|error| panic!("{error}"))));
     faults.extend(models(&device, part, all));
+    if !faults.is_empty() {
+        println!("{}", faults.join("\n"));
+        exit(1);
+    }
+}
+
+/// A model over two cards.
+fn over_cards() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
+    let fixture = fixtures().into_iter().next().expect("a fixture");
+    convert(&fixture.folder, &source, None, None);
+    quantize(&source, &target, DType::Q8_0, Layout::Block);
+    let faults = cards::cards(&target, CARDS.1);
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);

@@ -16,7 +16,7 @@ pub fn cards(model: &Path, cards: &str) -> Vec<String> {
     let found = [two_cards, card_and_processor, too_small, divided].map(|test| test(model, cards));
     let wrong: Vec<String> =
         found.into_iter().filter_map(|found| found.unwrap_or_else(|error| Some(error.to_string()))).collect();
-    println!("cuda-sim, simulated: a model over several devices, {} wrong", wrong.len());
+    println!("{cards}, simulated: a model over several devices, {} wrong", wrong.len());
     wrong
 }
 
@@ -89,7 +89,7 @@ fn card_and_processor(model: &Path, cards: &str) -> Result<Option<String>, Error
     )))?;
     let far = rows.iter().zip(&expected).any(|(row, expected)| {
         let scale = expected.iter().fold(0.0, |most: f64, logit| most.max(logit.abs()));
-        row.iter().zip(expected).any(|(a, b)| a.is_nan() || (a - b).abs() > scale / 50.0)
+        row.iter().zip(expected).any(|(a, b)| a.is_nan() || (a - b).abs() > scale / 20.0)
     });
     let is_placed = place.contains(":0 0-") && place.contains("cpu 1-");
     Ok((far || !is_placed).then(|| format!("{place}: far from the processor alone: {far}")))

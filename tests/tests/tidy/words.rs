@@ -16,6 +16,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/npu-sim/src/memory/pinned.rs",
     "crates/npu-sim/src/object.rs",
     "crates/npu-sim/tests/",
+    "crates/runtime/src/device/ascend/acl/",
     "crates/runtime/src/device/cpu/columns.rs",
     "crates/runtime/src/device/cpu/kernel.rs",
     "crates/runtime/src/device/cpu/kernel/",
@@ -104,10 +105,13 @@ fn nothing_is_left_unfinished() {
 #[test]
 fn no_environment_variable_changes_a_result() {
     // What stands in for a vendor's library reads the variables that the vendor's reads, and the one by which a program that passes no file names one.
-    let interface = "crates/npu-sim/src/world.rs";
+    // Where a vendor's libraries are installed, its own variables say.
+    let interface = ["crates/npu-sim/src/world.rs", "crates/runtime/src/device/ascend/acl/library.rs"];
     let words = ["env::var", "env::vars", "std::env::var_os"];
     let product = sources().into_iter().filter(|source| {
-        source.path.starts_with("crates/") && !source.path.contains("/tests/") && source.path != interface
+        source.path.starts_with("crates/")
+            && !source.path.contains("/tests/")
+            && !interface.contains(&source.path.as_str())
     });
     report("options are arguments", &product.flat_map(|source| lines_with(&source, &words)).collect::<Vec<_>>());
 }

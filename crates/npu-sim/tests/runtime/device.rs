@@ -8,11 +8,11 @@ fn the_chip_is_told_and_its_facts() {
     for (chip, soc, cores) in [("910b", "Ascend910B1", 24), ("310p", "Ascend310P3", 8)] {
         let run = Run::with(&format!(r#""chip": "{chip}", "cards": 3"#));
         assert_eq!(text(aclrtGetSocName()), soc);
-        assert_eq!(made(|count| aclrtGetDeviceCount(count)), 3);
+        assert_eq!(made(aclrtGetDeviceCount), 3);
         assert_eq!(made(|value| aclGetDeviceCapability(2, 0, value)), cores);
         refused(aclGetDeviceCapability(3, 0, &mut 0), 107001, "there are 3 cards");
         refused(aclGetDeviceCapability(0, 9, &mut 0), 107000, "information 9");
-        assert_eq!(made(|mode| aclrtGetRunMode(mode)), 1);
+        assert_eq!(made(aclrtGetRunMode), 1);
         assert_eq!(aclrtGetVersion(&mut 0, &mut 0, &mut 0), 0);
         refused(aclrtGetVersion(null_mut(), &mut 0, &mut 0), 107000, "null pointer");
         assert_eq!(run.end(), (0, vec![]));
@@ -31,7 +31,7 @@ fn wrong_settings_are_refused_with_a_sentence() {
 #[test]
 fn a_thread_has_a_device_of_its_own() {
     let run = Run::with(r#""cards": 2"#);
-    let first = handle(|context| aclrtGetCurrentContext(context)) as usize;
+    let first = handle(aclrtGetCurrentContext) as usize;
     let other = thread::spawn(move || {
         refused(aclrtGetDevice(&mut 0), 107002, "aclrtSetDevice");
         refused(aclrtMalloc(&mut null_mut(), 64, 0), 107002, "aclrtSetDevice");
@@ -39,16 +39,12 @@ fn a_thread_has_a_device_of_its_own() {
         refused(aclrtSetDevice(2), 107001, "device 2");
         refused(aclrtSetDevice(-1), 107001, "device -1");
         fine(aclrtSetDevice(0));
-        assert_eq!(
-            handle(|context| aclrtGetCurrentContext(context)) as usize,
-            first,
-            "threads share the context of a device"
-        );
+        assert_eq!(handle(aclrtGetCurrentContext) as usize, first, "threads share the context of a device");
         fine(aclrtSetDevice(1));
-        made(|device| aclrtGetDevice(device))
+        made(aclrtGetDevice)
     });
     assert_eq!(other.join().expect("the thread passes"), 1);
-    assert_eq!(made(|device| aclrtGetDevice(device)), 0);
+    assert_eq!(made(aclrtGetDevice), 0);
     assert_eq!(run.end(), (0, vec![]));
 }
 
@@ -75,9 +71,9 @@ fn a_device_ends_with_its_last_reference() {
 fn a_stream_is_of_its_context() {
     let run = Run::with(r#""cards": 2"#);
     let stream = stream();
-    let primary = handle(|context| aclrtGetCurrentContext(context));
+    let primary = handle(aclrtGetCurrentContext);
     let context = handle(|context| aclrtCreateContext(context, 1));
-    assert_eq!(made(|device| aclrtGetDevice(device)), 1);
+    assert_eq!(made(aclrtGetDevice), 1);
     for code in [aclrtSynchronizeStream(stream), aclrtDestroyStream(stream), aclrtStreamQuery(stream, &mut 0)] {
         refused(code, 107003, "");
     }

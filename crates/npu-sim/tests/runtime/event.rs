@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 #[test]
 fn flags_say_what_an_event_may() {
     let run = Run::with("");
-    let plain = handle(|event| aclrtCreateEvent(event));
+    let plain = handle(aclrtCreateEvent);
     let timed = handle(|event| aclrtCreateEventWithFlag(event, 8));
     let synced = handle(|event| aclrtCreateEventWithFlag(event, 1));
     let extended = handle(|event| aclrtCreateEventExWithFlag(event, 1));

@@ -31,6 +31,7 @@ fn library() -> &'static Library {
 macro_rules! symbols {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)+) => {
         $(#[allow(non_snake_case)]
+        #[allow(clippy::too_many_arguments, reason = "the vendor's functions take as many")]
         pub fn $name($($argument: $kind),*) -> $result {
             // SAFETY: the types are those of the C declaration; a test passes what the call expects or what it must refuse.
             unsafe {
@@ -264,7 +265,7 @@ pub fn device(bytes: usize) -> Pointer {
 /// A stream.
 #[track_caller]
 pub fn stream() -> Pointer {
-    handle(|pointer| aclrtCreateStream(pointer))
+    handle(aclrtCreateStream)
 }
 
 /// An event that can be waited for and keeps time.

@@ -32,6 +32,7 @@ fn run(folder: &Path, argument: &str, settings: Option<&Path>, visible: Option<&
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "what is skipped is said by name")]
 fn a_program_in_c_adds_two_vectors() {
     let Some(compiler) = compiler() else {
         println!("skipped: a_program_in_c_adds_two_vectors: there is no C compiler (cc, gcc, clang)");

@@ -104,7 +104,7 @@ impl Ascend {
                 facts.version.map_or(String::new(), |(major, minor, patch)| format!(", ACL {major}.{minor}.{patch}"));
             let description = format!("{}{cores}{interface}, room from {}", facts.soc, engine.pool_name());
             let simulated = matches!(source, Source::Simulator(..));
-            let description = if simulated { format!("simulated: {description}") } else { description };
+            let description = if simulated { format!("simulated {description}") } else { description };
             Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, engine: Mutex::new(engine) })
         };
         opened().map_err(failure)
