@@ -1,7 +1,9 @@
 //! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer launches.
 
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
-use trueup::graph::op::{Arithmetic, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
+use trueup::graph::op::{
+    Arithmetic, Gated, KvAttention, KvStore, MulMat, MulMatGated, RmsNorm, Rope, RopePairs, RopeScaling,
+};
 use trueup::graph::{Op, TensorType};
 use trueup::runtime::device::cuda::{Cuda, CudaOptions};
 use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
@@ -10,6 +12,9 @@ use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
 const WIDTH: usize = 96;
 const HEADS: [usize; 2] = [3, 1];
 const HEAD: usize = 32;
+
+/// Positions of a cache that attention looks at.
+const POSITIONS: usize = 512;
 
 /// What is not right.
 pub fn groups(card: &CudaOptions) -> Vec<String> {
@@ -23,10 +28,11 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
         one_by_one.steps.iter().for_each(|step| execute(&alone, std::slice::from_ref(step)));
         execute(&together, &at_once.steps);
         let [apart, joined] = [&alone, &together].map(|device| device.launched().kernels);
-        // A norm, three products, two rotations, two stores, two sums behind products and a norm; two results are brought into codes that no norm writes.
-        let most = if matches!(weights, Q4_0 | Q8_0) { 9 } else { 7 };
+        // A norm, three products, two rotations, two stores, attention, a product with its sum and norm, the gate, a product with its sum, one with its
+        // bias and the last norm; what the one with the bias takes is brought into codes by a launch of its own.
+        let most = if matches!(weights, Q4_0 | Q8_0) { 11 } else { 10 };
         // More tokens keep a card busy: their products are launched by themselves, on activations that are brought into codes once.
-        let most = if tokens > 2 { most + 4 } else { most };
+        let most = if tokens > 2 { most + 6 } else { most };
         if joined > most || apart <= joined {
             wrong.push(format!("{tokens} tokens, {weights}: {joined} launches together, {apart} one by one"));
         }
@@ -50,7 +56,7 @@ fn bytes(device: &Cuda, tensor: &Tensor) -> Vec<u8> {
     bytes
 }
 
-/// The steps of a layer's attention but for attention itself, each with memory of its own.
+/// The steps of a layer, each with memory of its own.
 struct Layer<'a> {
     device: &'a Cuda,
     arena: Buffer,
@@ -76,9 +82,14 @@ impl Layer<'_> {
         for (dtype, new) in caches.into_iter().zip([&k, &v]) {
             layer.store(dtype, new, &rows);
         }
-        let mixed = layer.view(Op::reshape(&[WIDTH, tokens]), &rotated);
+        let mixed = layer.attention(&rotated, tokens);
         let projected = layer.product(weights, WIDTH, &mixed);
         let sum = layer.sum(&projected, &x);
+        // The norm of a sum, and what is made of it.
+        let middle = layer.norm(&sum);
+        let hidden = layer.gated(weights, 2 * WIDTH, &middle);
+        let down = layer.product(weights, WIDTH, &hidden);
+        let sum = layer.sum(&down, &sum);
         // What is added first is the same for all tokens; what is behind it is a group too.
         let biased = layer.product(weights, 2 * WIDTH, &sum);
         let bias = layer.numbers(&[2 * WIDTH]);
@@ -138,14 +149,37 @@ impl Layer<'_> {
     }
 
     fn product(&mut self, dtype: DType, rows: usize, x: &Tensor) -> Tensor {
-        let ty = TensorType::new(dtype, &[x.ty.shape[0], rows]);
+        let weights = self.weights(TensorType::new(dtype, &[x.ty.shape[0], rows]));
+        self.step(MulMat, &[&weights, x])
+    }
+
+    fn weights(&mut self, ty: TensorType) -> Tensor {
         let buffer = self.device.alloc(&ty, Usage::Weight).unwrap_or_else(|error| panic!("{error}"));
         let weights = Tensor { buffer, offset_bytes: 0, ty };
         let numbers = self.some(ty.shape.elements());
         let mut bytes = vec![0; ty.bytes()];
-        (dtype.codec().expect("a type that is written").encode)(&numbers, &mut bytes);
+        (ty.dtype.codec().expect("a type that is written").encode)(&numbers, &mut bytes);
         self.fill(&weights, &bytes);
-        self.step(MulMat, &[&weights, x])
+        weights
+    }
+
+    fn gated(&mut self, dtype: DType, rows: usize, x: &Tensor) -> Tensor {
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], rows]);
+        let [gate, up] = [self.weights(ty), self.weights(ty)];
+        self.step(MulMatGated { gated: Gated::Swiglu }, &[&gate, &up, x])
+    }
+
+    /// Over caches of its own, of so many positions that they are divided.
+    fn attention(&mut self, queries: &Tensor, tokens: usize) -> Tensor {
+        let ty = TensorType::new(F16, &[HEADS[1] * HEAD, POSITIONS, 1]);
+        let [keys, values] = [self.weights(ty), self.weights(ty)];
+        let sequences = self.indices(tokens, 0);
+        let mask = self.place(TensorType::new(F32, &[POSITIONS, tokens]));
+        let seen = |i: usize| if i % POSITIONS <= POSITIONS / 2 + i / POSITIONS { 0.0f32 } else { f32::NEG_INFINITY };
+        let bytes: Vec<u8> = (0..POSITIONS * tokens).flat_map(|i| seen(i).to_le_bytes()).collect();
+        self.fill(&mask, &bytes);
+        let op = KvAttention { scale: 0.2, max_bias: 0.0 };
+        self.step(op, &[queries, &keys, &values, &sequences, &mask])
     }
 
     fn heads(&mut self, x: &Tensor, heads: usize) -> Tensor {

@@ -44,9 +44,11 @@ pub use super::driver::{Argument, Grid, Sizes, View};
 use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
 use crate::profile::Profile;
+pub use kv_attention::launch_for_products as attention_for_products;
 pub use kv_store::launch_pair as store_pair;
 pub use matrix::{Form, Means, Way, multiply_add, multiply_three};
-pub use rms_norm::launch_for_products as norm_for_products;
+pub use mul_mat_gated::launch_for_products as gated_for_products;
+pub use rms_norm::{NormBehind, launch_for_products as norm_for_products};
 pub use rope::launch_pair as rotate_pair;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -206,6 +208,11 @@ impl<'a> Call<'a> {
     /// Whether it is installed.
     pub fn has_library(&self) -> bool {
         self.recorder.has_library()
+    }
+
+    /// So many counters, which are zero and which a launch leaves zero.
+    pub fn counters(&self, count: usize) -> u64 {
+        self.recorder.counters(count)
     }
 
     /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do already.

@@ -1,7 +1,7 @@
 //! Attention, of both operators that compute it: which kernels for which shapes, what these declare, and their launches.
 //!
 //! ```text
-//!  few tokens                   attention_split ─▶ attention_join     positions divided among blocks, heads that share keys together
+//!  few tokens                   attention_split                       positions divided among blocks, heads that share keys together
 //!  many tokens of a sequence    attention_bounds ─▶ attention_tiles   tensor cores, on an f16 cache
 //!  anything else                kv_attention, flash_attn              the plain kernels: a block for each head of a token
 //! ```
@@ -141,8 +141,9 @@ impl Attention {
     }
 }
 
-/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`.
-pub fn launch(attention: &Attention, way: Way, y: View, call: &mut Call) -> Result<(), String> {
+/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`. Where `codes` is not 0, [`Way::Split`] brings the result into
+/// 8-bit blocks there: of one batch, with E a multiple of 32.
+pub fn launch(attention: &Attention, way: Way, y: View, codes: u64, call: &mut Call) -> Result<(), String> {
     let split = way != Way::Tiles;
     let splits = if split { Split::of(attention, call.means).count } else { 1 };
     let mask_rows = attention.mask.filter(|_| way != Way::Split).map_or(0, |mask| mask.ty.shape.rows());
@@ -155,7 +156,7 @@ pub fn launch(attention: &Attention, way: Way, y: View, call: &mut Call) -> Resu
     }
     if split {
         let tile_tokens = if way == Way::Both { TILE_ROWS / attention.group().min(TILE_ROWS) } else { 0 };
-        launch_splits(attention, y, [splits, tile_tokens], (room + bounds_bytes as u64, fault), call)?;
+        launch_splits(attention, y, [splits, tile_tokens], [room + bounds_bytes as u64, codes], fault, call)?;
     }
     Ok(())
 }
@@ -199,7 +200,8 @@ fn launch_splits(
     attention: &Attention,
     y: View,
     [splits, tile_tokens]: [usize; 2],
-    (parts, fault): (u64, Argument),
+    [parts, codes]: [u64; 2],
+    fault: Argument,
     call: &Call,
 ) -> Result<(), String> {
     let split = Split::of(attention, call.means);
@@ -208,14 +210,10 @@ fn launch_splits(
     let mut arguments = arguments(attention, y);
     arguments.push(Argument::Float(attention.max_bias));
     arguments.extend([splits, tile_tokens].map(|number| Argument::Int(number as i32)));
-    arguments.push(Argument::Address(parts));
-    let kernel = format!("attention_split_{}_{}", suffix(attention.k.ty.dtype), split.heads);
-    call.launch(&kernel, grid, &[&arguments[..], &[fault]].concat())?;
-    if splits == 1 {
-        return Ok(());
-    }
-    let rows = attention.rows() * attention.q.view.sizes[2] as usize;
-    call.launch("attention_join", Grid { threads: THREADS, ..Grid::blocks(rows, 0)? }, &arguments)
+    let counters = if splits == 1 { 0 } else { call.counters(split.rows) };
+    arguments.extend([parts, codes, counters].map(Argument::Address));
+    arguments.push(fault);
+    call.launch(&format!("attention_split_{}_{}", suffix(attention.k.ty.dtype), split.heads), grid, &arguments)
 }
 
 /// How `attention_split` divides its work.
