@@ -246,6 +246,11 @@ mod tests {
         assert_eq!(values, [0.0, 0.0, none, none, none, 0.0, 0.0, none]);
         let values = filled(DType::F32, &[4, 2], Fill::Distances(1), 1);
         assert_eq!(values, [-1.0, 0.0, none, none, -2.0, -1.0, 0.0, none]);
+        let values = filled(DType::F32, &[4, 2], Fill::Holes(1, 2), 1);
+        assert_eq!(values, [0.0, none, none, none, 0.0, none, 0.0, none]);
+        let values = filled(DType::F16, &[2, 4], Fill::Endless(1.0, 2), 1);
+        let endless: Vec<bool> = values.iter().map(|value| *value == f64::INFINITY).collect();
+        assert_eq!(endless, [false, false, true, true, false, false, true, true]);
     }
 
     #[test]
