@@ -584,8 +584,8 @@ DEVICE void mend_rows(const Attention& attention, const Tile& tile, Index sequen
 
 // All tiles from that of position `begin` on; the next is brought while one is computed with.
 template <class F, int SIZE>
-DEVICE void attend_tiles(const Attention& attention, const Shown& shown, int begin, const MaskRow (&masks)[2], const bool (&exists)[2], const Queries<F, SIZE>& queries,
-                         const Shared<F, SIZE>& shared, Rows<SIZE>& rows) {
+DEVICE void attend_tiles(const Attention& attention, const Shown& shown, int begin, const MaskRow (&masks)[2], const bool (&exists)[2],
+                         const Queries<F, SIZE>& queries, const Shared<F, SIZE>& shared, Rows<SIZE>& rows) {
     const int end = shown.end;
     int first = begin / TILE * TILE, which = 0;
     if (first < end) bring_tile<SIZE>(source_of<F>(attention, shown), first, shared, 0);
