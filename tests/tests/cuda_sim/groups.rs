@@ -121,7 +121,7 @@ impl Layer<'_> {
         layer
     }
 
-    /// A product of `x`, something that writes there, and a product of what lies there then.
+    /// A product of `x`, something that writes there and leaves its codes alone, and a product of what lies there then.
     fn overwritten(device: &Cuda, by: Overwriting) -> Layer<'_> {
         let arena = device.alloc(&TensorType::new(DType::I8, &[1 << 20]), Usage::Arena);
         let arena = arena.unwrap_or_else(|error| panic!("{error}"));
@@ -133,7 +133,7 @@ impl Layer<'_> {
         match by {
             Overwriting::Alone => layer.step_to(Arithmetic::Add, &[&z, &w], x.clone()),
             Overwriting::Product | Overwriting::Sum => {
-                let weights = layer.weights(Q4_0, [WIDTH, WIDTH]);
+                let weights = layer.weights(F16, [WIDTH, WIDTH]);
                 let product = own(&mut layer, by == Overwriting::Product);
                 let sum = own(&mut layer, by == Overwriting::Sum);
                 layer.step_to(MulMat, &[&weights, &z], product.clone());
@@ -141,7 +141,7 @@ impl Layer<'_> {
             }
             Overwriting::OfThree(which) => {
                 for number in 0..3 {
-                    let weights = layer.weights(Q4_0, [WIDTH, WIDTH]);
+                    let weights = layer.weights(F16, [WIDTH, WIDTH]);
                     let output = own(&mut layer, number == which);
                     layer.step_to(MulMat, &[&weights, &z], output);
                 }
