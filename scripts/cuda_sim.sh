@@ -124,7 +124,7 @@ if [ "$what" = check ]; then
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1
     for seed in 1 2 3 4 5 6; do "$folder/check/check" "$seed"; done
     if [ "$sanitize" = yes ]; then
-        for kernel in twice_one_too_many twice_one_before twice_of_nothing divides_by_zero; do
+        for kernel in twice_one_too_many twice_one_before twice_of_nothing four_not_aligned divides_by_zero; do
             line="$("$folder/check/check" 1 "$kernel" 2>&1 | grep -m 1 -o 'memory\.cu:[0-9]*' || true)"
             [ -n "$line" ] || { echo "cuda_sim.sh: the sanitizers do not find $kernel" >&2; exit 1; }
             echo "$kernel: found at $line"

@@ -15,8 +15,10 @@ const TOKENS: u32 = 12;
 /// What is not right about a model, and about steps that were made by hand.
 pub fn replay(model: &Path, card: &CudaOptions) -> Vec<String> {
     let open = || Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
-    let wrong: Vec<String> =
-        [decode(model, &open()), outside(&open()), room_lost(&open())].into_iter().flatten().collect();
+    let wrong: Vec<String> = [decode(model, &open()), outside(&open()), room_lost(&open()), told_to_both(&open())]
+        .into_iter()
+        .flatten()
+        .collect();
     println!("cuda-sim, simulated: steps replayed, {} wrong", wrong.len());
     wrong
 }
@@ -142,4 +144,32 @@ fn room_lost(device: &Cuda) -> Option<String> {
 
 fn step(op: Op, x: &Tensor, output: &Tensor) -> Step {
     Step { node: 0, op, inputs: vec![x.clone()], output: output.clone() }
+}
+
+/// Two threads with steps of their own on one card, of which one reads a row that is not there: both are told when they look, and only once.
+fn told_to_both(device: &Arc<Cuda>) -> Option<String> {
+    let look = |row: i32| -> Result<_, Error> {
+        let table = tensor(device, TensorType::new(F32, &[4, 3]))?;
+        let index = tensor(device, TensorType::new(I32, &[1]))?;
+        device.upload(&[0; 48], &table)?;
+        device.upload(&row.to_le_bytes(), &index)?;
+        let output = tensor(device, TensorType::new(F32, &[4, 1]))?;
+        let step = Step { node: 0, op: Op::get_rows(F32), inputs: vec![table, index], output: output.clone() };
+        device.execute(&[step])?;
+        Ok(move || device.download(&output, &mut [0; 16]).map_err(|error| error.to_string()))
+    };
+    let run = || -> Result<Option<String>, Error> {
+        let wrong = look(7)?;
+        let other = std::thread::scope(|scope| {
+            let other = scope.spawn(|| look(1).map(|right| [right(), right()]));
+            other.join().expect("a thread that looks twice")
+        })?;
+        let own = [wrong(), wrong()];
+        let is_told = |found: &[Result<(), String>; 2]| {
+            found[0].as_ref().is_err_and(|problem| problem.contains("index 7 must lie between 0 and 3"))
+                && found[1].is_ok()
+        };
+        Ok((!is_told(&own) || !is_told(&other)).then(|| format!("the one is told {own:?}, the other {other:?}")))
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
 }
