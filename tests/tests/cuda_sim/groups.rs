@@ -15,6 +15,7 @@ const HEAD: usize = 32;
 
 /// Positions of a cache that attention looks at.
 const POSITIONS: usize = 512;
+const ROPE: Rope = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
 
 /// What is not right.
 pub fn groups(card: &CudaOptions) -> Vec<String> {
@@ -42,8 +43,39 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
             }
         }
     }
+    wrong.extend(OVERWRITING.into_iter().filter_map(|by| written_over(&open(), &open(), by)));
     println!("cuda-sim, simulated: steps in one launch, {} wrong", wrong.len());
     wrong
+}
+
+/// What writes over the activations of a product, which were brought into codes for it, before the next product takes what lies there then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Overwriting {
+    /// A step by itself.
+    Alone,
+    /// The product of a group, or the sum behind it.
+    Product,
+    Sum,
+    /// The first, second or third product of three.
+    OfThree(usize),
+    /// The first or second of two rotations.
+    OfRotations(usize),
+}
+
+const OVERWRITING: [Overwriting; 8] = {
+    use Overwriting::{Alone, OfRotations, OfThree, Product, Sum};
+    [Alone, Product, Sum, OfThree(0), OfThree(1), OfThree(2), OfRotations(0), OfRotations(1)]
+};
+
+/// What has other bits where steps are executed together.
+fn written_over(alone: &Cuda, together: &Cuda, by: Overwriting) -> Option<String> {
+    let [one_by_one, at_once] = [alone, together].map(|device| Layer::overwritten(device, by));
+    one_by_one.steps.iter().for_each(|step| execute(alone, std::slice::from_ref(step)));
+    execute(together, &at_once.steps);
+    let last = |layer: &Layer| layer.steps.last().map(|step| step.output.clone());
+    let [expected, found] = [(alone, &one_by_one), (together, &at_once)]
+        .map(|(device, layer)| last(layer).map(|output| bytes(device, &output)));
+    (expected != found).then(|| format!("a product of what was written over by {by:?} has other bits"))
 }
 
 fn execute(device: &Cuda, steps: &[Step]) {
@@ -99,6 +131,43 @@ impl Layer<'_> {
         layer
     }
 
+    /// A product of `x`, something that writes there and leaves its codes alone, and a product of what lies there then.
+    fn overwritten(device: &Cuda, by: Overwriting) -> Layer<'_> {
+        let arena = device.alloc(&TensorType::new(DType::I8, &[1 << 20]), Usage::Arena);
+        let arena = arena.unwrap_or_else(|error| panic!("{error}"));
+        let mut layer = Layer { device, arena, end: 0, seed: 0, steps: Vec::new() };
+        let [x, z, w] = [(); 3].map(|()| layer.numbers(&[WIDTH, 1]));
+        let positions = layer.indices(1, 5);
+        layer.product(Q4_0, 8, &x);
+        let own = |layer: &mut Layer, is_over: bool| if is_over { x.clone() } else { layer.place(x.ty) };
+        match by {
+            Overwriting::Alone => layer.step_to(Arithmetic::Add, &[&z, &w], x.clone()),
+            Overwriting::Product | Overwriting::Sum => {
+                let weights = layer.weights(TensorType::new(F16, &[WIDTH, WIDTH]));
+                let product = own(&mut layer, by == Overwriting::Product);
+                let sum = own(&mut layer, by == Overwriting::Sum);
+                layer.step_to(MulMat, &[&weights, &z], product.clone());
+                layer.step_to(Arithmetic::Add, &[&product, &w], sum);
+            }
+            Overwriting::OfThree(which) => {
+                for number in 0..3 {
+                    let weights = layer.weights(TensorType::new(F16, &[WIDTH, WIDTH]));
+                    let output = own(&mut layer, number == which);
+                    layer.step_to(MulMat, &[&weights, &z], output);
+                }
+            }
+            Overwriting::OfRotations(which) => {
+                for number in 0..2 {
+                    let from = layer.numbers(&[HEAD, HEADS[0], 1]);
+                    let output = Tensor { ty: from.ty, ..own(&mut layer, number == which) };
+                    layer.step_to(ROPE, &[&from, &positions], output);
+                }
+            }
+        }
+        layer.product(Q4_0, 8, &x);
+        layer
+    }
+
     fn place(&mut self, ty: TensorType) -> Tensor {
         let tensor = Tensor { buffer: self.arena.clone(), offset_bytes: self.end, ty };
         self.end += ty.bytes().next_multiple_of(256);
@@ -134,9 +203,13 @@ impl Layer<'_> {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let ty = op.infer(&types).unwrap_or_else(|problem| panic!("{problem}"));
         let output = if op.is_alias() { Tensor { ty, ..inputs[0].clone() } } else { self.place(ty) };
-        let inputs = inputs.iter().map(|input| (*input).clone()).collect();
-        self.steps.push(Step { node: self.steps.len(), op, inputs, output: output.clone() });
+        self.step_to(op, inputs, output.clone());
         output
+    }
+
+    fn step_to(&mut self, op: impl Into<Op>, inputs: &[&Tensor], output: Tensor) {
+        let inputs = inputs.iter().map(|input| (*input).clone()).collect();
+        self.steps.push(Step { node: self.steps.len(), op: op.into(), inputs, output });
     }
 
     fn view(&mut self, op: Op, x: &Tensor) -> Tensor {
@@ -187,8 +260,7 @@ impl Layer<'_> {
     }
 
     fn rotated(&mut self, x: &Tensor, positions: &Tensor) -> Tensor {
-        let op = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
-        self.step(op, &[x, positions])
+        self.step(ROPE, &[x, positions])
     }
 
     fn store(&mut self, dtype: DType, x: &Tensor, rows: &Tensor) {

@@ -43,6 +43,7 @@ mod upscale;
 pub use super::driver::{Argument, Grid, Sizes, View};
 use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
+use crate::device::expect_inferred;
 use crate::profile::Profile;
 pub use kv_attention::launch_for_products as attention_for_products;
 pub use kv_store::launch_pair as store_pair;
@@ -118,11 +119,7 @@ pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
 pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
-    match op.infer(inputs) {
-        Ok(inferred) if inferred == *output => {}
-        Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
-        Err(problem) => return Err(named(problem)),
-    }
+    expect_inferred(op, inputs, output)?;
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
     let profile = declared(op, inputs, means).map_err(named)?;
     Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
