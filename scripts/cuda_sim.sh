@@ -4,29 +4,37 @@
 #
 #   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so, which stands in for cuBLASLt
 #   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else that the simulator does
+#   scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]            runs a program with a simulator that is built with --sanitize; needs g++
+#   scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...      TARGET/libtrueup_cuda_sim.so, with changed files in the place of those kernels of
+#                                                              FOLDER's simulator that have their names; it says that it is the right one
 #
-#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line. A program that is built without them loads such
-#                a library so:
-#                    LD_PRELOAD="$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libubsan.so)" \
-#                        ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PROGRAM
+#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line; --run loads them into a program that is built without
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sanitize=no
-check=no
-folder=""
-for argument in "$@"; do
-    case "$argument" in
-        --sanitize) sanitize=yes ;;
-        --check) check=yes ;;
-        -*) echo "cuda_sim.sh: unknown argument $argument" >&2; exit 2 ;;
-        *) folder="$argument" ;;
-    esac
-done
-if [ "$check" = no ] && [ -z "$folder" ]; then
-    echo "usage: scripts/cuda_sim.sh [--sanitize] FOLDER | --check" >&2
+usage() {
+    echo "usage: scripts/cuda_sim.sh [--sanitize] FOLDER | [--sanitize] --check | --run PROGRAM [ARGUMENT...] | --faulty FOLDER TARGET FILE.cu..." >&2
     exit 2
-fi
+}
+sanitize=no
+what=build
+folder=""
+while [ "$#" -gt 0 ]; do
+    case "$1" in
+        --sanitize) sanitize=yes ;;
+        --check) what=check ;;
+        --run) what=run && sanitize=yes && folder=target/cuda_sim_sanitize && shift && break ;;
+        --faulty) what=faulty && folder="${2:-}" && shift "$(($# < 2 ? $# : 2))" && break ;;
+        -*) usage ;;
+        *) folder="$1" ;;
+    esac
+    shift
+done
+case "$what" in
+    build) [ -n "$folder" ] || usage ;;
+    run) [ "$#" -ge 1 ] || usage ;;
+    faulty) [ "$#" -ge 2 ] || usage ;;
+esac
 compiler="${CXX:-}"
 for candidate in g++ clang++; do
     if [ -z "$compiler" ] && command -v "$candidate" >/dev/null; then compiler="$candidate"; fi
@@ -57,7 +65,7 @@ compile() {
     if [[ "$source" == *.cu ]]; then
         name="$(basename "$source" .cu)"
         printf '#include "ptx.cuh"\nnamespace file_%s {\n#include "%s"\n}\n' "${name//[^a-zA-Z0-9]/_}" "$(realpath "$source")" |
-            "$compiler" $flags $kernel_flags -Ikernels/cuda -MMD -MF "$object.d" -MT "$object" -c -x c++ - -o "$object"
+            "$compiler" $flags $kernel_flags -I"$(dirname "$source")" -Ikernels/cuda -MMD -MF "$object.d" -MT "$object" -c -x c++ - -o "$object"
     else
         "$compiler" $flags -Ikernels/cuda -MMD -MF "$object.d" -MT "$object" -c "$source" -o "$object"
     fi
@@ -77,11 +85,13 @@ is_old() {
 # build FOLDER RESULT LINK SOURCE...
 build() {
     local folder="$1" library="$2" link="$3" source object objects=() old=()
+    # Objects of another folder's sources are none of these, whatever their times.
+    local made_by="$PWD $compiler $target $flags $kernel_flags"
     shift 3
     mkdir -p "$folder/objects"
-    if [ "$(cat "$folder/objects/made_by" 2>/dev/null)" != "$compiler $target $flags $kernel_flags" ]; then
+    if [ "$(cat "$folder/objects/made_by" 2>/dev/null)" != "$made_by" ]; then
         rm -f "$folder"/objects/*.o "$folder"/objects/*.o.d
-        echo "$compiler $target $flags $kernel_flags" >"$folder/objects/made_by"
+        echo "$made_by" >"$folder/objects/made_by"
     fi
     for source in "$@"; do
         if [[ "$source" == *.so ]]; then objects+=("$source" "-Wl,-rpath,$(dirname "$source")") && continue; fi
@@ -107,7 +117,7 @@ build() {
 }
 
 shopt -s nullglob
-if [ "$check" = yes ]; then
+if [ "$what" = check ]; then
     folder="${folder:-target/cuda_sim_check$([ "$sanitize" = no ] || echo _sanitize)}"
     mkdir -p "$folder"
     library="$(realpath "$folder")/libcuda.so"
@@ -116,7 +126,7 @@ if [ "$check" = yes ]; then
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1
     for seed in 1 2 3 4 5 6; do "$folder/check/check" "$seed"; done
     if [ "$sanitize" = yes ]; then
-        for kernel in twice_one_too_many twice_one_before twice_of_nothing divides_by_zero; do
+        for kernel in twice_one_too_many twice_one_before twice_of_nothing four_not_aligned divides_by_zero; do
             line="$("$folder/check/check" 1 "$kernel" 2>&1 | grep -m 1 -o 'memory\.cu:[0-9]*' || true)"
             [ -n "$line" ] || { echo "cuda_sim.sh: the sanitizers do not find $kernel" >&2; exit 1; }
             echo "$kernel: found at $line"
@@ -152,4 +162,32 @@ build "$folder" "$folder/libtrueup_cuda_sim.so" "$link_library" kernels/cuda/*.c
 # Stands in for cuBLASLt; what it calls of the simulator is found by the name that the simulator has in itself.
 build "$folder/blas" "$folder/libtrueup_cublaslt_sim.so" "$link -shared -Wl,-soname,libcublasLt.so" kernels/cuda/sim/blas/blas.cpp \
     "$folder/libtrueup_cuda_sim.so"
+
+if [ "$what" = faulty ]; then
+    target="$1"
+    shift
+    mkdir -p "$target"
+    objects=" $(echo "$folder"/objects/*.o) "
+    for source in "$@"; do
+        object="$target/$(basename "$source").o"
+        compile "$source" "$object"
+        objects="${objects/" $folder/objects/$(basename "$source").o "/" $object "}"
+    done
+    # shellcheck disable=SC2086
+    "$compiler" $link_library $objects -o "$target/libtrueup_cuda_sim.so"
+    cp "$folder/libtrueup_cublaslt_sim.so" "$target"
+    folder="$target"
+fi
+if [ "$what" = run ]; then
+    program="$folder/$(basename "$1")"
+    cp -f "$1" "$program"
+    shift
+    preload=""
+    for library in libasan.so libubsan.so; do
+        path="$("$compiler" -print-file-name="$library")"
+        [ "$path" != "$library" ] || { echo "cuda_sim.sh: $compiler has no $library to be loaded into a program" >&2; exit 3; }
+        preload="$preload${preload:+:}$path"
+    done
+    LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 exec "$program" "$@"
+fi
 echo "$folder/libtrueup_cuda_sim.so"

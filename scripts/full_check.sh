@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
-# suite, also on emulated NEON kernels and on the simulated card, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs cargo-deny; runs
+# suite, also on emulated NEON kernels and on the simulated card, there with sanitizers and with faults planted in kernels, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs cargo-deny; runs
 # Miri where that is installed.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
@@ -27,6 +27,15 @@ target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
 scripts/cuda_sim.sh --sanitize --check
 for seed in 1 2 3; do
     cargo test --locked -p trueup-tests --test cuda_sim -- --all --seed "$seed"
+done
+cargo test --locked -p trueup-tests --test cuda_sim -- --sanitize
+for ways in "--repack on" "--repack off" "--linear dequantize"; do
+    # shellcheck disable=SC2086
+    scripts/cuda_sim.sh --run target/release/trueup ops test --dev cuda-sim $ways | tail -n 1
+done
+cargo test --locked -p trueup-tests --test cuda_faults -- --all
+for seed in 1 2 3; do
+    cargo test --locked -p trueup-tests --test npu_sim -- --all --seed "$seed"
 done
 "$python" scripts/check_gguf.py target/release/trueup
 scripts/memory.sh target/release/trueup "$python"

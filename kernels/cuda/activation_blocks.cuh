@@ -59,6 +59,17 @@ DEVICE int activation_code(float value, float scale) {
     return (int)rintf(fminf(fmaxf(quotient, -127.0f), 127.0f));
 }
 
+// Block `block` by the 32 lanes of a warp, a number each.
+DEVICE void store_activation_of_warp(const Activations& x, Index block, float value) {
+    int pattern = __float_as_int(value) & 0x7fffffff;
+    for (int distance = WARP / 2; distance > 0; distance /= 2) pattern = max(pattern, __shfl_xor_sync(ALL_LANES, pattern, distance));
+    const float scale = activation_scale(pattern);
+    const int code = activation_code(value, scale);
+    int total = code;
+    for (int distance = WARP / 2; distance > 0; distance /= 2) total += __shfl_xor_sync(ALL_LANES, total, distance);
+    store_activation(x, block, threadIdx.x % WARP, code, ActivationHead{scale, total});
+}
+
 // Four activations of a lane, number `four` of all: the eight lanes of a block stand next to each other and come together.
 DEVICE void store_four_activations(const Activations& x, Index four, const float4& values) {
     const float all[4] = {values.x, values.y, values.z, values.w};

@@ -1,5 +1,5 @@
-// Attention for few tokens: the positions are divided among blocks, so that one token fills the card, and a second kernel puts the parts together
-// in their order. Formulas at kv_attention.cu and flash_attn.cu, arguments in attention_rows.cuh.
+// Attention for few tokens: the positions are divided among blocks, so that one token fills the card, and the last block of a row of heads puts its parts
+// together in their order (tail.cuh). Where `codes` is not 0, there go the bytes that quantize_q8_1 gives for y: of one batch, with E a multiple of 32. Formulas at kv_attention.cu and flash_attn.cu, arguments in attention_rows.cuh.
 //
 //   positions, 32 a chunk   one after the other to the warps of all splits in turn, so that what a mask shows is shared evenly, however little it is
 //   a warp                  HEADS heads that share keys and values: eight neighbouring elements of a key a lane, 16 bytes of f16, and as many keys
@@ -11,6 +11,7 @@
 // A score is summed in chains of eight, which are added in pairs. Chunks of which nothing is to be seen cost a look at the mask, and what a
 // position holds that is not to be seen is not read.
 #include "attention_rows.cuh"
+#include "tail.cuh"
 
 constexpr int SPLIT_WARPS = 4, CHUNK = WARP, PIECE = 8;
 
@@ -250,22 +251,36 @@ DEVICE Share share_of_block(const Attention& attention, int splits) {
     return share;
 }
 
-// Puts the parts of the block's warps together, which lie in `parts` by warps and heads: into y, or as parts of the splits into `scratch`.
-template <int HEADS>
-DEVICE void write_block(const Attention& attention, const Share& share, const Parts& parts, int splits, float* scratch) {
+// An element of the result, and its codes: lanes that come together have 32 elements of one block then.
+DEVICE void write_joined(const Attention& attention, const Share& share, int head, int d, float total, float mixed, unsigned char* codes) {
     const View& y = attention.y;
+    const float value = total == 0.0f ? 0.0f : mixed / total;
+    const Index row = share.token * y.steps[1] + head * y.steps[2] + share.batch * y.steps[3];
+    cells_to_write<float>(y)[row + d * y.steps[0]] = value;
+    if (codes == nullptr) return;
+    const Index block = (((Index)share.token * attention.heads() + head) * y.sizes[0] + d) / ACTIVATIONS;
+    store_activation_of_warp(Activations{codes, elements(y) / ACTIVATIONS}, block, value);
+}
+
+// Where the parts of a head's splits begin.
+DEVICE Index first_split(const Attention& attention, const Share& share, int head, int splits) {
+    return (((Index)share.batch * attention.heads() + head) * attention.tokens() + share.token) * splits;
+}
+
+// Puts the parts of the block's warps together, which lie in `parts` by warps and heads: into y, or as parts of the splits.
+template <int HEADS>
+DEVICE void write_block(const Attention& attention, const Share& share, const Parts& parts, int splits, const Parts& split_parts,
+                        unsigned char* codes) {
     const int last = share.kv_head * attention.group() + attention.group(), width = parts.width;
-    const Parts split_parts = parts_at(scratch, elements(y) / width * splits, width);
     for (int place = threadIdx.x; place < share.sets * HEADS * width; place += blockDim.x) {
         const int h = place / width, d = place % width, head = share.first_head + h;
         if (head >= last) break;
         const Joined joined = join_parts(parts, h, share.sets * HEADS, SPLIT_WARPS / share.sets, d);
         if (splits == 1) {
-            float* const row = cells_to_write<float>(y) + share.token * y.steps[1] + head * y.steps[2] + share.batch * y.steps[3];
-            row[d * y.steps[0]] = joined.total == 0.0f ? 0.0f : joined.mixed / joined.total;
+            write_joined(attention, share, head, d, joined.total, joined.mixed, codes);
             continue;
         }
-        const Index row = (((Index)share.batch * attention.heads() + head) * attention.tokens() + share.token) * splits + share.split;
+        const Index row = first_split(attention, share, head, splits) + share.split;
         if (joined.total != 0.0f) split_parts.mixed[row * width + d] = joined.mixed;
         if (d == 0) {
             split_parts.largest[row] = joined.largest;
@@ -274,11 +289,76 @@ DEVICE void write_block(const Attention& attention, const Share& share, const Pa
     }
 }
 
+// Elements of a mixture that a lane has at once.
+constexpr int JOINED = 4;
+
+// Puts the splits of a head together, by a warp: one split after the other.
+DEVICE void join_splits(const Attention& attention, const Share& share, int head, const Parts& parts, int splits, unsigned char* codes) {
+    const int first = (int)first_split(attention, share, head, splits), lane = threadIdx.x % WARP, width = parts.width;
+    float largest = -INFINITY;
+#pragma unroll 1
+    for (int i = lane; i < splits; i += WARP) largest = fmaxf(largest, load_written(parts.largest + first + i));
+    largest = warp_max(largest);
+#pragma unroll 1
+    for (int begin = 0; begin < width; begin += WARP * JOINED) {
+        float total = 0.0f, mixed[JOINED] = {};
+        for (int chunk = 0; chunk < splits; chunk += WARP) {
+            const bool has = chunk + lane < splits;
+            const float own_total = has ? load_written(parts.total + first + chunk + lane) : 0.0f;
+            const float own_kept = has ? expf(load_written(parts.largest + first + chunk + lane) - subtracted(largest)) : 0.0f;
+            const int count = min(WARP, splits - chunk);
+#pragma unroll 2
+            for (int i = 0; i < count; i++) {
+                const float part = __shfl_sync(ALL_LANES, own_total, i), kept = __shfl_sync(ALL_LANES, own_kept, i);
+                const float* const row = parts.mixed + (first + chunk + i) * width;
+                total = fmaf(part, kept, total);
+#pragma unroll
+                for (int e = 0; e < JOINED; e++) {
+                    const int d = begin + e * WARP + lane;
+                    // Of a part that saw nothing no mixture is written.
+                    if (part != 0.0f && d < width) mixed[e] = fmaf(load_written(row + d), kept, mixed[e]);
+                }
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < JOINED; e++) {
+            const int d = begin + e * WARP + lane;
+            if (d < width) write_joined(attention, share, head, d, total, mixed[e], codes);
+        }
+    }
+}
+
+// What a block leaves to the last one of its row: where parts go, and who has written them.
+struct Splits {
+    int count;
+    float* parts;
+    unsigned char* codes;
+    // One for each row of blocks.
+    unsigned* counters;
+};
+
+// What is done with the parts of a block's warps, by the last block of a row with those of all.
+template <int HEADS>
+DEVICE void finish_block(const Attention& attention, const Share& share, const Parts& parts, const Splits& splits) {
+    const Parts split_parts = parts_at(splits.parts, elements(attention.y) / parts.width * splits.count, parts.width);
+    write_block<HEADS>(attention, share, parts, splits.count, split_parts, splits.codes);
+    if (splits.count == 1 || !is_last_block(splits.counters + blockIdx.x / splits.count, splits.count)) return;
+    const int end = min(share.first_head + share.sets * HEADS, (share.kv_head + 1) * attention.group());
+#pragma unroll 1
+    for (int head = share.first_head + threadIdx.x / WARP; head < end; head += SPLIT_WARPS) {
+        join_splits(attention, share, head, split_parts, splits.count, splits.codes);
+    }
+}
+
 template <class F, int HEADS>
-DEVICE void attend_split(const Attention& attention, int splits, int tile_tokens, float* scratch, Fault* fault) {
+DEVICE void attend_split(const Attention& attention, const Splits& splits_of_row, int tile_tokens, Fault* fault) {
+    const int splits = splits_of_row.count;
     DYNAMIC_SHARED(float, shared);
     const View &k = attention.k, &v = attention.v;
     const Share share = share_of_block<HEADS>(attention, splits);
+    // Registers are for what is loaded: behind the barrier this is read again.
+    __shared__ Share kept;
+    if (threadIdx.x == 0) kept = share;
     // What is of one sequence goes through tiles.
     if (tile_tokens > 0 && is_of_one_sequence(attention, share.token / tile_tokens * tile_tokens, tile_tokens)) return;
     const Index sequence = sequence_of(attention, share.token, share.batch, fault);
@@ -313,16 +393,16 @@ DEVICE void attend_split(const Attention& attention, int splits, int tile_tokens
         if (stand.piece == 0) parts.largest[row] = gathered.largest[h], parts.total[row] = gathered.total[h];
     }
     __syncthreads();
-    write_block<HEADS>(attention, share, parts, splits, scratch);
+    finish_block<HEADS>(attention, kept, parts, splits_of_row);
 }
 
 // Three blocks fit a processor.
 #define ATTENTION_SPLIT(type, F, heads)                                                                                                      \
     LIMITED_KERNEL(168, attention_split_##type##_##heads, View q, View k, View v, View mask, int mask_type,                 \
                    View sequences, int has_sequences, View y, float scale, float max_bias, int splits, int tile_tokens, float* scratch,      \
-                   Fault* fault) {                                                                                                            \
+                   unsigned char* codes, unsigned* counters, Fault* fault) {                                                                  \
         const Attention attention{q, k, v, mask, sequences, y, mask_type, has_sequences, scale, max_bias};                                    \
-        attend_split<F, heads>(attention, splits, tile_tokens, scratch, fault);                                                               \
+        attend_split<F, heads>(attention, Splits{splits, scratch, codes, counters}, tile_tokens, fault);                                      \
     }
 
 ATTENTION_SPLIT(f32, Number<float>, 1)
@@ -331,18 +411,3 @@ ATTENTION_SPLIT(f16, Number<half>, 1)
 ATTENTION_SPLIT(f16, Number<half>, 4)
 ATTENTION_SPLIT(q8_0, Q8_0, 1)
 ATTENTION_SPLIT(q8_0, Q8_0, 4)
-
-// Puts the splits of each row of y together, one after the other: a block for each row, but for those that go through tiles.
-KERNEL(attention_join, View q, View k, View v, View mask, int mask_type, View sequences, int has_sequences, View y, float scale, float max_bias,
-       int splits, int tile_tokens, float* scratch) {
-    const Attention attention{q, k, v, mask, sequences, y, mask_type, has_sequences, scale, max_bias};
-    const unsigned row = blockIdx.x, tokens = attention.tokens(), heads = attention.heads();
-    const int token = (int)(row % tokens), head = (int)(row / tokens % heads), batch = (int)(row / tokens / heads), width = (int)y.sizes[0];
-    if (tile_tokens > 0 && is_of_one_sequence(attention, token / tile_tokens * tile_tokens, tile_tokens)) return;
-    const Parts parts = parts_at(scratch, elements(y) / width * splits, width);
-    float* const target = cells_to_write<float>(y) + token * y.steps[1] + head * y.steps[2] + batch * y.steps[3];
-    for (int d = threadIdx.x; d < width; d += blockDim.x) {
-        const Joined joined = join_parts(parts, (Index)row * splits, 1, splits, d);
-        target[d * y.steps[0]] = joined.total == 0.0f ? 0.0f : joined.mixed / joined.total;
-    }
-}

@@ -2,8 +2,11 @@
 // of gated.cu behind them.
 //
 //   gate, up [K, M, b2, b3] of one type      x [K, N, n2, n3] as quantize_q8_1 leaves it, or f32      y f32 [M, N, n2, n3]
+//
+// Where `codes` is not 0, there go the bytes that quantize_q8_1 gives for y [M, N], M a multiple of 32, N no more than the kernel's tokens (tail.cuh).
 #include "activations.cuh"
 #include "row_products.cuh"
+#include "tail.cuh"
 
 // Sums of rows of the gate, and behind them of as many of up.
 template <int ROWS, int TOKENS>
@@ -14,7 +17,7 @@ DEVICE void write_gated(const View& y, const RowTile<ROWS, TOKENS>& tile, int fu
 
 template <class S, int ROWS, int TOKENS>
 DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& up, const Planes& of_up, const Activations& x, const View& y,
-                           int function) {
+                           int function, unsigned char* codes, unsigned* counters) {
     RowTile<ROWS, TOKENS> tile = first_tile<ROWS, TOKENS>(y);
     const Index gate_matrix = matrix_distance(gate, y, tile.i2, tile.i3), up_matrix = matrix_distance(up, y, tile.i2, tile.i3);
     const unsigned blocks = (unsigned)(gate.sizes[0] / ACTIVATIONS);
@@ -30,6 +33,9 @@ DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& 
         add_split_products<S>(rows, x, tokens, blocks, sums);
         write_gated(y, tile, function, sums);
     }
+    if (codes == nullptr) return;
+    const unsigned first = first_tile<ROWS, TOKENS>(y).row;
+    finish_codes<ROWS, TOKENS>(y, first, rows_of_grid<ROWS>(), codes, counters);
 }
 
 template <class T, int ROWS, int TOKENS>
@@ -53,9 +59,10 @@ DEVICE void multiply_runs(const View& gate, const View& up, const View& x, const
 
 #define GATED_SPLIT_OF(type, S, ROWS, TOKENS)                                                                                        \
     KERNEL(mul_mat_gated_##type##_##TOKENS, View gate, unsigned char* gate_rest, unsigned char* gate_heads, View up,                 \
-           unsigned char* up_rest, unsigned char* up_heads, unsigned char* x, Index blocks, View y, int function) {                  \
+           unsigned char* up_rest, unsigned char* up_heads, unsigned char* x, Index blocks, View y, int function,                    \
+           unsigned char* codes, unsigned* counters) {                                                                               \
         const Planes of_gate{gate.data, gate_rest, gate_heads}, of_up{up.data, up_rest, up_heads};                                   \
-        multiply_split<S, ROWS, TOKENS>(gate, of_gate, up, of_up, Activations{x, blocks}, y, function);                              \
+        multiply_split<S, ROWS, TOKENS>(gate, of_gate, up, of_up, Activations{x, blocks}, y, function, codes, counters);             \
     }
 
 // Half the rows of mul_mat_rows: there are two matrices.

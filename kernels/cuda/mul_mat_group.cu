@@ -1,13 +1,15 @@
 // Neighbouring steps of one token or two in one launch, each with the bits of mul_mat_rows.cu and arithmetic.cu:
 //
 //   three   y = w x, y' = w' x, y'' = w'' x: the projections of one x; there may be no third
-//   add     y = w x and s = y + a: a projection and what is added to it
+//   add     y = w x and s = y + a: a projection and what is added to it; where `counter` is not 0, also the norm of s as rms_norm_wide has it, and where
+//           `codes` is not 0 its codes, by the last block of threads (tail.cuh)
 //
 //   w [K, M] of 32 codes a block in planes (split_blocks.cuh), or plain in rows that begin at multiples of 16 bytes      x [K, N] as quantize_q8_1 leaves it, or f32
 //   y, s f32 [M, N] without gaps between rows      a f32 [M, N], any strides, or the same for all tokens
 //
 // A warp takes neighbouring rows of one matrix and as many tokens as stand behind the kernel's name, again and again until all rows are taken.
 #include "row_products.cuh"
+#include "tail.cuh"
 
 // Sums of rows and tokens of a matrix of blocks.
 template <class S>
@@ -88,7 +90,7 @@ DEVICE void multiply_three(const View& y0, const View& y1, const View& y2, Matri
 }
 
 template <int ROWS, int TOKENS, class Matrix>
-DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend, const View& s) {
+DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend, const View& s, const NormTail& norm) {
     const Index addend_step = addend.sizes[1] == 1 ? 0 : addend.steps[1];
     for (unsigned group = first_group(); group * ROWS < (unsigned)y.sizes[0]; group += groups_of_grid()) {
         const RowTile<ROWS, TOKENS> tile = tile_of<ROWS, TOKENS>(group * ROWS, (unsigned)y.sizes[0], (unsigned)y.sizes[1]);
@@ -98,6 +100,7 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
             cells_to_write<float>(s)[row + token * s.steps[1]] = sum + cells<float>(addend)[row * addend.steps[0] + token * addend_step];
         });
     }
+    finish_norm(norm, s);
 }
 
 #define GROUP_OF_BLOCKS(type, S, ROWS, TOKENS)                                                                                                   \
@@ -112,10 +115,10 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
         });                                                                                                                                      \
     }                                                                                                                                            \
     KERNEL(mul_mat_add_##type##_##TOKENS, View w, unsigned char* rest, unsigned char* heads, unsigned char* x, Index blocks, View y,             \
-           View addend, View s) {                                                                                                                \
+           View addend, View s, View norm_w, int norm_w_type, View norm_y, float epsilon, unsigned char* codes, unsigned* counter) {            \
         const Planes planes{w.data, rest, heads};                                                                                                \
         const BlockRows<S> rows{planes, w.steps[1], Activations{x, blocks}, (unsigned)(w.sizes[0] / ACTIVATIONS)};                               \
-        multiply_add<ROWS, TOKENS>(rows, y, addend, s);                                                                                          \
+        multiply_add<ROWS, TOKENS>(rows, y, addend, s, NormTail{norm_w, norm_w_type, norm_y, epsilon, codes, counter});                         \
     }
 
 // Rows and tokens as in mul_mat_rows.cu.
@@ -130,8 +133,10 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
             return RunRows<T>{matrix, place == 0 ? w0.steps[1] : place == 1 ? w1.steps[1] : w2.steps[1], x};                                     \
         });                                                                                                                                      \
     }                                                                                                                                            \
-    KERNEL(mul_mat_add_##type##_##TOKENS, View w, View x, View y, View addend, View s) {                                                         \
-        multiply_add<ROWS, TOKENS>(RunRows<T>{cells<T>(w), w.steps[1], x}, y, addend, s);                                                        \
+    KERNEL(mul_mat_add_##type##_##TOKENS, View w, View x, View y, View addend, View s, View norm_w, int norm_w_type, View norm_y, float epsilon, \
+           unsigned char* codes, unsigned* counter) {                                                                                           \
+        const NormTail norm{norm_w, norm_w_type, norm_y, epsilon, codes, counter};                                                              \
+        multiply_add<ROWS, TOKENS>(RunRows<T>{cells<T>(w), w.steps[1], x}, y, addend, s, norm);                                                  \
     }
 
 #define GROUP_RUNS(type, T)         \

@@ -5,6 +5,7 @@
 //   load_matrices_x2, _x4, _transposed     compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma
 //   copy_async_16, _commit, _wait          compute_80: from global to shared memory, past the registers; plain copies before
 //   load_once_16                           16 bytes that no kernel writes meanwhile and that nobody reads again soon
+//   anew                                   a number from which nothing is computed ahead of a loop
 #pragma once
 
 #include "device.cuh"
@@ -150,4 +151,13 @@ DEVICE uint4 load_once_16(const uint4* place) {
         : "l"(__cvta_generic_to_global(place)));
     return loaded;
 #endif
+}
+
+// The same number, of which the compiler knows nothing: what follows from it, like addresses, is computed where it is used, and takes no registers
+// over a loop that has none to spare.
+DEVICE int anew(int number) {
+#if !defined(KERNEL_SIM)
+    asm volatile("" : "+r"(number));
+#endif
+    return number;
 }

@@ -2,27 +2,12 @@
 // for each block.
 #include "activation_blocks.cuh"
 
-DEVICE int warp_largest(int x) {
-    for (int distance = WARP / 2; distance > 0; distance /= 2) x = max(x, __shfl_xor_sync(ALL_LANES, x, distance));
-    return x;
-}
-
-DEVICE int warp_total(int x) {
-    for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
-    return x;
-}
-
 template <class X>
 DEVICE void quantize(const View& x, const Activations& blocks) {
     const Index number = thread_number() / WARP, in_row = x.sizes[0] / ACTIVATIONS;
-    const int lane = threadIdx.x % WARP;
     if (number >= blocks.blocks) return;
-    const Index k = number % in_row * ACTIVATIONS + lane;
-    const float value = to_float(cells<X>(x)[row_distance(x, number / in_row) + k * x.steps[0]]);
-    const float scale = activation_scale(warp_largest(__float_as_int(value) & 0x7fffffff));
-    const int code = activation_code(value, scale);
-    const int total = warp_total(code);
-    store_activation(blocks, number, lane, code, ActivationHead{scale, total});
+    const Index k = number % in_row * ACTIVATIONS + threadIdx.x % WARP;
+    store_activation_of_warp(blocks, number, to_float(cells<X>(x)[row_distance(x, number / in_row) + k * x.steps[0]]));
 }
 
 KERNEL(quantize_q8_1_f32, View x, unsigned char* planes) { quantize<float>(x, Activations{planes, elements(x) / ACTIVATIONS}); }

@@ -1,10 +1,11 @@
 //! The kernels of `cuda` on the simulator, and the host code that launches them: the operator suite, and the verdict on the fixtures.
 //!
 //! ```text
-//!  cargo test -p trueup-tests --test cuda_sim [-- --all] [-- --seed S]
+//!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--sanitize]
 //!
-//!  --all      all cases of the suite, not one in ten, and all fixtures in all types
-//!  --seed     what the numbers follow from, and which cases are drawn
+//!  --all        all cases of the suite, not one in ten, and all fixtures in all types
+//!  --seed       what the numbers follow from, and which cases are drawn
+//!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
 //! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is tested.
@@ -23,7 +24,7 @@ mod replay;
 #[path = "cuda_sim/transfers.rs"]
 mod transfers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::Arc;
 use trueup::blocks::DType;
@@ -55,8 +56,11 @@ const CARD: CudaOptions = CudaOptions {
 const NO_COMPILER: i32 = 3;
 
 fn main() {
+    if has(SANITIZE) {
+        sanitized();
+    }
     let (all, seed) = arguments();
-    if !build() {
+    if !has(BUILT) && !build() {
         return;
     }
     // All devices of a process have the same simulated cards.
@@ -84,20 +88,39 @@ fn main() {
     }
 }
 
+/// Asks for the process with sanitizers, and says in it that its simulator is there.
+const SANITIZE: &str = "--sanitize";
+const BUILT: &str = "--built";
+
+fn has(wanted: &str) -> bool {
+    std::env::args().skip(1).any(|argument| argument == wanted)
+}
+
+/// Starts this program again, with a simulator that is built with sanitizers, and ends as it ends.
+fn sanitized() -> ! {
+    let program = std::env::current_exe().expect("the test's own path");
+    let rest = std::env::args().skip(1).filter(|argument| argument != SANITIZE);
+    let status = Command::new("bash").arg(script()).arg("--run").arg(program).args(rest).arg(BUILT).status();
+    exit(status.expect("bash is started").code().unwrap_or(1));
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/cuda_sim.sh")
+}
+
 /// Whether everything is wanted, and the seed.
 fn arguments() -> (bool, u64) {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let seed = given.iter().position(|argument| argument == "--seed").and_then(|place| given.get(place + 1));
     let seed = seed.map_or(SEED_DEFAULT, |seed| seed.parse().unwrap_or_else(|_| panic!("{seed} is no seed")));
-    (given.iter().any(|argument| argument == "--all"), seed)
+    (has("--all"), seed)
 }
 
 /// Builds the simulator where the device looks for it; whether it is there.
 fn build() -> bool {
     let program = std::env::current_exe().expect("the test's own path");
     let folder = program.parent().expect("a program lies in a folder");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/cuda_sim.sh");
-    let output = Command::new("bash").arg(script).arg(folder).output();
+    let output = Command::new("bash").arg(script()).arg(folder).output();
     let output = match output {
         Ok(output) => output,
         Err(error) => {

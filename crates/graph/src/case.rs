@@ -107,6 +107,10 @@ pub enum Fill {
     Causal(i32),
     /// As `Causal`, and -inf for positions `window` (the second number) or more before `first + token` too: a sliding window.
     Window(i32, i32),
+    /// As `Causal`, and -inf for every so many-th position (the second number) too.
+    Holes(i32, i32),
+    /// As `Normal`, and infinite in all of every so many-th row (the second number): where `Holes` hides.
+    Endless(f64, i32),
     /// As `Causal`, and `j - first - token` instead of 0: distances, which the slopes of ALiBi are multiplied with.
     Distances(i32),
     /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the upper bound. Where

@@ -176,3 +176,12 @@ pub struct Step {
     /// Where the result goes.
     pub output: Tensor,
 }
+
+/// Fails where an operator gives something else than `output`, or takes no such inputs.
+fn expect_inferred(op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<(), String> {
+    match op.infer(inputs) {
+        Ok(inferred) if inferred == *output => Ok(()),
+        Ok(inferred) => Err(format!("{} gives {inferred}, not {output}", op.name())),
+        Err(problem) => Err(format!("{}: {problem}", op.name())),
+    }
+}

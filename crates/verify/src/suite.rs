@@ -97,7 +97,7 @@ impl Selection {
         }
     }
 
-    /// Of the cases about one in so many, drawn by the seed; 0 and 1 leave all.
+    /// Of the cases about one in so many, drawn by the seed; 0 and 1 leave all, and one that is named is always taken.
     #[must_use]
     pub fn one_of(self, count: u64) -> Selection {
         Selection { one_of: (count > 1).then_some(count), ..self }
@@ -105,13 +105,14 @@ impl Selection {
 
     /// Whether the seed draws a case. Each has the same chance, whichever others there are.
     fn draws(&self, candidate: &Candidate, seed: u64) -> bool {
-        self.one_of.is_none_or(|count| {
-            let mut hasher = Sha256::new();
-            hasher.update(seed.to_le_bytes());
-            hasher.update(&candidate.name);
-            let [first, ..] = *hasher.finalize().as_chunks::<8>().0 else { return true };
-            u64::from_le_bytes(first).is_multiple_of(count)
-        })
+        self.case.is_some()
+            || self.one_of.is_none_or(|count| {
+                let mut hasher = Sha256::new();
+                hasher.update(seed.to_le_bytes());
+                hasher.update(&candidate.name);
+                let [first, ..] = *hasher.finalize().as_chunks::<8>().0 else { return true };
+                u64::from_le_bytes(first).is_multiple_of(count)
+            })
     }
 
     fn takes(&self, candidate: &Candidate) -> bool {

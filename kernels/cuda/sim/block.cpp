@@ -176,7 +176,7 @@ void Runner::start(Launch& of, uint64_t block) {
         warps[w].present = lanes >= LANES ? ~0u : (1u << lanes) - 1;
         warps[w].exited = warps[w].waiting = 0;
     }
-    copies.clear();
+    copies.begin(seed / ORDERS / 2 % 2 == 1);
     order_threads();
     order = orders.data() + seed % ORDERS * threads;
     last_goes_on = seed / ORDERS % 2 == 1;

@@ -1,4 +1,4 @@
-// Asynchronous copies of the lanes of a block: each lane's in groups, done as late as a card may do them.
+// Asynchronous copies of the lanes of a block: each lane's in groups, done as late as a card may do them, or in other blocks as early.
 #pragma once
 
 #include <cstring>
@@ -13,13 +13,15 @@ class Copies {
 public:
     static constexpr size_t BYTES = 16;
 
-    // At the begin of a block.
-    void clear() {
+    // At the begin of a block, whose copies are done as soon as they are asked for, or when they are waited for.
+    void begin(bool early) {
+        at_once = early;
         if (!used) return;
         for (auto& own : lanes) own = {};
         used = false;
     }
     void add(unsigned lane, void* target, const void* source) {
+        if (at_once) return run({target, source});
         if (lanes.empty()) lanes.resize(BLOCK_THREADS_MAX);
         used = true;
         lanes[lane].open.push_back({target, source});
@@ -63,7 +65,7 @@ private:
     }
 
     std::vector<Own> lanes;
-    bool used = false;
+    bool used = false, at_once = false;
 };
 
 }  // namespace sim

@@ -22,6 +22,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __constant__ static const
@@ -217,6 +218,8 @@ T atomicMax(T* place, std::type_identity_t<T> value) { return sim::atomically(pl
 template <class T>
 T atomicMin(T* place, std::type_identity_t<T> value) { return sim::atomically(place, [=](T old) { return value < old ? value : old; }); }
 template <class T>
+T atomicInc(T* place, std::type_identity_t<T> last) { return sim::atomically(place, [=](T old) { return old >= last ? (T)0 : (T)(old + 1); }); }
+template <class T>
 T atomicExch(T* place, std::type_identity_t<T> value) { return sim::atomically(place, [=](T) { return value; }); }
 template <class T>
 T atomicOr(T* place, std::type_identity_t<T> value) { return sim::atomically(place, [=](T old) { return (T)(old | value); }); }
@@ -279,6 +282,8 @@ inline unsigned __vsub4(unsigned a, unsigned b) { return ((a | 0x80808080u) - (b
 
 template <class T>
 T __ldg(const T* place) { return *place; }
+template <class T>
+T __ldcg(const T* place) { return *place; }
 
 // f32: operations round once; of functions, cards have other errors, which profiles declare.
 inline float __fadd_rn(float x, float y) { return x + y; }

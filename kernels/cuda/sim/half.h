@@ -84,3 +84,6 @@ inline half __high2half(half2 x) { return x.y; }
 inline float __low2float(half2 x) { return __half2float(x.x); }
 inline float __high2float(half2 x) { return __half2float(x.y); }
 inline half2 __floats2half2_rn(float low, float high) { return half2{__float2half_rn(low), __float2half_rn(high)}; }
+inline half2 __hsub2(half2 x, half2 y) {
+    return half2{__float2half_rn(__half2float(x.x) - __half2float(y.x)), __float2half_rn(__half2float(x.y) - __half2float(y.y))};
+}

@@ -1,7 +1,9 @@
 //! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer launches.
 
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
-use trueup::graph::op::{Arithmetic, KvStore, MulMat, RmsNorm, Rope, RopePairs, RopeScaling};
+use trueup::graph::op::{
+    Arithmetic, Gated, KvAttention, KvStore, MulMat, MulMatGated, RmsNorm, Rope, RopePairs, RopeScaling,
+};
 use trueup::graph::{Op, TensorType};
 use trueup::runtime::device::cuda::{Cuda, CudaOptions};
 use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
@@ -10,6 +12,10 @@ use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
 const WIDTH: usize = 96;
 const HEADS: [usize; 2] = [3, 1];
 const HEAD: usize = 32;
+
+/// Positions of a cache that attention looks at.
+const POSITIONS: usize = 512;
+const ROPE: Rope = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
 
 /// What is not right.
 pub fn groups(card: &CudaOptions) -> Vec<String> {
@@ -23,10 +29,11 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
         one_by_one.steps.iter().for_each(|step| execute(&alone, std::slice::from_ref(step)));
         execute(&together, &at_once.steps);
         let [apart, joined] = [&alone, &together].map(|device| device.launched().kernels);
-        // A norm, three products, two rotations, two stores, two sums behind products and a norm; two results are brought into codes that no norm writes.
-        let most = if matches!(weights, Q4_0 | Q8_0) { 9 } else { 7 };
+        // A norm, three products, two rotations, two stores, attention, a product with its sum and norm, the gate, a product with its sum, one with its
+        // bias and the last norm; what the one with the bias takes is brought into codes by a launch of its own.
+        let most = if matches!(weights, Q4_0 | Q8_0) { 11 } else { 10 };
         // More tokens keep a card busy: their products are launched by themselves, on activations that are brought into codes once.
-        let most = if tokens > 2 { most + 4 } else { most };
+        let most = if tokens > 2 { most + 6 } else { most };
         if joined > most || apart <= joined {
             wrong.push(format!("{tokens} tokens, {weights}: {joined} launches together, {apart} one by one"));
         }
@@ -36,8 +43,39 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
             }
         }
     }
+    wrong.extend(OVERWRITING.into_iter().filter_map(|by| written_over(&open(), &open(), by)));
     println!("cuda-sim, simulated: steps in one launch, {} wrong", wrong.len());
     wrong
+}
+
+/// What writes over the activations of a product, which were brought into codes for it, before the next product takes what lies there then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Overwriting {
+    /// A step by itself.
+    Alone,
+    /// The product of a group, or the sum behind it.
+    Product,
+    Sum,
+    /// The first, second or third product of three.
+    OfThree(usize),
+    /// The first or second of two rotations.
+    OfRotations(usize),
+}
+
+const OVERWRITING: [Overwriting; 8] = {
+    use Overwriting::{Alone, OfRotations, OfThree, Product, Sum};
+    [Alone, Product, Sum, OfThree(0), OfThree(1), OfThree(2), OfRotations(0), OfRotations(1)]
+};
+
+/// What has other bits where steps are executed together.
+fn written_over(alone: &Cuda, together: &Cuda, by: Overwriting) -> Option<String> {
+    let [one_by_one, at_once] = [alone, together].map(|device| Layer::overwritten(device, by));
+    one_by_one.steps.iter().for_each(|step| execute(alone, std::slice::from_ref(step)));
+    execute(together, &at_once.steps);
+    let last = |layer: &Layer| layer.steps.last().map(|step| step.output.clone());
+    let [expected, found] = [(alone, &one_by_one), (together, &at_once)]
+        .map(|(device, layer)| last(layer).map(|output| bytes(device, &output)));
+    (expected != found).then(|| format!("a product of what was written over by {by:?} has other bits"))
 }
 
 fn execute(device: &Cuda, steps: &[Step]) {
@@ -50,7 +88,7 @@ fn bytes(device: &Cuda, tensor: &Tensor) -> Vec<u8> {
     bytes
 }
 
-/// The steps of a layer's attention but for attention itself, each with memory of its own.
+/// The steps of a layer, each with memory of its own.
 struct Layer<'a> {
     device: &'a Cuda,
     arena: Buffer,
@@ -76,15 +114,57 @@ impl Layer<'_> {
         for (dtype, new) in caches.into_iter().zip([&k, &v]) {
             layer.store(dtype, new, &rows);
         }
-        let mixed = layer.view(Op::reshape(&[WIDTH, tokens]), &rotated);
+        let mixed = layer.attention(&rotated, tokens);
         let projected = layer.product(weights, WIDTH, &mixed);
         let sum = layer.sum(&projected, &x);
+        // The norm of a sum, and what is made of it.
+        let middle = layer.norm(&sum);
+        let hidden = layer.gated(weights, 2 * WIDTH, &middle);
+        let down = layer.product(weights, WIDTH, &hidden);
+        let sum = layer.sum(&down, &sum);
         // What is added first is the same for all tokens; what is behind it is a group too.
         let biased = layer.product(weights, 2 * WIDTH, &sum);
         let bias = layer.numbers(&[2 * WIDTH]);
         let biased = layer.sum(&biased, &bias);
         let last = layer.view(Op::reshape(&[WIDTH, 2 * tokens]), &biased);
         layer.norm(&last);
+        layer
+    }
+
+    /// A product of `x`, something that writes there and leaves its codes alone, and a product of what lies there then.
+    fn overwritten(device: &Cuda, by: Overwriting) -> Layer<'_> {
+        let arena = device.alloc(&TensorType::new(DType::I8, &[1 << 20]), Usage::Arena);
+        let arena = arena.unwrap_or_else(|error| panic!("{error}"));
+        let mut layer = Layer { device, arena, end: 0, seed: 0, steps: Vec::new() };
+        let [x, z, w] = [(); 3].map(|()| layer.numbers(&[WIDTH, 1]));
+        let positions = layer.indices(1, 5);
+        layer.product(Q4_0, 8, &x);
+        let own = |layer: &mut Layer, is_over: bool| if is_over { x.clone() } else { layer.place(x.ty) };
+        match by {
+            Overwriting::Alone => layer.step_to(Arithmetic::Add, &[&z, &w], x.clone()),
+            Overwriting::Product | Overwriting::Sum => {
+                let weights = layer.weights(TensorType::new(F16, &[WIDTH, WIDTH]));
+                let product = own(&mut layer, by == Overwriting::Product);
+                let sum = own(&mut layer, by == Overwriting::Sum);
+                layer.step_to(MulMat, &[&weights, &z], product.clone());
+                layer.step_to(Arithmetic::Add, &[&product, &w], sum);
+            }
+            Overwriting::OfThree(which) => {
+                for number in 0..3 {
+                    let weights = layer.weights(TensorType::new(F16, &[WIDTH, WIDTH]));
+                    let output = own(&mut layer, number == which);
+                    layer.step_to(MulMat, &[&weights, &z], output);
+                }
+            }
+            Overwriting::OfRotations(which) => {
+                for number in 0..2 {
+                    let from = layer.numbers(&[HEAD, HEADS[0], 1]);
+                    let output = Tensor { ty: from.ty, ..own(&mut layer, number == which) };
+                    layer.step_to(ROPE, &[&from, &positions], output);
+                }
+            }
+        }
+        layer.product(Q4_0, 8, &x);
         layer
     }
 
@@ -123,9 +203,13 @@ impl Layer<'_> {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
         let ty = op.infer(&types).unwrap_or_else(|problem| panic!("{problem}"));
         let output = if op.is_alias() { Tensor { ty, ..inputs[0].clone() } } else { self.place(ty) };
-        let inputs = inputs.iter().map(|input| (*input).clone()).collect();
-        self.steps.push(Step { node: self.steps.len(), op, inputs, output: output.clone() });
+        self.step_to(op, inputs, output.clone());
         output
+    }
+
+    fn step_to(&mut self, op: impl Into<Op>, inputs: &[&Tensor], output: Tensor) {
+        let inputs = inputs.iter().map(|input| (*input).clone()).collect();
+        self.steps.push(Step { node: self.steps.len(), op: op.into(), inputs, output });
     }
 
     fn view(&mut self, op: Op, x: &Tensor) -> Tensor {
@@ -138,14 +222,37 @@ impl Layer<'_> {
     }
 
     fn product(&mut self, dtype: DType, rows: usize, x: &Tensor) -> Tensor {
-        let ty = TensorType::new(dtype, &[x.ty.shape[0], rows]);
+        let weights = self.weights(TensorType::new(dtype, &[x.ty.shape[0], rows]));
+        self.step(MulMat, &[&weights, x])
+    }
+
+    fn weights(&mut self, ty: TensorType) -> Tensor {
         let buffer = self.device.alloc(&ty, Usage::Weight).unwrap_or_else(|error| panic!("{error}"));
         let weights = Tensor { buffer, offset_bytes: 0, ty };
         let numbers = self.some(ty.shape.elements());
         let mut bytes = vec![0; ty.bytes()];
-        (dtype.codec().expect("a type that is written").encode)(&numbers, &mut bytes);
+        (ty.dtype.codec().expect("a type that is written").encode)(&numbers, &mut bytes);
         self.fill(&weights, &bytes);
-        self.step(MulMat, &[&weights, x])
+        weights
+    }
+
+    fn gated(&mut self, dtype: DType, rows: usize, x: &Tensor) -> Tensor {
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], rows]);
+        let [gate, up] = [self.weights(ty), self.weights(ty)];
+        self.step(MulMatGated { gated: Gated::Swiglu }, &[&gate, &up, x])
+    }
+
+    /// Over caches of its own, of so many positions that they are divided.
+    fn attention(&mut self, queries: &Tensor, tokens: usize) -> Tensor {
+        let ty = TensorType::new(F16, &[HEADS[1] * HEAD, POSITIONS, 1]);
+        let [keys, values] = [self.weights(ty), self.weights(ty)];
+        let sequences = self.indices(tokens, 0);
+        let mask = self.place(TensorType::new(F32, &[POSITIONS, tokens]));
+        let seen = |i: usize| if i % POSITIONS <= POSITIONS / 2 + i / POSITIONS { 0.0f32 } else { f32::NEG_INFINITY };
+        let bytes: Vec<u8> = (0..POSITIONS * tokens).flat_map(|i| seen(i).to_le_bytes()).collect();
+        self.fill(&mask, &bytes);
+        let op = KvAttention { scale: 0.2, max_bias: 0.0 };
+        self.step(op, &[queries, &keys, &values, &sequences, &mask])
     }
 
     fn heads(&mut self, x: &Tensor, heads: usize) -> Tensor {
@@ -153,8 +260,7 @@ impl Layer<'_> {
     }
 
     fn rotated(&mut self, x: &Tensor, positions: &Tensor) -> Tensor {
-        let op = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
-        self.step(op, &[x, positions])
+        self.step(ROPE, &[x, positions])
     }
 
     fn store(&mut self, dtype: DType, x: &Tensor, rows: &Tensor) {

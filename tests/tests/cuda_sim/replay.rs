@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType::{F32, I32};
-use trueup::graph::{Op, TensorType};
+use trueup::graph::op::{Rank, RankRule};
+use trueup::graph::{Op, Shape, Strides, TensorType};
 use trueup::runtime::device::cuda::{Cuda, CudaOptions, Launched};
 use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
 use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights};
@@ -14,7 +15,10 @@ const TOKENS: u32 = 12;
 /// What is not right about a model, and about steps that were made by hand.
 pub fn replay(model: &Path, card: &CudaOptions) -> Vec<String> {
     let open = || Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
-    let wrong: Vec<String> = [decode(model, &open()), outside(&open())].into_iter().flatten().collect();
+    let wrong: Vec<String> = [decode(model, &open()), outside(&open()), room_lost(&open()), told_to_both(&open())]
+        .into_iter()
+        .flatten()
+        .collect();
     println!("cuda-sim, simulated: steps replayed, {} wrong", wrong.len());
     wrong
 }
@@ -95,6 +99,77 @@ fn outside(device: &Cuda) -> Option<String> {
         }
         let found = device.launched();
         Ok((found != Launched { kernels: 20, graphs: 3 }).then(|| format!("4 times 20 rows are {found:?}")))
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
+}
+
+/// Steps that became a graph, and behind them some that the card has no room to compute in: what room there was is given back first, and the graph, which
+/// computes in it, is forgotten.
+fn room_lost(device: &Cuda) -> Option<String> {
+    let run = || -> Result<Option<String>, Error> {
+        let x = tensor(device, TensorType::new(F32, &[1 << 10]))?;
+        let numbers = (0..1 << 10).map(|i| i * 7919 % 1021);
+        device.upload(&numbers.clone().flat_map(|number| (number as f32).to_le_bytes()).collect::<Vec<u8>>(), &x)?;
+        let mut order: Vec<i32> = (0..1 << 10).collect();
+        order.sort_by_key(|i| i * 7919 % 1021);
+        let expected: Vec<u8> = order.into_iter().flat_map(i32::to_le_bytes).collect();
+        let sorted = tensor(device, TensorType::new(I32, &[1 << 10]))?;
+        let sort = step(Rank { rule: RankRule::Ascending }.into(), &x, &sorted);
+        // As many rows as would fill the card, all of which lie in one place.
+        let rows = 1 << 21;
+        let strides = Strides { offset: 0, steps: [1, 0, 0, 0] };
+        let many = TensorType { shape: Shape::new(&[1 << 10, rows]).seen_by(strides), ..x.ty };
+        let largest = tensor(device, TensorType::new(I32, &[1, rows]))?;
+        let too_many = step(Rank { rule: RankRule::TopK { k: 1 } }.into(), &Tensor { ty: many, ..x.clone() }, &largest);
+        for round in 0..5 {
+            if round == 2 {
+                let problem = device.execute(std::slice::from_ref(&too_many)).map_err(|error| error.to_string());
+                if !problem.as_ref().is_err_and(|problem| problem.contains("bytes to compute in")) {
+                    return Ok(Some(format!("sorted without room: {problem:?}")));
+                }
+            }
+            device.execute(std::slice::from_ref(&sort))?;
+            let mut found = vec![0; sorted.ty.bytes()];
+            device.download(&sorted, &mut found)?;
+            if found != expected {
+                return Ok(Some(format!("round {round} is sorted otherwise")));
+            }
+        }
+        let graphs = device.launched().graphs;
+        // The second time, and the second time behind what failed and the one after it.
+        Ok((graphs != 3).then(|| format!("{graphs} graphs around a step without room")))
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
+}
+
+fn step(op: Op, x: &Tensor, output: &Tensor) -> Step {
+    Step { node: 0, op, inputs: vec![x.clone()], output: output.clone() }
+}
+
+/// Two threads with steps of their own on one card, of which one reads a row that is not there: both are told when they look, and only once.
+fn told_to_both(device: &Arc<Cuda>) -> Option<String> {
+    let look = |row: i32| -> Result<_, Error> {
+        let table = tensor(device, TensorType::new(F32, &[4, 3]))?;
+        let index = tensor(device, TensorType::new(I32, &[1]))?;
+        device.upload(&[0; 48], &table)?;
+        device.upload(&row.to_le_bytes(), &index)?;
+        let output = tensor(device, TensorType::new(F32, &[4, 1]))?;
+        let step = Step { node: 0, op: Op::get_rows(F32), inputs: vec![table, index], output: output.clone() };
+        device.execute(&[step])?;
+        Ok(move || device.download(&output, &mut [0; 16]).map_err(|error| error.to_string()))
+    };
+    let run = || -> Result<Option<String>, Error> {
+        let wrong = look(7)?;
+        let other = std::thread::scope(|scope| {
+            let other = scope.spawn(|| look(1).map(|right| [right(), right()]));
+            other.join().expect("a thread that looks twice")
+        })?;
+        let own = [wrong(), wrong()];
+        let is_told = |found: &[Result<(), String>; 2]| {
+            found[0].as_ref().is_err_and(|problem| problem.contains("index 7 must lie between 0 and 3"))
+                && found[1].is_ok()
+        };
+        Ok((!is_told(&own) || !is_told(&other)).then(|| format!("the one is told {own:?}, the other {other:?}")))
     };
     run().unwrap_or_else(|error| Some(error.to_string()))
 }

@@ -93,7 +93,7 @@ struct Test {
     /// Only the case of this name
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
-    /// Only about one case in N, drawn by the seed
+    /// Only about one case in N, drawn by the seed; a case that is named is always tried
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     one_of: Option<u64>,
     #[command(flatten)]

@@ -136,7 +136,27 @@ fn as_in_layers() -> Vec<Case> {
         [128, 128, 32, 8, 1, 2048, 2048, 1],
     ];
     let all = [DType::F16, DType::Q8_0].into_iter().flat_map(|cache| sizes.map(|sizes| (cache, sizes)));
-    all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal)).chain(extremes()).collect()
+    let in_layers = all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal));
+    in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).collect()
+}
+
+/// A prompt on a cache whose every seventh value is infinite, where no token looks.
+fn endless(cache: DType) -> Case {
+    let op = KvAttention { scale: 0.125, max_bias: 0.0 };
+    let mut case = case(op, cache, [64, 64, 8, 2, 40, 96, 128, 1], DType::F32, |first| Fill::Holes(first, 7));
+    case.inputs[2].1 = Fill::Endless(1.0, 7);
+    case
+}
+
+/// Prompts on a cache in blocks whose scales are as small as they can be, and as large.
+fn tiny() -> [Case; 2] {
+    [1e-5, 1e6].map(|deviation| {
+        let op = KvAttention { scale: 0.1 / deviation as f32, max_bias: 0.0 };
+        let mut case = case(op, DType::Q8_0, [96, 96, 6, 2, 40, 96, 128, 1], DType::F16, Fill::Causal);
+        case.inputs[1].1 = Fill::Normal(deviation);
+        case.inputs[2].1 = Fill::Normal(deviation);
+        case
+    })
 }
 
 /// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end; heads of more bytes than what

@@ -87,6 +87,9 @@ impl Place {
 /// The file of the simulator, which lies beside the program.
 const SIMULATOR: &str = "libtrueup_cuda_sim.so";
 
+/// The oldest generation of cards that there are kernels for.
+const CAPABILITY_LEAST: (i32, i32) = (7, 5);
+
 /// The devices `cuda` and `cuda-sim`.
 #[derive(Debug)]
 pub struct Cuda {
@@ -121,6 +124,9 @@ impl Cuda {
             let facts = card.facts()?;
             let faults = Faults::new(&card)?;
             let (major, minor) = facts.capability;
+            if facts.capability < CAPABILITY_LEAST {
+                return Err(format!("{} is of sm_{major}{minor}, and kernels are for sm_75 and later", facts.name));
+            }
             let description = format!("{}, sm_{major}{minor}", facts.name);
             Ok(Cuda {
                 name: name.clone(),
@@ -233,6 +239,7 @@ impl Device for Cuda {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
+        self.faults.expect();
         self.replay().run(&self.target(), steps).map_err(|problem| self.failure(problem))
     }
 

@@ -83,6 +83,16 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
         Fill::Window(first, window) => {
             mask(ty, first, |ahead| if ahead <= -i64::from(window) { f64::NEG_INFINITY } else { 0.0 })
         }
+        Fill::Holes(first, period) => {
+            let seen = mask(ty, first, |_| 0.0).into_iter().enumerate();
+            let hidden = |index: usize| is_last_of(index % ty.shape[0], period);
+            seen.map(|(index, bias)| if hidden(index) { f64::NEG_INFINITY } else { bias }).collect()
+        }
+        Fill::Endless(deviation, period) => {
+            let row = |index: usize| index / ty.shape[0] % ty.shape[1];
+            let all = numbers(ty, &Fill::Normal(deviation), seed)?.into_iter().enumerate();
+            all.map(|(index, number)| if is_last_of(row(index), period) { f64::INFINITY } else { number }).collect()
+        }
         Fill::Distances(first) => mask(ty, first, |ahead| ahead as f64),
         Fill::Blocks(_) => return Err(format!("{ty} has no blocks of any bytes")),
         Fill::Codes(low, high) => {
@@ -123,6 +133,12 @@ fn blocks(ty: &TensorType, deviation: f64, seed: u64) -> Result<Vec<u8>, String>
 
 /// Elements of a row whose first two are the ends of the codes.
 const CODES: usize = 32;
+
+/// Whether a place is the last of each `period` that follow each other.
+fn is_last_of(place: usize, period: i32) -> bool {
+    let period = period.unsigned_abs().max(1) as usize;
+    place % period == period - 1
+}
 
 /// A mask over `[positions, tokens]`: `shown` of how far a position lies ahead of `first + token` where it does not, else -inf.
 fn mask(ty: &TensorType, first: i32, shown: impl Fn(i64) -> f64) -> Vec<f64> {
@@ -230,6 +246,11 @@ mod tests {
         assert_eq!(values, [0.0, 0.0, none, none, none, 0.0, 0.0, none]);
         let values = filled(DType::F32, &[4, 2], Fill::Distances(1), 1);
         assert_eq!(values, [-1.0, 0.0, none, none, -2.0, -1.0, 0.0, none]);
+        let values = filled(DType::F32, &[4, 2], Fill::Holes(1, 2), 1);
+        assert_eq!(values, [0.0, none, none, none, 0.0, none, 0.0, none]);
+        let values = filled(DType::F16, &[2, 4], Fill::Endless(1.0, 2), 1);
+        let endless: Vec<bool> = values.iter().map(|value| *value == f64::INFINITY).collect();
+        assert_eq!(endless, [false, false, true, true, false, false, true, true]);
     }
 
     #[test]

@@ -33,6 +33,12 @@ KERNEL(twice_of_nothing, const float* x, float* y, int n) {
     y[threadIdx.x] = 2.0f * *(const volatile float*)from;
 }
 
+// 16 bytes from an address that is no multiple of 16.
+KERNEL(four_not_aligned, const float* x, float* y, int) {
+    const float4 four = *reinterpret_cast<const float4*>(x + 1);
+    y[threadIdx.x] = four.x + four.y + four.z + four.w;
+}
+
 // y: x, by way of dynamic shared memory for a number more than there are.
 KERNEL(shared_too_small, const float* x, float* y, int) {
     DYNAMIC_SHARED(float, shared);

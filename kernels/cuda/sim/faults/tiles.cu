@@ -31,10 +31,12 @@ KERNEL(tile_f16, const half* a, const half* b, float* c) {
     for (int i = 0; i < 4; i++) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
 }
 
-// y: x for those that are there, zeros for the last lane, through two groups of copies; the second is waited for or not.
-DEVICE void through_shared(const float* x, float* y, bool all) {
+// y: in each block, x for those that are there, zeros for the last lane, through two groups of copies; the second is waited for or not.
+DEVICE void through_shared(const float* all_x, float* all_y, bool all) {
     __shared__ __align__(16) float shared[2 * 4 * WARP];
     const int lane = threadIdx.x;
+    const float* const x = all_x + blockIdx.x * 2 * 4 * WARP;
+    float* const y = all_y + blockIdx.x * 2 * 4 * WARP;
     copy_async_16(shared + 4 * lane, x + 4 * lane, lane < WARP - 1);
     copy_async_commit();
     copy_async_16(shared + 4 * (WARP + lane), x + 4 * (WARP + lane));
@@ -49,6 +51,26 @@ DEVICE void through_shared(const float* x, float* y, bool all) {
 }
 KERNEL(copies_right, const float* x, float* y, int) { through_shared(x, y, true); }
 KERNEL(copies_not_waited_for, const float* x, float* y, int) { through_shared(x, y, false); }
+
+// y: in each block, x of the lane's neighbour, then of the same places further on, which are copied to where the first were when all have read them, or
+// before that.
+DEVICE void over_shared(const float* all_x, float* all_y, bool barrier) {
+    __shared__ __align__(16) float shared[4 * WARP];
+    const int lane = threadIdx.x, other = lane ^ 1;
+    const float* const x = all_x + blockIdx.x * 2 * 4 * WARP;
+    float* const y = all_y + blockIdx.x * 2 * 4 * WARP;
+    for (int i = 0; i < 4; i++) shared[4 * lane + i] = x[4 * lane + i];
+    __syncwarp();
+    if (!barrier) copy_async_16(shared + 4 * lane, x + 4 * (WARP + lane));
+    for (int i = 0; i < 4; i++) y[4 * other + i] = shared[4 * other + i];
+    __syncwarp();
+    if (barrier) copy_async_16(shared + 4 * lane, x + 4 * (WARP + lane));
+    copy_async_commit();
+    copy_async_wait<0>();
+    for (int i = 0; i < 4; i++) y[4 * (WARP + lane) + i] = shared[4 * lane + i];
+}
+KERNEL(copies_over_right, const float* x, float* y, int) { over_shared(x, y, true); }
+KERNEL(copies_over_what_is_read, const float* x, float* y, int) { over_shared(x, y, false); }
 
 KERNEL(copies_not_aligned, const float* x, float* y, int) {
     __shared__ __align__(16) float shared[8];

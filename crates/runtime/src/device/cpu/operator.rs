@@ -46,6 +46,7 @@ use super::means::Means;
 use super::memory::{Target, View};
 use super::spare::Spares;
 use super::team::Team;
+use crate::device::expect_inferred;
 use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
 use trueup_blocks::DType;
@@ -65,11 +66,7 @@ macro_rules! operators {
     ($($Op:ident => $file:ident $($by_member:ident)?),* $(,)?) => {
         /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
         pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
-            match op.infer(inputs) {
-                Ok(inferred) if inferred == *output => {}
-                Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
-                Err(problem) => return Err(format!("{}: {problem}", op.name())),
-            }
+            expect_inferred(op, inputs, output)?;
             let declared = match op {
                 $(Op::$Op(_member) => declared!($file, _member, inputs $(, $by_member)?)
                     .map_err(|problem| format!("{}: {problem}", op.name())),)*

@@ -93,7 +93,28 @@ pub fn load(library: Library) -> Result<(), String> {
             return Err("this process has opened the driver already; use cuda-sim in a process of its own".to_owned());
         }
     }
-    result::init().map_err(|error| format!("the driver does not start: {}", said(&error)))
+    result::init().map_err(|error| format!("the driver does not start: {}", said(&error)))?;
+    let mut version = 0;
+    // SAFETY: the driver has started; it writes one number.
+    let known = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+    known.map_err(|error| format!("the driver does not say its version: {}", said(&error)))?;
+    expect_version(version)
+}
+
+/// The least version of CUDA whose drivers read the PTX of the kernels.
+const VERSION_LEAST: c_int = 12_040;
+
+/// Fails where the driver is too old, by the version of CUDA that it says it is for.
+fn expect_version(found: c_int) -> Result<(), String> {
+    let words = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
+    if found >= VERSION_LEAST {
+        return Ok(());
+    }
+    Err(format!(
+        "the NVIDIA driver here is for CUDA {}, and the kernels need one for CUDA {} or later: version 550 or later of the driver",
+        words(found),
+        words(VERSION_LEAST)
+    ))
 }
 
 /// Fails where the simulator's kernels are others than this program's, whose arguments may be others too.
@@ -160,9 +181,16 @@ impl Card {
             // SAFETY: a card that the driver named; its context is given back when this one is dropped.
             let context = unsafe { result::primary_ctx::retain(device) }?;
             // SAFETY: the context was retained.
-            unsafe { result::ctx::set_current(context) }?;
-            let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-            Ok(Card { device, context, stream, loaded: Mutex::default(), peers: Mutex::default() })
+            let stream = unsafe { result::ctx::set_current(context) }
+                .and_then(|()| result::stream::create(result::stream::StreamKind::NonBlocking));
+            match stream {
+                Ok(stream) => Ok(Card { device, context, stream, loaded: Mutex::default(), peers: Mutex::default() }),
+                Err(error) => {
+                    // SAFETY: retained once above, released once.
+                    unsafe { result::primary_ctx::release(device) }?;
+                    Err(error)
+                }
+            }
         };
         opened().map(Arc::new).map_err(|error: result::DriverError| said(&error))
     }
@@ -208,7 +236,24 @@ impl Drop for Card {
             result::stream::synchronize(self.stream)?;
             result::stream::destroy(self.stream)
         });
+        let loaded = std::mem::take(self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for module in loaded.into_modules() {
+            // SAFETY: loaded once, unloaded once: no launch is left, for nothing runs, and graphs keep the card.
+            let _told = self.call(|| unsafe { result::module::unload(module) });
+        }
         // SAFETY: retained once, released once.
         let _told = self.call(|| unsafe { result::primary_ctx::release(self.device) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_driver_is_refused_by_its_version() {
+        assert_eq!(expect_version(13_000).and(expect_version(12_040)), Ok(()));
+        let problem = expect_version(12_020).unwrap_err();
+        assert!(problem.contains("for CUDA 12.2, and the kernels need one for CUDA 12.4"), "{problem}");
     }
 }

@@ -1,9 +1,10 @@
 //! Neighbouring steps that one launch computes: a token of a large model has some hundred short steps, each of which would cost a launch.
 //!
 //! ```text
-//!  norm, products of it         the norm writes the 8-bit blocks that they take, beside its result
+//!  norm, products of it         whoever computes a norm, a gated product or attention writes the 8-bit blocks that products behind it take, beside its
+//!  gated, attention: the same   result
 //!  products of the same x       one grid goes through the rows of up to three matrices
-//!  product, sum with it         one kernel writes both
+//!  product, sum with it         one kernel writes both; and behind them the norm of the sum, if there is one, with the blocks that products take of it
 //!  queries, keys rotated        one kernel
 //!  keys, values stored          one kernel
 //! ```
@@ -13,9 +14,10 @@
 //! memory of small results for some nodes longer, so that neighbours lie apart.
 
 use super::launches::{Recorder, call, operand};
-use super::operator::{self, Call, Operand, Way};
+use super::operator::{self, Call, NormBehind, Operand, Way};
 use crate::device::{Step, Tensor};
 use std::sync::Arc;
+use trueup_blocks::DType;
 use trueup_graph::op::Arithmetic;
 use trueup_graph::{Op, TensorType};
 
@@ -23,7 +25,7 @@ use trueup_graph::{Op, TensorType};
 type Group = fn(&Recorder, &[Step]) -> Result<usize, String>;
 
 /// All groups.
-const GROUPS: [Group; 5] = [norm, products, sum, ropes, stores];
+const GROUPS: [Group; 7] = [norm, gated, attention, products, sum, ropes, stores];
 
 /// Records the launch of as many of the first steps as are computed together; how many these are, 0 where they are not.
 pub fn record(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
@@ -42,14 +44,30 @@ pub fn record(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
 /// A norm whose rows products take in 8 bits.
 fn norm(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     let [step, rest @ ..] = steps else { return Ok(0) };
-    let Op::RmsNorm(op) = &step.op else { return Ok(0) };
-    let next = rest.iter().find(|step| !step.op.is_view());
-    let takes =
-        |step: &&Step| step.inputs.len() > 1 && step.inputs.last().is_some_and(|x| is_same(x, &steps[0].output));
-    let Some(product) = next.filter(takes).filter(|step| way(recorder, step).is_some_and(|(_, codes)| codes)) else {
-        return Ok(0);
-    };
-    Ok(operator::norm_for_products(op, &mut call(recorder, step)?, product.inputs[0].ty.dtype)?.into())
+    let (Op::RmsNorm(op), Some(weights)) = (&step.op, product_behind(recorder, step, rest)) else { return Ok(0) };
+    Ok(operator::norm_for_products(op, &mut call(recorder, step)?, weights)?.into())
+}
+
+/// Two products with the function between them, of which products take the result in 8 bits.
+fn gated(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let [step, rest @ ..] = steps else { return Ok(0) };
+    let (Op::MulMatGated(op), Some(_)) = (&step.op, product_behind(recorder, step, rest)) else { return Ok(0) };
+    Ok(operator::gated_for_products(op, &call(recorder, step)?)?.into())
+}
+
+/// Attention, of which products take the result in 8 bits.
+fn attention(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
+    let [step, rest @ ..] = steps else { return Ok(0) };
+    let (Op::KvAttention(op), Some(_)) = (&step.op, product_behind(recorder, step, rest)) else { return Ok(0) };
+    Ok(operator::attention_for_products(op, &mut call(recorder, step)?)?.into())
+}
+
+/// The type of the weights that the next step, but for views, multiplies with the result of a step in 8 bits; `None` where it does not.
+fn product_behind(recorder: &Recorder, step: &Step, rest: &[Step]) -> Option<DType> {
+    let next = rest.iter().find(|step| !step.op.is_view())?;
+    let takes = next.inputs.len() > 1 && next.inputs.last().is_some_and(|x| is_same(x, &step.output));
+    let codes = takes && way(recorder, next).is_some_and(|(_, codes)| codes);
+    codes.then(|| next.inputs[0].ty.dtype)
 }
 
 /// Two or three products of the same tokens.
@@ -72,9 +90,9 @@ fn products(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     Ok(if done { count } else { 0 })
 }
 
-/// A product and what is added to it.
+/// A product and what is added to it, and the norm of the sum.
 fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
-    let [product, sum, ..] = steps else { return Ok(0) };
+    let [product, sum, rest @ ..] = steps else { return Ok(0) };
     let (Op::MulMat(_), Op::Arithmetic(Arithmetic::Add)) = (&product.op, &sum.op) else { return Ok(0) };
     let ([w, x], [a, b]) = (product.inputs.as_slice(), sum.inputs.as_slice()) else { return Ok(0) };
     let is_group = by_rows(recorder, product) && is_matrix(&w.ty) && sum.output.ty == product.output.ty;
@@ -90,8 +108,21 @@ fn sum(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     if !is_group || !reads_it || !fits(&addend.ty, &product.output.ty) || !apart {
         return Ok(0);
     }
+    let norm = norm_behind(recorder, sum, rest, &[x, addend, &product.output])?;
+    let taken = if norm.is_some() { 3 } else { 2 };
     let (addend, total) = (operand(addend)?, call(recorder, sum)?.output);
-    Ok(if operator::multiply_add(&mut call(recorder, product)?, addend, total)? { 2 } else { 0 })
+    Ok(if operator::multiply_add(&mut call(recorder, product)?, addend, total, norm)? { taken } else { 0 })
+}
+
+/// The norm of what a step writes, which is the next one and writes none of what is read meanwhile.
+fn norm_behind(recorder: &Recorder, sum: &Step, rest: &[Step], read: &[&Tensor]) -> Result<Option<NormBehind>, String> {
+    let [norm, rest @ ..] = rest else { return Ok(None) };
+    let Op::RmsNorm(op) = &norm.op else { return Ok(None) };
+    let apart = !read.iter().chain(&[&sum.output]).any(|tensor| overlap(&norm.output, tensor));
+    if !is_same(&norm.inputs[0], &sum.output) || !apart {
+        return Ok(None);
+    }
+    Ok(NormBehind::of(op, &call(recorder, norm)?, product_behind(recorder, norm, rest)))
 }
 
 /// Queries and keys, rotated alike.

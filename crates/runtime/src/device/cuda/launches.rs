@@ -17,27 +17,29 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
 
-/// Room in which operators compute one after the other, and room for activations in the form that products take them in, which several may take: each
-/// as large as any needed so far.
+/// Rooms, each as large as any needed so far: where operators compute one after the other; two for activations in the form that products take them in, which
+/// several may take, so that a launch which reads one can write the other; and counters of what is done in a launch, which every launch finds and leaves zero.
 #[derive(Default, Debug)]
 pub struct Scratch {
-    rooms: [Option<Allocation>; 2],
+    rooms: [Option<Allocation>; ROOMS],
 }
 
-/// Which of the two.
+const ROOMS: usize = 4;
 const OPERATORS: usize = 0;
-const ACTIVATIONS: usize = 1;
+const ACTIVATIONS: [usize; 2] = [1, 2];
+const COUNTERS: usize = 3;
 
 impl Scratch {
-    /// Where both begin; 0 where there is none yet.
-    fn addresses(&self) -> [u64; 2] {
+    /// Where they begin; 0 where there is none yet.
+    fn addresses(&self) -> [u64; ROOMS] {
         self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::address))
     }
 
     /// Makes what is smaller than this larger; whether there was something. That lies elsewhere then, and launches that were recorded before must not
     /// run again.
-    fn grow(&mut self, card: &Arc<Card>, needed: [usize; 2]) -> Result<bool, String> {
+    fn grow(&mut self, card: &Arc<Card>, needed: [usize; ROOMS]) -> Result<bool, String> {
         let mut grown = false;
+        let counters = self.rooms[COUNTERS].as_ref().map_or(0, Allocation::bytes);
         for (room, bytes) in self.rooms.iter_mut().zip(needed) {
             if room.as_ref().map_or(0, Allocation::bytes) < bytes {
                 // What is too small goes first: both may not find room.
@@ -47,7 +49,15 @@ impl Scratch {
                 grown = true;
             }
         }
+        if counters < needed[COUNTERS] {
+            self.clear_counters()?;
+        }
         Ok(grown)
+    }
+
+    /// Makes the counters zero, behind all that was asked for before: those that are new, and those that a launch which failed may have left.
+    pub fn clear_counters(&self) -> Result<(), String> {
+        self.rooms[COUNTERS].as_ref().map_or(Ok(()), Allocation::clear)
     }
 }
 
@@ -76,11 +86,12 @@ struct Taken {
 pub struct Recorder<'a> {
     target: &'a Target<'a>,
     /// Where the rooms are; 0 where there is none yet.
-    rooms: [u64; 2],
+    rooms: [u64; ROOMS],
     /// How large they must be.
-    needed: Cell<[usize; 2]>,
-    /// What lies in the room for activations.
+    needed: Cell<[usize; ROOMS]>,
+    /// What was brought last into a room for activations, and which of the two that is.
     taken: Cell<Option<Taken>>,
+    last: Cell<usize>,
     launches: RefCell<Vec<Launch>>,
 }
 
@@ -125,11 +136,19 @@ impl<'a> Recorder<'a> {
         self.need(OPERATORS, bytes)
     }
 
-    /// Where activations lie in a form of so many bytes, from now on, and whether they do already.
+    /// Where activations lie in a form of so many bytes, from now on, and whether they do already. What was taken before them lies there still, until others are.
     pub fn taken(&self, form: Form, from: &Operand, bytes: usize) -> (u64, bool) {
         let asked = Some(Taken { form, from: *from });
         let is_there = self.taken.replace(asked) == asked;
-        (self.need(ACTIVATIONS, bytes), is_there)
+        if !is_there {
+            self.last.set(1 - self.last.get());
+        }
+        (self.need(ACTIVATIONS[self.last.get()], bytes), is_there)
+    }
+
+    /// So many counters, which are zero and which a launch leaves zero.
+    pub fn counters(&self, count: usize) -> u64 {
+        self.need(COUNTERS, count * size_of::<u32>())
     }
 
     /// What lies there is not what this tensor holds behind a launch that writes it.
@@ -155,9 +174,10 @@ pub fn record(target: &Target, scratch: &mut Scratch, steps: &[Step]) -> Result<
 }
 
 /// The launches, and the bytes of room that they need: they can run where there are as many.
-fn record_once(target: &Target, scratch: &Scratch, steps: &[Step]) -> Result<(Vec<Launch>, [usize; 2]), String> {
+fn record_once(target: &Target, scratch: &Scratch, steps: &[Step]) -> Result<(Vec<Launch>, [usize; ROOMS]), String> {
     let (rooms, needed) = (scratch.addresses(), Cell::default());
-    let recorder = Recorder { target, rooms, needed, taken: Cell::default(), launches: RefCell::default() };
+    let (taken, last) = (Cell::default(), Cell::default());
+    let recorder = Recorder { target, rooms, needed, taken, last, launches: RefCell::default() };
     let mut rest = steps;
     while let [step, behind @ ..] = rest {
         rest = match groups::record(&recorder, rest)? {

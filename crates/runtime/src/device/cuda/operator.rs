@@ -43,10 +43,13 @@ mod upscale;
 pub use super::driver::{Argument, Grid, Sizes, View};
 use super::launches::Recorder;
 use super::memory::{Divided, can_be_seen};
+use crate::device::expect_inferred;
 use crate::profile::Profile;
+pub use kv_attention::launch_for_products as attention_for_products;
 pub use kv_store::launch_pair as store_pair;
 pub use matrix::{Form, Means, Way, multiply_add, multiply_three};
-pub use rms_norm::launch_for_products as norm_for_products;
+pub use mul_mat_gated::launch_for_products as gated_for_products;
+pub use rms_norm::{NormBehind, launch_for_products as norm_for_products};
 pub use rope::launch_pair as rotate_pair;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -116,11 +119,7 @@ pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
 pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
-    match op.infer(inputs) {
-        Ok(inferred) if inferred == *output => {}
-        Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
-        Err(problem) => return Err(named(problem)),
-    }
+    expect_inferred(op, inputs, output)?;
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
     let profile = declared(op, inputs, means).map_err(named)?;
     Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
@@ -206,6 +205,11 @@ impl<'a> Call<'a> {
     /// Whether it is installed.
     pub fn has_library(&self) -> bool {
         self.recorder.has_library()
+    }
+
+    /// So many counters, which are zero and which a launch leaves zero.
+    pub fn counters(&self, count: usize) -> u64 {
+        self.recorder.counters(count)
     }
 
     /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do already.

@@ -83,7 +83,8 @@ impl Replay {
         if moved {
             self.kept.clear();
         }
-        launches.iter().try_for_each(|launch| target.card.run(launch))?;
+        let run = launches.iter().try_for_each(|launch| target.card.run(launch));
+        self.count_anew_behind(run)?;
         self.launched.kernels += launches.len() as u64;
         if launches.len() >= LAUNCHES_MIN {
             if self.kept.len() == KEPT_MAX {
@@ -101,10 +102,17 @@ impl Replay {
             *work = Work::Graph(Graph::new(card, launches)?);
         }
         if let Work::Graph(graph) = work {
-            graph.run()?;
+            let run = graph.run();
             self.launched.graphs += 1;
+            return self.count_anew_behind(run);
         }
         Ok(())
+    }
+
+    /// A list that ran in part may have left counters that are not zero.
+    fn count_anew_behind(&self, run: Result<(), String>) -> Result<(), String> {
+        // What fails here failed before, and is told.
+        run.inspect_err(|_| drop(self.scratch.clear_counters()))
     }
 
     /// Forgets what names a buffer that is gone.

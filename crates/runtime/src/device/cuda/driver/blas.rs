@@ -68,13 +68,16 @@ pub struct Blas {
     card: Arc<Card>,
     handle: sys::cublasLtHandle_t,
     workspace: Allocation,
-    /// `None` where it has no way.
-    plans: Mutex<HashMap<Sizes, Option<Plan>>>,
+    /// `None` where it has no way. Prompts have many lengths: where there are too many, all are forgotten.
+    plans: Mutex<HashMap<Sizes, Option<Arc<Plan>>>>,
 }
+
+/// Plans that are kept.
+const PLANS_MAX: usize = 256;
 
 // SAFETY: handles may be used by several threads, each of which makes the card's context its own first.
 unsafe impl Send for Blas {}
-// SAFETY: as above; descriptions of products are only read when they are made.
+// SAFETY: as above.
 unsafe impl Sync for Blas {}
 
 /// A product that can be run.
@@ -82,13 +85,10 @@ unsafe impl Sync for Blas {}
 pub struct Product {
     blas: Arc<Blas>,
     sizes: Sizes,
-    plan: Plan,
+    plan: Arc<Plan>,
     /// Addresses of w, x and y.
     matrices: [u64; 3],
 }
-
-// SAFETY: what it points to belongs to the library, which may be used by several threads, and to the card.
-unsafe impl Send for Product {}
 
 impl Product {
     /// Computes it behind all that was asked of a stream of the card before.
@@ -98,12 +98,46 @@ impl Product {
 }
 
 /// How a product of certain sizes is computed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Plan {
-    description: sys::cublasLtMatmulDesc_t,
+    description: Description,
     /// Of w, x and y.
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+// SAFETY: descriptions of products and of matrices are memory of the host, only read when they are made.
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+unsafe impl Sync for Plan {}
+
+/// The library's description of a product.
+#[derive(Debug)]
+struct Description(sys::cublasLtMatmulDesc_t);
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made once, given back once; the library reads it within its calls only.
+        let _told = unsafe { result::destroy_matmul_desc(self.0) };
+    }
+}
+
+/// Its description of a matrix.
+#[derive(Debug)]
+struct Layout(sys::cublasLtMatrixLayout_t);
+
+impl Layout {
+    /// By columns, without gaps.
+    fn new(dtype: sys::cudaDataType, rows: usize, columns: usize) -> Result<Layout, result::CublasError> {
+        result::create_matrix_layout(dtype, rows as u64, columns as u64, rows as i64).map(Layout)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: made once, given back once; the library reads it within its calls only.
+        let _told = unsafe { result::destroy_matrix_layout(self.0) };
+    }
 }
 
 impl Blas {
@@ -128,7 +162,7 @@ impl Blas {
     }
 
     fn multiply(&self, stream: CUstream, sizes: Sizes, plan: &Plan, [w, x, y]: [u64; 3]) -> Result<(), String> {
-        let [w_layout, x_layout, y_layout] = plan.layouts;
+        let [w_layout, x_layout, y_layout] = plan.layouts.each_ref().map(|layout| layout.0);
         let (one, zero) = (1.0f32, 0.0f32);
         let address = |address: u64| address as *mut c_void;
         let computed = self.card.call(|| {
@@ -137,7 +171,7 @@ impl Blas {
             Ok(unsafe {
                 result::matmul(
                     self.handle,
-                    plan.description,
+                    plan.description.0,
                     (&raw const one).cast(),
                     (&raw const zero).cast(),
                     address(w),
@@ -159,26 +193,28 @@ impl Blas {
     }
 
     /// How products of these sizes are computed: the library is asked once.
-    fn plan(&self, sizes: Sizes) -> Option<Plan> {
+    fn plan(&self, sizes: Sizes) -> Option<Arc<Plan>> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        *plans.entry(sizes).or_insert_with(|| self.describe(sizes).ok())
+        if plans.len() >= PLANS_MAX && !plans.contains_key(&sizes) {
+            plans.clear();
+        }
+        plans.entry(sizes).or_insert_with(|| self.describe(sizes).ok().map(Arc::new)).clone()
     }
 
     fn describe(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
         let Sizes { rows, tokens, len } = sizes;
         let (half, single) = (sys::cudaDataType::CUDA_R_16F, sys::cudaDataType::CUDA_R_32F);
         let description = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
+        let description = Description(description);
         let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
         // SAFETY: a description that was made, and a value of the attribute's type.
         unsafe {
             let value = (&raw const TRANSPOSED).cast();
-            result::set_matmul_desc_attribute(description, attribute, value, size_of_val(&TRANSPOSED))
+            result::set_matmul_desc_attribute(description.0, attribute, value, size_of_val(&TRANSPOSED))
         }?;
-        let layout = |dtype, rows: usize, columns: usize| {
-            result::create_matrix_layout(dtype, rows as u64, columns as u64, rows as i64)
-        };
-        let layouts = [layout(half, len, rows)?, layout(half, len, tokens)?, layout(single, rows, tokens)?];
-        let algorithm = self.algorithm(description, layouts)?;
+        let layouts =
+            [Layout::new(half, len, rows)?, Layout::new(half, len, tokens)?, Layout::new(single, rows, tokens)?];
+        let algorithm = self.algorithm(description.0, layouts.each_ref().map(|layout| layout.0))?;
         Ok(Plan { description, layouts, algorithm })
     }
 
@@ -207,15 +243,7 @@ impl Drop for Blas {
     fn drop(&mut self) {
         // A product may be under way. What fails here has failed before, and was told then.
         let _told = self.card.wait();
-        let plans = self.plans.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for plan in plans.values().flatten() {
-            let layouts = plan.layouts.into_iter();
-            // SAFETY: made once, given back once.
-            let _told = layouts.map(|layout| unsafe { result::destroy_matrix_layout(layout) }).collect::<Vec<_>>();
-            // SAFETY: as above.
-            let _told = unsafe { result::destroy_matmul_desc(plan.description) };
-        }
-        // SAFETY: as above.
+        // SAFETY: made once, given back once.
         let _told = self.card.call(|| Ok(unsafe { result::destroy_handle(self.handle) }));
     }
 }

@@ -1,7 +1,7 @@
 //! Launches that the card gets all at once.
 
+use super::Card;
 use super::kernel::Launch;
-use super::{Card, said};
 use cudarc::driver::{result, sys};
 use std::sync::Arc;
 
@@ -41,16 +41,24 @@ fn capture(card: &Card, stream: sys::CUstream, launches: &[Launch]) -> Result<sy
     card.call(|| unsafe { result::stream::begin_capture(stream, mode) })?;
     let launched = launches.iter().try_for_each(|launch| card.run_on(stream, launch));
     // SAFETY: the stream whose capture began above; where a launch failed there may be no graph, which is an error too.
-    let graph = card.call(|| unsafe { result::stream::end_capture(stream) });
+    let captured = card.call(|| unsafe { result::stream::end_capture(stream) }).map(|graph| Captured { card, graph });
     launched?;
-    let graph = graph?;
-    // SAFETY: the graph that was captured; what is made of it needs it no more, and it is destroyed once.
-    let (exec, destroyed) = unsafe {
-        let flags = sys::CUgraphInstantiate_flags(0);
-        (card.call(|| result::graph::instantiate(graph, flags)), result::graph::destroy(graph))
-    };
-    destroyed.map_err(|error| said(&error))?;
-    exec
+    let captured = captured?;
+    // SAFETY: the graph that was captured; what is made of it needs it no more.
+    card.call(|| unsafe { result::graph::instantiate(captured.graph, sys::CUgraphInstantiate_flags(0)) })
+}
+
+/// What was captured, until something that runs is made of it.
+struct Captured<'a> {
+    card: &'a Card,
+    graph: sys::CUgraph,
+}
+
+impl Drop for Captured<'_> {
+    fn drop(&mut self) {
+        // SAFETY: captured once, destroyed once; nothing else knows it.
+        let _told = self.card.call(|| unsafe { result::graph::destroy(self.graph) });
+    }
 }
 
 impl Drop for Graph {

@@ -80,6 +80,13 @@ pub(super) struct Loaded {
     kernels: HashMap<&'static str, Kernel>,
 }
 
+impl Loaded {
+    /// All modules, of which no kernel is launched from now on.
+    pub(super) fn into_modules(self) -> impl Iterator<Item = sys::CUmodule> {
+        self.modules.into_values()
+    }
+}
+
 /// A kernel of a card, loaded.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {

@@ -1,8 +1,8 @@
 //! Attention, of both operators that compute it: which kernels for which shapes, what these declare, and their launches.
 //!
 //! ```text
-//!  few tokens                   attention_split ─▶ attention_join     positions divided among blocks, heads that share keys together
-//!  many tokens of a sequence    attention_bounds ─▶ attention_tiles   tensor cores, on an f16 cache
+//!  few tokens                   attention_split                       positions divided among blocks, heads that share keys together
+//!  many tokens of a sequence    attention_bounds ─▶ attention_tiles   tensor cores, on a cache of f16 or q8_0
 //!  anything else                kv_attention, flash_attn              the plain kernels: a block for each head of a token
 //! ```
 //!
@@ -54,16 +54,18 @@ const TOKENS_FEW: i64 = 8;
 const PIECE: i64 = 8;
 const SPLIT_SIZE_MAX: i64 = 256;
 
-/// The longest row of `attention_tiles`.
-const TILES_SIZE_MAX: i64 = 128;
+/// What rows of `attention_tiles` are rounded up to, the shortest first.
+const TILES_SIZES: [usize; 2] = [64, 128];
 
 /// Threads of a block of either, and the warps.
 const THREADS: u32 = 128;
 const WARPS: usize = 4;
 
-/// Positions of a chunk, rows of a tile: as `attention_split.cu` and `attention_tiles.cu` have them.
+/// Positions of a chunk, rows and positions of a tile, elements of a scale: as `attention_split.cu` and `attention_tiles.cu` have them.
 const CHUNK: usize = 32;
 const TILE_ROWS: usize = 64;
+const TILE: usize = 32;
+const SCALE_LEN: usize = 32;
 
 /// Blocks of `attention_split` that a processor has at once; how many of them it is given so that lengths balance, and positions of one then.
 const BLOCKS_AT_ONCE: usize = 3;
@@ -80,7 +82,7 @@ impl Attention {
             return Way::Plain;
         }
         let many = self.q.view.sizes[1] > TOKENS_FEW;
-        if !many || !self.has_tiles() || !means.tensor_cores {
+        if !many || !means.tensor_cores || !self.has_tiles(means) {
             Way::Split
         } else if self.sequences.is_some() && self.k.view.sizes[3] > 1 {
             Way::Both
@@ -100,11 +102,26 @@ impl Attention {
         types && rows && self.mask.is_none_or(|mask| mask.view.sizes[2] == 1)
     }
 
-    /// Whether `attention_tiles` takes it too: an f16 cache, short rows, a mask without slopes whose positions lie behind each other.
-    fn has_tiles(&self) -> bool {
-        let short = self.k.view.sizes[0].max(self.v.view.sizes[0]) <= TILES_SIZE_MAX;
+    /// Whether `attention_tiles` takes it too: a cache of f16 or q8_0, rows for which a block of threads has room, a mask without slopes whose
+    /// positions lie behind each other.
+    fn has_tiles(&self, means: &Means) -> bool {
+        let room = self.tile_size().is_some_and(|size| self.tile_shared_bytes(size) <= means.shared_bytes_max);
         let plain = self.max_bias == 0.0 && self.mask.is_none_or(|mask| mask.view.steps[0] == 1);
-        self.k.ty.dtype == DType::F16 && short && plain
+        matches!(self.k.ty.dtype, DType::F16 | DType::Q8_0) && room && plain
+    }
+
+    /// The size that tiles are compiled for.
+    fn tile_size(&self) -> Option<usize> {
+        let longest = self.k.view.sizes[0].max(self.v.view.sizes[0]) as usize;
+        TILES_SIZES.into_iter().find(|size| longest <= *size)
+    }
+
+    /// Shared memory of a block: low parts of queries, keys and values of two tiles, and the scales of codes.
+    fn tile_shared_bytes(&self, size: usize) -> usize {
+        // Of short rows the high parts of queries are in registers, of long ones tiles have half as many positions.
+        let numbers = (TILE_ROWS + 4 * TILE) * size;
+        let scales = if self.k.ty.dtype == DType::Q8_0 { 4 * TILE * size / SCALE_LEN } else { 0 };
+        numbers * DType::F16.block_bytes() + scales * size_of::<f32>()
     }
 
     /// What the kernels of this way declare. `attention_split` sums a score in lanes of eight neighbours. Tensor cores add the products of 16
@@ -141,8 +158,9 @@ impl Attention {
     }
 }
 
-/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`.
-pub fn launch(attention: &Attention, way: Way, y: View, call: &mut Call) -> Result<(), String> {
+/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`. Where `codes` is not 0, [`Way::Split`] brings the result into
+/// 8-bit blocks there: of one batch, with E a multiple of 32.
+pub fn launch(attention: &Attention, way: Way, y: View, codes: u64, call: &mut Call) -> Result<(), String> {
     let split = way != Way::Tiles;
     let splits = if split { Split::of(attention, call.means).count } else { 1 };
     let mask_rows = attention.mask.filter(|_| way != Way::Split).map_or(0, |mask| mask.ty.shape.rows());
@@ -155,7 +173,7 @@ pub fn launch(attention: &Attention, way: Way, y: View, call: &mut Call) -> Resu
     }
     if split {
         let tile_tokens = if way == Way::Both { TILE_ROWS / attention.group().min(TILE_ROWS) } else { 0 };
-        launch_splits(attention, y, [splits, tile_tokens], (room + bounds_bytes as u64, fault), call)?;
+        launch_splits(attention, y, [splits, tile_tokens], [room + bounds_bytes as u64, codes], fault, call)?;
     }
     Ok(())
 }
@@ -182,24 +200,24 @@ fn launch_tiles(
         let grid = Grid::elements(mask.ty.shape.rows() * CHUNK)?;
         call.launch("attention_bounds", grid, &[view, mask_type, Argument::Address(bounds)])?;
     }
-    let size =
-        if attention.k.view.sizes[0].max(attention.v.view.sizes[0]) <= 64 { 64 } else { TILES_SIZE_MAX as usize };
+    let size = attention.tile_size().ok_or("rows are too long for tiles")?;
     let together = attention.group().min(TILE_ROWS);
     let [tokens, batch] = [1, 3].map(|dimension| attention.q.view.sizes[dimension] as usize);
     let columns = attention.kv_heads() * attention.group().div_ceil(together) * batch;
-    // Low parts of queries, and keys and values of two tiles of half as many positions.
-    let shared_bytes = (3 * TILE_ROWS * size * 2) as u32;
+    let shared_bytes = attention.tile_shared_bytes(size) as u32;
     let grid =
         Grid { threads: THREADS, ..Grid::blocks(tokens.div_ceil(TILE_ROWS / together) * columns, shared_bytes)? };
     let rest = [Argument::Int(together as i32), Argument::Address(bounds.unwrap_or(0)), fault];
-    call.launch(&format!("attention_tiles_{size}"), grid, &[&arguments(attention, y)[..], &rest].concat())
+    let kernel = format!("attention_tiles_{}_{size}", suffix(attention.k.ty.dtype));
+    call.launch(&kernel, grid, &[&arguments(attention, y)[..], &rest].concat())
 }
 
 fn launch_splits(
     attention: &Attention,
     y: View,
     [splits, tile_tokens]: [usize; 2],
-    (parts, fault): (u64, Argument),
+    [parts, codes]: [u64; 2],
+    fault: Argument,
     call: &Call,
 ) -> Result<(), String> {
     let split = Split::of(attention, call.means);
@@ -208,14 +226,10 @@ fn launch_splits(
     let mut arguments = arguments(attention, y);
     arguments.push(Argument::Float(attention.max_bias));
     arguments.extend([splits, tile_tokens].map(|number| Argument::Int(number as i32)));
-    arguments.push(Argument::Address(parts));
-    let kernel = format!("attention_split_{}_{}", suffix(attention.k.ty.dtype), split.heads);
-    call.launch(&kernel, grid, &[&arguments[..], &[fault]].concat())?;
-    if splits == 1 {
-        return Ok(());
-    }
-    let rows = attention.rows() * attention.q.view.sizes[2] as usize;
-    call.launch("attention_join", Grid { threads: THREADS, ..Grid::blocks(rows, 0)? }, &arguments)
+    let counters = if splits == 1 { 0 } else { call.counters(split.rows) };
+    arguments.extend([parts, codes, counters].map(Argument::Address));
+    arguments.push(fault);
+    call.launch(&format!("attention_split_{}_{}", suffix(attention.k.ty.dtype), split.heads), grid, &arguments)
 }
 
 /// How `attention_split` divides its work.

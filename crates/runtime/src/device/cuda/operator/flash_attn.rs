@@ -29,7 +29,7 @@ pub fn launch(op: &FlashAttn, call: &mut Call) -> Result<(), String> {
         return launch_plain(op, call);
     }
     let View { data, sizes: [n0, n1, n2, n3], steps: [s0, s1, s2, s3] } = call.output.view;
-    attention::launch(&attention, way, View { data, sizes: [n0, n2, n1, n3], steps: [s0, s2, s1, s3] }, call)
+    attention::launch(&attention, way, View { data, sizes: [n0, n2, n1, n3], steps: [s0, s2, s1, s3] }, 0, call)
 }
 
 fn launch_plain(op: &FlashAttn, call: &Call) -> Result<(), String> {

@@ -3,6 +3,7 @@
 
 use super::attention::{self, Attention, Way};
 use super::kv_scores::expect_kv_cache;
+use super::matrix::Form;
 use super::soft_max;
 use super::{Argument, Call, Grid, Means, Operand, View, expect_f32, suffix};
 use crate::profile::Profile;
@@ -27,18 +28,28 @@ pub fn profile(op: &KvAttention, inputs: &[TensorType], means: &Means) -> Result
 
 pub fn launch(op: &KvAttention, call: &mut Call) -> Result<(), String> {
     let attention = arranged(op, &call.inputs);
-    let y = call.output;
-    let [_, tokens, heads, _] = attention.q.view.sizes;
-    let width = attention.v.view.sizes[0];
     match attention.way(call.means) {
         Way::Plain => launch_plain(op, call),
-        way => {
-            let sizes = [width, tokens, heads, 1];
-            let [step, of_tokens, ..] = y.view.steps;
-            let steps = [step, of_tokens, width * step, of_tokens * tokens];
-            attention::launch(&attention, way, View { data: y.view.data, sizes, steps }, call)
-        }
+        way => attention::launch(&attention, way, result(&attention, call), 0, call),
     }
+}
+
+/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where many tokens go other ways, or where heads are
+/// not whole blocks. Then nothing is launched.
+pub fn launch_for_products(op: &KvAttention, call: &mut Call) -> Result<bool, String> {
+    let attention = arranged(op, &call.inputs);
+    if attention.way(call.means) != Way::Split || attention.v.view.sizes[0] % 32 != 0 {
+        return Ok(false);
+    }
+    let (codes, _) = call.taken(Form::Codes, &call.output, Form::Codes.bytes(&call.output.ty));
+    attention::launch(&attention, Way::Split, result(&attention, call), codes, call).map(|()| true)
+}
+
+/// The result as the fast kernels write it, `[E, tokens, heads, 1]`.
+fn result(attention: &Attention, call: &Call) -> View {
+    let ([_, tokens, heads, _], width) = (attention.q.view.sizes, attention.v.view.sizes[0]);
+    let View { data, steps: [step, of_tokens, ..], .. } = call.output.view;
+    View { data, sizes: [width, tokens, heads, 1], steps: [step, of_tokens, width * step, of_tokens * tokens] }
 }
 
 fn launch_plain(op: &KvAttention, call: &mut Call) -> Result<(), String> {

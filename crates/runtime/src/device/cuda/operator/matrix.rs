@@ -16,6 +16,7 @@
 //! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
+use super::rms_norm::NormBehind;
 use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, moved, suffix};
 use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
@@ -284,8 +285,13 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, S
     call.launch(&format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype)), grid, &arguments).map(|()| true)
 }
 
-/// A product by rows, `call`, and what is added to it: the sum goes to `total`. None where the kernel does not take them.
-pub fn multiply_add(call: &mut Call, addend: Operand, total: Operand) -> Result<bool, String> {
+/// A product by rows, `call`, and what is added to it: the sum goes to `total`; and its norm, where one is behind it. None where the kernel does not take them.
+pub fn multiply_add(
+    call: &mut Call,
+    addend: Operand,
+    total: Operand,
+    norm: Option<NormBehind>,
+) -> Result<bool, String> {
     let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
     if !is_short(&x.ty) || !is_readable(&w) {
         return Ok(false);
@@ -294,7 +300,8 @@ pub fn multiply_add(call: &mut Call, addend: Operand, total: Operand) -> Result<
     let tokens = tokens_of_warp(&w.ty, &y.ty);
     let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
     let results = [y, addend, total].map(|operand| Argument::View(operand.view));
-    let arguments = [weights(&w), activations(call, &w, &x, taken), results.to_vec()].concat();
+    let norm = norm.map_or_else(|| NormBehind::none(y.view), |norm| norm.arguments(call));
+    let arguments = [weights(&w), activations(call, &w, &x, taken), results.to_vec(), norm.to_vec()].concat();
     call.launch(&format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype)), grid, &arguments).map(|()| true)
 }
 

@@ -6,7 +6,7 @@
 //!   u x ─▶ y ────────────────┴─ f(g x) (u x) ─▶ y
 //! ```
 
-use super::matrix::{self, Way, expect_multiplied, is_readable};
+use super::matrix::{self, Form, Way, expect_multiplied, is_readable};
 use super::{Argument, Call, Grid, Operand, View, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
@@ -22,14 +22,37 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
     Ok(Profile { function_ulp: unary::declared(&op.gated.function()).function_ulp, ..gate })
 }
 
+/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where another way is taken or where rows are not whole
+/// blocks. Then nothing is launched.
+pub fn launch_for_products(op: &MulMatGated, call: &Call) -> Result<bool, String> {
+    let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
+    let [rows, tokens, n2, n3] = y.ty.shape.sizes();
+    let by_rows = call.means.way(&[gate.ty, up.ty], &x.ty) == Way::Rows && call.means.takes_codes(gate.ty.dtype);
+    let at_once = by_rows && are_alike(&gate, &up);
+    if !at_once || tokens > matrix::tokens_of_warp(&gate.ty, &y.ty) || n2 * n3 != 1 || !rows.is_multiple_of(PART) {
+        return Ok(false);
+    }
+    let taken = matrix::take(call, Way::Rows, gate.ty.dtype, &x)?;
+    let (codes, _) = call.taken(Form::Codes, &y, Form::Codes.bytes(&y.ty));
+    launch_at_once(op, call, Way::Rows, taken, [codes, call.counters(rows / PART)]).map(|()| true)
+}
+
+/// Rows of a block of activations, which have a counter together.
+const PART: usize = 32;
+
+/// Whether one kernel reads both matrices.
+fn are_alike(gate: &Operand, up: &Operand) -> bool {
+    gate.ty.dtype == up.ty.dtype && is_readable(gate) && is_readable(up)
+}
+
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
-    let are_alike = gate.ty.dtype == up.ty.dtype && is_readable(&gate) && is_readable(&up);
+    let are_alike = are_alike(&gate, &up);
     let by_library = way == Way::Halves && matrix::by_library(call, &gate, &y) && matrix::by_library(call, &up, &y);
     if way != Way::Plain && are_alike && !by_library {
-        return launch_at_once(op, call, way, taken);
+        return launch_at_once(op, call, way, taken, [0; 2]);
     }
     let room = call.scratch(y.ty.bytes())?;
     let opened = Operand { ty: y.ty, view: View { data: room, ..y.view }, divided: None };
@@ -40,8 +63,9 @@ pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     call.launch(&kernel, Grid::elements(y.ty.shape.elements())?, &arguments)
 }
 
-/// One kernel for both matrices, of one type; `taken` is where activations lie in the form that it takes.
-fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64) -> Result<(), String> {
+/// One kernel for both matrices, of one type; `taken` is where activations lie in the form that it takes, and `codes` where those of the result go, by rows, and
+/// their counters: 0 for nowhere.
+fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64, codes: [u64; 2]) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let (weights, ends) = (suffix(gate.ty.dtype), [Argument::View(y.view), Argument::Int(op.gated as i32)]);
     let matrices = [matrix::weights(&gate), matrix::weights(&up)].concat();
@@ -53,6 +77,9 @@ fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64) -> Result
     if way == Way::Tiles {
         return call.launch(&format!("mul_mat_gated_tiles_{weights}"), matrix::tiles_grid(way, &y.ty, 2)?, &arguments);
     }
+    // Kernels of plain numbers write no codes: what is behind them takes none.
+    let codes = if call.means.takes_codes(gate.ty.dtype) { codes.map(Argument::Address).to_vec() } else { Vec::new() };
+    let arguments = [arguments, codes].concat();
     // Of each matrix a warp takes half the rows that it takes of one.
     let tokens = matrix::tokens_of_warp(&gate.ty, &y.ty);
     let grid = matrix::rows_grid(call, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
