@@ -31,7 +31,7 @@ use super::engine::Engine;
 use super::memory::{Memory, element_type};
 use super::pool::Room;
 use super::split::Matrix;
-use crate::device::{Step, Tensor};
+use crate::device::{Step, Tensor, expect_inferred};
 use crate::profile::Profile;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -119,11 +119,7 @@ fn compose(op: &Op, call: &Call) -> Result<(), String> {
 /// How an operator is computed on tensors of these types, or why it is not.
 pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, chip: &Chip) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
-    match op.infer(inputs) {
-        Ok(inferred) if inferred == *output => {}
-        Ok(inferred) => return Err(format!("{} gives {inferred}, not {output}", op.name())),
-        Err(problem) => return Err(named(problem)),
-    }
+    expect_inferred(op, inputs, output)?;
     if !chip.bf16 && inputs.iter().chain([output]).any(|ty| ty.dtype == DType::Bf16) && !op.is_view() {
         return Err(named(format!("chip {} has no bf16", chip.name)));
     }
