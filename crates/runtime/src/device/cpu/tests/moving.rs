@@ -46,10 +46,13 @@ fn filled(ty: TensorType, fill: Fill, seed: u64) -> HostTensor {
         }
         Fill::Counting(first) => (0..ty.shape.elements()).map(|i| f64::from(first) + i as f64).collect(),
         Fill::Constant(number) => vec![number; ty.shape.elements()],
-        Fill::Causal(_) | Fill::Window(..) | Fill::Holes(..) | Fill::Endless(..) | Fill::Distances(_) => {
-            panic!("no {fill:?} is moved")
-        }
-        Fill::Codes(..) | Fill::Blocks(_) => {
+        Fill::Causal(_)
+        | Fill::Window(..)
+        | Fill::Holes(..)
+        | Fill::Endless(..)
+        | Fill::Distances(_)
+        | Fill::Codes(..)
+        | Fill::Blocks(_) => {
             panic!("no {fill:?} is moved")
         }
     };
