@@ -174,7 +174,16 @@ mod tests {
     #[test]
     fn every_known_name_is_a_model_of_its_published_size() {
         // Parameters as the models' pages count them, tied heads once.
-        let expected = [1_235_814_400, 8_030_261_248, 494_032_768, 109_529_856, 15_191_712];
+        let expected = [
+            1_235_814_400,
+            8_030_261_248,
+            494_032_768,
+            1_543_714_304,
+            3_085_938_688,
+            7_615_616_512,
+            109_529_856,
+            15_191_712,
+        ];
         for (known, parameters) in KNOWN.iter().zip(expected) {
             let model = model(known.name, DType::Q4_0).unwrap();
             let weights = model.tensors().iter().filter(|tensor| tensor.name != "rope_freqs.weight");
