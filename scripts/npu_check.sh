@@ -26,7 +26,7 @@ bench_prompts="${BENCH_PROMPTS:-512}"
 bench_sequences="${BENCH_SEQUENCES:-50 100}"
 cards_most="${CARDS:-3}"
 
-# What others have published of such cards (see ../docs/ASCEND.md): the text that stands beside the results.
+# What others have published of such cards: it stands beside the results, and was not measured here.
 published='{"llama-8b on a 910B": "at most 100 ms a token alone, at least 300 tokens/s together", "qwen2-0.5b f16": "42 tokens/s alone, 517 with 50 sequences"}'
 
 environment() {

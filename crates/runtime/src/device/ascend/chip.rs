@@ -26,8 +26,6 @@ pub enum Quantized {
     Both,
     /// q8_0, decoded to f16 piece by piece; no 4-bit types.
     Decoded,
-    /// None.
-    None,
 }
 
 const GIB: u64 = 1 << 30;

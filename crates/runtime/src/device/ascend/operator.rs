@@ -38,7 +38,7 @@ use trueup_graph::{Op, TensorType};
 
 /// Why no composition is made of an operator of the list.
 const ABSENT: [(&str, &str); 2] = [
-    ("mul_mat_gated", "its pieces are as fast as one: no operator of CANN multiplies with both matrices and the gate"),
+    ("mul_mat_gated", "no operator of CANN multiplies with both matrices and the gate; its pieces are composed"),
     (
         "kv_attention",
         "its pieces are composed one by one; the vendor's attention rounds what this operator does not declare",

@@ -11,8 +11,10 @@
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tempfile::NamedTempFile;
 
 /// Which libraries stand behind the interface.
 #[derive(Clone, Debug)]
@@ -32,7 +34,7 @@ pub struct Settings {
     pub cards: usize,
     /// Bytes of memory of each.
     pub memory_bytes: u64,
-    /// More of its settings, in JSON: `"timing": "late"`. Nothing is more than the text between the braces.
+    /// More of its settings, as they stand in JSON between the braces: `"timing": "late"`; may be empty.
     pub more: String,
 }
 
@@ -99,9 +101,9 @@ impl Library {
         let library = Library { opened, found: Mutex::default() };
         let file = match source {
             Source::Vendor => None,
-            Source::Simulator(_, settings) => Some(SettingsFile::write(settings)?),
+            Source::Simulator(_, settings) => Some(settings_file(settings)?),
         };
-        library.start(file.as_ref().map(|file| file.path.as_path()))?;
+        library.start(file.as_ref().map(NamedTempFile::path))?;
         Ok(library)
     }
 
@@ -203,27 +205,10 @@ const MEANINGS: [(c_int, &str); 19] = [
     (561_107, "the package of operators was not found: is its environment set?"),
 ];
 
-/// The file that tells the simulator what to imitate, as long as it starts.
-struct SettingsFile {
-    path: PathBuf,
-}
-
-impl SettingsFile {
-    fn write(settings: &Settings) -> Result<SettingsFile, String> {
-        static NUMBER: OnceLock<u32> = OnceLock::new();
-        let number = NUMBER.get_or_init(std::process::id);
-        let path = std::env::temp_dir().join(format!("trueup-npu-sim-{number}.json"));
-        let written = std::fs::write(&path, settings.text());
-        written.map_err(|error| format!("{}: cannot be written for the simulator: {error}", path.display()))?;
-        Ok(SettingsFile { path })
-    }
-}
-
-impl Drop for SettingsFile {
-    fn drop(&mut self) {
-        // It was read; a file that stays harms nobody.
-        let _removed = std::fs::remove_file(&self.path);
-    }
+/// The file that tells the simulator what to imitate, which is there as long as it starts.
+fn settings_file(settings: &Settings) -> Result<NamedTempFile, String> {
+    let written = NamedTempFile::new().and_then(|mut file| file.write_all(settings.text().as_bytes()).map(|()| file));
+    written.map_err(|error| format!("the simulator's settings cannot be written to a temporary file: {error}"))
 }
 
 /// Folders of a toolkit, below its own.

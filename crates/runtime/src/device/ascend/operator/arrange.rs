@@ -19,10 +19,9 @@ pub fn compose(op: &Arrange, call: &Call) -> Result<(), String> {
             let [out, x] = broadcast([out, x])?;
             queue.copy_to(&out, &x)
         }
-        Arrange::RepeatInterleave { dimension, times } => {
+        Arrange::RepeatInterleave { dimension, .. } => {
             let d = 3 - dimension;
             let len = x.sizes[d];
-            let _times = times;
             queue.copy_to(&out.split(d, len), &x.inserted(d + 1))
         }
         Arrange::Pad { before, .. } => {

@@ -18,7 +18,7 @@ pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
 pub fn expect_readable(what: &str, ty: &TensorType, chip: &Chip) -> Result<(), String> {
     match (ty.dtype, chip.quantized_products) {
         (DType::Q4_0, Quantized::Both) | (DType::Q8_0, Quantized::Both | Quantized::Decoded) => Ok(()),
-        (DType::Q4_0 | DType::Q8_0, _) => Err(format!("chip {} has no {}", chip.name, ty.dtype)),
+        (DType::Q4_0, Quantized::Decoded) => Err(format!("chip {} has no {}", chip.name, ty.dtype)),
         (dtype, _) if element_type(dtype).is_some() => Ok(()),
         (dtype, _) => Err(format!("{what} cannot be {dtype} here: CANN has no operator that decodes it")),
     }

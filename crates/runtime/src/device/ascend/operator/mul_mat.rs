@@ -91,7 +91,7 @@ pub fn apply(call: &Call, matrix: &Matrix, x: &Array, out: &Array) -> Result<(),
     let columns = matrix.codes.sizes[1];
     let (most, decoded) = match call.engine.chip.quantized_products {
         Quantized::Both => (SIZE_MAX, false),
-        Quantized::Decoded | Quantized::None => ((DECODED_MAX / columns.max(1)).max(1), true),
+        Quantized::Decoded => ((DECODED_MAX / columns.max(1)).max(1), true),
     };
     for first in (0..rows).step_by(most as usize) {
         let count = most.min(rows - first);

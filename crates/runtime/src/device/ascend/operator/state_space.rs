@@ -51,6 +51,7 @@ pub fn scan(call: &Call) -> Result<(), String> {
     }
     let factors = Factors::new(call, [sequences, tokens, heads, state])?;
     let (next, product) = (call.room(Type::F32, &last.sizes)?, call.room(Type::F32, &last.sizes)?);
+    let sums = call.room(Type::F32, &[sequences, heads, size])?;
     for token in 0..tokens {
         let of_token = |array: &Array| array.clone().part(1, token, 1).ordered(&[0, 2, 3]);
         // [sequences, heads, size, 1] by [sequences, heads, 1, state]
@@ -58,19 +59,7 @@ pub fn scan(call: &Call) -> Result<(), String> {
         queue.mul(&of_token(&x).inserted(3), &of_token(&factors.b).inserted(2), &product)?;
         queue.add(&next, &product, ONE, &last)?;
         queue.mul(&last, &of_token(&factors.c).inserted(2), &product)?;
-        queue.sum(
-            &product,
-            &[3],
-            false,
-            Type::F32,
-            &next
-                .clone()
-                .under(&[sequences * heads * size * state])
-                .part(0, 0, sequences * heads * size)
-                .under(&[sequences, heads, size]),
-        )?;
-        let sums =
-            Array { sizes: vec![sequences, heads, size], steps: vec![heads * size, size, 1], ..Array::clone(&next) };
+        queue.sum(&product, &[3], false, Type::F32, &sums)?;
         queue.copy_to(&of_token(&out), &sums)?;
     }
     Ok(())
