@@ -62,6 +62,11 @@ pub fn fixture(name: &str) -> Fixture {
     Fixture::load(root().join("fixtures/models").join(name))
 }
 
+/// A model in a `.flm` file that FastLLM's programs wrote; only ids of its prompts and texts are known.
+pub fn flm(name: &str) -> Fixture {
+    Fixture::load(root().join("fixtures/flm").join(name))
+}
+
 /// The one trained model.
 pub fn stories() -> Fixture {
     Fixture::load(root().join("fixtures/stories-1M"))

@@ -33,10 +33,7 @@ pub(crate) fn describe(
     mapping.hyper().write_metadata(mapping.architecture(), &mut metadata);
     let mut notes = mapping.notes().to_vec();
     notes.extend(mapping.architecture().notes(mapping.hyper()));
-    if config_of(source)?.contains_key("llama2c_group_size") {
-        let note = "the source's 8-bit groups are taken as the f32 values that they stand for; a quantized type rounds them again";
-        notes.push(note.to_owned());
-    }
+    notes.extend_from_slice(source.notes());
     let vocabulary = vocabulary_of(source, mapping)?;
     notes.extend_from_slice(vocabulary.notes());
     notes.extend(vocabulary.write_metadata(&mut metadata)?);

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result, quote};
 use crate::gguf::Metadata;
+use crate::flm::FlmVocabulary;
 use crate::llama2c::TokenizerBin;
 use crate::source_file::SourceFile;
 use crate::tensor_range::tensor_bytes;
@@ -44,6 +45,11 @@ pub trait Checkpoint: Send + Sync {
     /// The files that were opened, for [`AtomicFile::create`](crate::AtomicFile::create): an output may be none of
     /// them.
     fn sources(&self) -> Vec<&SourceFile>;
+
+    /// What a person should know about how it was read: one sentence each.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Where a checkpoint's hyper-parameters come from.
@@ -114,17 +120,25 @@ pub struct TokenizerFiles {
     pub chat_template: Option<String>,
     /// `tokenizer.bin` of llama2.c.
     pub llama2c: Option<TokenizerBin>,
+    /// The vocabulary in a `.flm` file.
+    pub flm: Option<FlmVocabulary>,
 }
 
 /// The largest vocabulary file that is read, in bytes.
 pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 
 impl TokenizerFiles {
+    /// Whether there is a vocabulary among them.
+    pub fn has_vocabulary(&self) -> bool {
+        let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some();
+        in_files || self.llama2c.is_some() || self.flm.is_some()
+    }
+
     /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, else llama2.c's structure, which
     /// needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
-        (self.tokenizer_json, self.tokenizer_model, self.llama2c) = (None, None, None);
+        (self.tokenizer_json, self.tokenizer_model, self.llama2c, self.flm) = (None, None, None, None);
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),

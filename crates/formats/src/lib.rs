@@ -3,7 +3,8 @@
 //! ```text
 //!                 ┌ gguf::Gguf ───────────┐
 //! path ── open() ─┼ SafetensorsDir ───────┼── dyn Checkpoint: description, tokenizer files, tensors, read by place
-//!                 └ llama2c::Llama2c ─────┘
+//!                 ├ llama2c::Llama2c ─────┤
+//!                 └ flm::Flm ─────────────┘
 //!
 //! metadata, tensors ── gguf::GgufWriter ──┐
 //! named arrays ── write_safetensors() ────┴── AtomicFile ── path
@@ -30,6 +31,7 @@ mod checkpoint;
 mod counted;
 mod error;
 mod fault;
+pub mod flm;
 pub mod gguf;
 mod hexadecimal;
 pub mod json;
@@ -51,6 +53,7 @@ pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 pub use counted::counted;
 pub use error::{Error, Result, listed, quote};
 pub use fault::{Fault, FaultKind, FaultList};
+pub use flm::Flm;
 pub use gguf::{Gguf, MappedGguf};
 pub use hexadecimal::hexadecimal;
 pub use llama2c::Llama2c;

@@ -36,6 +36,10 @@ const THETA: f64 = 10_000.0;
 /// The constant in the root of the norm, by convention.
 const EPSILON: f64 = 1e-5;
 
+/// Said of version 2.
+const GROUPS_NOTE: &str =
+    "the source's 8-bit groups are taken as the f32 values that they stand for; a quantized type rounds them again";
+
 /// An open llama2.c model.
 #[derive(Debug)]
 pub struct Llama2c {
@@ -46,6 +50,7 @@ pub struct Llama2c {
     tokenizer: TokenizerFiles,
     tensors: Vec<TensorInfo>,
     places: Vec<Place>,
+    notes: Vec<String>,
     source: SourceFile,
     tokenizer_source: Option<SourceFile>,
 }
@@ -62,6 +67,7 @@ impl Llama2c {
             Some(angles) => rope_table::theta(&source, &header, angles)?,
             None => THETA,
         };
+        let notes = header.group.map(|_| GROUPS_NOTE.to_owned()).into_iter().collect();
         let (tokenizer, tokenizer_source) = open_tokenizer(path, tokenizer, header.vocabulary)?;
         Ok(Llama2c {
             path: path.to_owned(),
@@ -71,6 +77,7 @@ impl Llama2c {
             tokenizer,
             tensors: layout.tensors,
             places: layout.places,
+            notes,
             source,
             tokenizer_source,
         })
@@ -123,6 +130,10 @@ impl Checkpoint for Llama2c {
 
     fn sources(&self) -> Vec<&SourceFile> {
         std::iter::once(&self.source).chain(&self.tokenizer_source).collect()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 

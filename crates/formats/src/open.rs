@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! folder ─ SafetensorsDir      "GGUF" ─ Gguf      u64, "{" ─ SafetensorsDir      "24ka" ─ Llama2c v1, v2
-//! pickle, zip, older formats ─ refused by name    anything else ─ Llama2c v0 when its sizes give the file's size
+//! i32 0, 1, 2 ─ Flm when it can be read so        pickle, zip, older formats ─ refused by name
+//! anything else ─ Llama2c v0 when its sizes give the file's size
 //! ```
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::flm::{self, Flm};
 use crate::gguf::{self, Gguf};
 use crate::llama2c::{self, Llama2c};
 use crate::safetensors_dir::SafetensorsDir;
@@ -61,17 +63,21 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
         return open_dir(path, options);
     }
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm")) {
-        return Err(Error::new(path, "FastLLM's .flm files are not yet read by this version")
-            .help("convert the original checkpoint"));
+        return Ok(Box::new(Flm::open(path, options.tokenizer.as_deref())?));
+    }
+    if start.first_chunk().is_some_and(|version| flm::VERSIONS.contains(&i32::from_le_bytes(*version)))
+        && let Ok(model) = Flm::open(path, options.tokenizer.as_deref())
+    {
+        return Ok(Box::new(model));
     }
     open_llama2c(path, options).map_err(|error| {
         if error.path != path {
             return error;
         }
         let reason = if error.place.is_empty() { error.problem } else { format!("{}: {}", error.place, error.problem) };
-        Error::new(path, format!("not GGUF, not safetensors, and not llama2.c v0 either ({reason})"))
+        Error::new(path, format!("not GGUF, not safetensors, not .flm, and not llama2.c v0 either ({reason})"))
             .at("first bytes")
-            .help("name a .gguf file, a folder with safetensors, or a llama2.c .bin file")
+            .help("name a .gguf file, a folder with safetensors, a .flm file, or a llama2.c .bin file")
     })
 }
 

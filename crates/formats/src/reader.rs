@@ -128,6 +128,21 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
+    /// Goes past the next `count` bytes without reading them.
+    pub fn skip(&mut self, count: u64, what: &dyn Display) -> Result<()> {
+        self.count(count, 1, what)?;
+        let buffered = usize::try_from(count).ok().filter(|count| *count <= self.buffered().len());
+        match buffered {
+            Some(count) => self.buffer_next = self.buffer_next.saturating_add(count),
+            None => {
+                self.buffer.clear();
+                self.buffer_next = 0;
+            }
+        }
+        self.position = self.position.saturating_add(count);
+        Ok(())
+    }
+
     /// Shows the next `count` items of `size` bytes in pieces, none of which ends within an item.
     pub fn pieces(&mut self, count: usize, size: usize, what: &dyn Display, show: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut left = count;

@@ -38,7 +38,12 @@ const fn encoded_table() -> [char; 256] {
 
 /// Writes each byte of `text` as its character.
 pub(crate) fn encode(text: &str) -> String {
-    text.bytes().filter_map(|byte| ENCODED.get(usize::from(byte))).collect()
+    encode_bytes(text.as_bytes())
+}
+
+/// Writes each byte as its character.
+pub(crate) fn encode_bytes(bytes: &[u8]) -> String {
+    bytes.iter().filter_map(|byte| ENCODED.get(usize::from(*byte))).collect()
 }
 
 /// The byte of a character, when it is one of the alphabet.

@@ -34,6 +34,7 @@ mod chat_guard;
 mod chat_slice;
 mod chat_source;
 mod decoder;
+mod flm_vocabulary;
 mod gguf_keys;
 mod llama2c_vocabulary;
 mod merge;

@@ -6,8 +6,10 @@
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
 //! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
 //! | `tokenizer.bin` | llama2.c |
+//! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
 use crate::chat_source::chat_template;
+use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
 use crate::sentencepiece_model;
@@ -45,6 +47,8 @@ impl Vocabulary {
             parts
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
+        } else if let Some(file) = &files.flm {
+            flm_vocabulary::parts(file, model, path, &mut notes)?
         } else {
             return Err(Error::new(
                 path,
@@ -53,7 +57,8 @@ impl Vocabulary {
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
         assign(&mut parts, files, model, path, &mut notes)?;
-        parts.chat_template = chat_template(files);
+        let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
+        parts.chat_template = chat_template(files).or_else(prompts);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }

@@ -16,6 +16,7 @@
 
 mod case;
 mod doctor;
+mod flm;
 mod folder;
 mod gguf;
 mod gguf_model;
@@ -58,6 +59,10 @@ const FAMILIES: &[Family] = &[
     },
     Family { name: "safetensors", cases: |seed| safetensors::cases(seed, &Folder::read(&fixture("models/qwen2"))) },
     Family { name: "llama2.c", cases: llama2c::cases },
+    Family {
+        name: "flm",
+        cases: |seed| flm::cases(seed, &fs::read(fixture("flm/llama_quantool_4/model.flm")).expect("a fixture")),
+    },
     Family {
         name: "traces",
         cases: |seed| {

@@ -56,7 +56,7 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
     if let Some(mapping) = side.mapping() {
         mapping.hyper().write_metadata(mapping.architecture(), &mut keys);
         let files = side.source.tokenizer();
-        if files.tokenizer_json.is_some() || files.tokenizer_model.is_some() || files.llama2c.is_some() {
+        if files.has_vocabulary() {
             vocabulary_of(side.source, mapping)?.write_metadata(&mut keys)?;
         }
         return Ok(keys);

@@ -203,7 +203,7 @@ fn vocabulary_of(source: &dyn Checkpoint, hyper: Option<&Result<Hyper>>, path: &
         }
         Description::Json(config) => {
             let files = source.tokenizer();
-            let is_there = files.tokenizer_json.is_some() || files.tokenizer_model.is_some() || files.llama2c.is_some();
+            let is_there = files.has_vocabulary();
             let known = hyper.and_then(|hyper| hyper.as_ref().ok()).map(Hyper::vocabulary);
             let said = || config.get("vocab_size")?.as_u64().and_then(|size| usize::try_from(size).ok());
             is_there.then(|| {

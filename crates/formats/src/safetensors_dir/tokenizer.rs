@@ -22,6 +22,7 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFau
         generation_config: read_file(folder, "generation_config.json", sources, on_fault, json::read_object)?,
         chat_template: read_file(folder, "chat_template.jinja", sources, on_fault, text)?,
         llama2c: None,
+        flm: None,
     })
 }
 

@@ -1,0 +1,412 @@
+//! Lies in `.flm` files: one that FastLLM's quantizing program wrote (4-bit codes, joined tensors, bytes with a sign), taken apart and put
+//! together again with one thing changed.
+
+use crate::case::{Call, Case, Entry, Files};
+use crate::random::Random;
+
+const MODEL: &str = "model.flm";
+const READERS: &[Call] = &[Call::Inspect, Call::Tokenize, Call::Convert];
+const USERS: &[Call] = &[Call::Tokenize, Call::Convert];
+const ALL: &[Call] = &[Call::Inspect, Call::Show, Call::Tokenize, Call::Convert, Call::Diff];
+
+/// A text with the length that the file claims for it.
+#[derive(Clone)]
+struct Text {
+    length: i32,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone)]
+struct Token {
+    length: i32,
+    bytes: Vec<i32>,
+    id: i32,
+    score: f32,
+}
+
+#[derive(Clone)]
+struct Tensor {
+    name: Text,
+    dimensions: i32,
+    sizes: Vec<i32>,
+    dtype: i32,
+    axis: Option<i32>,
+    /// Groups and their size, in type 9.
+    groups: Option<(i32, i32)>,
+    /// Pairs of minimum and maximum, then codes; or numbers.
+    data: Vec<u8>,
+}
+
+/// A file's parts; `None` for a count that is true.
+#[derive(Clone)]
+struct Parts {
+    version: i32,
+    entries: Option<i32>,
+    table: Vec<(Text, Text)>,
+    adapters: Vec<u8>,
+    count: Option<i32>,
+    tokens: Vec<Token>,
+    special: Vec<u8>,
+    tensor_count: Option<i32>,
+    tensors: Vec<Tensor>,
+    tail: Vec<u8>,
+}
+
+/// Reads a good file.
+struct Cursor<'b>(&'b [u8]);
+
+impl Cursor<'_> {
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let (taken, rest) = self.0.split_at(count);
+        self.0 = rest;
+        taken.to_vec()
+    }
+
+    fn number(&mut self) -> i32 {
+        i32::from_le_bytes(self.bytes(4).try_into().expect("four bytes"))
+    }
+
+    fn text(&mut self) -> Text {
+        let length = self.number();
+        Text { length, bytes: self.bytes(length as usize) }
+    }
+
+    fn token(&mut self) -> Token {
+        let length = self.number();
+        let bytes = (0..length).map(|_| self.number()).collect();
+        Token { length, bytes, id: self.number(), score: f32::from_bits(self.number() as u32) }
+    }
+
+    fn tensor(&mut self) -> Tensor {
+        let (name, dimensions) = (self.text(), self.number());
+        let sizes: Vec<i32> = (0..dimensions).map(|_| self.number()).collect();
+        let (dtype, elements) = (self.number(), sizes.iter().product::<i32>() as usize);
+        let axis = (dtype == 8).then(|| self.number());
+        let data = match dtype {
+            0 => 4 * elements,
+            1 => 2 * elements,
+            8 => 8 * sizes[0] as usize + elements / 2,
+            other => panic!("type {other} in the good file"),
+        };
+        Tensor { name, dimensions, sizes, dtype, axis, groups: None, data: self.bytes(data) }
+    }
+}
+
+fn text(text: &str) -> Text {
+    Text { length: text.len() as i32, bytes: text.as_bytes().to_vec() }
+}
+
+impl Parts {
+    fn good(file: &[u8]) -> Parts {
+        let mut cursor = Cursor(file);
+        let version = cursor.number();
+        let table = (0..cursor.number()).map(|_| (cursor.text(), cursor.text())).collect();
+        let tokens = (0..cursor.number()).map(|_| cursor.token()).collect();
+        let tensors = (0..cursor.number()).map(|_| cursor.tensor()).collect();
+        assert!(cursor.0.is_empty(), "nothing follows the last tensor");
+        let (none, empty) = (None, Vec::new);
+        Parts {
+            version,
+            entries: none,
+            table,
+            adapters: empty(),
+            count: none,
+            tokens,
+            special: empty(),
+            tensor_count: none,
+            tensors,
+            tail: empty(),
+        }
+    }
+
+    fn file(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut number = |out: &mut Vec<u8>, value: i32| out.extend(value.to_le_bytes());
+        let text = |out: &mut Vec<u8>, text: &Text| {
+            out.extend(text.length.to_le_bytes());
+            out.extend(&text.bytes);
+        };
+        number(&mut out, self.version);
+        number(&mut out, self.entries.unwrap_or(self.table.len() as i32));
+        for (key, value) in &self.table {
+            text(&mut out, key);
+            text(&mut out, value);
+        }
+        out.extend(&self.adapters);
+        number(&mut out, self.count.unwrap_or(self.tokens.len() as i32));
+        for token in &self.tokens {
+            number(&mut out, token.length);
+            token.bytes.iter().for_each(|byte| number(&mut out, *byte));
+            number(&mut out, token.id);
+            out.extend(token.score.to_le_bytes());
+        }
+        out.extend(&self.special);
+        number(&mut out, self.tensor_count.unwrap_or(self.tensors.len() as i32));
+        for tensor in &self.tensors {
+            text(&mut out, &tensor.name);
+            number(&mut out, tensor.dimensions);
+            tensor.sizes.iter().for_each(|size| number(&mut out, *size));
+            number(&mut out, tensor.dtype);
+            tensor.axis.iter().for_each(|axis| number(&mut out, *axis));
+            tensor.groups.iter().for_each(|(groups, size)| {
+                number(&mut out, *groups);
+                number(&mut out, *size);
+            });
+            out.extend(&tensor.data);
+        }
+        out.extend(&self.tail);
+        out
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        match self.table.iter_mut().find(|(known, _)| known.bytes == key.as_bytes()) {
+            Some((_, old)) => *old = text(value),
+            None => self.table.push((text(key), text(value))),
+        }
+    }
+
+    fn drop_key(&mut self, key: &str) {
+        self.table.retain(|(known, _)| known.bytes != key.as_bytes());
+    }
+
+    fn tensor(&mut self, end: &str) -> &mut Tensor {
+        let found = self.tensors.iter_mut().find(|tensor| tensor.name.bytes.ends_with(end.as_bytes()));
+        found.expect("the good file has such a tensor")
+    }
+}
+
+type Lie = (&'static str, fn(&mut Parts, &mut Random));
+
+/// A matrix of 4-bit codes in the good file.
+const CODES: &str = "layers.1.self_attn.o_proj.weight";
+const NORM: &str = "model.norm.weight";
+
+/// No reader believes these.
+const FILE: &[Lie] = &[
+    ("version 3", |p, _| p.version = 3),
+    ("version -1", |p, _| p.version = -1),
+    ("version 2^31-1", |p, _| p.version = i32::MAX),
+    ("version 0 of a file with a table", |p, _| p.version = 0),
+    ("table one entry longer", |p, _| p.entries = Some(p.table.len() as i32 + 1)),
+    ("table one entry shorter", |p, _| p.entries = Some(p.table.len() as i32 - 1)),
+    ("table of -1 entries", |p, _| p.entries = Some(-1)),
+    ("table of 2^31-1 entries", |p, _| p.entries = Some(i32::MAX)),
+    ("key of length -1", |p, r| any_entry(p, r).0.length = -1),
+    ("key of length 2^31-1", |p, r| any_entry(p, r).0.length = i32::MAX),
+    ("key one byte longer", |p, r| any_entry(p, r).0.length += 1),
+    ("value of length -2^31", |p, r| any_entry(p, r).1.length = i32::MIN),
+    ("value of 2 MiB", |p, _| p.set("transformers_version", &"x".repeat(2 << 20))),
+    ("key that is no UTF-8", |p, r| any_entry(p, r).0.bytes[0] = 0xff),
+    ("peft_size of words", |p, _| p.set("peft_size", "many")),
+    ("peft_size -1", |p, _| p.set("peft_size", "-1")),
+    ("peft_size without adapters", |p, _| p.set("peft_size", "1")),
+    ("peft_size 65537", |p, _| p.set("peft_size", "65537")),
+    ("scores that are not there", |p, _| {
+        p.tokens.iter_mut().for_each(|token| token.score = f32::NAN);
+    }),
+    ("scores forgotten", |p, _| p.drop_key("tokenizer_use_score")),
+    ("special tokens that are not there", |p, _| p.set("tokenizer_has_special_tokens", "1")),
+    ("special tokens 2^31-1", |p, _| {
+        p.set("tokenizer_has_special_tokens", "1");
+        p.special = i32::MAX.to_le_bytes().to_vec();
+    }),
+    ("vocabulary one longer", |p, _| p.count = Some(p.tokens.len() as i32 + 1)),
+    ("vocabulary one shorter", |p, _| p.count = Some(p.tokens.len() as i32 - 1)),
+    ("vocabulary of -1", |p, _| p.count = Some(-1)),
+    ("vocabulary of 2^31-1", |p, _| p.count = Some(i32::MAX)),
+    ("token of length -1", |p, r| any_token(p, r).length = -1),
+    ("token of length 2^31-1", |p, r| any_token(p, r).length = i32::MAX),
+    ("token one byte longer", |p, r| any_token(p, r).length += 1),
+    ("token with byte 256", |p, r| any_token(p, r).bytes[0] = 256),
+    ("token with byte -129", |p, r| any_token(p, r).bytes[0] = -129),
+    ("token with id -1", |p, r| any_token(p, r).id = -1),
+    ("token with id 2^31-1", |p, r| any_token(p, r).id = i32::MAX),
+    ("score infinite", |p, r| any_token(p, r).score = f32::INFINITY),
+    ("tensors one more", |p, _| p.tensor_count = Some(p.tensors.len() as i32 + 1)),
+    ("tensors one less", |p, _| p.tensor_count = Some(p.tensors.len() as i32 - 1)),
+    ("tensors -1", |p, _| p.tensor_count = Some(-1)),
+    ("tensors 2^31-1", |p, _| p.tensor_count = Some(i32::MAX)),
+    ("name of length -1", |p, _| p.tensor(CODES).name.length = -1),
+    ("name of length 2^31-1", |p, _| p.tensor(CODES).name.length = i32::MAX),
+    ("name that is no UTF-8", |p, _| p.tensor(CODES).name.bytes[0] = 0xfe),
+    ("name twice", |p, _| {
+        let name = p.tensor(NORM).name.clone();
+        p.tensor(CODES).name = name;
+    }),
+    ("dimensions -1", |p, _| p.tensor(CODES).dimensions = -1),
+    ("dimensions 5", |p, _| p.tensor(CODES).dimensions = 5),
+    ("dimensions 2^31-1", |p, _| p.tensor(CODES).dimensions = i32::MAX),
+    ("size 0", |p, _| p.tensor(CODES).sizes[1] = 0),
+    ("size -1", |p, _| p.tensor(CODES).sizes[0] = -1),
+    ("size 2^31-1", |p, _| p.tensor(CODES).sizes[0] = i32::MAX),
+    ("sizes that overflow", |p, _| {
+        let tensor = p.tensor(CODES);
+        tensor.dimensions = 4;
+        tensor.sizes = vec![i32::MAX; 4];
+    }),
+    ("type 2", |p, _| p.tensor(CODES).dtype = 2),
+    ("type -1", |p, _| p.tensor(CODES).dtype = -1),
+    ("type 10", |p, _| p.tensor(NORM).dtype = 10),
+    ("type f32 of codes", |p, _| p.tensor(CODES).dtype = 0),
+    ("8 bits of 4", |p, _| p.tensor(CODES).dtype = 3),
+    ("groups that are not there", |p, _| p.tensor(CODES).dtype = 9),
+    ("axis 1", |p, _| p.tensor(CODES).axis = Some(1)),
+    ("axis -2", |p, _| p.tensor(CODES).axis = Some(-2)),
+    ("one pair for all rows", |p, _| p.tensor(CODES).axis = Some(-1)),
+    ("groups of 0", |p, _| grouped(p, (0, 0))),
+    ("groups of -1", |p, _| grouped(p, (1, -1))),
+    ("groups that do not fill a row", |p, _| grouped(p, (1, 32))),
+    ("more groups than a row has", |p, _| grouped(p, (4, 32))),
+    ("groups 2^31-1", |p, _| grouped(p, (i32::MAX, 1))),
+    ("a byte less", |p, _| drop(p.tensors.last_mut().expect("a tensor").data.pop())),
+    ("a byte more", |p, _| p.tail.push(0)),
+    ("a megabyte more", |p, _| p.tail = vec![0; 1 << 20]),
+];
+
+/// The file can be looked at, but is no model.
+const MEANING: &[Lie] = &[
+    ("no class", |p, _| {
+        p.drop_key("architectures");
+        p.drop_key("model_type");
+    }),
+    ("unknown class", |p, _| p.set("architectures", "['UnheardOfForCausalLM']")),
+    ("two classes", |p, _| p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")),
+    ("width 0", |p, _| p.set("hidden_size", "0")),
+    ("width 63", |p, _| p.set("hidden_size", "63")),
+    ("width 2^40", |p, _| p.set("hidden_size", "1099511627776")),
+    ("width of words", |p, _| p.set("hidden_size", "wide")),
+    ("width -64", |p, _| p.set("hidden_size", "-64")),
+    ("one layer more", |p, _| p.set("num_hidden_layers", "4")),
+    ("one layer less", |p, _| p.set("num_hidden_layers", "2")),
+    ("layers 2^31", |p, _| p.set("num_hidden_layers", "2147483648")),
+    ("heads 0", |p, _| p.set("num_attention_heads", "0")),
+    ("heads 3", |p, _| p.set("num_attention_heads", "3")),
+    ("KV heads 3", |p, _| p.set("num_key_value_heads", "3")),
+    ("vocabulary of one less", |p, _| p.set("vocab_size", "511")),
+    ("vocabulary missing", |p, _| p.drop_key("vocab_size")),
+    ("epsilon nothing", |p, _| p.set("rms_norm_eps", "[]")),
+    ("rope scaling of a list", |p, _| p.set("rope_scaling", "[1, 2]")),
+    ("unknown rope scaling", |p, _| {
+        p.drop_key("rope_scaling");
+        p.set("rope_scaling.type", "sideways");
+    }),
+    ("linear rope scaling without a factor", |p, _| {
+        p.drop_key("rope_scaling");
+        p.set("rope_scaling.type", "linear");
+    }),
+    ("a tensor of another name", |p, _| p.tensor(CODES).name = text("model.layers.1.self_attn.z_proj.weight")),
+    ("joined tensor with an odd number of rows", |p, _| {
+        let tensor = p.tensor("layers.0.mlp.gateup_proj.weight");
+        tensor.sizes[0] -= 1;
+        tensor.data.drain(..8);
+        let codes = tensor.data.len() - 32;
+        tensor.data.truncate(codes);
+    }),
+    ("id outside of the model", |p, r| any_token(p, r).id = 512),
+];
+
+/// Weights that are no numbers.
+const WEIGHTS: &[Lie] = &[
+    ("a maximum that is NaN", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::NAN.to_le_bytes())),
+    ("a maximum that is infinite", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes())),
+    ("a range that overflows", |p, _| {
+        p.tensor(CODES).data[..4].copy_from_slice(&f32::MIN.to_le_bytes());
+        p.tensor(CODES).data[4..8].copy_from_slice(&f32::MAX.to_le_bytes());
+    }),
+    ("a norm of NaN", |p, _| p.tensor(NORM).data[..4].copy_from_slice(&f32::NAN.to_le_bytes())),
+];
+
+const ACCEPTED: &[Lie] = &[
+    ("as it is", |_, _| ()),
+    ("version 1", |p, _| p.version = 1),
+    ("a token twice", |p, _| p.tokens.push(p.tokens[0].clone())),
+    ("a token missing", |p, _| drop(p.tokens.pop())),
+    ("bytes without a sign", |p, _| {
+        p.tokens.iter_mut().flat_map(|token| &mut token.bytes).for_each(|byte| *byte &= 0xff);
+    }),
+    ("an end outside of the vocabulary", |p, _| p.set("eos_token_id", "151645")),
+    ("control characters", |p, _| p.set("user_role", "\u{1b}[2J\u{202e}\u{7}")),
+    ("a key twice", |p, _| p.table.push((text("use_cache"), text("False")))),
+    ("lengths that count characters", |p, _| {
+        p.set("user_role", "用户：");
+        p.set("bot_role", "助手：");
+        let texts = p.table.iter_mut().flat_map(|(key, value)| [key, value]);
+        texts.for_each(|text| text.length = String::from_utf8_lossy(&text.bytes).chars().count() as i32);
+    }),
+    ("a special token that is no token", |p, _| {
+        p.set("tokenizer_has_special_tokens", "1");
+        p.special = [1_i32.to_le_bytes(), 4_i32.to_le_bytes(), *b"<|x>"].concat();
+    }),
+    ("an adapter", |p, _| {
+        p.set("peft_size", "1");
+        p.adapters = [1_i32.to_le_bytes().to_vec(), b"a".to_vec(), 0_i32.to_le_bytes().to_vec()].concat();
+        let mut tensor = p.tensor(NORM).clone();
+        tensor.name = text("model.layers.0.self_attn.q_proj.lora_A.a.weight");
+        p.tensors.push(tensor);
+    }),
+    ("groups", |p, _| {
+        grouped(p, (2, 32));
+        let tensor = p.tensor(CODES);
+        let pairs = tensor.data[..8 * 64].to_vec();
+        tensor.data.splice(..0, pairs);
+    }),
+    ("a range of nothing", |p, _| p.tensor(CODES).data[..8].fill(0)),
+];
+
+/// All cases; `good` is a file that FastLLM wrote.
+pub fn cases(seed: u64, good: &[u8]) -> Vec<Case> {
+    let good = Parts::good(good);
+    let mut cases = lies(seed, &good, FILE, READERS);
+    cases.extend(lies(seed, &good, MEANING, USERS));
+    cases.extend(lies(seed, &good, WEIGHTS, &[Call::Convert]));
+    cases.extend(lies(seed, &good, ACCEPTED, &[]).into_iter().map(|good| Case { accepted_by: ALL, ..good }));
+    cases.extend(things(seed, &good.file()));
+    cases
+}
+
+fn lies(seed: u64, good: &Parts, lies: &[Lie], refused_by: &'static [Call]) -> Vec<Case> {
+    let lie = |(name, lie): &Lie| {
+        let mut parts = good.clone();
+        lie(&mut parts, &mut Random::new(seed, name));
+        case(name, vec![(MODEL.to_owned(), Entry::File(parts.file()))], refused_by)
+    };
+    lies.iter().map(lie).collect()
+}
+
+/// Cut files, holes, and what is no file.
+fn things(seed: u64, good: &[u8]) -> Vec<Case> {
+    let mut random = Random::new(seed, "things");
+    let mut cut = |end: usize| Entry::File(good[..random.below(end)].to_vec());
+    let model = |entry| vec![(MODEL.to_owned(), entry)];
+    vec![
+        case("cut in the table", model(cut(2500)), READERS),
+        case("cut in the vocabulary", model(cut(18_000)), READERS),
+        case("cut in the tensors", model(cut(good.len())), READERS),
+        case("empty", model(Entry::File(Vec::new())), READERS),
+        case("zeros", model(Entry::File(vec![0; 4096])), READERS),
+        case("ones", model(Entry::File(vec![0xff; 4096])), READERS),
+        case("a hole of 1 TiB", model(Entry::Sparse(good.to_vec(), 1 << 40)), READERS),
+        case("a pipe", model(Entry::Pipe), READERS),
+        case("a link to itself", model(Entry::Link(MODEL.to_owned())), READERS),
+    ]
+}
+
+fn case(name: &str, files: Files, refused_by: &'static [Call]) -> Case {
+    Case { name: name.to_owned(), files, model: MODEL, trace: None, named: MODEL, refused_by, accepted_by: &[] }
+}
+
+fn any_entry<'p>(parts: &'p mut Parts, random: &mut Random) -> &'p mut (Text, Text) {
+    let place = random.below(parts.table.len());
+    &mut parts.table[place]
+}
+
+fn any_token<'p>(parts: &'p mut Parts, random: &mut Random) -> &'p mut Token {
+    let place = random.below(parts.tokens.len());
+    &mut parts.tokens[place]
+}
+
+/// Says that the codes lie in groups.
+fn grouped(parts: &mut Parts, groups: (i32, i32)) {
+    let tensor = parts.tensor(CODES);
+    (tensor.dtype, tensor.groups) = (9, Some(groups));
+}

@@ -1,0 +1,67 @@
+//! The table of a file in the words of a Hugging Face configuration.
+
+use super::codes::Codes;
+use super::header::{Header, Lengths};
+use super::python;
+use super::records::{Coding, Record};
+use serde_json::{Map, Value};
+
+/// Classes of the kinds of models that FastLLM's table names without a class.
+const CLASSES: [(&str, &str); 2] = [("llama", "LlamaForCausalLM"), ("qwen2", "Qwen2ForCausalLM")];
+/// The matrix behind the last norm.
+const HEAD: &str = "lm_head.weight";
+
+/// All keys with their values; and what a person should know.
+pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<String>) -> Map<String, Value> {
+    let mut config = Map::new();
+    let mut scaling = Map::new();
+    // An empty value says nothing: the quantizing program writes some that it only asked for.
+    for (key, text) in header.table.iter().filter(|(_, text)| !text.is_empty()) {
+        match key.strip_prefix("rope_scaling.") {
+            Some(part) => scaling.insert(part.to_owned(), python::value(text)),
+            None => config.insert(key.clone(), python::value(text)),
+        };
+    }
+    if !scaling.is_empty() {
+        config.insert("rope_scaling".to_owned(), Value::Object(scaling));
+    }
+    let class = CLASSES.iter().find(|(kind, _)| config.get("model_type").and_then(Value::as_str) == Some(kind));
+    if let (Some((_, class)), false) = (class, config.get("architectures").is_some_and(Value::is_array)) {
+        config.insert("architectures".to_owned(), Value::Array(vec![(*class).into()]));
+    }
+    // Exporters write a tied head as a matrix of its own, which may be of another type than the embedding, and FastLLM computes with it.
+    let has_head = records.iter().any(|record| record.name == HEAD);
+    if config.insert("tie_word_embeddings".to_owned(), Value::Bool(!has_head)) == Some(Value::Bool(true)) && has_head {
+        notes.push("the description ties the head to the embedding, but the file has a head of its own, which is taken".to_owned());
+    }
+    drop_foreign_ends(&mut config, header.tokens(), notes);
+    if header.lengths == Lengths::Characters {
+        notes.push("lengths of texts count characters, as exporters wrote them until February 2024, and were read so".to_owned());
+    }
+    let coded = records.iter().filter_map(|record| match &record.coding {
+        Coding::Codes(codes) => Some(codes),
+        Coding::Plain { .. } => None,
+    });
+    let coded: Vec<&Codes> = coded.collect();
+    if !coded.is_empty() {
+        let halves = coded.iter().filter(|codes| codes.are_halves).count();
+        let count = coded.len();
+        notes.push(format!(
+            "{count} tensors of 8- or 4-bit codes ({halves} of 4 bits) are taken as the f32 values that they stand for; a \
+             quantized type rounds them again"
+        ));
+    }
+    config
+}
+
+/// Exporters write ends of text that belong to another vocabulary: what no token has is left out.
+fn drop_foreign_ends(config: &mut Map<String, Value>, tokens: usize, notes: &mut Vec<String>) {
+    let rows = config.get("vocab_size").and_then(Value::as_u64).unwrap_or(0);
+    let count = rows.max(u64::try_from(tokens).unwrap_or(0));
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        if let Some(id) = config.get(key).and_then(Value::as_u64).filter(|id| *id >= count && count > 0) {
+            config.remove(key);
+            notes.push(format!("{key} is {id}, which is outside the vocabulary of {count} tokens, so it is left out"));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The vocabulary of a `.flm` file.
+//!
+//! ```text
+//! tokens with scores                    sentencepiece: the best score is merged first; <0x0A> are bytes
+//! tokenizer_byte_as_char                a byte-level vocabulary: a score of -r is rank r among the merges, a score above 0 is no merge
+//! tokenizer_class GLM4Tokenizer, ..     tokens of raw bytes: rank and id are one
+//! ```
+//!
+//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
+//! It does not keep how text is cut into words before anything is merged either: that follows from the kind of model.
+
+use crate::byte_alphabet;
+use crate::decoder::Decoder;
+use crate::merge::{Candidate, Symbol, merge};
+use crate::pre_tokenizer_names::{self, Known};
+use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
+use crate::source::ModelTokens;
+use crate::vocabulary::{Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token};
+use std::collections::HashMap;
+use std::path::Path;
+use trueup_formats::flm::{FlmToken, FlmVocabulary};
+use trueup_formats::{Error, Result, quote};
+
+/// What errors call the place.
+const PLACE: &str = "vocabulary";
+/// Classes whose tokens are raw bytes, merged in the order of their ids.
+const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", "ChatGLM4Tokenizer"];
+/// Kinds of models with byte-level vocabularies, and the name of how they cut text.
+const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), ("qwen", "qwen2"), ("llama", "llama-bpe"), ("chatglm", "glm4")];
+/// Cuts text where the kind of model says nothing.
+const CUT_OF_OTHERS: &str = "gpt-2";
+/// What is not known is the text of this token, in vocabularies of sentencepiece.
+const UNKNOWN: &str = "<unk>";
+
+/// How the tokens of a file are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Text with marks for spaces.
+    Sentencepiece,
+    /// Bytes in the printable alphabet.
+    ByteLevel,
+    /// Bytes as they are.
+    Ranked,
+}
+
+/// Builds the parts; `path` is the model that errors name.
+pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, notes: &mut Vec<String>) -> Result<Parts> {
+    let ranked = file.value("tokenizer_class").is_some_and(|class| RANKED_CLASSES.contains(&class));
+    let family = match (ranked, file.flag("tokenizer_byte_as_char", false)) {
+        (true, _) => Family::Ranked,
+        (false, true) => Family::ByteLevel,
+        (false, false) => Family::Sentencepiece,
+    };
+    let entries = by_id(file, model.vocab_size, path, notes)?;
+    let mut tokens = Vec::with_capacity(entries.len());
+    for (id, entry) in entries.iter().enumerate() {
+        tokens.push(match entry {
+            None => padding_token(id),
+            Some((entry, score)) => token(entry, *score, family, path)?,
+        });
+    }
+    mark_special(&mut tokens, file, model, notes);
+    let mut parts = match family {
+        Family::Sentencepiece => {
+            let prefix = file.flag("tokenizer_add_dummy_prefix", true);
+            // FastLLM takes runs of spaces together where the key is missing; the tokenizers that files are made from do not.
+            let extra = file.flag("tokenizer_remove_extra_whitespaces", false);
+            sentencepiece_parts(tokens, prefix, extra, Decoder::sentencepiece(prefix))
+        }
+        Family::ByteLevel | Family::Ranked => byte_level(tokens, &entries, file, family, notes),
+    };
+    let adds_bos = family == Family::Sentencepiece || known_cut(file).is_some_and(|known| known.adds_bos);
+    parts.special.bos = model.bos_token_id;
+    parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
+    Ok(parts)
+}
+
+/// An entry, and its score.
+type Scored<'f> = (&'f FlmToken, f32);
+
+/// Entries at the places of their ids. Of several with one id the last one counts, as in FastLLM.
+fn by_id<'f>(
+    file: &'f FlmVocabulary,
+    vocab_size: Option<usize>,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Option<Scored<'f>>>> {
+    let ids_max = ids_max(vocab_size, file.tokens.len());
+    let (mut entries, mut again) = (Vec::new(), 0_usize);
+    // Without a score the earlier entry goes first. Places stay exact: there are fewer than 2^24 of them.
+    let mut place = 0.0_f32;
+    for (number, entry) in file.tokens.iter().enumerate() {
+        let index = usize::try_from(entry.id).unwrap_or(usize::MAX);
+        if index >= ids_max {
+            let problem = format!("expected an id below {ids_max}, found {}", entry.id);
+            return Err(Error::new(path, problem).at(format!("token {number} of the {PLACE}")).help("the file is damaged"));
+        }
+        if entries.len() <= index {
+            entries.resize(index.saturating_add(1), None);
+        }
+        if let Some(slot) = entries.get_mut(index) {
+            again = again.saturating_add(usize::from(slot.is_some()));
+            *slot = Some((entry, entry.score.unwrap_or(-place)));
+        }
+        place += 1.0;
+    }
+    if again > 0 {
+        notes.push(format!("{again} tokens have an id that another one has too; the last one counts"));
+    }
+    Ok(entries)
+}
+
+fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<Token> {
+    let text = match (family, std::str::from_utf8(&entry.bytes)) {
+        (Family::Ranked, _) => byte_alphabet::encode_bytes(&entry.bytes),
+        (Family::Sentencepiece | Family::ByteLevel, Ok(text)) => text.to_owned(),
+        (Family::Sentencepiece | Family::ByteLevel, Err(_)) => {
+            let problem = format!("its text is not UTF-8: \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
+            return Err(Error::new(path, problem)
+                .at(format!("token {} of the {PLACE}", entry.id))
+                .help("name a tokenizer.json or a tokenizer.model with --tokenizer"));
+        }
+    };
+    let kind = match family {
+        Family::Sentencepiece if byte_of(&text).is_some() => TokenKind::Byte,
+        Family::Sentencepiece if text == UNKNOWN => TokenKind::Unknown,
+        Family::Sentencepiece | Family::ByteLevel | Family::Ranked => TokenKind::Normal,
+    };
+    // Bytes have no scores: they are not merged.
+    let score = if family == Family::Sentencepiece { score } else { 0.0 };
+    Ok(Token { text, score, kind })
+}
+
+/// Tokens that steer the model: the file's list, and those that begin and end a text.
+fn mark_special(tokens: &mut [Token], file: &FlmVocabulary, model: &ModelTokens, notes: &mut Vec<String>) {
+    let roles = model.bos_token_id.into_iter().chain(model.eos_token_ids.iter().copied()).chain(model.padding_token_id);
+    for id in roles {
+        if let Some(token) = usize::try_from(id).ok().and_then(|id| tokens.get_mut(id))
+            && token.kind == TokenKind::Normal
+        {
+            token.kind = TokenKind::Control;
+        }
+    }
+    let places: HashMap<String, usize> =
+        tokens.iter().enumerate().rev().map(|(place, token)| (token.text.clone(), place)).collect();
+    let mut missing: Vec<String> = Vec::new();
+    for text in &file.special {
+        match places.get(text).and_then(|place| tokens.get_mut(*place)) {
+            Some(token) if token.kind == TokenKind::Normal => token.kind = TokenKind::Control,
+            Some(_) => {}
+            None => {
+                let shown = format!("\"{}\"", quote(text));
+                if !missing.contains(&shown) {
+                    missing.push(shown);
+                }
+            }
+        }
+    }
+    if !missing.is_empty() {
+        let listed = trueup_formats::listed(&missing, ", ");
+        notes.push(format!("special tokens without an entry in the vocabulary are left out: {listed}"));
+    }
+}
+
+fn known_cut(file: &FlmVocabulary) -> Option<&'static Known> {
+    let kind = file.value("model_type")?;
+    let (_, name) = CUTS.iter().find(|(known, _)| *known == kind)?;
+    pre_tokenizer_names::by_name(name)
+}
+
+fn byte_level(
+    tokens: Vec<Token>,
+    entries: &[Option<Scored<'_>>],
+    file: &FlmVocabulary,
+    family: Family,
+    notes: &mut Vec<String>,
+) -> Parts {
+    let known = known_cut(file).or_else(|| {
+        notes.push("the file does not say how text is cut into words: it is cut as GPT-2 does".to_owned());
+        pre_tokenizer_names::by_name(CUT_OF_OTHERS)
+    });
+    let ranks = ranks(&tokens, entries, family);
+    let algorithm = match merges(&tokens, &ranks) {
+        _ if ranks.is_empty() => Algorithm::DecodeOnly { reason: NO_ORDER.to_owned() },
+        (_, Some(text)) => Algorithm::DecodeOnly {
+            reason: format!(
+                "the token \"{}\" of the .flm file cannot be made by the merges before it, so text cannot be encoded, only ids can be \
+                 decoded; name the tokenizer.json of the model with --tokenizer",
+                quote(&text)
+            ),
+        },
+        (merges, None) => {
+            let ignore_merges = known.is_some_and(|known| known.ignore_merges) || family == Family::Ranked;
+            Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges }
+        }
+    };
+    Parts {
+        algorithm,
+        normalizer: None,
+        pre_tokenizer: known.map(Known::pre_tokenizer),
+        decoder: Decoder::byte_level(),
+        added: added_by_kind(&tokens),
+        special: Special::default(),
+        prefix: Vec::new(),
+        suffix: Vec::new(),
+        chat_template: None,
+        tokens,
+    }
+}
+
+/// Said where no token has a rank.
+const NO_ORDER: &str = "the vocabulary of the .flm file has no order of merging, as exporters write it for slow tokenizers, so text cannot be \
+     encoded, only ids can be decoded; name the tokenizer.json of the model with --tokenizer";
+
+/// Tokens that are merged, the first to be merged first: their ids.
+fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Vec<u32> {
+    let merged = (0u32..).zip(tokens.iter().zip(entries)).filter_map(|(id, (token, entry))| {
+        let (_, score) = (*entry)?;
+        let is_merge = family == Family::Ranked || score <= 0.0;
+        (is_merge && token.kind == TokenKind::Normal && token.text.chars().nth(1).is_some()).then_some((id, score))
+    });
+    let mut merged: Vec<(u32, f32)> = merged.collect();
+    if family == Family::ByteLevel {
+        merged.sort_by(|first, second| second.1.total_cmp(&first.1));
+    }
+    merged.into_iter().map(|(id, _)| id).collect()
+}
+
+/// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
+fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
+    let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
+    let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
+    let bases: HashMap<&str, u32> = bases.map(|(token, id)| (token.text.as_str(), id)).collect();
+    let mut known: HashMap<(u32, u32), (f64, u32)> = HashMap::with_capacity(ranks.len());
+    let mut merges = Vec::with_capacity(ranks.len());
+    let mut rank = 0.0_f64;
+    for id in ranks {
+        let word = text(*id);
+        let symbols = word.char_indices().map(|(start, c)| {
+            let range = start..start.saturating_add(c.len_utf8());
+            Symbol { id: word.get(range.clone()).and_then(|text| bases.get(text)).copied(), range }
+        });
+        let candidate = |left: &Symbol, right: &Symbol| {
+            let (rank, result) = known.get(&(left.id?, right.id?)).copied()?;
+            Some(Candidate { rank, result })
+        };
+        let left_over = merge(symbols.collect(), candidate);
+        let [Symbol { id: Some(left), .. }, Symbol { id: Some(right), .. }] = left_over[..] else {
+            return (merges, Some(word.to_owned()));
+        };
+        known.insert((left, right), (rank, *id));
+        merges.push(Merge { left, right, result: *id });
+        rank += 1.0;
+    }
+    (merges, None)
+}
+
+/// Prompts as a template: what FastLLM puts before, between and behind what is said. `None` where the file has none.
+pub(crate) fn chat_template(file: &FlmVocabulary, tokens: &[Token]) -> Option<String> {
+    let piece = |key: &str| literal(file.value(key).unwrap_or_default(), tokens);
+    if file.value("user_role").is_none() && file.value("bot_role").is_none() {
+        return None;
+    }
+    let [before, user, bot, after] = ["pre_prompt", "user_role", "bot_role", "history_sep"].map(piece);
+    Some(format!(
+        "{{{{ {before} }}}}{{% for message in messages %}}{{% if message['role'] == 'user' %}}{{{{ {user} + message['content'] + {bot} }}}}\
+         {{% elif message['role'] == 'assistant' %}}{{{{ message['content'] + {after} }}}}\
+         {{% else %}}{{{{ raise_exception('this model knows the roles user and assistant only') }}}}{{% endif %}}{{% endfor %}}"
+    ))
+}
+
+/// A text as Jinja writes it, in which `<FLM_FIX_TOKEN_n>` stands for token n.
+fn literal(text: &str, tokens: &[Token]) -> String {
+    let mut rest = text;
+    let mut plain = String::new();
+    while let Some((before, behind)) = rest.split_once("<FLM_FIX_TOKEN_") {
+        plain.push_str(before);
+        let found = behind.split_once('>').and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest)));
+        match found.and_then(|(id, rest)| Some((tokens.get(id)?, rest))) {
+            Some((token, after)) => {
+                plain.push_str(&token.text);
+                rest = after;
+            }
+            None => {
+                plain.push_str("<FLM_FIX_TOKEN_");
+                rest = behind;
+            }
+        }
+    }
+    plain.push_str(rest);
+    let escaped = plain.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\r', "\\r");
+    format!("'{escaped}'")
+}
