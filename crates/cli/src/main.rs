@@ -6,6 +6,7 @@
 
 mod command;
 mod failure;
+mod losses;
 mod os;
 mod output;
 mod progress;

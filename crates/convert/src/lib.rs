@@ -21,6 +21,7 @@ mod overrides;
 mod permute;
 mod report;
 mod stream;
+mod to_flm;
 
 pub use check::{Agreement, TensorCheck, check};
 pub use describe::vocabulary;
@@ -30,3 +31,4 @@ pub use overrides::{Override, OverrideError};
 pub use permute::{restore_rope_rows, sort_rope_rows};
 pub use report::{Report, TensorReport};
 pub use stream::{Options, convert};
+pub use to_flm::{FlmOptions, to_flm};

@@ -35,6 +35,11 @@ impl std::str::FromStr for Override {
 }
 
 impl Override {
+    /// The key and the value, as they were said.
+    pub(crate) fn pair(&self) -> (&str, &str) {
+        (&self.key, &self.value)
+    }
+
     /// Sets the key: with the type it has, else a bool for `true` and `false`, u32 or i64 for integers, f32 for other numbers, text for
     /// the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment` and `split.*`.
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {

@@ -58,6 +58,64 @@ impl Hyper {
     }
 }
 
+impl Hyper {
+    /// The description that [`Hyper::from_config`] reads as these numbers, for a model that came from a GGUF file. `None` where factors of the
+    /// rotation are stored, from which what they were computed of does not follow.
+    pub fn to_config(&self, architecture: &Architecture) -> Option<Object> {
+        let mut config = Object::new();
+        config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
+        config.insert("model_type".to_owned(), Value::from(architecture.gguf_name));
+        for FieldRule { field, theirs, .. } in architecture.fields {
+            let value = match field {
+                Field::Width => Value::from(self.width()),
+                Field::Layers => Value::from(self.layers()),
+                Field::Heads => Value::from(self.heads()),
+                Field::KvHeads => Value::from(self.kv_heads()),
+                Field::HeadSize => Value::from(self.head_size()),
+                Field::Ffn => Value::from(self.ffn()),
+                Field::Vocabulary => Value::from(self.vocabulary()),
+                Field::Context => Value::from(self.context()),
+                Field::Epsilon => Value::from(shortest(self.epsilon())),
+                Field::RopeBase => Value::from(shortest(self.rope().base)),
+            };
+            config.insert((*theirs).to_owned(), value);
+        }
+        for FlagRule { theirs, conditions, inverted, .. } in architecture.flags {
+            let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
+            config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
+        }
+        if self.conditions().holds(Condition::RopeFactors) {
+            return None;
+        }
+        let scaling = match self.rope().scaling {
+            RopeScaling::None => None,
+            RopeScaling::Linear { factor } => Some(serde_json::json!({"type": "linear", "factor": shortest(factor)})),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => Some(serde_json::json!({
+                "type": "yarn",
+                "factor": shortest(factor),
+                "original_max_position_embeddings": original_context,
+                "beta_fast": shortest(beta_fast),
+                "beta_slow": shortest(beta_slow),
+                "attention_factor": shortest(magnitude),
+            })),
+            RopeScaling::Long { .. } => return None,
+        };
+        config.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
+        if let (Some(window), Some(rule)) = (self.window(), architecture.window) {
+            config.insert("sliding_window".to_owned(), Value::from(window.size()));
+            config.extend(rule.enabled_by.map(|key| (key.to_owned(), Value::Bool(true))));
+            let kinds = window.layers().iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
+            config.insert("layer_types".to_owned(), Value::from(kinds.collect::<Vec<&str>>()));
+        }
+        Some(config)
+    }
+}
+
+/// The shortest decimal number that is this f32, so that 1e-5 is not 9.99999974e-6.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| f64::from(number))
+}
+
 /// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
 struct ConfigReader<'a> {
     config: &'a Object,

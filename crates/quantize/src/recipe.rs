@@ -108,6 +108,11 @@ impl Recipe {
         self
     }
 
+    /// Whether some tensors get a type of their own.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
     /// The type of most matrices, when one was asked for.
     pub fn dtype(&self) -> Option<DType> {
         self.dtype

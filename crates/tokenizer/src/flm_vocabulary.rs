@@ -10,12 +10,13 @@
 //! It does not keep how text is cut into words before anything is merged either: that follows from the kind of model.
 
 use crate::byte_alphabet;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, LeadingSpace};
 use crate::merge::{Candidate, Symbol, merge};
+use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
-use crate::vocabulary::{Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token};
+use crate::vocabulary::{Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token};
 use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
@@ -290,4 +291,73 @@ fn literal(text: &str, tokens: &[Token]) -> String {
     plain.push_str(rest);
     let escaped = plain.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\r', "\\r");
     format!("'{escaped}'")
+}
+
+impl Vocabulary {
+    /// As a `.flm` file has it: entries with scores, special tokens, and the keys that say how they are used. The file cannot keep what cuts text
+    /// into words, nor normalizers.
+    pub fn to_flm(&self) -> FlmVocabulary {
+        let byte_level = self.is_byte_level();
+        let ranks: HashMap<u32, f32> = match self.algorithm() {
+            Algorithm::Merges { merges, .. } => first_ranks(merges),
+            Algorithm::Scores | Algorithm::DecodeOnly { .. } => HashMap::new(),
+        };
+        let score = |id: u32, token: &Token| match self.algorithm() {
+            Algorithm::Scores => token.score,
+            // What no merge makes is above all ranks, as FastLLM's exporter writes it.
+            Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => ranks.get(&id).map_or(NO_MERGE, |rank| -rank),
+        };
+        let entries = (0u32..).zip(self.tokens()).filter(|(_, token)| token.kind != TokenKind::Unused);
+        let tokens = entries.map(|(id, token)| FlmToken {
+            bytes: token.text.clone().into_bytes(),
+            id,
+            score: Some(score(id, token)),
+        });
+        let special: Vec<String> = self.added().iter().filter(|added| added.special).map(|added| added.content.clone()).collect();
+        let mut table = vec![("tokenizer_use_score".to_owned(), "1".to_owned())];
+        let mut set = |key: &str, value: &str| table.push((key.to_owned(), value.to_owned()));
+        set("tokenizer_add_dummy_prefix", if self.puts_space_before() { "True" } else { "False" });
+        if byte_level {
+            set("tokenizer_byte_as_char", "True");
+        }
+        if !special.is_empty() {
+            set("tokenizer_has_special_tokens", "1");
+        }
+        if let Some(template) = self.chat_template() {
+            set("chat_template", template);
+        }
+        let special_ids = self.special();
+        for (key, id) in [("bos_token_id", special_ids.bos), ("eos_token_id", special_ids.eos), ("pad_token_id", special_ids.padding)] {
+            if let Some(id) = id {
+                set(key, &id.to_string());
+            }
+        }
+        FlmVocabulary { tokens: tokens.collect(), special, table }
+    }
+
+    /// Whether a space is put before every text.
+    fn puts_space_before(&self) -> bool {
+        let marked = |text: &str| text.starts_with(['▁', ' ']);
+        let in_normalizer = |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
+        let normalized = match self.normalizer() {
+            Some(Normalizer::Sequence { normalizers }) => normalizers.iter().any(in_normalizer),
+            Some(one) => in_normalizer(one),
+            None => false,
+        };
+        normalized || self.decoder().leading_space != LeadingSpace::Keep
+    }
+}
+
+/// The score of what no merge makes.
+const NO_MERGE: f32 = 1.0;
+
+/// The rank of the first merge that makes each token. Ranks stay exact: there are fewer than 2^24 merges.
+fn first_ranks(merges: &[Merge]) -> HashMap<u32, f32> {
+    let mut ranks = HashMap::with_capacity(merges.len());
+    let mut rank = 0.0;
+    for merge in merges {
+        ranks.entry(merge.result).or_insert(rank);
+        rank += 1.0;
+    }
+    ranks
 }

@@ -1,11 +1,13 @@
 //! Grammars: how files of each format are taken apart into fields. Each takes any bytes; what it does not understand stays as bytes.
 
+mod flm;
 mod gguf;
 mod json;
 mod llama2c;
 mod protobuf;
 mod text;
 
+pub use flm::flm;
 pub use gguf::gguf;
 pub use json::json;
 pub use llama2c::{llama2c, tokenizer_bin};

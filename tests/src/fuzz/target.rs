@@ -10,7 +10,7 @@ mod tokenizer;
 mod trace;
 
 use super::grammar::{
-    gguf as gguf_grammar, json, lines, llama2c, protobuf, safetensors, template as template_grammar, tokenizer_bin,
+    flm, gguf as gguf_grammar, json, lines, llama2c, protobuf, safetensors, template as template_grammar, tokenizer_bin,
 };
 use super::{Target, grammar, seeds};
 
@@ -387,6 +387,13 @@ pub const TARGETS: &[Target] = &[
         grammar: |bytes| grammar::frames(bytes, &[llama2c, tokenizer_bin]),
         words: TOKENIZER_WORDS,
         run: checkpoint::llama2c,
+    },
+    Target {
+        name: "flm",
+        seeds: || [0, 7, 3, 8, 9].map(seeds::tiny_flm).to_vec(),
+        grammar: flm,
+        words: MODEL_WORDS,
+        run: checkpoint::flm,
     },
     Target { name: "hyper", seeds: hyper::seeds, grammar: json, words: MODEL_WORDS, run: hyper::run },
     Target {

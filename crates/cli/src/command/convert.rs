@@ -1,16 +1,18 @@
 //! `trueup convert`: a checkpoint to GGUF.
 
-use crate::failure::{Code, Result};
+use crate::failure::{Code, Failure, Result};
+use crate::losses::{self, How};
 use crate::output;
 use crate::progress::Bar;
 use crate::table::{Column, Side, table};
+use crate::target;
 use crate::value;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
-use trueup::convert::{Agreement, Options, Override, Report, TensorCheck, check, convert};
-use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
+use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, TensorCheck, check, convert, to_flm};
+use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
 
 /// What `trueup convert` takes.
@@ -19,9 +21,9 @@ use trueup::quantize::Recipe;
     trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
     trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run")]
 pub struct Arguments {
-    /// A Hugging Face directory, or a llama2.c .bin file
+    /// A Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     source: PathBuf,
-    /// The GGUF file to write
+    /// The GGUF file to write; one that ends in .flm becomes a file of FastLLM
     output: PathBuf,
     /// The type of matrices: auto keeps the source's; f32, f16, bf16, or a quantized type as in quantize
     #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
@@ -63,6 +65,9 @@ fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
 /// Converts.
 pub fn run(arguments: Arguments) -> Result {
     let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer })?;
+    if target::is_flm(&arguments.output) {
+        return run_flm(source.as_ref(), arguments);
+    }
     let options = Options {
         recipe: Recipe::new(arguments.dtype.0),
         split_bytes_max: arguments.split_max_size,
@@ -86,6 +91,23 @@ pub fn run(arguments: Arguments) -> Result {
         print(&report, &checks, arguments.dry_run)?;
     }
     Ok(if wrong { Code::Mismatch } else { Code::Done })
+}
+
+/// Converts to FastLLM's format.
+fn run_flm(source: &dyn Checkpoint, arguments: Arguments) -> Result {
+    let bits = match arguments.dtype.0 {
+        None => None,
+        Some(DType::F16) => Some(16),
+        Some(_) => return Err(Failure::new("a .flm file keeps its types or takes f16; `trueup quantize -b 8` and `-b 4` write codes")),
+    };
+    if arguments.check || arguments.resume || arguments.split_max_size.is_some() {
+        return Err(Failure::new("--check, --resume and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source"));
+    }
+    let (threads, dry_run) = (arguments.threads, arguments.dry_run);
+    let options = FlmOptions { bits, overrides: arguments.metadata, threads, dry_run };
+    let report = to_flm(source, &arguments.output, &options, &Bar::new("convert"))?;
+    losses::print(&report, &arguments.output, dry_run, &How { json: arguments.json, report: None })?;
+    Ok(Code::Done)
 }
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {

@@ -19,7 +19,7 @@ use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote};
     trueup diff path/to/hf-model model.gguf\n  trueup diff path/to/hf-model model-q4_0.gguf --allow-rounding --json"
 )]
 pub struct Arguments {
-    /// A Hugging Face directory, a GGUF file or a llama2.c .bin file
+    /// A Hugging Face directory, a GGUF file, a FastLLM .flm file or a llama2.c .bin file
     a: PathBuf,
     /// Another one
     b: PathBuf,

@@ -20,7 +20,7 @@ use trueup::manifest::{self, TensorHash};
     trueup inspect model.gguf --doctor"
 )]
 pub struct Arguments {
-    /// The model: a GGUF file, a Hugging Face directory, a llama2.c file; or a safetensors file of arrays
+    /// The model: a GGUF file, a Hugging Face directory, a FastLLM .flm file, a llama2.c file; or a safetensors file of arrays
     file: PathBuf,
     /// Print the SHA-256 of each tensor, as a list that --check takes
     #[arg(long)]

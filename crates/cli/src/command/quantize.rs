@@ -1,16 +1,17 @@
 //! `trueup quantize`: a GGUF file with smaller types, and what each tensor lost.
 
 use crate::failure::{Code, Failure, Result};
+use crate::losses::{self, How};
 use crate::output;
 use crate::progress::Bar;
-use crate::table::{Column, Side, table};
 use crate::target;
 use crate::value;
 use clap::{ArgGroup, Args, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use trueup::blocks::DType;
+use trueup::convert::{FlmOptions, to_flm};
 use trueup::formats;
-use trueup::quantize::{Layout, Options, Recipe, Report, Rule, TensorReport, quantize};
+use trueup::quantize::{Layout, Options, Recipe, Rule, quantize};
 
 /// What `trueup quantize` takes.
 #[derive(Args)]
@@ -18,12 +19,12 @@ use trueup::quantize::{Layout, Options, Recipe, Report, Rule, TensorReport, quan
     group = ArgGroup::new("what").args(["bits", "dtype", "layout"]).required(true).multiple(true),
     after_help = "Examples:\n  trueup quantize -b 4 model.gguf model-q4_0.gguf\n  \
         trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report losses.json\n  \
-        trueup quantize -b 4 --layout split model.gguf npu.gguf\n  trueup quantize --layout block npu.gguf back.gguf"
+        trueup quantize -b 8 model.flm model-int8.flm\n  trueup quantize -b 4 --layout split model.gguf npu.gguf\n  trueup quantize --layout block npu.gguf back.gguf"
 )]
 pub struct Arguments {
-    /// The GGUF file to start from
+    /// The GGUF file to start from; for a .flm file any model
     input: PathBuf,
-    /// The file to write
+    /// The file to write; one that ends in .flm becomes a file of FastLLM
     output: PathBuf,
     /// Bits per weight: 4 is q4_0, 8 is q8_0, 16 is f16
     #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "dtype")]
@@ -69,6 +70,15 @@ enum LayoutName {
     Split,
 }
 
+/// The bits of a .flm file, which knows no other types, rules or layouts.
+fn bits_of_flm(bits: Option<&str>, options: &Options, special: bool) -> Result<Option<u32>> {
+    let plain = options.layout == Layout::Block && !options.resume && !options.recipe.has_rules() && !special;
+    match bits.and_then(|bits| bits.parse().ok()) {
+        Some(bits) if plain => Ok(Some(bits)),
+        _ => Err(Failure::new("a .flm file holds 16, 8 or 4 bits in all matrices: give -b, and no types, rules, layouts or --resume")),
+    }
+}
+
 /// Quantizes.
 pub fn run(arguments: Arguments) -> Result {
     let bits = arguments.bits.as_deref().map(|bits| match bits {
@@ -95,60 +105,14 @@ pub fn run(arguments: Arguments) -> Result {
             return Err(Failure::new("the report and the model would have the same name; choose another for --report"));
         }
     }
-    let report = quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?;
-    report.notes.iter().for_each(|note| output::note(note));
-    report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
-    let to_stdout = arguments.report.as_deref() == Some(Path::new("-"));
-    if let Some(file) = &arguments.report {
-        output::document(file, &serde_json::to_string_pretty(&report)?)?;
-    }
-    if arguments.json && !to_stdout {
-        output::json(&report)?;
-    } else if !to_stdout {
-        let verb = if arguments.dry_run { "would write" } else { "wrote" };
-        let file = formats::quote(&arguments.output.to_string_lossy());
-        output::line(&format!("{}\n{verb} {file} ({})", rows(&report), sum(&report)))?;
-    }
-    Ok(Code::Done)
-}
-
-/// One line per tensor.
-fn rows(report: &Report) -> String {
-    let columns = [
-        Column("tensor", Side::Left),
-        Column("from", Side::Left),
-        Column("to", Side::Left),
-        Column("bits", Side::Right),
-        Column("RMSE", Side::Right),
-        Column("cosine", Side::Right),
-        Column("max error", Side::Right),
-        Column("", Side::Left),
-    ];
-    table(columns, &report.tensors.iter().map(row).collect::<Vec<_>>())
-}
-
-fn sum(report: &Report) -> String {
-    let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
-    let (tensors, bits) = (formats::counted(report.tensors.len(), "tensor"), report.bits_per_weight());
-    format!("{tensors}, {bits:.2} bits per weight, {} bytes of tensors, {ratio:.3} of before", report.bytes)
-}
-
-fn row(tensor: &TensorReport) -> [String; 8] {
-    let number =
-        |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
-    let short = |value: Option<f64>| match value {
-        None => String::new(),
-        Some(0.0) => "0".to_owned(),
-        Some(value) => format!("{value:.3e}"),
+    let how = How { json: arguments.json, report: arguments.report };
+    let report = if target::is_flm(&arguments.output) {
+        let bits = bits_of_flm(arguments.bits.as_deref(), &options, arguments.pure || arguments.strict)?;
+        let options = FlmOptions { bits, threads: options.threads, dry_run: options.dry_run, ..FlmOptions::default() };
+        to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
+    } else {
+        quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
     };
-    [
-        formats::quote(&tensor.name),
-        tensor.source_type.to_owned(),
-        tensor.dtype.to_owned(),
-        format!("{:.2}", tensor.bits_per_weight),
-        short(tensor.rmse),
-        number(tensor.cosine, 6),
-        short(tensor.max_error),
-        tensor.note.clone(),
-    ]
+    losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
+    Ok(Code::Done)
 }

@@ -17,7 +17,7 @@ use trueup::text;
         trueup tokenize model.gguf --decode \"1 439 440\""
 )]
 pub struct Arguments {
-    /// The model: a GGUF file, a Hugging Face directory or a llama2.c file
+    /// The model: a GGUF file, a Hugging Face directory, a FastLLM .flm file or a llama2.c file
     model: PathBuf,
     /// The text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]

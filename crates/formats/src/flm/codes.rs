@@ -11,7 +11,7 @@
 //!
 //! Source: `LowBitConfig` and `WeightMap::LoadFromFile` of FastLLM.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source_file::SourceFile;
 use std::num::NonZeroU64;
 
@@ -49,15 +49,25 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(range: [u8; 8], codes: &Codes) -> Grid {
-        let [minimum, maximum] = [range.first_chunk(), range.last_chunk()]
-            .map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()));
+    fn of(minimum: f32, maximum: f32, codes: &Codes) -> Grid {
         let (low, high) = (minimum.min(0.0), maximum.max(0.0));
-        let steps = if codes.are_halves { 15.0 } else { 255.0 };
+        let steps = codes.steps();
         let scale = (high - low) / steps;
         // A range of nothing holds zeros only, whatever its codes.
         let zero = if scale == 0.0 { 0.0 } else { (-low / scale).round().clamp(0.0, steps) };
         Grid { scale, zero, minimum: codes.from_minimum.then_some(-scale * zero) }
+    }
+
+    /// The code of a number, by the rule of FastLLM's writer: half a step more, then the whole part.
+    #[allow(clippy::as_conversions, reason = "clamped to what a byte holds")]
+    fn code(self, value: f32, steps: f32) -> u8 {
+        if self.scale == 0.0 {
+            return 0;
+        }
+        match self.minimum {
+            Some(minimum) => ((value - minimum) / self.scale + 0.5).clamp(0.0, steps) as u8,
+            None => (f64::from(value / self.scale + self.zero) + 0.5).clamp(0.0, f64::from(steps)) as u8,
+        }
     }
 
     fn value(self, code: u8) -> f32 {
@@ -69,6 +79,35 @@ impl Grid {
 }
 
 impl Codes {
+    /// Steps between the smallest and the largest code.
+    fn steps(&self) -> f32 {
+        if self.are_halves { 15.0 } else { 255.0 }
+    }
+
+    /// Ranges and codes of whole rows, the first of which begins at a whole byte; what is read for them comes back in their place.
+    pub fn encode(&self, values: &mut [f32]) -> (Vec<u8>, Vec<u8>) {
+        let (mut ranges, mut codes) = (Vec::new(), Vec::with_capacity(values.len()));
+        for row in values.chunks_mut(usize::try_from(self.row.get()).unwrap_or(usize::MAX)) {
+            let (minimum, maximum) =
+                row.iter().fold((f32::MAX, f32::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
+            let grid = Grid::of(minimum, maximum, self);
+            // What is stored is the range as FastLLM keeps it, and what is read for a code follows from what is stored.
+            let low = grid.minimum.unwrap_or(minimum.min(0.0));
+            let range = [low.to_le_bytes(), maximum.max(0.0).to_le_bytes()];
+            let read = Grid::of(low, maximum, self);
+            for value in row.iter_mut() {
+                let code = grid.code(*value, self.steps());
+                codes.push(code);
+                *value = read.value(code);
+            }
+            ranges.extend(range.as_flattened());
+        }
+        if self.are_halves {
+            codes = codes.chunks(2).map(|pair| pair.iter().fold(0, |byte, code| byte << 4 | code) << if pair.len() == 1 { 4 } else { 0 }).collect();
+        }
+        (ranges, codes)
+    }
+
     /// Fills `out` with the f32 of the elements from `first` on.
     pub fn read(&self, source: &SourceFile, first: u64, out: &mut [u8]) -> Result<()> {
         let (mut numbers, rest) = out.as_chunks_mut::<4>();
@@ -92,7 +131,13 @@ impl Codes {
         let (mut element, mut pairs) = (first, pairs.into_iter());
         while !numbers.is_empty() {
             let Some(pair) = pairs.next() else { unreachable!("fewer pairs than groups") };
-            let grid = Grid::new(pair, self);
+            let [low, high] =
+                [pair.first_chunk(), pair.last_chunk()].map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()));
+            let grid = Grid::of(low, high, self);
+            if !grid.scale.is_finite() {
+                let problem = format!("expected a minimum and a maximum that are finite numbers, found {low} and {high}");
+                return Err(Error::new(source.path(), problem).at(format!("element {element}")).help("the file is damaged"));
+            }
             let column = element % self.row;
             let left_in_group = self.group.get().saturating_sub(column % self.group);
             let left = left_in_group.min(self.row.get().saturating_sub(column));

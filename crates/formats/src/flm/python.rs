@@ -18,6 +18,32 @@ pub(super) fn value(text: &str) -> Value {
     }
 }
 
+/// A value as Python prints it: the inverse of [`value`].
+pub fn print(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => nested(other),
+    }
+}
+
+fn nested(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => {
+            let escaped = text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\r', "\\r");
+            format!("'{}'", escaped.replace('\t', "\\t"))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(nested).collect::<Vec<String>>().join(", ")),
+        Value::Object(items) => {
+            let item = |(key, value): (&String, &Value)| format!("'{key}': {}", nested(value));
+            format!("{{{}}}", items.iter().map(item).collect::<Vec<String>>().join(", "))
+        }
+    }
+}
+
 struct Parser<'t> {
     rest: &'t str,
 }
@@ -107,7 +133,7 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::value;
+    use super::{print, value};
     use serde_json::json;
 
     /// What Python 3's `str()` prints of each value.
@@ -130,6 +156,7 @@ mod tests {
             ("[['a\\n', None], {}]", json!([["a\n", null], {}])),
         ] {
             assert_eq!(value(text), expected, "{text}");
+            assert_eq!(value(&print(&expected)), expected, "{text}");
         }
     }
 

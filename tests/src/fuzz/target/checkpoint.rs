@@ -1,4 +1,4 @@
-//! Checkpoints that are converted: safetensors files and folders, llama2.c.
+//! Checkpoints that are converted: safetensors files and folders, llama2.c, FastLLM.
 
 use super::super::grammar::split_frames;
 use super::super::{Answer, later, law, refused};
@@ -76,6 +76,16 @@ pub fn llama2c(input: &[u8], folder: &Path) -> Result<Answer, String> {
         later(fs::write(path, bytes), "the input cannot be written")?;
     }
     match open(&model, &OpenOptions { tokenizer: Some(tokenizer) }) {
+        Ok(source) => converted(source.as_ref(), folder),
+        Err(problem) => refused(&problem),
+    }
+}
+
+/// A model of FastLLM, its vocabulary within.
+pub fn flm(input: &[u8], folder: &Path) -> Result<Answer, String> {
+    let model = folder.join("model.flm");
+    later(fs::write(&model, input), "the input cannot be written")?;
+    match open(&model, &OpenOptions::default()) {
         Ok(source) => converted(source.as_ref(), folder),
         Err(problem) => refused(&problem),
     }

@@ -1,0 +1,275 @@
+//! A checkpoint of any format to FastLLM's `.flm`.
+//!
+//! ```text
+//! Hugging Face, llama2.c, .flm ─ names stay ──────────────────────────────┐
+//! GGUF ─ names of the class, rows back in the order before conversion ────┴─ f32, f16, bf16, codes of 8 or 4 bits ─▶ FlmWriter
+//! ```
+//!
+//! FastLLM computes with f32, f16 and codes of whole rows, and reads embeddings as f32 or bf16; what is not said otherwise keeps its values.
+
+use crate::chunk::row_elements;
+use crate::describe::vocabulary_of;
+use crate::mapping::Mapping;
+use crate::overrides::Override;
+use crate::permute::restore_rope_rows;
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::path::Path;
+use trueup_blocks::{DType, DeviationSums, first_not_finite};
+use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, printed};
+use trueup_formats::{Checkpoint, Description, Error, Result, quote};
+use trueup_models::{ExpectedTensor, Heads, Hyper, Model, Role, Transform, expected_tensors};
+use trueup_quantize::{CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with};
+use trueup_tokenizer::Vocabulary;
+
+/// What to do.
+#[derive(Clone, Default, Debug)]
+pub struct FlmOptions {
+    /// Bits of matrices: 16, 8 or 4; `None` keeps values as they are.
+    pub bits: Option<u32>,
+    /// Keys to set, such as `pre_prompt`, `user_role`, `bot_role`, `history_sep`.
+    pub overrides: Vec<Override>,
+    /// Threads; `None` is one per core.
+    pub threads: Option<usize>,
+    /// Plan and report, write nothing.
+    pub dry_run: bool,
+}
+
+/// One tensor of the file, and where it comes from.
+struct Outgoing {
+    tensor: FlmTensor,
+    /// Its number in the source.
+    source: usize,
+    from: DType,
+    /// Rows of a head whose order is restored.
+    head_rows: Option<usize>,
+}
+
+/// Whole rows of one tensor.
+struct Piece {
+    tensor: usize,
+    rows: Range<u64>,
+}
+
+/// Writes a model as `.flm` to `output`, and says what each tensor lost.
+///
+/// # Errors
+/// A model that the format cannot describe, a tokenizer that cannot be read, weights that are not finite or do not fit their type, and I/O;
+/// nothing is then left under the name of the output.
+pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, progress: &dyn Progress) -> Result<Report> {
+    let (outgoing, mut vocabulary) = plan(source, options)?;
+    for (key, value) in options.overrides.iter().map(Override::pair) {
+        set(&mut vocabulary.table, key, value.to_owned());
+    }
+    vocabulary.table.sort();
+    let tensors: Vec<FlmTensor> = outgoing.iter().map(|outgoing| outgoing.tensor.clone()).collect();
+    let mut sums = vec![DeviationSums::default(); tensors.len()];
+    if !options.dry_run {
+        let writer = FlmWriter::create(output, &vocabulary, &tensors, &source.sources())?;
+        progress.start(outgoing.iter().map(source_bytes).sum());
+        let pieces = outgoing.iter().enumerate().flat_map(|(number, outgoing)| pieces(number, outgoing));
+        let work = |own: &mut Own, piece: &Piece| {
+            let sums = own.one(source, &outgoing[piece.tensor], &writer, piece)?;
+            progress.advance(bytes_of((piece.rows.end - piece.rows.start) * row(&outgoing[piece.tensor]), outgoing[piece.tensor].from));
+            Ok(sums)
+        };
+        walk_with(pieces, options.threads, source.path(), work, |piece, found| sums[piece.tensor].merge(&found))?;
+        source.unchanged()?;
+        writer.finish()?;
+    }
+    let lines = outgoing.iter().zip(&sums).map(|(outgoing, sums)| line(outgoing, (!options.dry_run).then_some(sums)));
+    let tensors: Vec<TensorReport> = lines.collect();
+    let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
+    let source_bytes = outgoing.iter().map(source_bytes).sum();
+    Ok(Report { tensors, source_bytes, bytes, notes: source.notes().to_vec(), resumed: None })
+}
+
+/// All tensors with their types, and the table with the vocabulary.
+fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>, FlmVocabulary)> {
+    let (hyper, expected, config, vocabulary) = match source.description() {
+        Description::Json(config) => {
+            let mapping = Mapping::new(source)?;
+            let expected: Vec<ExpectedTensor> = mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
+            let vocabulary = match &source.tokenizer().flm {
+                Some(own) => own.clone(),
+                None => vocabulary_of(source, &mapping)?.to_flm(),
+            };
+            (mapping.hyper().clone(), expected, config.clone(), vocabulary)
+        }
+        Description::Gguf(metadata) => {
+            let model = Model::from_gguf(metadata, source.tensors(), source.path())?;
+            let config = model.hyper().to_config(model.architecture()).ok_or_else(|| {
+                Error::new(source.path(), "the rotation is scaled by stored factors, and what they follow from is not in a GGUF file")
+                    .help("convert the original checkpoint")
+            })?;
+            let vocabulary = Vocabulary::from_metadata(metadata, source.path())?.to_flm();
+            (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)
+        }
+    };
+    let is_gguf = matches!(source.description(), Description::Gguf(_));
+    let mut outgoing = Vec::new();
+    for expected in &expected {
+        // What conversion computes is not in a checkpoint.
+        let Some(theirs) = expected.theirs.clone() else { continue };
+        let head_rows = match expected.transform {
+            Transform::PermuteRope(Heads::Query | Heads::Key) if is_gguf => Some(hyper.head_size()),
+            Transform::PermuteRope(_) | Transform::None => None,
+        };
+        let name = if is_gguf { &expected.name } else { &theirs };
+        outgoing.push(outgoing_of(source, name, &theirs, expected, head_rows, options)?);
+    }
+    if hyper.is_tied() && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding) {
+        // FastLLM looks for a head of its own, as its exporter writes one for every model.
+        let theirs = embedding.theirs.clone().unwrap_or_default();
+        let name = if is_gguf { &embedding.name } else { &theirs };
+        let head = ExpectedTensor { role: Role::Output, ..embedding.clone() };
+        outgoing.push(outgoing_of(source, name, "lm_head.weight", &head, None, options)?);
+    }
+    Ok((outgoing, described(vocabulary, &config)))
+}
+
+fn outgoing_of(
+    source: &dyn Checkpoint,
+    name: &str,
+    theirs: &str,
+    expected: &ExpectedTensor,
+    head_rows: Option<usize>,
+    options: &FlmOptions,
+) -> Result<Outgoing> {
+    let number = source.find(name).ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
+    let from = source.tensors()[number].dtype;
+    let is_matrix = expected.shape.len() > 1;
+    let dtype = match (options.bits, expected.role) {
+        _ if !is_matrix => FlmType::F32,
+        (Some(_), Role::TokenEmbedding) => FlmType::Bf16,
+        (Some(16), _) => FlmType::F16,
+        (Some(8), _) => FlmType::Int8,
+        (Some(_), _) => FlmType::Int4,
+        (None, Role::TokenEmbedding) if from == DType::Bf16 => FlmType::Bf16,
+        (None, role) if from == DType::F16 && role != Role::TokenEmbedding => FlmType::F16,
+        (None, _) => FlmType::F32,
+    };
+    let tensor = FlmTensor { name: theirs.to_owned(), shape: expected.shape.clone(), dtype };
+    Ok(Outgoing { tensor, source: number, from, head_rows })
+}
+
+/// The table: what the vocabulary says of itself, and the configuration where it says nothing.
+fn described(mut vocabulary: FlmVocabulary, config: &Map<String, Value>) -> FlmVocabulary {
+    let table = &mut vocabulary.table;
+    let mut add = |key: &str, value: &Value| {
+        if !table.iter().any(|(known, _)| known == key) {
+            table.push((key.to_owned(), printed(value)));
+        }
+    };
+    for (key, value) in config {
+        match value {
+            Value::Object(parts) if key == "rope_scaling" => {
+                parts.iter().for_each(|(part, value)| add(&format!("rope_scaling.{part}"), value));
+            }
+            _ => add(key, value),
+        }
+    }
+    vocabulary
+}
+
+fn set(table: &mut Vec<(String, String)>, key: &str, value: String) {
+    match table.iter_mut().find(|(known, _)| known == key) {
+        Some((_, old)) => *old = value,
+        None => table.push((key.to_owned(), value)),
+    }
+}
+
+fn row(outgoing: &Outgoing) -> u64 {
+    row_elements(&outgoing.tensor.shape)
+}
+
+fn source_bytes(outgoing: &Outgoing) -> u64 {
+    bytes_of(outgoing.tensor.shape.iter().product(), outgoing.from)
+}
+
+/// Pieces of whole heads, or of pairs of rows, so that codes of 4 bits begin at whole bytes.
+fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
+    let row = row(outgoing);
+    let rows: u64 = outgoing.tensor.shape.iter().product::<u64>() / row.max(1);
+    let unit = outgoing.head_rows.unwrap_or(2) as u64;
+    let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
+    (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
+}
+
+/// What each thread has of its own.
+#[derive(Default)]
+struct Own {
+    source: Vec<u8>,
+    wide: Vec<u8>,
+    rooms: Rooms,
+}
+
+impl Own {
+    fn one(&mut self, source: &dyn Checkpoint, outgoing: &Outgoing, writer: &FlmWriter, piece: &Piece) -> Result<DeviationSums> {
+        let (row, start) = (row(outgoing), piece.rows.start * row(outgoing));
+        let elements = (piece.rows.end - piece.rows.start) * row;
+        let unfit = |place: u64, problem: String| {
+            let name = quote(&source.tensors()[outgoing.source].name);
+            Error::new(source.path(), format!("element {} {problem}", start + place)).at(format!("tensor {name}"))
+        };
+        let bytes = first_bytes(&mut self.source, bytes_of(elements, outgoing.from));
+        source.read(outgoing.source, bytes_of(start, outgoing.from), bytes)?;
+        let wide = first_bytes(&mut self.wide, bytes_of(elements, DType::F32));
+        Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.rooms);
+        let mut values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        if let Some(place) = first_not_finite(&values) {
+            return Err(unfit(place as u64, format!("is {}, expected a finite number", values[place])));
+        }
+        if let Some(head_rows) = outgoing.head_rows {
+            let sorted = values.clone();
+            restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
+        }
+        let mut written = values.clone();
+        let number = piece.tensor;
+        match outgoing.tensor.dtype {
+            FlmType::Int8 | FlmType::Int4 => writer.write_rows(number, piece.rows.start, &mut written)?,
+            FlmType::F32 => writer.write(number, start * 4, &bytes_of_values(&values))?,
+            FlmType::F16 => {
+                let mut halves = vec![0; values.len() * 2];
+                Transcoder::new(DType::F32, DType::F16).transcode_unchecked(&bytes_of_values(&values), &mut halves, &mut self.rooms);
+                let kept = decode_exact(DType::F16, &halves);
+                written.iter_mut().zip(&kept).for_each(|(value, kept)| *value = *kept as f32);
+                if let Some(place) = first_not_finite(&written) {
+                    return Err(unfit(place as u64, format!("is {}, which f16 cannot hold", values[place])));
+                }
+                writer.write(number, start * 2, &halves)?;
+            }
+            FlmType::Bf16 => {
+                // FastLLM cuts embeddings off instead of rounding them.
+                written.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits() & 0xffff_0000));
+                let halves: Vec<u8> = written.iter().flat_map(|value| ((value.to_bits() >> 16) as u16).to_le_bytes()).collect();
+                writer.write(number, start * 2, &halves)?;
+            }
+        }
+        let mut sums = DeviationSums::default();
+        sums.add(&values, &written);
+        Ok(sums)
+    }
+}
+
+fn bytes_of_values(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn line(outgoing: &Outgoing, sums: Option<&DeviationSums>) -> TensorReport {
+    let deviation = sums.map(DeviationSums::deviation);
+    let bytes = outgoing.tensor.bytes().unwrap_or(u64::MAX);
+    let elements: u64 = outgoing.tensor.shape.iter().product();
+    TensorReport {
+        name: outgoing.tensor.name.clone(),
+        shape: outgoing.tensor.shape.clone(),
+        source_type: outgoing.from.name(),
+        dtype: outgoing.tensor.dtype.name(),
+        bits_per_weight: 8.0 * bytes as f64 / elements.max(1) as f64,
+        bytes,
+        rmse: deviation.map(|deviation| deviation.rmse),
+        cosine: deviation.map(|deviation| deviation.cosine),
+        max_error: deviation.map(|deviation| deviation.max_abs),
+        note: String::new(),
+    }
+}

@@ -1,0 +1,4 @@
+//! `flm` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("flm");
