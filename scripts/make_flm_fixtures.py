@@ -16,6 +16,20 @@ from safetensors.numpy import save_file
 
 MODELS = {"llama_int8": "llama", "llama_quantool_4": "llama", "qwen2_fasttok_float16": "qwen2"}
 
+# A matrix of the model that `quant` was given, in f32: what its codes were made from.
+SOURCE, MATRIX = "llama_float32.flm", "model.layers.1.self_attn.o_proj.weight"
+
+
+def matrix(path, name):
+    """The f32 matrix of that name, found by its record: name, two sizes, type 0."""
+    with open(path, "rb") as file:
+        data = file.read()
+    start = data.index(len(name).to_bytes(4, "little") + name.encode()) + 4 + len(name)
+    dimensions, rows, columns, dtype = (int(n) for n in np.frombuffer(data, "<i4", 4, start))
+    assert (dimensions, dtype) == (2, 0)
+    return np.frombuffer(data, "<f4", rows * columns, start + 16).reshape(rows, columns)
+
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("folder")
 parser.add_argument("--out", default="fixtures/flm")
@@ -34,3 +48,4 @@ for name, base in MODELS.items():
                   file, ensure_ascii=False, indent=1)
         file.write("\n")
     save_file({f"logits_{number}": golden[f"p{number}_logits"] for number in (0, 1)}, os.path.join(out, "golden.safetensors"))
+save_file({MATRIX: matrix(os.path.join(options.folder, SOURCE), MATRIX)}, os.path.join(options.out, "quantool_source.safetensors"))

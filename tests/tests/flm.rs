@@ -1,10 +1,14 @@
 //! `.flm` files that FastLLM's own programs wrote: converted, they compute what their weights mean and cut text as it was cut before.
 
-use std::path::PathBuf;
-use trueup::convert::Agreement;
+use safetensors::SafeTensors;
+use std::fs;
+use std::path::{Path, PathBuf};
+use trueup::convert::{Agreement, FlmOptions, to_flm};
+use trueup::formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter};
 use trueup::formats::{Checkpoint, Flm, Gguf};
+use trueup::quantize::NoProgress;
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer, Vocabulary};
-use trueup_tests::{Fixture, convert, flm, nmse, say};
+use trueup_tests::{Fixture, convert, flm, nmse, root, say};
 
 /// The goldens were computed in f32, so this is the noise of their computation, not of ours.
 const F32_NOISE: f64 = 1e-9;
@@ -63,7 +67,8 @@ fn joined_tensors_are_read_apart() {
     let joined = Flm::open(flm("llama_quantool_4").folder.join("model.flm"), None).expect("a model");
     let apart = Flm::open(flm("llama_int8").folder.join("model.flm"), None).expect("a model");
     let facts = |model: &Flm| {
-        let mut facts: Vec<_> = model.tensors().iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
+        let mut facts: Vec<_> =
+            model.tensors().iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
         facts.sort();
         facts
     };
@@ -90,5 +95,110 @@ fn prompts_of_the_file_are_a_template() {
         let vocabulary = Vocabulary::from_metadata(file.metadata(), &model).expect("a vocabulary");
         let template = ChatTemplate::of(&vocabulary).expect("valid Jinja").expect("a template");
         assert_eq!(template.render(&rounds, true).expect("a text"), expected, "{name}");
+    }
+}
+
+/// The codes, and the ranges before them, are the bytes that FastLLM's own program made of the same matrix.
+#[test]
+fn four_bits_are_those_of_the_quantizing_program() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let name = "model.layers.1.self_attn.o_proj.weight";
+    let file = fs::read(root().join("fixtures/flm/quantool_source.safetensors")).expect("a fixture");
+    let source = SafeTensors::deserialize(&file).expect("a safetensors file");
+    let matrix = source.tensor(name).expect("the matrix");
+    let mut values: Vec<f32> = matrix.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let tensor = FlmTensor { name: name.to_owned(), shape: vec![64, 64], dtype: FlmType::Int4 };
+    let numbers = tensor.bytes().expect("a size") as usize;
+    let target = scratch.path().join("one.flm");
+    let vocabulary = FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() };
+    let writer = FlmWriter::create(&target, &vocabulary, &[tensor], &[]).expect("a file");
+    // The second half first: rows may come in any order.
+    let (first, second) = values.split_at_mut(32 * 64);
+    writer.write_rows(0, 32, second).expect("rows");
+    writer.write_rows(0, 0, first).expect("rows");
+    writer.finish().expect("a file");
+    let ours = fs::read(&target).expect("it was just written");
+    let ours = &ours[ours.len() - numbers..];
+    let theirs = fs::read(flm("llama_quantool_4").folder.join("model.flm")).expect("a fixture");
+    assert!(theirs.windows(numbers).any(|window| window == ours));
+    // And what is read for them is what FastLLM's rule gives, as the golden logits show.
+    let read = Flm::open(flm("llama_quantool_4").folder.join("model.flm"), None).expect("a model");
+    assert_eq!(values, numbers_of(&read, name));
+}
+
+/// All numbers of a tensor, as f32.
+fn numbers_of(model: &dyn Checkpoint, name: &str) -> Vec<f32> {
+    let number = model.find(name).unwrap_or_else(|| panic!("{name} is there"));
+    let info = &model.tensors()[number];
+    let mut bytes = vec![0; info.bytes as usize];
+    model.read(number, 0, &mut bytes).expect("numbers");
+    let exact = trueup::quantize::decode_exact(info.dtype, &bytes);
+    exact.into_iter().map(|value| value as f32).collect()
+}
+
+fn written(source: &dyn Checkpoint, target: &Path, bits: Option<u32>) -> Flm {
+    to_flm(source, target, &FlmOptions { bits, ..FlmOptions::default() }, &NoProgress)
+        .unwrap_or_else(|error| panic!("{error}"));
+    Flm::open(target, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// `.flm` to GGUF and back: rows of heads are sorted and restored, and every number is what it was.
+#[test]
+fn the_way_to_gguf_and_back_keeps_every_number() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in NAMES {
+        let fixture = flm(name);
+        let source = Flm::open(fixture.folder.join("model.flm"), None).expect("a model");
+        let gguf = Gguf::open(converted(&fixture, &scratch)).expect("it was just written");
+        let back = written(&gguf, &scratch.path().join("back.flm"), None);
+        for tensor in source.tensors() {
+            assert_eq!(numbers_of(&source, &tensor.name), numbers_of(&back, &tensor.name), "{name}: {}", tensor.name);
+        }
+        // The description and the vocabulary say the same again.
+        let again = scratch.path().join(format!("{name}-again.gguf"));
+        convert(&scratch.path().join("back.flm"), &again, None, None);
+        let again = Gguf::open(&again).expect("it was just written");
+        for key in [
+            "block_count",
+            "rope.freq_base",
+            "attention.head_count_kv",
+            "attention.layer_norm_rms_epsilon",
+            "context_length",
+        ] {
+            let key = format!("{}.{key}", if name.starts_with("qwen2") { "qwen2" } else { "llama" });
+            assert_eq!(again.metadata().value(&key), gguf.metadata().value(&key), "{name}: {key}");
+        }
+        for key in
+            ["tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type"]
+        {
+            assert_eq!(again.metadata().value(key), gguf.metadata().value(key), "{name}: {key}");
+        }
+    }
+}
+
+/// What is written from a directory is read by the rule of the loader: its losses are those that were told.
+#[test]
+fn losses_of_codes_are_those_that_are_told() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let source = trueup::formats::open(root().join("fixtures/models/llama2"), &trueup::formats::OpenOptions::default())
+        .expect("a model");
+    for bits in [16, 8, 4] {
+        let target = scratch.path().join(format!("{bits}.flm"));
+        let options = FlmOptions {
+            bits: Some(bits),
+            overrides: vec!["user_role=<user>".parse().expect("a key")],
+            ..FlmOptions::default()
+        };
+        let report = to_flm(source.as_ref(), &target, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+        let read = Flm::open(&target, None).unwrap_or_else(|error| panic!("{error}"));
+        let table = &read.tokenizer().flm.as_ref().expect("a vocabulary").table;
+        assert!(table.contains(&("user_role".to_owned(), "<user>".to_owned())));
+        for line in &report.tensors {
+            let (before, after) = (numbers_of(source.as_ref(), &line.name), numbers_of(&read, &line.name));
+            let squares: f64 = before.iter().zip(&after).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum();
+            let rmse = (squares / before.len() as f64).sqrt();
+            let told = line.rmse.expect("it was measured");
+            assert!((rmse - told).abs() <= 1e-9 + 1e-6 * told, "{bits} bits, {}: {rmse:e}, told {told:e}", line.name);
+        }
     }
 }

@@ -18,8 +18,10 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
 use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, printed};
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
-use trueup_models::{ExpectedTensor, Heads, Hyper, Model, Role, Transform, expected_tensors};
-use trueup_quantize::{CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with};
+use trueup_models::{ExpectedTensor, Heads, Model, Role, Transform, expected_tensors};
+use trueup_quantize::{
+    CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with,
+};
 use trueup_tokenizer::Vocabulary;
 
 /// What to do.
@@ -70,7 +72,10 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
         let pieces = outgoing.iter().enumerate().flat_map(|(number, outgoing)| pieces(number, outgoing));
         let work = |own: &mut Own, piece: &Piece| {
             let sums = own.one(source, &outgoing[piece.tensor], &writer, piece)?;
-            progress.advance(bytes_of((piece.rows.end - piece.rows.start) * row(&outgoing[piece.tensor]), outgoing[piece.tensor].from));
+            progress.advance(bytes_of(
+                (piece.rows.end - piece.rows.start) * row(&outgoing[piece.tensor]),
+                outgoing[piece.tensor].from,
+            ));
             Ok(sums)
         };
         walk_with(pieces, options.threads, source.path(), work, |piece, found| sums[piece.tensor].merge(&found))?;
@@ -89,7 +94,8 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
     let (hyper, expected, config, vocabulary) = match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
-            let expected: Vec<ExpectedTensor> = mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
+            let expected: Vec<ExpectedTensor> =
+                mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
             let vocabulary = match &source.tokenizer().flm {
                 Some(own) => own.clone(),
                 None => vocabulary_of(source, &mapping)?.to_flm(),
@@ -99,8 +105,11 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
         Description::Gguf(metadata) => {
             let model = Model::from_gguf(metadata, source.tensors(), source.path())?;
             let config = model.hyper().to_config(model.architecture()).ok_or_else(|| {
-                Error::new(source.path(), "the rotation is scaled by stored factors, and what they follow from is not in a GGUF file")
-                    .help("convert the original checkpoint")
+                Error::new(
+                    source.path(),
+                    "the rotation is scaled by stored factors, and what they follow from is not in a GGUF file",
+                )
+                .help("convert the original checkpoint")
             })?;
             let vocabulary = Vocabulary::from_metadata(metadata, source.path())?.to_flm();
             (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)
@@ -118,7 +127,9 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
         let name = if is_gguf { &expected.name } else { &theirs };
         outgoing.push(outgoing_of(source, name, &theirs, expected, head_rows, options)?);
     }
-    if hyper.is_tied() && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding) {
+    if hyper.is_tied()
+        && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding)
+    {
         // FastLLM looks for a head of its own, as its exporter writes one for every model.
         let theirs = embedding.theirs.clone().unwrap_or_default();
         let name = if is_gguf { &embedding.name } else { &theirs };
@@ -136,7 +147,9 @@ fn outgoing_of(
     head_rows: Option<usize>,
     options: &FlmOptions,
 ) -> Result<Outgoing> {
-    let number = source.find(name).ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
+    let number = source
+        .find(name)
+        .ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
     let from = source.tensors()[number].dtype;
     let is_matrix = expected.shape.len() > 1;
     let dtype = match (options.bits, expected.role) {
@@ -205,7 +218,13 @@ struct Own {
 }
 
 impl Own {
-    fn one(&mut self, source: &dyn Checkpoint, outgoing: &Outgoing, writer: &FlmWriter, piece: &Piece) -> Result<DeviationSums> {
+    fn one(
+        &mut self,
+        source: &dyn Checkpoint,
+        outgoing: &Outgoing,
+        writer: &FlmWriter,
+        piece: &Piece,
+    ) -> Result<DeviationSums> {
         let (row, start) = (row(outgoing), piece.rows.start * row(outgoing));
         let elements = (piece.rows.end - piece.rows.start) * row;
         let unfit = |place: u64, problem: String| {
@@ -231,7 +250,11 @@ impl Own {
             FlmType::F32 => writer.write(number, start * 4, &bytes_of_values(&values))?,
             FlmType::F16 => {
                 let mut halves = vec![0; values.len() * 2];
-                Transcoder::new(DType::F32, DType::F16).transcode_unchecked(&bytes_of_values(&values), &mut halves, &mut self.rooms);
+                Transcoder::new(DType::F32, DType::F16).transcode_unchecked(
+                    &bytes_of_values(&values),
+                    &mut halves,
+                    &mut self.rooms,
+                );
                 let kept = decode_exact(DType::F16, &halves);
                 written.iter_mut().zip(&kept).for_each(|(value, kept)| *value = *kept as f32);
                 if let Some(place) = first_not_finite(&written) {
@@ -242,7 +265,8 @@ impl Own {
             FlmType::Bf16 => {
                 // FastLLM cuts embeddings off instead of rounding them.
                 written.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits() & 0xffff_0000));
-                let halves: Vec<u8> = written.iter().flat_map(|value| ((value.to_bits() >> 16) as u16).to_le_bytes()).collect();
+                let halves: Vec<u8> =
+                    written.iter().flat_map(|value| ((value.to_bits() >> 16) as u16).to_le_bytes()).collect();
                 writer.write(number, start * 2, &halves)?;
             }
         }

@@ -3,8 +3,8 @@
 //! Everything about a checkpoint is validated when it is opened; reading a tensor afterwards fails only on I/O.
 
 use crate::error::{Error, Result, quote};
-use crate::gguf::Metadata;
 use crate::flm::FlmVocabulary;
+use crate::gguf::Metadata;
 use crate::llama2c::TokenizerBin;
 use crate::source_file::SourceFile;
 use crate::tensor_range::tensor_bytes;

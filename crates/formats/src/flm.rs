@@ -65,7 +65,19 @@ impl Flm {
         let tokenizer_source = tokenizer.map(|named| files.replace(named, vocabulary)).transpose()?;
         let path = path.to_owned();
         let tokenizer = files;
-        Ok(Flm { path, format, description, tokenizer, tensors, parts, records, index, notes, source, tokenizer_source })
+        Ok(Flm {
+            path,
+            format,
+            description,
+            tokenizer,
+            tensors,
+            parts,
+            records,
+            index,
+            notes,
+            source,
+            tokenizer_source,
+        })
     }
 }
 
@@ -110,7 +122,9 @@ impl Checkpoint for Flm {
             unreachable!("tensor number {tensor} of {}", self.tensors.len())
         };
         let start = range_to_read(&(0..info.bytes), offset, out.len());
-        let Some(record) = self.records.get(part.record) else { unreachable!("a part of tensor {}", quote(&info.name)) };
+        let Some(record) = self.records.get(part.record) else {
+            unreachable!("a part of tensor {}", quote(&info.name))
+        };
         match &record.coding {
             Coding::Plain { dtype, at } => {
                 let element = u64::try_from(dtype.block_bytes()).unwrap_or(u64::MAX);

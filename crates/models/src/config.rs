@@ -90,21 +90,24 @@ impl Hyper {
         let scaling = match self.rope().scaling {
             RopeScaling::None => None,
             RopeScaling::Linear { factor } => Some(serde_json::json!({"type": "linear", "factor": shortest(factor)})),
-            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => Some(serde_json::json!({
-                "type": "yarn",
-                "factor": shortest(factor),
-                "original_max_position_embeddings": original_context,
-                "beta_fast": shortest(beta_fast),
-                "beta_slow": shortest(beta_slow),
-                "attention_factor": shortest(magnitude),
-            })),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
+                Some(serde_json::json!({
+                    "type": "yarn",
+                    "factor": shortest(factor),
+                    "original_max_position_embeddings": original_context,
+                    "beta_fast": shortest(beta_fast),
+                    "beta_slow": shortest(beta_slow),
+                    "attention_factor": shortest(magnitude),
+                }))
+            }
             RopeScaling::Long { .. } => return None,
         };
         config.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
         if let (Some(window), Some(rule)) = (self.window(), architecture.window) {
             config.insert("sliding_window".to_owned(), Value::from(window.size()));
             config.extend(rule.enabled_by.map(|key| (key.to_owned(), Value::Bool(true))));
-            let kinds = window.layers().iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
+            let kinds =
+                window.layers().iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
             config.insert("layer_types".to_owned(), Value::from(kinds.collect::<Vec<&str>>()));
         }
         Some(config)

@@ -16,7 +16,9 @@ use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
-use crate::vocabulary::{Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token};
+use crate::vocabulary::{
+    Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
@@ -94,7 +96,9 @@ fn by_id<'f>(
         let index = usize::try_from(entry.id).unwrap_or(usize::MAX);
         if index >= ids_max {
             let problem = format!("expected an id below {ids_max}, found {}", entry.id);
-            return Err(Error::new(path, problem).at(format!("token {number} of the {PLACE}")).help("the file is damaged"));
+            return Err(Error::new(path, problem)
+                .at(format!("token {number} of the {PLACE}"))
+                .help("the file is damaged"));
         }
         if entries.len() <= index {
             entries.resize(index.saturating_add(1), None);
@@ -313,7 +317,8 @@ impl Vocabulary {
             id,
             score: Some(score(id, token)),
         });
-        let special: Vec<String> = self.added().iter().filter(|added| added.special).map(|added| added.content.clone()).collect();
+        let special: Vec<String> =
+            self.added().iter().filter(|added| added.special).map(|added| added.content.clone()).collect();
         let mut table = vec![("tokenizer_use_score".to_owned(), "1".to_owned())];
         let mut set = |key: &str, value: &str| table.push((key.to_owned(), value.to_owned()));
         set("tokenizer_add_dummy_prefix", if self.puts_space_before() { "True" } else { "False" });
@@ -327,7 +332,11 @@ impl Vocabulary {
             set("chat_template", template);
         }
         let special_ids = self.special();
-        for (key, id) in [("bos_token_id", special_ids.bos), ("eos_token_id", special_ids.eos), ("pad_token_id", special_ids.padding)] {
+        for (key, id) in [
+            ("bos_token_id", special_ids.bos),
+            ("eos_token_id", special_ids.eos),
+            ("pad_token_id", special_ids.padding),
+        ] {
             if let Some(id) = id {
                 set(key, &id.to_string());
             }
@@ -338,7 +347,8 @@ impl Vocabulary {
     /// Whether a space is put before every text.
     fn puts_space_before(&self) -> bool {
         let marked = |text: &str| text.starts_with(['▁', ' ']);
-        let in_normalizer = |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
+        let in_normalizer =
+            |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
         let normalized = match self.normalizer() {
             Some(Normalizer::Sequence { normalizers }) => normalizers.iter().any(in_normalizer),
             Some(one) => in_normalizer(one),

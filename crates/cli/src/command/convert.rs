@@ -64,7 +64,7 @@ fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
 
 /// Converts.
 pub fn run(arguments: Arguments) -> Result {
-    let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer })?;
+    let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer.clone() })?;
     if target::is_flm(&arguments.output) {
         return run_flm(source.as_ref(), arguments);
     }
@@ -98,10 +98,16 @@ fn run_flm(source: &dyn Checkpoint, arguments: Arguments) -> Result {
     let bits = match arguments.dtype.0 {
         None => None,
         Some(DType::F16) => Some(16),
-        Some(_) => return Err(Failure::new("a .flm file keeps its types or takes f16; `trueup quantize -b 8` and `-b 4` write codes")),
+        Some(_) => {
+            return Err(Failure::new(
+                "a .flm file keeps its types or takes f16; `trueup quantize -b 8` and `-b 4` write codes",
+            ));
+        }
     };
     if arguments.check || arguments.resume || arguments.split_max_size.is_some() {
-        return Err(Failure::new("--check, --resume and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source"));
+        return Err(Failure::new(
+            "--check, --resume and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source",
+        ));
     }
     let (threads, dry_run) = (arguments.threads, arguments.dry_run);
     let options = FlmOptions { bits, overrides: arguments.metadata, threads, dry_run };

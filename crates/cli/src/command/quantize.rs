@@ -75,7 +75,9 @@ fn bits_of_flm(bits: Option<&str>, options: &Options, special: bool) -> Result<O
     let plain = options.layout == Layout::Block && !options.resume && !options.recipe.has_rules() && !special;
     match bits.and_then(|bits| bits.parse().ok()) {
         Some(bits) if plain => Ok(Some(bits)),
-        _ => Err(Failure::new("a .flm file holds 16, 8 or 4 bits in all matrices: give -b, and no types, rules, layouts or --resume")),
+        _ => Err(Failure::new(
+            "a .flm file holds 16, 8 or 4 bits in all matrices: give -b, and no types, rules, layouts or --resume",
+        )),
     }
 }
 

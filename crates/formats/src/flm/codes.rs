@@ -103,7 +103,10 @@ impl Codes {
             ranges.extend(range.as_flattened());
         }
         if self.are_halves {
-            codes = codes.chunks(2).map(|pair| pair.iter().fold(0, |byte, code| byte << 4 | code) << if pair.len() == 1 { 4 } else { 0 }).collect();
+            codes = codes
+                .chunks(2)
+                .map(|pair| pair.iter().fold(0, |byte, code| byte << 4 | code) << if pair.len() == 1 { 4 } else { 0 })
+                .collect();
         }
         (ranges, codes)
     }
@@ -131,12 +134,15 @@ impl Codes {
         let (mut element, mut pairs) = (first, pairs.into_iter());
         while !numbers.is_empty() {
             let Some(pair) = pairs.next() else { unreachable!("fewer pairs than groups") };
-            let [low, high] =
-                [pair.first_chunk(), pair.last_chunk()].map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()));
+            let [low, high] = [pair.first_chunk(), pair.last_chunk()]
+                .map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()));
             let grid = Grid::of(low, high, self);
-            if !grid.scale.is_finite() {
-                let problem = format!("expected a minimum and a maximum that are finite numbers, found {low} and {high}");
-                return Err(Error::new(source.path(), problem).at(format!("element {element}")).help("the file is damaged"));
+            if !(low.is_finite() && high.is_finite() && grid.scale.is_finite()) {
+                let problem =
+                    format!("expected a minimum and a maximum that are finite numbers, found {low} and {high}");
+                return Err(Error::new(source.path(), problem)
+                    .at(format!("element {element}"))
+                    .help("the file is damaged"));
             }
             let column = element % self.row;
             let left_in_group = self.group.get().saturating_sub(column % self.group);

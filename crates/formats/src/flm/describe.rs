@@ -32,11 +32,17 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
     // Exporters write a tied head as a matrix of its own, which may be of another type than the embedding, and FastLLM computes with it.
     let has_head = records.iter().any(|record| record.name == HEAD);
     if config.insert("tie_word_embeddings".to_owned(), Value::Bool(!has_head)) == Some(Value::Bool(true)) && has_head {
-        notes.push("the description ties the head to the embedding, but the file has a head of its own, which is taken".to_owned());
+        notes.push(
+            "the description ties the head to the embedding, but the file has a head of its own, which is taken"
+                .to_owned(),
+        );
     }
     drop_foreign_ends(&mut config, header.tokens(), notes);
     if header.lengths == Lengths::Characters {
-        notes.push("lengths of texts count characters, as exporters wrote them until February 2024, and were read so".to_owned());
+        notes.push(
+            "lengths of texts count characters, as exporters wrote them until February 2024, and were read so"
+                .to_owned(),
+        );
     }
     let coded = records.iter().filter_map(|record| match &record.coding {
         Coding::Codes(codes) => Some(codes),

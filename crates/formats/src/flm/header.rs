@@ -176,10 +176,11 @@ impl Texts<'_> {
     /// Adapters have no number of their own before them: a key of the table says how many there are.
     fn adapters(&mut self, table: &[(String, String)]) -> Result<Vec<String>> {
         let Some((_, count)) = table.iter().find(|(key, _)| key == "peft_size") else { return Ok(Vec::new()) };
-        let count = count.trim().parse::<i32>().ok().filter(|count| (0..=ENTRIES_MAX).contains(count)).ok_or_else(|| {
-            let count = crate::error::quote(count);
-            self.reader.error(&"peft_size", format!("expected a number from 0 to {ENTRIES_MAX}, found \"{count}\""))
-        })?;
+        let count =
+            count.trim().parse::<i32>().ok().filter(|count| (0..=ENTRIES_MAX).contains(count)).ok_or_else(|| {
+                let count = crate::error::quote(count);
+                self.reader.error(&"peft_size", format!("expected a number from 0 to {ENTRIES_MAX}, found \"{count}\""))
+            })?;
         let mut names = Vec::new();
         for number in 0..count {
             names.push(self.text(&format_args!("name of adapter {number}"))?);

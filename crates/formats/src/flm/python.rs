@@ -162,7 +162,19 @@ mod tests {
 
     #[test]
     fn anything_else_stands_for_itself() {
-        for text in ["torch.float32", "silu", "", " [/INST]", "<|im_start|>user\n", "[1, 2", "1.2.3", "nan", "inf", "['a' 'b']", "[1] 2"] {
+        for text in [
+            "torch.float32",
+            "silu",
+            "",
+            " [/INST]",
+            "<|im_start|>user\n",
+            "[1, 2",
+            "1.2.3",
+            "nan",
+            "inf",
+            "['a' 'b']",
+            "[1] 2",
+        ] {
             assert_eq!(value(text), json!(text), "{text}");
         }
         let deep = "[".repeat(100_000);

@@ -194,7 +194,8 @@ pub(super) fn divide(
             let mut shape = record.shape.clone();
             shape.pop();
             shape.push(rows);
-            let info = TensorInfo::new(name, &shape, record.dtype()).map_err(|error| Error { path: path.into(), ..error })?;
+            let info =
+                TensorInfo::new(name, &shape, record.dtype()).map_err(|error| Error { path: path.into(), ..error })?;
             parts.push(Part { record: number, first });
             first = first.saturating_add(info.elements());
             tensors.push(info);
