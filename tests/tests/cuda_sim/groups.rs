@@ -55,6 +55,7 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
 /// Queries, keys and values of a kind of model, from their products to the cache.
 #[derive(Debug)]
 struct Projections {
+    heads: [usize; 2],
     head: usize,
     has_bias: bool,
     /// Weights of norms of heads.
@@ -65,11 +66,12 @@ struct Projections {
     caches: [DType; 2],
     /// How far the tokens' rows of the cache lie from each other.
     apart: usize,
-    /// Launches of one token or two, without that which brings activations into codes.
-    launches: u64,
+    /// Launches of one token or two, and of more, without that which brings activations into codes.
+    launches: [u64; 2],
 }
 
 const PLAIN: Projections = Projections {
+    heads: HEADS,
     head: HEAD,
     has_bias: false,
     norms: None,
@@ -78,7 +80,7 @@ const PLAIN: Projections = Projections {
     weights: Q4_0,
     caches: [F16, F16],
     apart: 1,
-    launches: 1,
+    launches: [1, 4],
 };
 
 const YARN: RopeScaling =
@@ -100,8 +102,15 @@ const PROJECTIONS: [Projections; 9] = [
     // All tokens in one row of the cache, of which the last stays.
     Projections { apart: 0, caches: [Q8_0, F16], ..PLAIN },
     // Heads that are no whole blocks of the cache are stored by a launch of their own; heads that are too long are rotated and stored as any are.
-    Projections { head: 16, rope: Rope { dimensions: 16, ..ROPE }, caches: [Q8_0, Q8_0], launches: 2, ..PLAIN },
-    Projections { head: 288, rope: Rope { dimensions: 288, ..ROPE }, launches: 3, ..PLAIN },
+    Projections {
+        heads: [4, 2],
+        head: 48,
+        rope: Rope { dimensions: 48, ..ROPE },
+        caches: [Q8_0, Q8_0],
+        launches: [2, 5],
+        ..PLAIN
+    },
+    Projections { head: 288, rope: Rope { dimensions: 288, ..ROPE }, launches: [3, 5], ..PLAIN },
 ];
 
 /// What is not right where they are executed together.
@@ -110,7 +119,7 @@ fn projected(alone: &Cuda, together: &Cuda, tokens: usize, of: &Projections) -> 
     one_by_one.steps.iter().for_each(|step| execute(alone, std::slice::from_ref(step)));
     execute(together, &at_once.steps);
     let codes = u64::from(matches!(of.weights, Q4_0 | Q8_0));
-    let expected = of.launches + codes + if tokens > 2 { 3 } else { 0 };
+    let expected = of.launches[usize::from(tokens > 2)] + codes;
     let launched = together.launched().kernels;
     let unlike = one_by_one.steps.iter().zip(&at_once.steps);
     let mut unlike = unlike.filter(|(step, other)| bytes(alone, &step.output) != bytes(together, &other.output));
@@ -211,7 +220,8 @@ impl Layer<'_> {
         let arena = arena.unwrap_or_else(|error| panic!("{error}"));
         let mut layer = Layer { device, arena, end: 0, seed: 0, steps: Vec::new() };
         let x = layer.numbers(&[WIDTH, tokens]);
-        let mut flat = [HEADS[0], HEADS[1], HEADS[1]].map(|heads| layer.product(of.weights, heads * of.head, &x));
+        let [queries, keys] = of.heads;
+        let mut flat = [queries, keys, keys].map(|heads| layer.product(of.weights, heads * of.head, &x));
         if of.has_bias {
             flat = flat.map(|x| {
                 let bias = layer.numbers(&[x.ty.shape[0]]);
@@ -219,7 +229,7 @@ impl Layer<'_> {
             });
         }
         let [q, k, v] = flat;
-        let [q, k] = [(q, HEADS[0]), (k, HEADS[1])].map(|(x, heads)| {
+        let [q, k] = [(q, queries), (k, keys)].map(|(x, heads)| {
             let split = layer.view(Op::reshape(&[of.head, heads, tokens]), &x);
             let Some(weights) = of.norms else { return split };
             let weights = layer.weights(TensorType::new(weights, &[of.head]));
@@ -231,7 +241,7 @@ impl Layer<'_> {
             let inputs: Vec<&Tensor> = [&x, &positions].into_iter().chain(&factors).collect();
             layer.step(of.rope, &inputs)
         });
-        let k = layer.view(Op::reshape(&[HEADS[1] * of.head, tokens]), &k);
+        let k = layer.view(Op::reshape(&[keys * of.head, tokens]), &k);
         let rows = layer.indices(tokens, of.apart);
         for (dtype, new) in of.caches.into_iter().zip([&k, &v]) {
             layer.store(dtype, new, &rows);
