@@ -1,5 +1,5 @@
-//! What comes behind the products for queries, keys and values: biases, norms of heads, rotation and stores into the cache. A warp does all of that for a head of
-//! a token, by the kernel of the products or by one of its own.
+//! What comes behind the products for queries, keys and values: biases, norms of heads, rotation and stores into the cache. A warp does all of that for a
+//! head of a token, by the kernel of the products or by one of its own.
 //!
 //! ```text
 //!  product ─▶ + bias ─▶ norm of heads ─▶ rotation ─▶ store        each may be missing, but one of the rotations
