@@ -4,26 +4,26 @@
 #include "elements.cuh"
 
 // 32 weights d (code - 8): code j in the low half of byte j, code j + 16 in the high half.
-struct Q4_0 {
+struct BlockQ4_0 {
     half scale;
     unsigned char pairs[16];
 };
 
 // 32 weights d code.
-struct Q8_0 {
+struct BlockQ8_0 {
     half scale;
     signed char codes[32];
 };
 
 constexpr int BLOCK = 32;
-static_assert(sizeof(Q4_0) == 18 && sizeof(Q8_0) == 34, "blocks lie behind each other");
+static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ8_0) == 34, "blocks lie behind each other");
 
-DEVICE float weight(const Q4_0& block, int j) {
+DEVICE float weight(const BlockQ4_0& block, int j) {
     const int pair = block.pairs[j % 16];
     return to_float(block.scale) * (float)((j < 16 ? pair & 15 : pair >> 4) - 8);
 }
 
-DEVICE float weight(const Q8_0& block, int j) {
+DEVICE float weight(const BlockQ8_0& block, int j) {
     return to_float(block.scale) * (float)block.codes[j];
 }
 
@@ -33,11 +33,11 @@ DEVICE T element_at(const T* cells, Index distance) {
     return cells[distance];
 }
 
-DEVICE float element_at(const Q4_0* blocks, Index distance) {
+DEVICE float element_at(const BlockQ4_0* blocks, Index distance) {
     return weight(blocks[distance / BLOCK], (int)(distance % BLOCK));
 }
 
-DEVICE float element_at(const Q8_0* blocks, Index distance) {
+DEVICE float element_at(const BlockQ8_0* blocks, Index distance) {
     return weight(blocks[distance / BLOCK], (int)(distance % BLOCK));
 }
 
@@ -113,7 +113,7 @@ DEVICE float reciprocal(float scale) {
 }
 
 // A block by a whole warp, lane j holding weight j. The weight of largest magnitude, the first of several, becomes code 0.
-DEVICE void encode(float weight, Q4_0& block) {
+DEVICE void encode(float weight, BlockQ4_0& block) {
     const int lane = threadIdx.x % WARP;
     const float magnitude = fabsf(weight), largest = warp_max(magnitude);
     const int first = __ffs((int)__ballot_sync(ALL_LANES, magnitude == largest)) - 1;
@@ -127,7 +127,7 @@ DEVICE void encode(float weight, Q4_0& block) {
 }
 
 // The largest magnitude becomes code 127 or -127.
-DEVICE void encode(float weight, Q8_0& block) {
+DEVICE void encode(float weight, BlockQ8_0& block) {
     const int lane = threadIdx.x % WARP;
     const float scale = warp_max(fabsf(weight)) / 127.0f;
     block.codes[lane] = low_byte(roundf(weight * reciprocal(scale)));
@@ -141,11 +141,11 @@ DEVICE void store(From x, T* cells, Index cell) {
 }
 
 template <class From>
-DEVICE void store(From x, Q4_0* blocks, Index cell) {
+DEVICE void store(From x, BlockQ4_0* blocks, Index cell) {
     encode(nearest(x), blocks[cell / BLOCK]);
 }
 
 template <class From>
-DEVICE void store(From x, Q8_0* blocks, Index cell) {
+DEVICE void store(From x, BlockQ8_0* blocks, Index cell) {
     encode(nearest(x), blocks[cell / BLOCK]);
 }

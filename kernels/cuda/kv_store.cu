@@ -13,7 +13,7 @@
 
 KV_STORE(float, f32)
 KV_STORE(half, f16)
-KV_STORE(Q8_0, q8_0)
+KV_STORE(BlockQ8_0, q8_0)
 
 // Blocks of the keys, then those of the values.
 template <class K, class V>
@@ -34,10 +34,10 @@ DEVICE void store_pair(const View& k, const View& v, const View& rows, const Vie
 
 KV_STORE_PAIR(f32, float, f32, float)
 KV_STORE_PAIR(f32, float, f16, half)
-KV_STORE_PAIR(f32, float, q8_0, Q8_0)
+KV_STORE_PAIR(f32, float, q8_0, BlockQ8_0)
 KV_STORE_PAIR(f16, half, f32, float)
 KV_STORE_PAIR(f16, half, f16, half)
-KV_STORE_PAIR(f16, half, q8_0, Q8_0)
-KV_STORE_PAIR(q8_0, Q8_0, f32, float)
-KV_STORE_PAIR(q8_0, Q8_0, f16, half)
-KV_STORE_PAIR(q8_0, Q8_0, q8_0, Q8_0)
+KV_STORE_PAIR(f16, half, q8_0, BlockQ8_0)
+KV_STORE_PAIR(q8_0, BlockQ8_0, f32, float)
+KV_STORE_PAIR(q8_0, BlockQ8_0, f16, half)
+KV_STORE_PAIR(q8_0, BlockQ8_0, q8_0, BlockQ8_0)

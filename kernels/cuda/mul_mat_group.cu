@@ -1,6 +1,7 @@
 // Neighbouring steps of one token or two in one launch, each with the bits of mul_mat_rows.cu and arithmetic.cu:
 //
-//   three   y = w x, y' = w' x, y'' = w'' x: the projections of one x; there may be no third
+//   three   y = w x, y' = w' x, y'' = w'' x: the projections of one x; there may be no third. Where `counters` is not 0, also what comes behind those for
+//           queries, keys and values (heads.cuh), by the warp that wrote the last rows of a head
 //   add     y = w x and s = y + a: a projection and what is added to it; where `counter` is not 0, also the norm of s as rms_norm_wide has it, and where
 //           `codes` is not 0 its codes, by the last block of threads (tail.cuh)
 //
@@ -8,8 +9,8 @@
 //   y, s f32 [M, N] without gaps between rows      a f32 [M, N], any strides, or the same for all tokens
 //
 // A warp takes neighbouring rows of one matrix and as many tokens as stand behind the kernel's name, again and again until all rows are taken.
+#include "heads.cuh"
 #include "row_products.cuh"
-#include "tail.cuh"
 
 // Sums of rows and tokens of a matrix of blocks.
 template <class S>
@@ -106,13 +107,14 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
 #define GROUP_OF_BLOCKS(type, S, ROWS, TOKENS)                                                                                                   \
     KERNEL(mul_mat_three_##type##_##TOKENS, View w0, unsigned char* rest0, unsigned char* heads0, View w1, unsigned char* rest1,                 \
            unsigned char* heads1, View w2, unsigned char* rest2, unsigned char* heads2, unsigned char* x, Index blocks, View y0, View y1,        \
-           View y2) {                                                                                                                            \
+           View y2, HEADS_ARGUMENTS, unsigned* counters) {                                                                                       \
         multiply_three<ROWS, TOKENS>(y0, y1, y2, [&](int place) {                                                                                \
             const Planes planes{place == 0 ? w0.data : place == 1 ? w1.data : w2.data, place == 0 ? rest0 : place == 1 ? rest1 : rest2,          \
                                 place == 0 ? heads0 : place == 1 ? heads1 : heads2};                                                             \
             const Index step = place == 0 ? w0.steps[1] : place == 1 ? w1.steps[1] : w2.steps[1];                                                \
             return BlockRows<S>{planes, step, Activations{x, blocks}, (unsigned)(w0.sizes[0] / ACTIVATIONS)};                                    \
         });                                                                                                                                      \
+        finish_heads<ROWS>(q, k, v, behind, first_group() * ROWS, groups_of_grid() * ROWS, counters);                                            \
     }                                                                                                                                            \
     KERNEL(mul_mat_add_##type##_##TOKENS, View w, unsigned char* rest, unsigned char* heads, unsigned char* x, Index blocks, View y,             \
            View addend, View s, View norm_w, int norm_w_type, View norm_y, float epsilon, unsigned char* codes, unsigned* counter) {            \
@@ -127,11 +129,12 @@ DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend
     GROUP_OF_BLOCKS(type, S, 2, 2)
 
 #define GROUP_OF_RUNS(type, T, ROWS, TOKENS)                                                                                                     \
-    KERNEL(mul_mat_three_##type##_##TOKENS, View w0, View w1, View w2, View x, View y0, View y1, View y2) {                                      \
+    KERNEL(mul_mat_three_##type##_##TOKENS, View w0, View w1, View w2, View x, View y0, View y1, View y2, HEADS_ARGUMENTS, unsigned* counters) { \
         multiply_three<ROWS, TOKENS>(y0, y1, y2, [&](int place) {                                                                                \
             const T* const matrix = reinterpret_cast<const T*>(place == 0 ? w0.data : place == 1 ? w1.data : w2.data);                           \
             return RunRows<T>{matrix, place == 0 ? w0.steps[1] : place == 1 ? w1.steps[1] : w2.steps[1], x};                                     \
         });                                                                                                                                      \
+        finish_heads<ROWS>(q, k, v, behind, first_group() * ROWS, groups_of_grid() * ROWS, counters);                                            \
     }                                                                                                                                            \
     KERNEL(mul_mat_add_##type##_##TOKENS, View w, View x, View y, View addend, View s, View norm_w, int norm_w_type, View norm_y, float epsilon, \
            unsigned char* codes, unsigned* counter) {                                                                                           \

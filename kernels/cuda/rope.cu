@@ -4,37 +4,9 @@
 //   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
 //   y_1 = s (x_1 cos a_i - x_2 sin a_i),  y_2 = s (x_1 sin a_i + x_2 cos a_i)
 //
-// Angles are in f64, less whole turns, and only then rounded. A thread takes one pair of some heads of a token, or an element that is not rotated:
+// A thread takes one pair of some heads of a token, or an element that is not rotated:
 // of all heads in a kernel for one tensor, of a few in those for queries and keys together, which are for few tokens.
-#include "blocks.cuh"
-
-// What the operator says of all tokens.
-struct Rotation {
-    // Rotated elements for each row of positions.
-    int dimensions;
-    // Whether pairs are (i, i + dimensions / 2), not (2 i, 2 i + 1).
-    int halves;
-    float base;
-    // Frequencies from `high` on are divided by it, those before `low` are not.
-    float factor, low, high;
-    // What sine and cosine are multiplied by.
-    float magnitude;
-};
-
-struct Turn {
-    float sine, cosine;
-};
-
-DEVICE Turn turn_of(const Rotation& rotation, int pair, Index position, float divisor) {
-    constexpr double TURN = 6.283185307179586;
-    const double rise = (pair - (double)rotation.low) / fmax(0.001, (double)rotation.high - rotation.low);
-    const double kept = 1.0 - fmin(fmax(rise, 0.0), 1.0);
-    const double share = (1.0 - kept) / rotation.factor + kept;
-    const double frequency = pow((double)rotation.base, -2.0 * pair / rotation.dimensions) / divisor * share;
-    const double angle = (double)position * frequency;
-    const float rest = (float)fma(-TURN, rint(angle / TURN), angle);
-    return Turn{rotation.magnitude * sinf(rest), rotation.magnitude * cosf(rest)};
-}
+#include "rotation.cuh"
 
 // Threads for a head of a token.
 DEVICE Index threads_of_head(const View& x, const View& positions, const Rotation& rotation) {
@@ -61,13 +33,13 @@ DEVICE void rope(const View& x, const View& positions, const View& factors, int 
         return;
     }
     const int row = (int)place / half_size, pair = (int)place % half_size, part = row * rotation.dimensions;
-    const Index first = part + (rotation.halves ? pair : 2 * pair), second = first + (rotation.halves ? half_size : 1);
+    const Index first = part + first_of_pair(rotation, pair), second = first + between_pair(rotation);
     const float divisor = has_factors ? row_at<F>(factors, 0)[pair] : 1.0f;
     const Turn turn = turn_of(rotation, pair, integer_at(positions, token, row), divisor);
     for (Index head = first_head; head < end; head++, from += x.steps[1], to += y.steps[1]) {
-        const float x_1 = from[first * x.steps[0]], x_2 = from[second * x.steps[0]];
-        to[first * y.steps[0]] = x_1 * turn.cosine - x_2 * turn.sine;
-        to[second * y.steps[0]] = x_1 * turn.sine + x_2 * turn.cosine;
+        const Pair y_pair = turned(turn, from[first * x.steps[0]], from[second * x.steps[0]]);
+        to[first * y.steps[0]] = y_pair.first;
+        to[second * y.steps[0]] = y_pair.second;
     }
 }
 

@@ -14,5 +14,5 @@
 SET_ROWS(float, f32)
 SET_ROWS(half, f16)
 SET_ROWS(Bf16, bf16)
-SET_ROWS(Q4_0, q4_0)
-SET_ROWS(Q8_0, q8_0)
+SET_ROWS(BlockQ4_0, q4_0)
+SET_ROWS(BlockQ8_0, q8_0)

@@ -32,24 +32,24 @@ DEVICE bool is_last_block(unsigned* counter, unsigned count) {
     return last;
 }
 
-// A warp has written TILE rows from `first` on, from first + step on, and so on, of `rows`. Calls finish(part) for each part of 32 rows of which it is the last warp
-// to have written some; each part has a counter. All lanes take part.
+// A warp has written TILE rows from `first` on, from first + step on, and so on, of `rows`. Calls finish(number) for each part of `part` rows, a multiple of
+// TILE, of which it is the last warp to have written some; each part has a counter. All lanes take part.
 template <unsigned TILE, class Finish>
-DEVICE void finish_parts(unsigned first, unsigned step, unsigned rows, unsigned* counters, Finish finish) {
-    constexpr unsigned PART = ACTIVATIONS, COUNT = PART / TILE;
+DEVICE void finish_parts(unsigned first, unsigned step, unsigned rows, unsigned part, unsigned* counters, Finish finish) {
+    const unsigned count = part / TILE;
     __syncwarp();
     for (unsigned begin = first; begin < rows; begin += step * WARP) {
         const unsigned row = begin + threadIdx.x % WARP * step;
         bool last = false;
         if (row < rows) {
             __threadfence();
-            last = atomicInc(counters + row / PART, COUNT - 1) == COUNT - 1;
+            last = atomicInc(counters + row / part, count - 1) == count - 1;
             __threadfence();
         }
         for (unsigned parts = __ballot_sync(ALL_LANES, last); parts != 0; parts &= parts - 1) {
             // What the lane that counted may read, all may from here on.
             __syncwarp();
-            finish((begin + (__ffs((int)parts) - 1) * step) / PART);
+            finish((begin + (__ffs((int)parts) - 1) * step) / part);
         }
     }
 }
@@ -111,7 +111,7 @@ template <unsigned TILE, int TOKENS>
 DEVICE void finish_codes(const View& y, unsigned first, unsigned step, unsigned char* planes, unsigned* counters) {
     const unsigned rows = (unsigned)y.sizes[0], tokens = (unsigned)y.sizes[1];
     const Activations codes{planes, elements(y) / ACTIVATIONS};
-    finish_parts<TILE>(first, step, rows, counters, [&](unsigned part) {
+    finish_parts<TILE>(first, step, rows, ACTIVATIONS, counters, [&](unsigned part) {
         for (unsigned token = 0; token < min((unsigned)TOKENS, tokens); token++) {
             const float value = load_written(cells<float>(y) + (part * ACTIVATIONS + threadIdx.x % WARP + token * y.steps[1]));
             store_activation_of_warp(codes, token * (rows / ACTIVATIONS) + part, value);

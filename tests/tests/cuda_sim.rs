@@ -17,6 +17,8 @@ mod cards;
 mod edges;
 #[path = "cuda_sim/groups.rs"]
 mod groups;
+#[path = "cuda_sim/launches.rs"]
+mod launches;
 #[path = "cuda_sim/products.rs"]
 mod products;
 #[path = "cuda_sim/replay.rs"]
@@ -81,6 +83,7 @@ fn main() {
     faults.extend(products::products(&*device));
     faults.extend(models(&device, all));
     faults.extend(groups::groups(&CARD));
+    faults.extend(launches::launches(&CARD));
     faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));

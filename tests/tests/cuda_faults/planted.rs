@@ -26,7 +26,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 30] = [
+pub const FAULTS: [Fault; 37] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -300,5 +300,68 @@ pub const FAULTS: [Fault; 30] = [
         kernels: &["rope"],
         seen: Seen::Groups,
         quick: false,
+    },
+    Fault {
+        name: "heads of all tokens at the first one's position",
+        file: "heads.cuh",
+        find: "behind.positions[token]",
+        replace: "behind.positions[0]",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "another head rotated",
+        file: "heads.cuh",
+        find: "rotate_head(*behind, token, heads.rotated + first, held)",
+        replace: "rotate_head(*behind, token, heads.rotated + (Index)token * heads.rows, held)",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "bias of the first head for all",
+        file: "heads.cuh",
+        find: "heads.bias[begin + i]",
+        replace: "heads.bias[i]",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "second half of a long head left out of its norm",
+        file: "heads.cuh",
+        find: "(warp_sum(low) + warp_sum(high))",
+        replace: "warp_sum(low)",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "keys stored as they were before the rotation",
+        file: "heads.cuh",
+        find: "rotated[other] = held[other] = y.second;",
+        replace: "rotated[other] = y.second;",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "first token of a place in the cache stays",
+        file: "heads.cuh",
+        find: "for (int later = token + 1; later < behind.tokens; later++)",
+        replace: "for (int later = 0; later < token; later++)",
+        kernels: &["heads", "mul_mat_group"],
+        seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "a head gone on with before all its rows are counted",
+        file: "tail.cuh",
+        find: "count - 1) == count - 1;\n            __threadfence();",
+        replace: "count - 1) == count - 2;\n            __threadfence();",
+        kernels: &["mul_mat_group"],
+        seen: Seen::Groups,
+        quick: true,
     },
 ];

@@ -1,6 +1,6 @@
 //! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer launches.
 
-use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q8_0};
+use trueup::blocks::DType::{self, Bf16, F16, F32, I32, Q4_0, Q8_0};
 use trueup::graph::op::{
     Arithmetic, Gated, KvAttention, KvStore, MulMat, MulMatGated, RmsNorm, Rope, RopePairs, RopeScaling,
 };
@@ -12,6 +12,9 @@ use trueup::runtime::device::{Buffer, Device, Step, Tensor, Usage};
 const WIDTH: usize = 96;
 const HEADS: [usize; 2] = [3, 1];
 const HEAD: usize = 32;
+
+/// Positions of a cache that is stored into.
+const PLACES: usize = 32;
 
 /// Positions of a cache that attention looks at.
 const POSITIONS: usize = 512;
@@ -29,13 +32,14 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
         one_by_one.steps.iter().for_each(|step| execute(&alone, std::slice::from_ref(step)));
         execute(&together, &at_once.steps);
         let [apart, joined] = [&alone, &together].map(|device| device.launched().kernels);
-        // A norm, three products, two rotations, two stores, attention, a product with its sum and norm, the gate, a product with its sum, one with its
-        // bias and the last norm; what the one with the bias takes is brought into codes by a launch of its own.
-        let most = if matches!(weights, Q4_0 | Q8_0) { 11 } else { 10 };
+        // A norm, three products with rotations and stores, attention, a product with its sum and norm, the gate, a product with its sum, one with its bias
+        // and the last norm; what the one with the bias takes is brought into codes by a launch of its own.
+        let expected = if matches!(weights, Q4_0 | Q8_0) { 9 } else { 8 };
         // More tokens keep a card busy: their products are launched by themselves, on activations that are brought into codes once.
-        let most = if tokens > 2 { most + 6 } else { most };
-        if joined > most || apart <= joined {
-            wrong.push(format!("{tokens} tokens, {weights}: {joined} launches together, {apart} one by one"));
+        let expected = if tokens > 2 { expected + 7 } else { expected };
+        if joined != expected || apart <= joined {
+            let problem = format!("{joined} launches together, not {expected}, and {apart} one by one");
+            wrong.push(format!("{tokens} tokens, {weights}: {problem}"));
         }
         for (step, other) in one_by_one.steps.iter().zip(&at_once.steps) {
             if bytes(&alone, &step.output) != bytes(&together, &other.output) {
@@ -43,9 +47,101 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
             }
         }
     }
+    for tokens in [1, 2, 3, 8] {
+        wrong.extend(PROJECTIONS.iter().filter_map(|of| projected(&open(), &open(), tokens, of)));
+    }
+    wrong.extend(stored_outside(&open()));
     wrong.extend(OVERWRITING.into_iter().filter_map(|by| written_over(&open(), &open(), by)));
     println!("cuda-sim, simulated: steps in one launch, {} wrong", wrong.len());
     wrong
+}
+
+/// Queries, keys and values of a kind of model, from their products to the cache.
+#[derive(Debug)]
+struct Projections {
+    heads: [usize; 2],
+    head: usize,
+    has_bias: bool,
+    /// Weights of norms of heads.
+    norms: Option<DType>,
+    rope: Rope,
+    factors: Option<DType>,
+    weights: DType,
+    caches: [DType; 2],
+    /// How far the tokens' rows of the cache lie from each other.
+    apart: usize,
+    /// Launches of one token or two, and of more, without that which brings activations into codes.
+    launches: [u64; 2],
+}
+
+const PLAIN: Projections = Projections {
+    heads: HEADS,
+    head: HEAD,
+    has_bias: false,
+    norms: None,
+    rope: ROPE,
+    factors: None,
+    weights: Q4_0,
+    caches: [F16, F16],
+    apart: 1,
+    launches: [1, 4],
+};
+
+const YARN: RopeScaling =
+    RopeScaling::Yarn { factor: 4.0, original_context: 64, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.14 };
+
+const PROJECTIONS: [Projections; 9] = [
+    Projections { has_bias: true, ..PLAIN },
+    Projections { head: 64, norms: Some(F32), rope: Rope { dimensions: 64, ..ROPE }, weights: Q8_0, ..PLAIN },
+    Projections { head: 256, norms: Some(F16), rope: Rope { dimensions: 128, ..ROPE }, caches: [Q8_0, F32], ..PLAIN },
+    Projections {
+        has_bias: true,
+        norms: Some(Bf16),
+        rope: Rope { pairs: RopePairs::Neighbours, dimensions: 20, base: 5e5, scaling: YARN },
+        weights: F16,
+        ..PLAIN
+    },
+    Projections { factors: Some(F32), caches: [F32, Q8_0], weights: F32, ..PLAIN },
+    Projections { factors: Some(F16), has_bias: true, weights: Bf16, ..PLAIN },
+    // All tokens in one row of the cache, of which the last stays.
+    Projections { apart: 0, caches: [Q8_0, F16], ..PLAIN },
+    // Heads that are no whole blocks of the cache are stored by a launch of their own; heads that are too long are rotated and stored as any are.
+    Projections {
+        heads: [4, 2],
+        head: 48,
+        rope: Rope { dimensions: 48, ..ROPE },
+        caches: [Q8_0, Q8_0],
+        launches: [2, 5],
+        ..PLAIN
+    },
+    Projections { head: 288, rope: Rope { dimensions: 288, ..ROPE }, launches: [3, 5], ..PLAIN },
+];
+
+/// What is not right where they are executed together.
+fn projected(alone: &Cuda, together: &Cuda, tokens: usize, of: &Projections) -> Option<String> {
+    let [one_by_one, at_once] = [alone, together].map(|device| Layer::projections(device, tokens, of));
+    one_by_one.steps.iter().for_each(|step| execute(alone, std::slice::from_ref(step)));
+    execute(together, &at_once.steps);
+    let codes = u64::from(matches!(of.weights, Q4_0 | Q8_0));
+    let expected = of.launches[usize::from(tokens > 2)] + codes;
+    let launched = together.launched().kernels;
+    let unlike = one_by_one.steps.iter().zip(&at_once.steps);
+    let mut unlike = unlike.filter(|(step, other)| bytes(alone, &step.output) != bytes(together, &other.output));
+    let problem = match unlike.next() {
+        Some((step, _)) => format!("{} (step {}) has other bits", step.op.name(), step.node),
+        None if launched == expected => return None,
+        None => format!("{launched} launches, not {expected}"),
+    };
+    Some(format!("{tokens} tokens of {of:?}: {problem}"))
+}
+
+/// What is not right where the second of two tokens is to be stored behind the end of a cache: that it is told, and nothing is written there.
+fn stored_outside(together: &Cuda) -> Option<String> {
+    let layer = Layer::projections(together, 2, &Projections { apart: PLACES + 8, ..PLAIN });
+    let told = together.execute(&layer.steps).and_then(|()| together.sync()).map_err(|error| error.to_string());
+    let expected = format!("kv_store: index {} must lie between 0 and {PLACES}", PLACES + 8);
+    let is_told = told.as_ref().is_err_and(|problem| problem.contains(&expected));
+    (!is_told).then(|| format!("a token stored outside of the cache: {told:?}, not {expected}"))
 }
 
 /// What writes over the activations of a product, which were brought into codes for it, before the next product takes what lies there then.
@@ -128,6 +224,41 @@ impl Layer<'_> {
         let biased = layer.sum(&biased, &bias);
         let last = layer.view(Op::reshape(&[WIDTH, 2 * tokens]), &biased);
         layer.norm(&last);
+        layer
+    }
+
+    /// In the order in which models have them.
+    fn projections<'a>(device: &'a Cuda, tokens: usize, of: &Projections) -> Layer<'a> {
+        let arena = device.alloc(&TensorType::new(DType::I8, &[1 << 20]), Usage::Arena);
+        let arena = arena.unwrap_or_else(|error| panic!("{error}"));
+        let mut layer = Layer { device, arena, end: 0, seed: 0, steps: Vec::new() };
+        let x = layer.numbers(&[WIDTH, tokens]);
+        let [queries, keys] = of.heads;
+        let mut flat = [queries, keys, keys].map(|heads| layer.product(of.weights, heads * of.head, &x));
+        if of.has_bias {
+            flat = flat.map(|x| {
+                let bias = layer.numbers(&[x.ty.shape[0]]);
+                layer.sum(&x, &bias)
+            });
+        }
+        let [q, k, v] = flat;
+        let [q, k] = [(q, queries), (k, keys)].map(|(x, heads)| {
+            let split = layer.view(Op::reshape(&[of.head, heads, tokens]), &x);
+            let Some(weights) = of.norms else { return split };
+            let weights = layer.weights(TensorType::new(weights, &[of.head]));
+            layer.step(RmsNorm { epsilon: 1e-5 }, &[&split, &weights])
+        });
+        let positions = layer.indices(tokens, 5);
+        let factors = of.factors.map(|dtype| layer.weights(TensorType::new(dtype, &[of.rope.dimensions / 2])));
+        let [_, k] = [q, k].map(|x| {
+            let inputs: Vec<&Tensor> = [&x, &positions].into_iter().chain(&factors).collect();
+            layer.step(of.rope, &inputs)
+        });
+        let k = layer.view(Op::reshape(&[keys * of.head, tokens]), &k);
+        let rows = layer.indices(tokens, of.apart);
+        for (dtype, new) in of.caches.into_iter().zip([&k, &v]) {
+            layer.store(dtype, new, &rows);
+        }
         layer
     }
 
@@ -264,7 +395,7 @@ impl Layer<'_> {
     }
 
     fn store(&mut self, dtype: DType, x: &Tensor, rows: &Tensor) {
-        let ty = TensorType::new(dtype, &[x.ty.shape[0], 32, 1]);
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], PLACES, 1]);
         let buffer = self.device.alloc(&ty, Usage::State).unwrap_or_else(|error| panic!("{error}"));
         self.step(KvStore, &[&Tensor { buffer, offset_bytes: 0, ty }, x, rows]);
     }

@@ -18,8 +18,8 @@ pub(super) struct Lifetime {
     pub last: usize,
 }
 
-/// How many more nodes the memory of a small value is kept: a layer's projections, rotations and stores stand so close together.
-const NEIGHBOURS: usize = 4;
+/// How many more nodes the memory of a small value is kept: a layer's projections, biases, norms of heads, rotations and stores stand so close together.
+const NEIGHBOURS: usize = 12;
 
 /// Larger values are of many tokens, and their nodes fill a device by themselves.
 const SMALL_BYTES: usize = 256 << 10;

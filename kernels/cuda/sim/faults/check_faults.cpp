@@ -125,6 +125,11 @@ static float other_lane(int i, const Shape&) { return (float)((i ^ 1) + 1); }
 
 static float doubled(int i, const Shape&) { return 2.0f * (float)(i + 1); }
 
+static float doubled_and_turned(int i, const Shape& shape) {
+    const int all = shape.n / 2;
+    return doubled(i < all ? i : 2 * all - 1 - i, shape);
+}
+
 static float warp_sums(int i, const Shape& shape) {
     float sum = 0;
     for (int j = i / 32 * 32; j < i / 32 * 32 + 32 && j < shape.n; j++) sum += (float)(j + 1);
@@ -152,6 +157,7 @@ static const std::vector<Computed> COMPUTED = {
     {{8, 64, 256, 512}, other_lane, "neighbour_right", {"neighbour_without_barrier"}},
     {{8, 128, 0, 1000}, doubled, "twice_right", {"twice_without_tail"}},
     {{8, 128, 0, 1000}, warp_sums, "warp_sum_right", {}},
+    {{16, 64, 0, 2048}, doubled_and_turned, "tail_right", {"tail_before_the_count"}},
     {{2, 64, 0, 128}, half_first, "halves_right", {}},
     {{2, 64, 0, 128}, voted, "votes_right", {}},
 };

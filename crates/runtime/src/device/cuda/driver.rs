@@ -25,7 +25,7 @@ use cudarc::driver::{result, sys};
 pub use event::Event;
 pub use graph::Graph;
 use kernel::Loaded;
-pub use kernel::{Argument, Grid, Launch, View};
+pub use kernel::{Argument, Grid, Heads, HeadsBehind, Launch, Rotation, View};
 pub use memory::{Allocation, Words};
 pub use staging::Transfers;
 use std::ffi::{CStr, c_char, c_int};

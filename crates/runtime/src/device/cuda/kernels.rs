@@ -22,6 +22,7 @@ modules! {
     "flash_attn",
     "gated",
     "get_rows",
+    "heads",
     "im2col",
     "index_fill",
     "kv_attention",

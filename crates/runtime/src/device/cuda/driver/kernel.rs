@@ -32,11 +32,61 @@ pub struct View {
     pub steps: [i64; 4],
 }
 
+/// The heads of queries, keys or values behind a product: the layout of `Heads` in `kernels/cuda/heads.cuh`, where each is explained. Addresses are 0 of
+/// what there is not.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[repr(C)]
+pub struct Heads {
+    pub x: u64,
+    pub bias: u64,
+    pub sum: u64,
+    pub w: u64,
+    pub normed: u64,
+    pub rotated: u64,
+    pub cache: u64,
+    pub rows: i32,
+    pub w_type: i32,
+    pub cache_type: i32,
+    pub epsilon: f32,
+}
+
+/// What is the same for all heads: the layout of `HeadsBehind` there.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[repr(C)]
+pub struct HeadsBehind {
+    pub rotation: Rotation,
+    pub head_size: i32,
+    pub tokens: i32,
+    pub factors_type: i32,
+    pub factors: u64,
+    pub positions: u64,
+    pub rows: u64,
+    pub places: i64,
+    pub fault: u64,
+}
+
+/// The layout of `Rotation` in `kernels/cuda/rotation.cuh`.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[repr(C)]
+pub struct Rotation {
+    pub dimensions: i32,
+    pub halves: i32,
+    pub base: f32,
+    pub factor: f32,
+    pub low: f32,
+    pub high: f32,
+    pub magnitude: f32,
+}
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Argument {
     /// A tensor.
     View(View),
+    /// The heads of queries, keys or values.
+    Heads(Heads),
+    /// What is the same for all heads.
+    HeadsBehind(HeadsBehind),
     /// A number of elements.
     Index(i64),
     /// A small integer.
@@ -52,6 +102,8 @@ pub enum Argument {
 #[repr(C, align(8))]
 union Cell {
     view: View,
+    heads: Heads,
+    behind: HeadsBehind,
     index: i64,
     int: i32,
     float: f32,
@@ -62,6 +114,8 @@ impl Cell {
     fn of(argument: &Argument) -> Cell {
         match *argument {
             Argument::View(view) => Cell { view },
+            Argument::Heads(heads) => Cell { heads },
+            Argument::HeadsBehind(behind) => Cell { behind },
             Argument::Index(index) => Cell { index },
             Argument::Int(int) => Cell { int },
             Argument::Float(float) => Cell { float },

@@ -16,6 +16,7 @@
 //! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
+use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
 use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, moved, suffix};
 use crate::devices::Linear;
@@ -263,9 +264,9 @@ fn is_short(x: &TensorType) -> bool {
     x.shape[1] <= 2 && batches(x) == 1
 }
 
-/// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes; `call` is of the first. None where the
-/// kernel does not take them: then nothing is launched.
-pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, String> {
+/// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes, and what comes behind them; `call` is of the
+/// first. None where the kernel does not take them: then nothing is launched.
+pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]], heads: Option<&HeadsTail>) -> Result<bool, String> {
     let x = call.inputs[1];
     let ([first, y], third) = (parts[0], parts.get(2));
     if !is_short(&x.ty) || !parts.iter().all(|[w, _]| is_readable(w)) {
@@ -281,7 +282,8 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]]) -> Result<bool, S
     let [third, third_y] = third.copied().unwrap_or([first, none]);
     let matrices = [first, parts[1][0], third].iter().flat_map(weights).collect::<Vec<Argument>>();
     let results = [y, parts[1][1], third_y].map(|y| Argument::View(y.view));
-    let arguments = [matrices, activations(call, &first, &x, taken), results.to_vec()].concat();
+    let heads = heads.map_or(Ok(HeadsTail::none()), |heads| heads.arguments(call))?;
+    let arguments = [matrices, activations(call, &first, &x, taken), results.to_vec(), heads.to_vec()].concat();
     call.launch(&format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype)), grid, &arguments).map(|()| true)
 }
 

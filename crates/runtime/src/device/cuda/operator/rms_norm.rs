@@ -23,7 +23,7 @@ pub fn launch(op: &RmsNorm, call: &mut Call) -> Result<(), String> {
 }
 
 /// Whether rows and weights can be read in fours.
-fn is_wide(x: &Operand, w: &Operand) -> bool {
+pub fn is_wide(x: &Operand, w: &Operand) -> bool {
     x.ty.shape[0].is_multiple_of(4) && x.begins_at(16) && w.begins_at(4 * w.ty.dtype.block_bytes())
 }
 
@@ -52,17 +52,21 @@ impl NormBehind {
         } else {
             0
         };
-        let number = match self.w.ty.dtype {
-            DType::F16 => 1,
-            DType::Bf16 => 2,
-            _ => 0,
-        };
-        norm_arguments([self.w.view, self.y.view], number, self.epsilon, [codes, call.counters(1)])
+        norm_arguments([self.w.view, self.y.view], number_of(self.w.ty.dtype), self.epsilon, [codes, call.counters(1)])
     }
 
     /// That there is no norm behind a launch; any view stands in its place.
     pub fn none(any: View) -> [Argument; 6] {
         norm_arguments([any; 2], 0, 0.0, [0; 2])
+    }
+}
+
+/// How kernels that take weights of any plain type are told which.
+pub fn number_of(weights: DType) -> i32 {
+    match weights {
+        DType::F16 => 1,
+        DType::Bf16 => 2,
+        _ => 0,
     }
 }
 

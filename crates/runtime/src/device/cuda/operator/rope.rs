@@ -1,6 +1,6 @@
 //! Rotation of pairs by an angle that grows with the position. Angles are in f64, less whole turns; sines and the rotation itself in f32.
 
-use super::{Argument, Call, Grid, expect_f32, expect_plain, suffix};
+use super::{Argument, Call, Grid, Rotation, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;
 use std::f64::consts::PI;
 use trueup_graph::TensorType;
@@ -24,7 +24,7 @@ pub fn launch(op: &Rope, call: &mut Call) -> Result<(), String> {
     let arguments = [
         &[x, positions, factors.unwrap_or(x)].map(|operand| Argument::View(operand.view))[..],
         &[Argument::Int(factors.is_some().into()), Argument::View(y.view)],
-        &rotation(op)?,
+        &arguments(op)?,
     ];
     call.launch(&kernel, Grid::elements(together * tokens * batches)?, &arguments.concat())
 }
@@ -41,7 +41,7 @@ pub fn launch_pair(op: &Rope, call: &Call, other: &Call) -> Result<(), String> {
     let arguments = [
         &[q, k, positions, factors.unwrap_or(q)].map(|operand| Argument::View(operand.view))[..],
         &[Argument::Int(factors.is_some().into()), Argument::View(call.output.view), Argument::View(other.output.view)],
-        &rotation(op)?,
+        &arguments(op)?,
     ];
     call.launch(&kernel, Grid::elements(threads(&q.ty) + threads(&k.ty))?, &arguments.concat())
 }
@@ -49,12 +49,18 @@ pub fn launch_pair(op: &Rope, call: &Call, other: &Call) -> Result<(), String> {
 /// Heads of a thread of the kernels for queries and keys together, as `kernels/cuda/rope.cu` has them.
 const HEADS_EACH: usize = 4;
 
-/// What the operator says of all tokens, as kernels take it.
-fn rotation(op: &Rope) -> Result<[Argument; 7], String> {
+/// What the operator says of all tokens.
+pub fn rotation(op: &Rope) -> Result<Rotation, String> {
     let Ramp { factor, low, high } = Ramp::of(op);
     let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
-    let [base, factor, low, high, magnitude] = [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
-    let halves = (op.pairs == RopePairs::Halves).into();
+    let (halves, magnitude) = ((op.pairs == RopePairs::Halves).into(), magnitude(op.scaling));
+    Ok(Rotation { dimensions, halves, base: op.base, factor, low, high, magnitude })
+}
+
+/// The same, as kernels for rotation alone take it.
+fn arguments(op: &Rope) -> Result<[Argument; 7], String> {
+    let Rotation { dimensions, halves, base, factor, low, high, magnitude } = rotation(op)?;
+    let [base, factor, low, high, magnitude] = [base, factor, low, high, magnitude].map(Argument::Float);
     Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
 }
 
