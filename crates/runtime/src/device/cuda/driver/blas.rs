@@ -34,7 +34,7 @@ const LATEST_NEEDS: i32 = 13_000;
 /// The file of the stand-in, beside the simulator's.
 const STAND_IN: &str = "libtrueup_cublaslt_sim.so";
 
-/// Sizes of a product: `y [rows, tokens] = w [len, rows]' x [len, tokens]`.
+/// Sizes of a product: `y [rows, tokens] = w [len, rows]' x [len, tokens]`, of matrices whose rows lie behind each other but for those of y.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sizes {
     /// Rows of weights.
@@ -43,6 +43,8 @@ pub struct Sizes {
     pub tokens: usize,
     /// Elements of a row.
     pub len: usize,
+    /// The distance of neighbouring tokens in y: no less than `rows`.
+    pub step: usize,
 }
 
 /// The library, where it is installed: looked for when it is first needed.
@@ -131,9 +133,9 @@ impl Drop for Description {
 struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// By columns, without gaps.
-    fn new(dtype: sys::cudaDataType, rows: usize, columns: usize) -> Result<Layout, result::CublasError> {
-        result::create_matrix_layout(dtype, rows as u64, columns as u64, rows as i64).map(Layout)
+    /// By columns, so far from each other.
+    fn new(dtype: sys::cudaDataType, [rows, columns]: [usize; 2], step: usize) -> Result<Layout, result::CublasError> {
+        result::create_matrix_layout(dtype, rows as u64, columns as u64, step as i64).map(Layout)
     }
 }
 
@@ -159,7 +161,7 @@ impl Blas {
         Some(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })
     }
 
-    /// The product `y = w' x` of matrices at these addresses, multiples of 256; rows of all three lie behind each other. The library is asked for its way
+    /// The product `y = w' x` of matrices at these addresses, multiples of 256. The library is asked for its way
     /// now, so that running the product only computes; `None` where it has none for these sizes.
     pub fn product(self: &Arc<Blas>, sizes: Sizes, matrices: [u64; 3]) -> Option<Product> {
         Some(Product { blas: Arc::clone(self), sizes, plan: self.plan(sizes)?, matrices })
@@ -206,7 +208,7 @@ impl Blas {
     }
 
     fn describe(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
-        let Sizes { rows, tokens, len } = sizes;
+        let Sizes { rows, tokens, len, step } = sizes;
         let (half, single) = (sys::cudaDataType::CUDA_R_16F, sys::cudaDataType::CUDA_R_32F);
         let description = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
         let description = Description(description);
@@ -216,8 +218,8 @@ impl Blas {
             let value = (&raw const TRANSPOSED).cast();
             result::set_matmul_desc_attribute(description.0, attribute, value, size_of_val(&TRANSPOSED))
         }?;
-        let layouts =
-            [Layout::new(half, len, rows)?, Layout::new(half, len, tokens)?, Layout::new(single, rows, tokens)?];
+        let (w, x) = (Layout::new(half, [len, rows], len)?, Layout::new(half, [len, tokens], len)?);
+        let layouts = [w, x, Layout::new(single, [rows, tokens], step)?];
         let algorithm = self.algorithm(description.0, layouts.each_ref().map(|layout| layout.0))?;
         Ok(Plan { description, layouts, algorithm })
     }
@@ -253,7 +255,7 @@ impl Drop for Blas {
 }
 
 fn refused(sizes: Sizes, error: &dyn Debug) -> String {
-    let Sizes { rows, tokens, len } = sizes;
+    let Sizes { rows, tokens, len, .. } = sizes;
     format!("cuBLASLt does not multiply {rows} rows of {len} with {tokens} tokens: {error:?}")
 }
 
