@@ -33,6 +33,7 @@ pub fn products(device: &dyn Device) -> Vec<String> {
     let decoding = DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() };
     let decoding = open_device(&device.about().name, &decoding).unwrap_or_else(|error| panic!("{error}"));
     wrong.extend([&[][..], &[2]].into_iter().filter_map(|stack| differs_in_pieces(&*decoding, stack)));
+    wrong.extend(is_not_infinite(&*decoding));
     println!("cuda-sim, simulated: {count} products of weights in planes, {} wrong", wrong.len());
     wrong
 }
@@ -97,6 +98,19 @@ fn differs_in_pieces(device: &dyn Device, stack: &[usize]) -> Option<String> {
         }
         (Err(problem), _) | (_, Err(problem)) => Some(format!("{name}: {problem}")),
     }
+}
+
+/// Where weights beyond the range of f16 are decoded to others than infinite ones, or those within it to others than themselves.
+fn is_not_infinite(device: &dyn Device) -> Option<String> {
+    // A row has one weight that is not zero: 1000 times its code.
+    let row = |code: i8| [&half::f16::from_f32(1000.0).to_le_bytes()[..], &[code.to_le_bytes()[0]], &[0; 31]].concat();
+    let bytes = [64, 66, -66].map(row).concat();
+    let weight = Given { ty: TensorType::new(Q8_0, &[32, 3]), usage: Usage::Weight, bytes };
+    let ones =
+        Given { ty: TensorType::new(F32, &[32, 9]), usage: Usage::Input, bytes: 1.0f32.to_le_bytes().repeat(32 * 9) };
+    let expected = [64_000.0, f32::INFINITY, f32::NEG_INFINITY].map(f32::to_le_bytes).concat().repeat(9);
+    let found = computed(device, &MulMat.into(), &[weight, ones]);
+    (!found.as_ref().is_ok_and(|(_, bytes)| *bytes == expected)).then(|| format!("weights beyond 65504 give {found:?}"))
 }
 
 /// Bytes of a weight come back as they were, and a part of it is not written.
