@@ -8,6 +8,11 @@
 //   F::codes(block, i)          codes 4 i to 4 i + 3 as signed bytes, the first lowest
 //   F::scale, F::minimum        element = scale * code + minimum; no minimum where F::MINIMUM is false
 //
+// and of those that are only decoded:
+//
+//   F::line(block, e)           what element = scale * code - minimum has of its part, 16 elements or 32
+//   F::code(block, e)           the code of element number e
+//
 // Blocks begin at even addresses only.
 #pragma once
 
@@ -98,14 +103,28 @@ struct Q8_1 : Coded<Q8_1> {
     DEVICE int codes(const unsigned char* block, int i) { return (int)load_word(block + 4 + 4 * i); }
 };
 
-struct Iq4_nl {
-    static constexpr int LEN = 32, BYTES = 18;
+// What a part of a block has beside its codes.
+struct Line {
+    float scale, minimum;
+};
+
+// Elements of a format that is only decoded.
+template <class F>
+struct Lined {
     DEVICE float element(const unsigned char* block, int e) {
+        const Line line = F::line(block, e);
+        return line.scale * (float)F::code(block, e) - line.minimum;
+    }
+};
+
+struct Iq4_nl : Lined<Iq4_nl> {
+    static constexpr int LEN = 32, BYTES = 18;
+    DEVICE Line line(const unsigned char* block, int) { return Line{load_half(block), 0.0f}; }
+    DEVICE int code(const unsigned char* block, int e) {
         // The steps in bytes, the first lowest: -127 -104 -83 -65 -49 -35 -22 -10, then 1 13 25 38 53 69 89 113.
         constexpr unsigned long long FIRST = 0xf6eaddcfbfad9881u, LAST = 0x7159453526190d01u;
         const int place = block[2 + e % 16] >> (e / 16 * 4) & 15;
-        const signed char step = (signed char)((place < 8 ? FIRST : LAST) >> (place % 8 * 8));
-        return load_half(block) * (float)step;
+        return (signed char)((place < 8 ? FIRST : LAST) >> (place % 8 * 8));
     }
 };
 
@@ -137,52 +156,55 @@ DEVICE Part part_of_eight(const unsigned char* bytes, int part) {
     return Part{(pair & 15) | bytes[part - 4] >> 6 << 4, pair >> 4 | bytes[part] >> 6 << 4};
 }
 
-struct Q2_K {
+struct Q2_K : Lined<Q2_K> {
     static constexpr int LEN = 256, BYTES = 84;
-    DEVICE float element(const unsigned char* block, int e) {
+    DEVICE Line line(const unsigned char* block, int e) {
         const int part = block[e / 16];
-        const float scale = load_half(block + 80) * (float)(part & 15), minimum = load_half(block + 82) * (float)(part >> 4);
-        return scale * (float)two_bits(block + 16, e) - minimum;
+        return Line{load_half(block + 80) * (float)(part & 15), load_half(block + 82) * (float)(part >> 4)};
     }
+    DEVICE int code(const unsigned char* block, int e) { return two_bits(block + 16, e); }
 };
 
-struct Q3_K {
+struct Q3_K : Lined<Q3_K> {
     static constexpr int LEN = 256, BYTES = 110;
     // Four bits of step j stand in byte j % 8, low where j < 8; its upper two in byte 8 + j % 4 at bit 2 (j / 4).
     DEVICE int step(const unsigned char* bytes, int j) {
         const int lower = bytes[j % 8] >> (j / 8 * 4) & 15, upper = bytes[8 + j % 4] >> (j / 4 * 2) & 3;
         return (lower | upper << 4) - 32;
     }
-    DEVICE float element(const unsigned char* block, int e) {
-        const int code = (two_bits(block + 32, e) | one_bit(block, e) << 2) - 4;
-        return load_half(block + 108) * (float)step(block + 96, e / 16) * (float)code;
+    DEVICE Line line(const unsigned char* block, int e) {
+        return Line{load_half(block + 108) * (float)step(block + 96, e / 16), 0.0f};
     }
+    DEVICE int code(const unsigned char* block, int e) { return (two_bits(block + 32, e) | one_bit(block, e) << 2) - 4; }
 };
 
-struct Q4_K {
+// The line of a part of eight, of a block that begins with two scales.
+DEVICE Line line_of_eight(const unsigned char* block, int part) {
+    const Part own = part_of_eight(block + 4, part);
+    return Line{load_half(block) * (float)own.step, load_half(block + 2) * (float)own.offset};
+}
+
+struct Q4_K : Lined<Q4_K> {
     static constexpr int LEN = 256, BYTES = 144;
-    DEVICE float element(const unsigned char* block, int e) {
-        const Part part = part_of_eight(block + 4, e / 32);
-        return load_half(block) * (float)part.step * (float)four_bits(block + 16, e) - load_half(block + 2) * (float)part.offset;
-    }
+    DEVICE Line line(const unsigned char* block, int e) { return line_of_eight(block, e / 32); }
+    DEVICE int code(const unsigned char* block, int e) { return four_bits(block + 16, e); }
 };
 
-struct Q5_K {
+struct Q5_K : Lined<Q5_K> {
     static constexpr int LEN = 256, BYTES = 176;
-    DEVICE float element(const unsigned char* block, int e) {
-        const Part part = part_of_eight(block + 4, e / 32);
-        const int code = four_bits(block + 48, e) | one_bit(block + 16, e) << 4;
-        return load_half(block) * (float)part.step * (float)code - load_half(block + 2) * (float)part.offset;
-    }
+    DEVICE Line line(const unsigned char* block, int e) { return line_of_eight(block, e / 32); }
+    DEVICE int code(const unsigned char* block, int e) { return four_bits(block + 48, e) | one_bit(block + 16, e) << 4; }
 };
 
-struct Q6_K {
+struct Q6_K : Lined<Q6_K> {
     static constexpr int LEN = 256, BYTES = 210;
+    DEVICE Line line(const unsigned char* block, int e) {
+        return Line{load_half(block + 208) * (float)(signed char)block[192 + e / 16], 0.0f};
+    }
     // Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64 their high ones.
-    DEVICE float element(const unsigned char* block, int e) {
+    DEVICE int code(const unsigned char* block, int e) {
         const int lower = block[e / 128 * 64 + e % 64] >> (e % 128 / 64 * 4) & 15;
-        const int code = (lower | two_bits(block + 128, e) << 4) - 32;
-        return load_half(block + 208) * (float)(signed char)block[192 + e / 16] * (float)code;
+        return (lower | two_bits(block + 128, e) << 4) - 32;
     }
 };
 

@@ -28,7 +28,7 @@ pub enum Linear {
     /// With activations in 8 bits, by integers: fast.
     #[default]
     Q8_1,
-    /// Each weight decoded, with activations as they are.
+    /// Each weight decoded: few tokens as they are, prompts with both rounded to f16 where tensor cores multiply them.
     Dequantize,
 }
 

@@ -55,7 +55,7 @@ pub enum Weights {
     /// Used as they are stored.
     #[default]
     Unchanged,
-    /// Decoded and rounded to f16.
+    /// Decoded to f32, as they are read everywhere, and that rounded to f16: beyond 65504 infinite.
     F16,
 }
 

@@ -26,7 +26,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 37] = [
+pub const FAULTS: [Fault; 39] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -253,6 +253,25 @@ pub const FAULTS: [Fault; 37] = [
         replace: "for (int distance = 1; distance > 0; distance /= 2) total +=",
         kernels: &["attention_tiles"],
         seen: Seen::Suite("flash_attn"),
+        quick: false,
+    },
+    // Decoded weights.
+    Fault {
+        name: "scale of a block's first part for all of it",
+        file: "decode.cu",
+        find: "F::line(block, (int)(run * RUN))",
+        replace: "F::line(block, 0)",
+        kernels: &["decode"],
+        seen: Seen::Suite("mul_mat"),
+        quick: true,
+    },
+    Fault {
+        name: "every second weight in its neighbour's place",
+        file: "decode.cu",
+        find: "F::code(block + i, ",
+        replace: "F::code(block + i / 2 * 2, ",
+        kernels: &["decode"],
+        seen: Seen::Suite("mul_mat"),
         quick: false,
     },
     // Groups.

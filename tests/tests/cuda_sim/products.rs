@@ -1,11 +1,12 @@
-//! The fast kernels of products against the plain ones: weights in planes and as in the file, few tokens and many, views of weights.
+//! The fast kernels of products against the plain ones: weights in planes and as in the file, few tokens and many, views of weights, more batches than a
+//! grid takes; and weights that are decoded in pieces.
 
 use crate::edges::differing_block;
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1};
 use trueup::graph::op::{Cast, Gated, GetRows, MulMat, MulMatGated, MulMatId};
 use trueup::graph::{Op, Shape, Strides, TensorType};
 use trueup::runtime::device::{Device, Step, Tensor, Usage};
-use trueup::runtime::{DeviceOptions, open_device};
+use trueup::runtime::{DeviceOptions, Linear, open_device};
 
 /// Types whose weights lie in planes.
 const TYPES: [DType; 6] = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1];
@@ -25,10 +26,14 @@ struct Given {
 pub fn products(device: &dyn Device) -> Vec<String> {
     let plain = DeviceOptions { repack: false, ..DeviceOptions::default() };
     let plain = open_device(&device.about().name, &plain).unwrap_or_else(|error| panic!("{error}"));
-    let cases: Vec<(Op, Vec<Given>)> = TYPES.into_iter().flat_map(cases_of).collect();
+    let cases: Vec<(Op, Vec<Given>)> = TYPES.into_iter().flat_map(cases_of).chain([many_batches()]).collect();
     let count = cases.len();
     let mut wrong: Vec<String> = cases.iter().filter_map(|(op, inputs)| differs(device, &*plain, op, inputs)).collect();
     wrong.extend(TYPES.into_iter().flat_map(|dtype| is_not_kept(device, dtype)));
+    let decoding = DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() };
+    let decoding = open_device(&device.about().name, &decoding).unwrap_or_else(|error| panic!("{error}"));
+    wrong.extend([&[][..], &[2]].into_iter().filter_map(|stack| differs_in_pieces(&*decoding, stack)));
+    wrong.extend(is_not_infinite(&*decoding));
     println!("cuda-sim, simulated: {count} products of weights in planes, {} wrong", wrong.len());
     wrong
 }
@@ -59,6 +64,53 @@ fn cases_of(dtype: DType) -> Vec<(Op, Vec<Given>)> {
         cases.push((Cast { to: F32 }.into(), vec![weight(dtype, &[64, 9], 7)]));
     }
     cases
+}
+
+/// Two matrices, each for so many batches that a grid does not take both of them at once.
+fn many_batches() -> (Op, Vec<Given>) {
+    let batches = 65_536;
+    (MulMat.into(), vec![weight(Q5_1, &[32, 1, 1, 2], 8), activations(F32, &[32, 1, 1, batches])])
+}
+
+/// Where the last rows of matrices so large that they are decoded in pieces, one or a stack of them, have other results than by themselves. Each matrix of a
+/// stack is multiplied with two batches.
+fn differs_in_pieces(device: &dyn Device, stack: &[usize]) -> Option<String> {
+    const LEN: usize = 512;
+    const ROWS: usize = 2500;
+    const LAST: usize = 100;
+    const TOKENS: usize = 9;
+    let matrices: usize = stack.iter().product();
+    let whole = weight(Q8_0, &[&[LEN, ROWS], stack].concat(), 9);
+    let of_rows = |bytes: &[u8], row: usize| -> Vec<u8> {
+        bytes.chunks(row * ROWS).flat_map(|matrix| &matrix[row * (ROWS - LAST)..]).copied().collect()
+    };
+    let last = Given {
+        ty: TensorType::new(Q8_0, &[&[LEN, LAST], stack].concat()),
+        usage: Usage::Weight,
+        bytes: of_rows(&whole.bytes, whole.bytes.len() / matrices / ROWS),
+    };
+    let x = || activations(F32, &[&[LEN, TOKENS][..], &stack.iter().map(|n| 2 * n).collect::<Vec<usize>>()].concat());
+    let name = format!("rows {} and on of {}", ROWS - LAST, whole.ty);
+    match (computed(device, &MulMat.into(), &[whole, x()]), computed(device, &MulMat.into(), &[last, x()])) {
+        (Ok((_, found)), Ok((ty, expected))) => {
+            let found = of_rows(&found, size_of::<f32>());
+            differing_block(&ty, &found, &expected).map(|sentence| format!("{name}: {sentence}"))
+        }
+        (Err(problem), _) | (_, Err(problem)) => Some(format!("{name}: {problem}")),
+    }
+}
+
+/// Where weights beyond the range of f16 are decoded to others than infinite ones, or those within it to others than themselves.
+fn is_not_infinite(device: &dyn Device) -> Option<String> {
+    // A row has one weight that is not zero: 1000 times its code.
+    let row = |code: i8| [&half::f16::from_f32(1000.0).to_le_bytes()[..], &[code.to_le_bytes()[0]], &[0; 31]].concat();
+    let bytes = [64, 66, -66].map(row).concat();
+    let weight = Given { ty: TensorType::new(Q8_0, &[32, 3]), usage: Usage::Weight, bytes };
+    let ones =
+        Given { ty: TensorType::new(F32, &[32, 9]), usage: Usage::Input, bytes: 1.0f32.to_le_bytes().repeat(32 * 9) };
+    let expected = [64_000.0, f32::INFINITY, f32::NEG_INFINITY].map(f32::to_le_bytes).concat().repeat(9);
+    let found = computed(device, &MulMat.into(), &[weight, ones]);
+    (!found.as_ref().is_ok_and(|(_, bytes)| *bytes == expected)).then(|| format!("weights beyond 65504 give {found:?}"))
 }
 
 /// Bytes of a weight come back as they were, and a part of it is not written.

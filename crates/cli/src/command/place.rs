@@ -89,8 +89,8 @@ pub struct Machine {
     /// least memory, and on cuda by the plain kernels, which the fast ones are checked against
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     repack: Switch,
-    /// How cuda multiplies weights of 32 codes a block: q8_1 brings activations to 8 bits and multiplies integers; dequantize decodes each weight and takes
-    /// activations as they are, by plain kernels
+    /// How cuda multiplies weights of 32 codes a block: q8_1 brings activations to 8 bits and multiplies integers; dequantize decodes each weight, and takes
+    /// few tokens as they are, by plain kernels, and prompts in f16, by tensor cores
     #[arg(long, value_name = "WAY", value_enum, default_value = "q8_1")]
     linear: LinearWay,
     /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu

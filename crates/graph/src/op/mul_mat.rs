@@ -94,6 +94,7 @@ fn batched() -> Vec<Case> {
             cases.push(product(dtype, &[64, 13, b2, b3], DType::F32, &[64, 3, n2, n3]));
         }
         cases.push(product(dtype, &[128, 16, 2], DType::F16, &[128, 1, 4]));
+        cases.push(product(dtype, &[96, 19, 2, 2], DType::F32, &[96, 11, 4, 6]));
     }
     for dtype in PLAIN {
         cases.push(product(dtype, &[33, 31, 2], DType::F32, &[33, 7, 6]));
@@ -145,6 +146,7 @@ fn read_only() -> Vec<Case> {
         }
         cases.push(product(&[512, 33], (DType::F16, &[512, 3])));
         cases.push(product(&[256, 13, 2], (DType::F32, &[256, 3, 6])));
+        cases.push(product(&[256, 13, 2], (DType::F16, &[256, 10, 6])));
         cases.push(product(&[256, 9], (DType::F32, &[256, 0])));
     }
     for dtype in [DType::Q4K, DType::Q6K] {

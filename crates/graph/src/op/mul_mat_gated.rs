@@ -90,7 +90,7 @@ fn by_type() -> Vec<Case> {
         cases.extend([1, 5].map(|n| case(gated, types, &[96, 41], (DType::F32, &[96, n]))));
     }
     for dtype in READ_ONLY {
-        for (k, m, n) in [(256, 31, 2), (512, 33, 7)] {
+        for (k, m, n) in [(256, 31, 2), (512, 33, 7), (768, 45, 20)] {
             let w = (TensorType::new(dtype, &[k, m]), Fill::Blocks(0.01));
             let x = (TensorType::new(DType::F32, &[k, n]), Fill::Normal(1.0));
             cases.push(Case::new(MulMatGated { gated }, &[w, w, x]));

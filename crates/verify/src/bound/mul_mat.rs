@@ -79,6 +79,18 @@ mod tests {
     }
 
     #[test]
+    fn weights_are_rounded_as_they_are_decoded() {
+        // Just above the middle of two f16, where it is not known any more in f32: halves go to even.
+        let weight = 1.0 + (-11f64).exp2() + (-30f64).exp2();
+        let passes_as = |profile: &Profile, result: f64| {
+            let [w, x] = [&[weight], &[1.0]].map(|number| Operand::numbers(f32_type(&[1, 1]), number));
+            passes(&Op::MulMat(MulMat), &[w, x], profile, &[result])
+        };
+        let rounded = Profile { weights: Weights::F16, ..Profile::F32 };
+        assert!(passes_as(&rounded, 1.0) && !passes_as(&rounded, 1.0 + (-10f64).exp2()));
+    }
+
+    #[test]
     fn quantized_products_pass_and_a_dropped_element_does_not() {
         let (w, x) = (numbers(64 * 40, 17), numbers(64, 18));
         let scale = |block: &[f64]| block.iter().fold(0.0f32, |largest, x| largest.max(x.abs() as f32)) / 127.0;

@@ -105,8 +105,8 @@ impl Panel {
         match weights {
             Weights::Unchanged => return,
             Weights::F16 => {
-                self.rounded
-                    .extend(self.columns.iter().map(|column| column.map(|weight| Precision::F16.round(weight))));
+                let round = |weight| Precision::F16.round(Precision::F32.round(weight));
+                self.rounded.extend(self.columns.iter().map(|column| column.map(round)));
             }
         }
         self.least = [f64::INFINITY; ROWS];

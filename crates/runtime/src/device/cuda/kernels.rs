@@ -18,6 +18,7 @@ modules! {
     "attention_tiles",
     "cast",
     "concat",
+    "decode",
     "diag_mask",
     "flash_attn",
     "gated",

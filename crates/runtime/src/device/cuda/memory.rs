@@ -31,6 +31,11 @@ impl Divided {
         self.split.planes_from(self.address, self.first)
     }
 
+    /// The same, so many blocks behind.
+    pub fn behind(&self, blocks: usize) -> Divided {
+        Divided { first: self.first + blocks, ..*self }
+    }
+
     /// Bytes of all blocks in the file's form.
     pub fn file_bytes(&self) -> usize {
         self.split.file_bytes()

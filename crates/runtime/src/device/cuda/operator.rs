@@ -7,8 +7,10 @@
 mod arithmetic;
 mod arrange;
 mod attention;
+mod batches;
 mod cast;
 mod concat;
+mod decoded;
 mod diag_mask;
 mod flash_attn;
 mod gated;
@@ -54,7 +56,7 @@ pub use mul_mat_gated::launch_for_products as gated_for_products;
 pub use rms_norm::{NormBehind, is_wide, launch_for_products as norm_for_products};
 pub use rope::launch_pair as rotate_pair;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::{Op, Shape, Strides, TensorType};
 
 macro_rules! operators {
     ($means:ident; $($Op:ident => $file:ident $(($of:ident))?),* $(,)?) => {
@@ -152,6 +154,20 @@ impl Operand {
         let data = (strides.offset / ty.dtype.block_len() * ty.dtype.block_bytes()) as u64;
         let [sizes, steps] = [ty.shape.sizes(), strides.steps].map(|numbers| numbers.map(|number| number as i64));
         Operand { ty: *ty, view: View { data, sizes, steps }, divided: None }
+    }
+
+    /// So many of its entries along a dimension, from one on: whole blocks.
+    pub fn part(&self, dimension: usize, first: usize, count: usize) -> Operand {
+        let (mut sizes, strides) = (self.ty.shape.sizes(), self.ty.shape.strides());
+        sizes[dimension] = count;
+        let distance = first * strides.steps[dimension];
+        let shape = Shape::new(&sizes).seen_by(Strides { offset: strides.offset + distance, ..strides });
+        let blocks = distance / self.ty.dtype.block_len();
+        let divided = self.divided.map(|divided| divided.behind(blocks));
+        let in_file = self.view.data + (blocks * self.ty.dtype.block_bytes()) as u64;
+        let data = divided.map_or(in_file, |divided| divided.planes().codes);
+        let view = View { data, sizes: sizes.map(|size| size as i64), ..self.view };
+        Operand { ty: TensorType { shape, ..self.ty }, view, divided }
     }
 
     /// Whether each row begins at a multiple of so many bytes, and its elements lie behind each other. Types and views decide: buffers begin at

@@ -123,7 +123,7 @@ impl Measure<'_> {
         let fits = |rows: &usize| 2 * size_of::<u16>() * rows * rows <= self.source.bytes();
         let fits = |rows: &usize| fits(rows) && size_of::<f32>() * rows * rows <= self.target.bytes();
         let rows = std::iter::successors(Some(rows), |rows| Some(rows / 2)).find(fits).unwrap_or(0);
-        let sizes = Sizes { rows, tokens: rows, len: rows };
+        let sizes = Sizes { rows, tokens: rows, len: rows, step: rows };
         let w = self.source.address();
         let x = w + (size_of::<u16>() * rows * rows) as u64;
         let product = blas.product(sizes, [w, x, self.target.address()]);

@@ -3,7 +3,7 @@
 //! ```text
 //!  32 codes a block     x ─quantize_q8_1─▶ blocks of 8 bits ─▶ integers within blocks, f32 between
 //!  other types, or      x as it is ─▶ each weight decoded to f32, f32 throughout
-//!  `--linear dequantize`
+//!  `--linear dequantize` many tokens: both rounded to f16, sums in f32
 //! ```
 //!
 //! | way | tokens | kernels | sums |
@@ -12,15 +12,16 @@
 //! | rows | few | `mul_mat_rows.cu`, several rows a warp, 16 bytes a load | blocks as above; of r numbers of 16 bytes, element k to lane k mod 32 r |
 //! | tiles | more than 8 | `mul_mat_tiles.cu`, tensor cores on integers | block after block |
 //! | halves | more than 8 | cuBLASLt where it is installed, else `mul_mat_halves.cu`: tensor cores on f16, x rounded to f16 | its own; 64 elements after 64 |
+//! | decoded | more than 8 | `decode.cu`, weights rounded to f16, then as halves | as halves |
 //!
 //! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
 //! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
 
 use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
-use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, moved, suffix};
+use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
 use crate::devices::Linear;
-use crate::profile::{Accumulator, Activations, Profile, Rounding};
+use crate::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
@@ -41,15 +42,12 @@ pub const WARPS: usize = 4;
 const RESIDENT: usize = 8;
 
 /// Rows and tokens of a tile by tensor cores, and its threads: `kernels/cuda/tiles.cuh`.
-const TILE: [usize; 2] = [128, 64];
+pub const TILE: [usize; 2] = [128, 64];
 const TILE_THREADS: u32 = 256;
 
 /// Shared memory of such a block of threads: `Stage` in `mul_mat_tiles.cu` and in `mul_mat_halves.cu`.
 const TILES_SHARED_BYTES: u32 = 47_616;
 const HALVES_SHARED_BYTES: u32 = 37_632;
-
-/// Batches that a grid takes at once.
-const BATCHES_MAX: usize = 65_535;
 
 /// Bytes of a wide load.
 const LOAD_BYTES: usize = 16;
@@ -91,6 +89,8 @@ pub enum Way {
     Tiles,
     /// By tiles of f16.
     Halves,
+    /// Decoded to f16, and by tiles of these.
+    Decoded,
 }
 
 impl Means {
@@ -102,9 +102,8 @@ impl Means {
             Op::MulMatId(_) => (&inputs[..1], &inputs[1]),
             _ => return plain,
         };
-        if has_codes(weights[0].dtype) && !self.takes_codes(weights[0].dtype) {
-            return Profile { function_ulp: plain.function_ulp, ..FLOATS };
-        }
+        let is_decoded = has_codes(weights[0].dtype) && !self.takes_codes(weights[0].dtype);
+        let plain = if is_decoded { Profile { function_ulp: plain.function_ulp, ..FLOATS } } else { plain };
         if matches!(op, Op::MulMatId(_)) {
             return plain;
         }
@@ -113,6 +112,7 @@ impl Means {
             Way::Plain | Way::Rows => plain,
             Way::Tiles => Profile { lanes: 1, ..plain },
             Way::Halves => Profile { activations: Activations::F16, lanes: 1, ..plain },
+            Way::Decoded => Profile { activations: Activations::F16, weights: Weights::F16, lanes: 1, ..plain },
         }
     }
 
@@ -129,7 +129,7 @@ impl Means {
     /// The form of activations that a way takes with weights of this type.
     pub fn form(&self, way: Way, weights: DType) -> Form {
         match way {
-            Way::Halves => Form::Halves,
+            Way::Halves | Way::Decoded => Form::Halves,
             Way::Plain | Way::Rows | Way::Tiles if self.takes_codes(weights) => Form::Codes,
             Way::Plain | Way::Rows | Way::Tiles => Form::Same,
         }
@@ -143,11 +143,10 @@ impl Means {
         let is_prompt = self.tensor_cores && x.shape[1] > TOKENS;
         if is_prompt && weights.iter().all(|w| self.takes_codes(w.dtype)) {
             Way::Tiles
-        } else if is_prompt
-            && weights.iter().all(|w| w.dtype == DType::F16 && begins_whole(w))
-            && batches(x) <= BATCHES_MAX
-        {
+        } else if is_prompt && weights.iter().all(|w| w.dtype == DType::F16 && begins_whole(w)) {
             Way::Halves
+        } else if is_prompt && weights.iter().all(|w| w.dtype.is_quantized()) {
+            Way::Decoded
         } else if weights.iter().all(|w| self.takes_codes(w.dtype))
             || weights.iter().all(|w| loads_runs(w, x) && run(w) == run(&weights[0]))
         {
@@ -166,7 +165,7 @@ fn run(w: &TensorType) -> usize {
 /// Whether plain weights and activations can be read by wide loads.
 fn loads_runs(w: &TensorType, x: &TensorType) -> bool {
     let plain = matches!(w.dtype, DType::F32 | DType::F16 | DType::Bf16) && x.dtype == DType::F32;
-    plain && w.shape[0].is_multiple_of(run(w)) && begins_whole(w) && begins_whole(x) && batches(x) <= BATCHES_MAX
+    plain && w.shape[0].is_multiple_of(run(w)) && begins_whole(w) && begins_whole(x)
 }
 
 /// Whether rows of plain numbers begin at multiples of a wide load, as buffers do, and whole ones are all that they have.
@@ -307,25 +306,36 @@ pub fn multiply_add(
     call.launch(&format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype)), grid, &arguments).map(|()| true)
 }
 
-/// `y = w x` as `mul_mat` has it; `taken` is where [`take`] put the activations.
-pub fn multiply(call: &Call, way: Way, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
+/// `y = w x` as `mul_mat` has it; at the first place is what [`take`] gave, at the second room of [`Means::decoded_bytes`].
+pub fn multiply(
+    call: &Call,
+    way: Way,
+    w: &Operand,
+    x: &Operand,
+    [taken, room]: [u64; 2],
+    y: &Operand,
+) -> Result<(), String> {
     match way {
         Way::Rows if is_readable(w) => multiply_rows(call, w, x, taken, y),
         Way::Tiles if is_readable(w) => {
             let arguments = [weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat();
             call.launch(&format!("mul_mat_tiles_{}", suffix(w.ty.dtype)), tiles_grid(way, &y.ty, 1)?, &arguments)
         }
-        Way::Halves => {
-            let [rows, tokens, ..] = y.ty.shape.sizes();
-            let sizes = Sizes { rows, tokens, len: w.ty.shape[0] };
-            if by_library(call, w, y) && call.multiply(sizes, [w.view.data, taken, y.view.data]) {
-                return Ok(());
-            }
-            let arguments = [Argument::View(w.view), Argument::Address(taken), Argument::View(y.view)];
-            call.launch("mul_mat_halves", tiles_grid(way, &y.ty, 1)?, &arguments)
-        }
+        Way::Halves => multiply_halves(call, w.view, taken, y),
+        Way::Decoded => decoded::multiply(call, w, [taken, room], y),
         Way::Plain | Way::Rows | Way::Tiles => multiply_plainly(call, w, x, taken, y),
     }
+}
+
+/// `y = w x` of weights and activations in f16.
+pub fn multiply_halves(call: &Call, w: View, taken: u64, y: &Operand) -> Result<(), String> {
+    let [rows, tokens, ..] = y.ty.shape.sizes();
+    let sizes = Sizes { rows, tokens, len: w.sizes[0] as usize, step: y.view.steps[1] as usize };
+    if by_library(call, &w, taken, y) && call.multiply(sizes, [w.data, taken, y.view.data]) {
+        return Ok(());
+    }
+    let arguments = [Argument::View(w), Argument::Address(taken), Argument::View(y.view)];
+    call.launch("mul_mat_halves", tiles_grid(Way::Halves, &y.ty, 1)?, &arguments)
 }
 
 /// Whether the fast kernels can read a matrix: blocks lie in planes.
@@ -333,11 +343,10 @@ pub fn is_readable(w: &Operand) -> bool {
     w.divided.is_some() || !has_codes(w.ty.dtype)
 }
 
-/// Whether cuBLASLt computes a product of f16: where it is installed, and rows of all three matrices lie behind each other from where buffers begin.
-pub fn by_library(call: &Call, w: &Operand, y: &Operand) -> bool {
-    let begins = [w, y].iter().all(|operand| operand.view.data.is_multiple_of(ALIGNMENT as u64));
-    let one =
-        batches(&y.ty) == 1 && w.view.steps[1] == w.view.sizes[0] && y.ty.shape.elements() > 0 && w.ty.shape[0] > 0;
+/// Whether cuBLASLt computes a product of f16: where it is installed, rows of weights lie behind each other, and all three matrices begin where buffers may.
+pub fn by_library(call: &Call, w: &View, taken: u64, y: &Operand) -> bool {
+    let begins = [w.data, taken, y.view.data].iter().all(|address| address.is_multiple_of(ALIGNMENT as u64));
+    let one = batches(&y.ty) == 1 && w.steps[1] == w.sizes[0] && y.ty.shape.elements() > 0 && w.sizes[0] > 0;
     begins && one && call.has_library()
 }
 
@@ -428,7 +437,8 @@ mod tests {
         let plain = Means { repack: false, ..FAST };
         let (q4_0, f16) = (ty(DType::Q4_0, &[64, 9]), ty(DType::F16, &[64, 9]));
         let (odd, q6_k) = (ty(DType::F16, &[60, 9]), ty(DType::Q6K, &[256, 9]));
-        let cases: [(Means, &[TensorType], usize, Way); 12] = [
+        let decoding = Means { linear: Linear::Dequantize, ..FAST };
+        let cases: [(Means, &[TensorType], usize, Way); 19] = [
             (FAST, &[q4_0], 8, Way::Rows),
             (FAST, &[q4_0], 9, Way::Tiles),
             (FAST, &[q4_0, ty(DType::Q8_0, &[64, 9])], 9, Way::Tiles),
@@ -437,7 +447,14 @@ mod tests {
             (FAST, &[f16, ty(DType::Bf16, &[64, 9])], 9, Way::Rows),
             (FAST, &[f16, ty(DType::F32, &[64, 9])], 1, Way::Plain),
             (FAST, &[odd], 9, Way::Plain),
-            (FAST, &[q6_k], 1, Way::Plain),
+            (FAST, &[q6_k], 8, Way::Plain),
+            (FAST, &[q6_k], 9, Way::Decoded),
+            (FAST, &[q6_k, f16], 9, Way::Plain),
+            (decoding, &[q4_0], 8, Way::Plain),
+            (decoding, &[q4_0, ty(DType::Q8_0, &[64, 9])], 9, Way::Decoded),
+            (decoding, &[f16], 9, Way::Halves),
+            (older, &[q6_k], 9, Way::Plain),
+            (plain, &[q6_k], 9, Way::Plain),
             (older, &[q4_0], 9, Way::Rows),
             (older, &[f16], 9, Way::Rows),
             (plain, &[q4_0], 1, Way::Plain),
@@ -476,9 +493,12 @@ mod tests {
         let halves = Profile { activations: Activations::F16, lanes: 1, ..FLOATS };
         assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 9), halves);
         assert_eq!(declared(&FAST, MulMatId.into(), DType::Q4_0, 9), INTEGERS);
-        let decoded = Means { linear: Linear::Dequantize, ..FAST };
-        for op in [MulMat.into(), MulMatId.into()] {
-            assert_eq!(declared(&decoded, op, DType::Q4_0, 9), FLOATS);
-        }
+        let decoded = Profile { weights: Weights::F16, ..halves };
+        assert_eq!(declared(&FAST, MulMat.into(), DType::Q6K, 9), decoded);
+        assert_eq!(declared(&FAST, MulMatId.into(), DType::Q6K, 9), FLOATS);
+        let decoding = Means { linear: Linear::Dequantize, ..FAST };
+        assert_eq!(declared(&decoding, MulMat.into(), DType::Q4_0, 8), FLOATS);
+        assert_eq!(declared(&decoding, MulMat.into(), DType::Q4_0, 9), decoded);
+        assert_eq!(declared(&decoding, MulMatId.into(), DType::Q4_0, 9), FLOATS);
     }
 }

@@ -1,7 +1,7 @@
 //! A weight matrix applied to each token, and stacks of matrices to stacks of batches.
 
-use super::Call;
 use super::matrix::{self, expect_multiplied};
+use super::{Call, batches};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::MulMat;
@@ -12,8 +12,13 @@ pub fn profile(_: &MulMat, inputs: &[TensorType]) -> Result<Profile, String> {
 }
 
 pub fn launch(_: &MulMat, call: &mut Call) -> Result<(), String> {
+    batches::launch_parts(call, launch_part)
+}
+
+fn launch_part(call: &mut Call) -> Result<(), String> {
     let (w, x, y) = (call.inputs[0], call.inputs[1], call.output);
     let way = call.means.way(&[w.ty], &x.ty);
+    let room = call.scratch(call.means.decoded_bytes(&[w.ty], &x.ty))?;
     let taken = matrix::take(call, way, w.ty.dtype, &x)?;
-    matrix::multiply(call, way, &w, &x, taken, &y)
+    matrix::multiply(call, way, &w, &x, [taken, room], &y)
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use super::matrix::{self, Form, Way, expect_multiplied, is_readable};
-use super::{Argument, Call, Grid, Operand, View, suffix, unary};
+use super::{Argument, Call, Grid, Operand, View, batches, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
 use trueup_graph::{Op, TensorType};
@@ -46,18 +46,24 @@ fn are_alike(gate: &Operand, up: &Operand) -> bool {
 }
 
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
+    batches::launch_parts(call, |call| launch_part(op, call))
+}
+
+fn launch_part(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = are_alike(&gate, &up);
-    let by_library = way == Way::Halves && matrix::by_library(call, &gate, &y) && matrix::by_library(call, &up, &y);
-    if way != Way::Plain && are_alike && !by_library {
+    let by_library = |w: &Operand| way == Way::Halves && matrix::by_library(call, &w.view, taken, &y);
+    let at_once = matches!(way, Way::Rows | Way::Tiles | Way::Halves) && are_alike;
+    if at_once && !(by_library(&gate) && by_library(&up)) {
         return launch_at_once(op, call, way, taken, [0; 2]);
     }
-    let room = call.scratch(y.ty.bytes())?;
-    let opened = Operand { ty: y.ty, view: View { data: room, ..y.view }, divided: None };
-    matrix::multiply(call, way, &gate, &x, taken, &opened)?;
-    matrix::multiply(call, way, &up, &x, taken, &y)?;
+    let decoded = call.means.decoded_bytes(&[gate.ty, up.ty], &x.ty);
+    let room = call.scratch(decoded + y.ty.bytes())?;
+    let opened = Operand { ty: y.ty.dense(), view: View { data: room + decoded as u64, ..y.view }, divided: None };
+    matrix::multiply(call, way, &gate, &x, [taken, room], &opened)?;
+    matrix::multiply(call, way, &up, &x, [taken, room], &y)?;
     let arguments = [opened, y, y].map(|operand| Argument::View(operand.view));
     let kernel = format!("{}_f32", Op::Gated(op.gated).name());
     call.launch(&kernel, Grid::elements(y.ty.shape.elements())?, &arguments)
