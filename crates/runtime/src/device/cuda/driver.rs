@@ -3,7 +3,7 @@
 //! ```text
 //!  load ──▶ Card ──▶ memory.rs     bytes of the card, and of the host where cards reach it; freed when dropped
 //!            ├─────▶ kernel.rs     kernels by their names, and launches of them
-//!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt
+//!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt; library.rs: where libraries beside the driver lie
 //!            ├─────▶ graph.rs      many launches as one
 //!            ├─────▶ peer.rs       copies from card to card
 //!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
@@ -15,6 +15,7 @@ mod blas;
 mod event;
 mod graph;
 mod kernel;
+mod library;
 mod memory;
 mod peer;
 mod staging;

@@ -1,11 +1,12 @@
-//! Products of f16 matrices by cuBLASLt, where it is installed: in the system's own places, in a CUDA toolkit, or in the folders of Python's packages. A
-//! simulated card has a stand-in beside its own library (`kernels/cuda/sim/blas`).
+//! Products of f16 matrices by cuBLASLt, where it is installed: found as library.rs has it. A simulated card has a stand-in beside its own library
+//! (`kernels/cuda/sim/blas`).
 //!
 //! ```text
 //!  w  K x M by columns, f16     x  K x N by columns, f16     y = w' x  M x N by columns, f32, sums in f32
 //! ```
 
 use super::Card;
+use super::library::{load, load_first, packages};
 use super::memory::Allocation;
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::sys::CUstream;
@@ -23,6 +24,9 @@ static TRANSPOSED: i32 = 1;
 
 /// Names of the library in toolkits and packages, the latest version first.
 const NAMES: [&str; 2] = ["libcublasLt.so.13", "libcublasLt.so.12"];
+
+/// Folders of Python's packages that have it.
+const PACKAGES: [&str; 2] = ["cu13", "cublas"];
 
 /// The driver's version that the latest one needs.
 const LATEST_NEEDS: i32 = 13_000;
@@ -145,7 +149,7 @@ impl Blas {
     fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
         let found = match simulator {
             Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
-            None => is_present() || folders().iter().any(|folder| load_from(folder, names())),
+            None => is_present() || load_first(&packages(&PACKAGES), names()),
         };
         if !found || !is_present() {
             return None;
@@ -259,61 +263,10 @@ fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Opens a library for as long as the process lives: by the name that it has in itself it is found from now on.
-fn load(path: &Path) -> bool {
-    // SAFETY: the vendor's library, or ours in its place; its start registers what it has.
-    let opened = path.is_file().then(|| unsafe { libloading::Library::new(path) }.ok()).flatten();
-    opened.map(std::mem::forget).is_some()
-}
-
-fn load_from(folder: &Path, names: &[&str]) -> bool {
-    names.iter().any(|name| load(&folder.join(name)))
-}
-
 /// Names of versions that the driver is new enough for.
 fn names() -> &'static [&'static str] {
     let mut version = 0;
     // SAFETY: the driver's library is there, for a card is open; it writes one number.
     let known = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }.result().is_ok();
     if known && version >= LATEST_NEEDS { &NAMES } else { &NAMES[1..] }
-}
-
-/// Folders outside of the system's own places that hold the vendor's libraries: of a toolkit, and of Python's packages. Others are named to the system's
-/// loader, by `LD_LIBRARY_PATH`.
-fn folders() -> Vec<PathBuf> {
-    let own = std::env::home_dir().map(|home| home.join(".local"));
-    let prefixes = own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from));
-    std::iter::once(PathBuf::from("/usr/local/cuda/lib64"))
-        .chain(prefixes.flat_map(|prefix| packages(&prefix)))
-        .collect()
-}
-
-/// Where the packages of each Python under a prefix keep this library.
-fn packages(prefix: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
-    let pythons = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
-    let kinds = ["site-packages", "dist-packages"];
-    let packages = pythons.flat_map(|python| kinds.map(|kind| python.join(kind).join("nvidia")));
-    packages.flat_map(|packages| ["cu13", "cublas"].map(|name| packages.join(name).join("lib"))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_library_of_a_python_package_is_looked_for() {
-        let prefix = tempfile::tempdir().unwrap();
-        let folder = prefix.path().join("lib/python3.11/site-packages/nvidia/cublas/lib");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::create_dir_all(prefix.path().join("lib/pkgconfig")).unwrap();
-        let found = packages(prefix.path());
-        assert!(found.contains(&folder), "{found:?}");
-        assert!(found.iter().all(|path| path.starts_with(prefix.path().join("lib/python3.11"))), "{found:?}");
-        // What is there but no library is not taken.
-        std::fs::write(folder.join(NAMES[1]), "no library").unwrap();
-        assert!(!load_from(&folder, &NAMES) && !load_from(prefix.path(), &NAMES));
-    }
 }
