@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Halves of one size, which lie behind each other without a gap, are gathered where the devices can ([`Device::gather`]), which is tried when the pair is
-//! made; all others are copied. Of one token they lie in the result itself; of more they are put together token by token.
+//! made; all others are copied. What is gathered of one token lies in the result itself; all else is put together token by token.
 //!
 //! A row's sum is of one device, so results have the bits of one device alone. A matrix that something else than a product reads, like the table of
 //! an embedding, is brought to the first one as a whole when that happens for the first time.
@@ -157,18 +157,17 @@ impl Pair {
     /// Where the halves of a product go, whose types these are.
     fn places(&self, rooms: &mut Rooms, step: &Step, types: [TensorType; 2], x: TensorType) -> Result<Places> {
         let half_bytes = types[0].bytes();
-        let has_no_gap = half_bytes.is_multiple_of(ALIGN_BYTES);
-        let in_place = has_no_gap && step.output.ty.shape.sizes()[1..] == [1; 3];
-        let gathers = has_no_gap && types[0] == types[1] && matches!(self.gathered_by, Ok(Some(_)));
+        let has_no_gap = types[0] == types[1] && half_bytes.is_multiple_of(ALIGN_BYTES);
+        if !has_no_gap || !matches!(self.gathered_by, Ok(Some(_))) {
+            let ([upper, lower], [x, computed]) = (self.room(rooms, 0, types)?, self.room(rooms, 1, [x, types[1]])?);
+            return Ok(Places { x, upper, lower, computed, wholes: None, in_place: false });
+        }
+        let in_place = step.output.ty.shape.sizes()[1..] == [1; 3];
         let [upper, lower] = if in_place {
-            [0, 1].map(|index: usize| part(&step.output, types[index], index * half_bytes))
+            [0, half_bytes].map(|first| part(&step.output, types[0], first))
         } else {
             self.room(rooms, 0, types)?
         };
-        if !gathers {
-            let [x, computed] = self.room(rooms, 1, [x, types[1]])?;
-            return Ok(Places { x, upper, lower, computed, wholes: None, in_place });
-        }
         let both = TensorType::new(DType::I8, &[2 * half_bytes]);
         let [x, whole] = self.room(rooms, 1, [x, both])?;
         let computed = part(&whole, types[1], half_bytes);
@@ -321,5 +320,50 @@ impl Device for Pair {
 
     fn sync(&self) -> Result<()> {
         self.devices.iter().try_for_each(|device| device.sync())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Decorator;
+    use crate::devices::{DeviceOptions, open_device};
+    use trueup_graph::op::MulMat;
+
+    /// A device that says that it gathers, and does nothing, or fails.
+    struct Gathers(Arc<dyn Device>, bool);
+
+    impl Decorator for Gathers {
+        fn device(&self) -> &dyn Device {
+            &*self.0
+        }
+
+        fn gather(&self, _ours: &Tensor, _theirs: &Tensor) -> Result<Option<&str>> {
+            let fails = || Error::Device { device: "one".to_owned(), problem: "no way".to_owned() };
+            self.1.then_some(Some("none")).ok_or_else(fails)
+        }
+    }
+
+    #[test]
+    fn devices_that_cannot_gather_copy_and_say_why() {
+        let open = || open_device("ref", &DeviceOptions::default()).unwrap();
+        for (succeeds, words) in [(true, "none does not gather the bytes that are there"), (false, "no way")] {
+            let pair = Pair::new(Arc::new(Gathers(open(), succeeds)), open());
+            let description = pair.about().description;
+            assert!(description.contains("halves cannot be gathered") && description.contains(words), "{description}");
+            // A matrix of ones, and a token of twos.
+            let tensor = |sizes: &[usize], usage, value: f32| {
+                let ty = TensorType::new(DType::F32, sizes);
+                let tensor = Tensor { buffer: pair.alloc(&ty, usage).unwrap(), offset_bytes: 0, ty };
+                pair.upload(&value.to_le_bytes().repeat(ty.shape.elements()), &tensor).unwrap();
+                tensor
+            };
+            let output = tensor(&[128, 1], Usage::Input, 0.0);
+            let inputs = vec![tensor(&[32, 128], Usage::Weight, 1.0), tensor(&[32, 1], Usage::Input, 2.0)];
+            pair.execute(&[Step { node: 0, op: MulMat.into(), inputs, output: output.clone() }]).unwrap();
+            let mut bytes = vec![0; output.ty.bytes()];
+            pair.download(&output, &mut bytes).unwrap();
+            assert_eq!(bytes, 64.0f32.to_le_bytes().repeat(128));
+        }
     }
 }
