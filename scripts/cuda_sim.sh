@@ -2,7 +2,8 @@
 # Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the processor. Needs a C++20
 # compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
 #
-#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so, which stands in for cuBLASLt
+#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so and libtrueup_nccl_sim.so, which
+#                                               stand in for cuBLASLt and NCCL
 #   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else that the simulator does
 #   scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]            runs a program with a simulator that is built with --sanitize; needs g++
 #   scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...      TARGET/libtrueup_cuda_sim.so, with changed files in the place of those kernels of
@@ -94,7 +95,7 @@ build() {
         echo "$made_by" >"$folder/objects/made_by"
     fi
     for source in "$@"; do
-        if [[ "$source" == *.so ]]; then objects+=("$source" "-Wl,-rpath,$(dirname "$source")") && continue; fi
+        if [[ "$source" == *.so || "$source" == *.so.* ]]; then objects+=("$source" "-Wl,-rpath,$(dirname "$source")") && continue; fi
         object="$folder/objects/$(basename "$source").o"
         objects+=("$object")
         if is_old "$object"; then old+=("$source" "$object"); fi
@@ -116,13 +117,18 @@ build() {
     fi
 }
 
+# build_nccl FOLDER RESULT DRIVER: what stands in for NCCL; the driver's library is found by the name that it has in itself.
+build_nccl() { build "$1/nccl" "$2" "$link -shared -Wl,-soname,libnccl.so.2" kernels/cuda/sim/nccl/nccl.cpp "$3"; }
+
 shopt -s nullglob
 if [ "$what" = check ]; then
     folder="${folder:-target/cuda_sim_check$([ "$sanitize" = no ] || echo _sanitize)}"
     mkdir -p "$folder"
     library="$(realpath "$folder")/libcuda.so"
     build "$folder" "$library" "$link_library" kernels/cuda/sim/*.cpp kernels/cuda/sim/faults/*.cu
-    build "$folder/check" "$folder/check/check" "$link" kernels/cuda/sim/faults/*.cpp "$library"
+    gathers="$(dirname "$library")/libnccl.so.2"
+    build_nccl "$folder" "$gathers" "$library"
+    build "$folder/check" "$folder/check/check" "$link" kernels/cuda/sim/faults/*.cpp "$library" "$gathers"
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1
     for seed in 1 2 3 4 5 6; do "$folder/check/check" "$seed"; done
     if [ "$sanitize" = yes ]; then
@@ -162,6 +168,7 @@ build "$folder" "$folder/libtrueup_cuda_sim.so" "$link_library" kernels/cuda/*.c
 # Stands in for cuBLASLt; what it calls of the simulator is found by the name that the simulator has in itself.
 build "$folder/blas" "$folder/libtrueup_cublaslt_sim.so" "$link -shared -Wl,-soname,libcublasLt.so" kernels/cuda/sim/blas/blas.cpp \
     "$folder/libtrueup_cuda_sim.so"
+build_nccl "$folder" "$folder/libtrueup_nccl_sim.so" "$folder/libtrueup_cuda_sim.so"
 
 if [ "$what" = faulty ]; then
     target="$1"
@@ -175,7 +182,7 @@ if [ "$what" = faulty ]; then
     done
     # shellcheck disable=SC2086
     "$compiler" $link_library $objects -o "$target/libtrueup_cuda_sim.so"
-    cp "$folder/libtrueup_cublaslt_sim.so" "$target"
+    cp "$folder"/libtrueup_{cublaslt,nccl}_sim.so "$target"
     folder="$target"
 fi
 if [ "$what" = run ]; then

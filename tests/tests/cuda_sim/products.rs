@@ -38,6 +38,27 @@ pub fn products(device: &dyn Device) -> Vec<String> {
     wrong
 }
 
+/// Products on one device and divided between two, whose gathers are counted; what differs. Halves of one size without a gap are gathered, if `gathers`.
+pub fn divided(one: &dyn Device, pair: &dyn Device, gathered: &dyn Fn() -> usize, gathers: bool) -> Vec<String> {
+    let case = |dtype, rows: usize, tokens: usize| {
+        let x = || activations(F32, &[64, tokens]);
+        let gated = MulMatGated { gated: Gated::Geglu }.into();
+        let of_gates = vec![weight(dtype, &[64, rows], 9), weight(dtype, &[64, rows], 10), x()];
+        let cases = [(MulMat.into(), vec![weight(dtype, &[64, rows], 8), x()]), (gated, of_gates)];
+        let expected = usize::from(gathers && rows.is_multiple_of(64) && (rows * tokens).is_multiple_of(128));
+        cases.into_iter().filter_map(move |(op, inputs): (Op, Vec<Given>)| {
+            let before = gathered();
+            let wrong = differs(pair, one, &op, &inputs);
+            let found = gathered() - before;
+            let miscounted = || format!("{op:?} of {}, {tokens} tokens: {found} gathers", inputs[0].ty);
+            wrong.or_else(|| (found != expected).then(miscounted))
+        })
+    };
+    let shapes = [32, 64, 96, 128, 130, 384].into_iter().flat_map(|rows| [1, 2, 5, 16].map(|tokens| (rows, tokens)));
+    let cases = shapes.flat_map(|(rows, tokens)| [Q4_0, F16].map(|dtype| (dtype, rows, tokens)));
+    cases.flat_map(|(dtype, rows, tokens)| case(dtype, rows, tokens)).collect()
+}
+
 /// What reads weights of a type: products of few tokens have one order of summation in both forms.
 fn cases_of(dtype: DType) -> Vec<(Op, Vec<Given>)> {
     let mut cases: Vec<(Op, Vec<Given>)> = Vec::new();

@@ -67,6 +67,10 @@ impl Decorator for Bounded {
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
         self.device.copy(source, from, target)
     }
+
+    fn gather(&self, ours: &Tensor, theirs: &Tensor) -> Result<Option<&str>> {
+        self.device.gather(ours, theirs)
+    }
 }
 
 #[cfg(test)]

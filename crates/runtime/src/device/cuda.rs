@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
 use carrier::Carrier;
-use driver::{BlasLibrary, Card, Library};
+use driver::{BlasLibrary, Card, Library, NcclLibrary};
 use faults::Faults;
 use launches::Target;
 use memory::Memory;
@@ -98,6 +98,7 @@ pub struct Cuda {
     card: Arc<Card>,
     simulated: bool,
     blas: BlasLibrary,
+    nccl: NcclLibrary,
     carrier: Carrier,
     replay: Mutex<Replay>,
     faults: Faults,
@@ -133,6 +134,7 @@ impl Cuda {
                 description,
                 carrier: Carrier::new(&card),
                 blas: BlasLibrary::new(&card, path.clone()),
+                nccl: NcclLibrary::new(path.clone()),
                 card,
                 replay: Mutex::default(),
                 faults,
@@ -236,6 +238,18 @@ impl Device for Cuda {
             return Err(self.failure(format!("{} cannot be copied to {}", source.ty, target.ty)));
         }
         Memory::of(target).and_then(|own| own.copy(target, memory, source)).map_err(|problem| self.failure(problem))
+    }
+
+    /// By NCCL, where it is installed.
+    fn gather(&self, ours: &Tensor, theirs: &Tensor) -> Result<Option<&str>> {
+        let [Ok(own), Ok(other)] = [ours, theirs].map(Memory::of) else { return Ok(None) };
+        let Some(nccl) = self.nccl.get() else { return Ok(None) };
+        let has_halves = ours.ty.shape.is_dense() && ours.ty.bytes().is_multiple_of(2);
+        if ours.ty != theirs.ty || !has_halves || own.is_in_planes() || other.is_in_planes() {
+            return Err(self.failure(format!("{} and {} have no halves that can be gathered", ours.ty, theirs.ty)));
+        }
+        own.gather(ours, other, theirs, nccl).map_err(|problem| self.failure(problem))?;
+        Ok(Some(nccl.name()))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

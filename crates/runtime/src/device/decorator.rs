@@ -42,6 +42,11 @@ pub trait Decorator: Send + Sync {
         through_host(source, from, &mut |bytes| Decorator::upload(self, bytes, target))
     }
 
+    /// As [`Device::gather`]. Nothing is gathered, so that what changes copies changes all that comes from another device.
+    fn gather(&self, _ours: &Tensor, _theirs: &Tensor) -> Result<Option<&str>> {
+        Ok(None)
+    }
+
     /// As [`Device::execute`].
     fn execute(&self, steps: &[Step]) -> Result<()> {
         self.device().execute(steps)
@@ -79,6 +84,10 @@ impl<D: Decorator> Device for D {
 
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
         Decorator::copy(self, source, from, target)
+    }
+
+    fn gather(&self, ours: &Tensor, theirs: &Tensor) -> Result<Option<&str>> {
+        Decorator::gather(self, ours, theirs)
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   first     x ──────────────▶ upper rows x ─▶ y₀ ─┐
-//!             │ copied                              ├ concat ─▶ y
-//!   second    └─▶ x ──────────▶ lower rows x ─▶ y₁ ─┘ copied back
+//!             │ copied                              ├─▶ y₀ y₁ ─▶ y, by tokens
+//!   second    └─▶ x ──────────▶ lower rows x ─▶ y₁ ─┘ gathered, or copied back
 //! ```
+//!
+//! Halves of one size, which lie behind each other without a gap, are gathered where the devices can ([`Device::gather`]), which is tried when the pair is
+//! made; all others are copied. What is gathered of one token lies in the result itself; all else is put together token by token.
 //!
 //! A row's sum is of one device, so results have the bits of one device alone. A matrix that something else than a product reads, like the table of
 //! an embedding, is brought to the first one as a whole when that happens for the first time.
@@ -26,12 +29,29 @@ const ALIGN_BYTES: usize = super::ARENA_ALIGN_BYTES;
 /// Two devices as one.
 pub struct Pair {
     devices: [Arc<dyn Device>; 2],
+    /// What gathers halves; `None` where they are copied, with the problem if there is one.
+    gathered_by: std::result::Result<Option<String>, String>,
     /// Held by one product at a time.
     rooms: Mutex<Rooms>,
 }
 
 /// Where halves of products lie on each device, with the bytes of the room.
 type Rooms = [Option<(usize, Buffer)>; 2];
+
+/// Where the parts of a product lie.
+struct Places {
+    /// What is multiplied, on the second device.
+    x: Tensor,
+    /// Both halves on the first device.
+    upper: Tensor,
+    lower: Tensor,
+    /// The lower one on the second device.
+    computed: Tensor,
+    /// On each device the bytes of both, where they are gathered.
+    wholes: Option<[Tensor; 2]>,
+    /// Whether the halves lie in the result itself.
+    in_place: bool,
+}
 
 /// A weight matrix whose rows two devices share.
 struct Halves {
@@ -43,7 +63,8 @@ struct Halves {
 impl Pair {
     /// Two devices of one kind, which compute with the same bits.
     pub fn new(first: Arc<dyn Device>, second: Arc<dyn Device>) -> Pair {
-        Pair { devices: [first, second], rooms: Mutex::default() }
+        let gathered_by = try_to_gather([&*first, &*second]).map_err(|error| error.to_string());
+        Pair { devices: [first, second], gathered_by, rooms: Mutex::default() }
     }
 
     fn first(&self) -> &dyn Device {
@@ -104,39 +125,100 @@ impl Pair {
             let [_, tokens, n2, n3] = step.output.ty.shape.sizes();
             TensorType::new(step.output.ty.dtype, &[rows, tokens, n2, n3])
         });
-        // Both halves of y on the first device; x and the lower half on the second.
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let [[upper, lower], [copied, computed]] = self.room(&mut rooms, [types, [x.ty, types[1]]])?;
-        self.devices[1].copy(x, self.first(), &copied)?;
-        for (index, (x, output)) in [(x, &upper), (&copied, &computed)].into_iter().enumerate() {
+        let places = self.places(&mut rooms, step, types, x.ty)?;
+        self.devices[1].copy(x, self.first(), &places.x)?;
+        for (index, (x, output)) in [(x, &places.upper), (&places.x, &places.computed)].into_iter().enumerate() {
             let weights = weights.iter().map(|weight| weight.halves[index].clone());
             let inputs = weights.chain([x.clone()]).collect();
             let half = Step { node: step.node, op: step.op.clone(), inputs, output: output.clone() };
             self.devices[index].execute(&[half])?;
         }
-        self.first().copy(&computed, &*self.devices[1], &lower)?;
+        self.join(step, places)
+    }
+
+    /// Brings the lower half to the first device, and both into the order of the result.
+    fn join(&self, step: &Step, places: Places) -> Result<()> {
+        let Places { upper, lower, computed, wholes, in_place, .. } = places;
+        let gathered = match &wholes {
+            Some([ours, theirs]) => self.first().gather(ours, theirs)?.is_some(),
+            None => false,
+        };
+        if !gathered {
+            self.first().copy(&computed, &*self.devices[1], &lower)?;
+        }
+        if in_place {
+            return Ok(());
+        }
         let op = Concat { dimension: 0 }.into();
         self.first().execute(&[Step { node: step.node, op, inputs: vec![upper, lower], output: step.output.clone() }])
     }
 
-    /// Room for two tensors on each device, which hold anything.
-    fn room(&self, rooms: &mut Rooms, types: [[TensorType; 2]; 2]) -> Result<[[Tensor; 2]; 2]> {
-        let mut on = |index: usize| {
-            let [one, other] = types[index];
-            let second_at = one.bytes().next_multiple_of(ALIGN_BYTES);
-            let bytes = (second_at + other.bytes()).next_multiple_of(ALIGN_BYTES);
-            // What is too small goes first: both may not find room.
-            let held = rooms[index].take().filter(|(held, _)| *held >= bytes);
-            let held = match held {
-                Some(held) => held,
-                None => (bytes, self.devices[index].alloc(&TensorType::new(DType::I8, &[bytes]), Usage::Arena)?),
-            };
-            let (_, buffer) = rooms[index].insert(held);
-            let tensor = |(ty, offset_bytes)| Tensor { buffer: buffer.clone(), offset_bytes, ty };
-            Ok::<[Tensor; 2], Error>([(one, 0), (other, second_at)].map(tensor))
+    /// Where the halves of a product go, whose types these are.
+    fn places(&self, rooms: &mut Rooms, step: &Step, types: [TensorType; 2], x: TensorType) -> Result<Places> {
+        let half_bytes = types[0].bytes();
+        let has_no_gap = types[0] == types[1] && half_bytes.is_multiple_of(ALIGN_BYTES);
+        if !has_no_gap || !matches!(self.gathered_by, Ok(Some(_))) {
+            let ([upper, lower], [x, computed]) = (self.room(rooms, 0, types)?, self.room(rooms, 1, [x, types[1]])?);
+            return Ok(Places { x, upper, lower, computed, wholes: None, in_place: false });
+        }
+        let in_place = step.output.ty.shape.sizes()[1..] == [1; 3];
+        let [upper, lower] = if in_place {
+            [0, half_bytes].map(|first| part(&step.output, types[0], first))
+        } else {
+            self.room(rooms, 0, types)?
         };
-        Ok([on(0)?, on(1)?])
+        let both = TensorType::new(DType::I8, &[2 * half_bytes]);
+        let [x, whole] = self.room(rooms, 1, [x, both])?;
+        let computed = part(&whole, types[1], half_bytes);
+        let wholes = Some([part(&upper, both, 0), whole]);
+        Ok(Places { x, upper, lower, computed, wholes, in_place })
     }
+
+    /// Room on a device for two tensors, which hold anything.
+    fn room(&self, rooms: &mut Rooms, index: usize, types: [TensorType; 2]) -> Result<[Tensor; 2]> {
+        let [one, other] = types;
+        let second_at = one.bytes().next_multiple_of(ALIGN_BYTES);
+        let bytes = (second_at + other.bytes()).next_multiple_of(ALIGN_BYTES);
+        // What is too small goes first: both may not find room.
+        let held = rooms[index].take().filter(|(held, _)| *held >= bytes);
+        let held = match held {
+            Some(held) => held,
+            None => (bytes, self.devices[index].alloc(&TensorType::new(DType::I8, &[bytes]), Usage::Arena)?),
+        };
+        let (_, buffer) = rooms[index].insert(held);
+        let tensor = |(ty, offset_bytes)| Tensor { buffer: buffer.clone(), offset_bytes, ty };
+        Ok([(one, 0), (other, second_at)].map(tensor))
+    }
+}
+
+/// A tensor that begins so many bytes behind another's first.
+fn part(tensor: &Tensor, ty: TensorType, first: usize) -> Tensor {
+    Tensor { buffer: tensor.buffer.clone(), offset_bytes: tensor.offset_bytes + first, ty }
+}
+
+/// What gathers halves on these devices, if something does: it is set up by this, and must bring the bytes that are there.
+fn try_to_gather([first, second]: [&dyn Device; 2]) -> Result<Option<String>> {
+    let ty = TensorType::new(DType::I8, &[2 * ALIGN_BYTES]);
+    let expected: Vec<u8> = (0..ty.bytes()).map(|place| (place % 251) as u8).collect();
+    let (upper, lower) = expected.split_at(ALIGN_BYTES);
+    let zeros = [0; ALIGN_BYTES];
+    let tensors = [(first, [upper, &zeros]), (second, [&zeros, lower])].map(|(device, halves)| {
+        let tensor = Tensor { buffer: device.alloc(&ty, Usage::Arena)?, offset_bytes: 0, ty };
+        device.upload(&halves.concat(), &tensor).map(|()| tensor)
+    });
+    let [ours, theirs] = tensors;
+    let (ours, theirs) = (ours?, theirs?);
+    let Some(name) = first.gather(&ours, &theirs)? else { return Ok(None) };
+    for (device, tensor) in [(first, ours), (second, theirs)] {
+        let mut found = vec![0; ty.bytes()];
+        device.download(&tensor, &mut found)?;
+        if found != expected {
+            let problem = format!("{name} does not gather the bytes that are there");
+            return Err(Error::Device { device: device.about().name, problem });
+        }
+    }
+    Ok(Some(name.to_owned()))
 }
 
 impl Halves {
@@ -164,9 +246,14 @@ impl Device for Pair {
         let number = second.name.rsplit_once(':').map_or(second.name.as_str(), |(_, number)| number);
         let name = if first.name.contains(':') { first.name } else { format!("{}:0", first.name) };
         let memory = first.memory.zip(second.memory);
+        let joined = match &self.gathered_by {
+            Ok(Some(name)) => format!("; gathered by {name}"),
+            Ok(None) => String::new(),
+            Err(problem) => format!("; copied from card to card, for halves cannot be gathered: {problem}"),
+        };
         About {
             name: format!("{name}+{number}"),
-            description: format!("{}; {}", first.description, second.description),
+            description: format!("{}; {}{joined}", first.description, second.description),
             simulated: first.simulated,
             memory: memory.map(|((all, free), (more, more_free))| (all + more, free + more_free)),
             batch_invariant: first.batch_invariant && second.batch_invariant,
@@ -233,5 +320,50 @@ impl Device for Pair {
 
     fn sync(&self) -> Result<()> {
         self.devices.iter().try_for_each(|device| device.sync())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Decorator;
+    use crate::devices::{DeviceOptions, open_device};
+    use trueup_graph::op::MulMat;
+
+    /// A device that says that it gathers, and does nothing, or fails.
+    struct Gathers(Arc<dyn Device>, bool);
+
+    impl Decorator for Gathers {
+        fn device(&self) -> &dyn Device {
+            &*self.0
+        }
+
+        fn gather(&self, _ours: &Tensor, _theirs: &Tensor) -> Result<Option<&str>> {
+            let fails = || Error::Device { device: "one".to_owned(), problem: "no way".to_owned() };
+            self.1.then_some(Some("none")).ok_or_else(fails)
+        }
+    }
+
+    #[test]
+    fn devices_that_cannot_gather_copy_and_say_why() {
+        let open = || open_device("ref", &DeviceOptions::default()).unwrap();
+        for (succeeds, words) in [(true, "none does not gather the bytes that are there"), (false, "no way")] {
+            let pair = Pair::new(Arc::new(Gathers(open(), succeeds)), open());
+            let description = pair.about().description;
+            assert!(description.contains("halves cannot be gathered") && description.contains(words), "{description}");
+            // A matrix of ones, and a token of twos.
+            let tensor = |sizes: &[usize], usage, value: f32| {
+                let ty = TensorType::new(DType::F32, sizes);
+                let tensor = Tensor { buffer: pair.alloc(&ty, usage).unwrap(), offset_bytes: 0, ty };
+                pair.upload(&value.to_le_bytes().repeat(ty.shape.elements()), &tensor).unwrap();
+                tensor
+            };
+            let output = tensor(&[128, 1], Usage::Input, 0.0);
+            let inputs = vec![tensor(&[32, 128], Usage::Weight, 1.0), tensor(&[32, 1], Usage::Input, 2.0)];
+            pair.execute(&[Step { node: 0, op: MulMat.into(), inputs, output: output.clone() }]).unwrap();
+            let mut bytes = vec![0; output.ty.bytes()];
+            pair.download(&output, &mut bytes).unwrap();
+            assert_eq!(bytes, 64.0f32.to_le_bytes().repeat(128));
+        }
     }
 }

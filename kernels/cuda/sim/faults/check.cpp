@@ -1,5 +1,5 @@
 // Checks of the simulator, by the driver's interface: every planted fault is found with its sentence, every right twin passes, and streams, events,
-// graphs, memory and numbers are as on a card.
+// graphs, memory, numbers and all-gathers are as on a card.
 //
 //   check SEED              all
 //   check SEED KERNEL       one kernel whose fault sanitizers tell
@@ -88,6 +88,7 @@ int main(int argc, char** argv) {
     check_memory();
     check_streams();
     check_graphs();
+    check_nccl();
     check_faults();
     std::printf("seed %d: %s\n", seed, failures == 0 ? "all as expected" : "FAILED");
     return failures == 0 ? 0 : 1;

@@ -102,3 +102,4 @@ void check_numbers();
 void check_memory();
 void check_streams();
 void check_graphs();
+void check_nccl();

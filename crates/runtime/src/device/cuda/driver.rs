@@ -5,7 +5,7 @@
 //!            ├─────▶ kernel.rs     kernels by their names, and launches of them
 //!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt; library.rs: where libraries beside the driver lie
 //!            ├─────▶ graph.rs      many launches as one
-//!            ├─────▶ peer.rs       copies from card to card
+//!            ├─────▶ peer.rs       copies from card to card; nccl.rs: halves of two cards to both
 //!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
 //! ```
 //!
@@ -17,6 +17,7 @@ mod graph;
 mod kernel;
 mod library;
 mod memory;
+mod nccl;
 mod peer;
 mod staging;
 
@@ -28,6 +29,7 @@ pub use graph::Graph;
 use kernel::Loaded;
 pub use kernel::{Argument, Grid, Heads, HeadsBehind, Launch, Rotation, View};
 pub use memory::{Allocation, Words};
+pub use nccl::{Library as NcclLibrary, Nccl, Rank};
 pub use staging::Transfers;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Buffers of this device: bytes as in a GGUF file, or weights in planes, and what kernels see of them.
 
 use super::carrier::Carrier;
-use super::driver::{Allocation, Card, Launch, View};
+use super::driver::{Allocation, Card, Launch, Nccl, Rank, View};
 use super::split::{Planes, Split};
 use crate::device::shown::gather;
 use crate::device::{Tensor, Usage};
@@ -106,6 +106,15 @@ impl Memory {
     /// Takes a whole tensor of another card, which has no gaps.
     pub fn copy(&self, tensor: &Tensor, source: &Memory, from: &Tensor) -> Result<(), String> {
         self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
+    }
+
+    /// Completes a tensor whose first half lies here and whose second half in another card's memory, in both.
+    pub fn gather(&self, tensor: &Tensor, other: &Memory, theirs: &Tensor, nccl: &Nccl) -> Result<(), String> {
+        nccl.gather([self.rank(tensor), other.rank(theirs)], tensor.ty.bytes() / 2)
+    }
+
+    fn rank(&self, tensor: &Tensor) -> Rank<'_> {
+        Rank { allocation: &self.allocation, first: tensor.offset_bytes }
     }
 
     /// Whether it is a weight that was repacked.
