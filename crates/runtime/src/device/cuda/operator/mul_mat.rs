@@ -1,7 +1,7 @@
 //! A weight matrix applied to each token, and stacks of matrices to stacks of batches.
 
-use super::Call;
-use super::matrix::{self, expect_multiplied};
+use super::matrix::{self, Way, expect_multiplied};
+use super::{BlasLibrary, Call, Means, Needed, Operand, WORKSPACE_BYTES};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::MulMat;
@@ -9,6 +9,16 @@ use trueup_graph::op::MulMat;
 pub fn profile(_: &MulMat, inputs: &[TensorType]) -> Result<Profile, String> {
     expect_multiplied("x", &inputs[1])?;
     matrix::profile(inputs[0].dtype)
+}
+
+/// Activations in the form that the way takes, and what the vendor's library computes in.
+pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &BlasLibrary) -> Needed {
+    let [w, x] = [&inputs[0], &inputs[1]];
+    let way = means.way(&inputs[..1], x);
+    let [matrix, result] = [w, y].map(Operand::unplaced);
+    let by_library = way == Way::Halves && matrix::by_library(library, &matrix, &result);
+    let workspace = if by_library { WORKSPACE_BYTES } else { 0 };
+    Needed { activations: means.taken_bytes(way, w, x), workspace, ..Needed::default() }
 }
 
 pub fn launch(_: &MulMat, call: &mut Call) -> Result<(), String> {

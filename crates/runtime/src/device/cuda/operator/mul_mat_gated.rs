@@ -7,7 +7,7 @@
 //! ```
 
 use super::matrix::{self, Form, Way, expect_multiplied, is_readable};
-use super::{Argument, Call, Grid, Operand, View, suffix, unary};
+use super::{Argument, BlasLibrary, Call, Grid, Means, Needed, Operand, View, WORKSPACE_BYTES, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
 use trueup_graph::{Op, TensorType};
@@ -45,12 +45,30 @@ fn are_alike(gate: &Operand, up: &Operand) -> bool {
     gate.ty.dtype == up.ty.dtype && is_readable(gate) && is_readable(up)
 }
 
+/// The gate's product, where the kernels are others than for both at once; activations; counters of the blocks that products behind it take. Weights of 32 codes
+/// a block lie in planes, as those of models do.
+pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &BlasLibrary) -> Needed {
+    let ([gate, up], x) = ([&inputs[0], &inputs[1]], &inputs[2]);
+    let way = means.way(&inputs[..2], x);
+    let result = Operand::unplaced(y);
+    let by_library =
+        way == Way::Halves && [gate, up].iter().all(|w| matrix::by_library(library, &Operand::unplaced(w), &result));
+    let apart = way == Way::Plain || gate.dtype != up.dtype || by_library;
+    Needed {
+        operators: if apart { y.bytes() } else { 0 },
+        activations: means.taken_bytes(way, gate, x),
+        counters: if way == Way::Rows { y.shape[0].div_ceil(PART) } else { 0 },
+        workspace: if by_library { WORKSPACE_BYTES } else { 0 },
+        ..Needed::default()
+    }
+}
+
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = are_alike(&gate, &up);
-    let by_library = way == Way::Halves && matrix::by_library(call, &gate, &y) && matrix::by_library(call, &up, &y);
+    let by_library = way == Way::Halves && [gate, up].iter().all(|w| matrix::by_library(call.library(), w, &y));
     if way != Way::Plain && are_alike && !by_library {
         return launch_at_once(op, call, way, taken, [0; 2]);
     }
@@ -82,6 +100,7 @@ fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64, codes: [u
     let arguments = [arguments, codes].concat();
     // Of each matrix a warp takes half the rows that it takes of one.
     let tokens = matrix::tokens_of_warp(&gate.ty, &y.ty);
-    let grid = matrix::rows_grid(call, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
-    call.launch(&format!("mul_mat_gated_{weights}_{tokens}"), grid, &arguments)
+    let kernel = format!("mul_mat_gated_{weights}_{tokens}");
+    let grid = matrix::rows_grid(call, &kernel, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
+    call.launch(&kernel, grid, &arguments)
 }
