@@ -26,10 +26,10 @@ DEVICE bool is_last_block(unsigned* counter, unsigned count) {
     if (threadIdx.x == 0) {
         __threadfence();
         last = atomicInc(counter, count - 1) == count - 1;
+        // Between the count and the barrier: what this thread may read, all may behind the barrier.
+        if (last) __threadfence();
     }
-    last = __syncthreads_or(last) != 0;
-    if (last) __threadfence();
-    return last;
+    return __syncthreads_or(last) != 0;
 }
 
 // A warp has written TILE rows from `first` on, from first + step on, and so on, of `rows`. Calls finish(number) for each part of `part` rows, a multiple of

@@ -19,6 +19,8 @@ mod edges;
 mod groups;
 #[path = "cuda_sim/launches.rs"]
 mod launches;
+#[path = "cuda_sim/plans.rs"]
+mod plans;
 #[path = "cuda_sim/products.rs"]
 mod products;
 #[path = "cuda_sim/replay.rs"]
@@ -58,6 +60,12 @@ const CARD: CudaOptions = CudaOptions {
 const NO_COMPILER: i32 = 3;
 
 fn main() {
+    if let Some(place) = std::env::args().position(|argument| argument == plans::FITS) {
+        let arguments: Vec<String> = std::env::args().skip(place + 1).collect();
+        let problem = plans::fits(&arguments, &CARD);
+        problem.iter().for_each(|problem| println!("{problem}"));
+        exit(i32::from(problem.is_some()));
+    }
     if has(SANITIZE) {
         sanitized();
     }
@@ -81,6 +89,7 @@ fn main() {
     faults.extend(roof(&*device));
     faults.extend(transfers::transfers(&*device));
     faults.extend(products::products(&*device));
+    faults.extend(plans::plans(&CARD));
     faults.extend(models(&device, all));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));

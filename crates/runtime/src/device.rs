@@ -31,10 +31,10 @@ pub trait Device: Send + Sync {
     /// Types may be views: a device that does not read them where they lie copies what they show first, or says that it does not take them.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
 
-    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in room that the device keeps for the next one: as
-    /// far as they grow with the context. By default there are none.
-    fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> usize {
-        0
+    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in each of the rooms that the device keeps for the
+    /// next one: as far as they grow with the model or the context. By default there are none.
+    fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> Rooms {
+        Rooms::default()
     }
 
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
@@ -75,6 +75,9 @@ pub trait Device: Send + Sync {
         Ok(None)
     }
 }
+
+/// Bytes of each room that a device keeps beside tensors; which is which, it knows alone. A room is as large as the operator needs it that needs most.
+pub type Rooms = [usize; 6];
 
 /// Gives the bytes of a tensor of another device to an upload.
 fn through_host(source: &Tensor, from: &dyn Device, upload: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {

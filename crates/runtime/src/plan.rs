@@ -17,7 +17,7 @@ mod memory;
 mod place;
 mod report;
 
-use crate::device::Device;
+use crate::device::{Device, Rooms};
 use crate::error::Result;
 pub use fusion::fuse_for;
 pub use layers::LayerHomes;
@@ -57,8 +57,8 @@ struct PlannedDevice {
     /// Roots of values in the arena, and where they lie.
     offsets: BTreeMap<ValueId, usize>,
     arena_bytes: usize,
-    /// Of the node that takes most.
-    scratch_bytes: usize,
+    /// Each of the node that takes most of it.
+    rooms: Rooms,
     /// Weights, states and inputs that its nodes read.
     held: BTreeSet<ValueId>,
 }
@@ -88,7 +88,7 @@ impl Plan {
         let pieces = cut(graph, &nodes);
         let planned = devices.iter().enumerate().map(|(index, device)| PlannedDevice {
             name: device.about().name,
-            scratch_bytes: scratch_bytes(graph, &nodes, index, *device),
+            rooms: rooms(graph, &nodes, index, *device),
             ..plan_device(graph, &pieces, index)
         });
         let devices = planned.collect();
@@ -125,9 +125,14 @@ impl Plan {
         self.devices[device].arena_bytes
     }
 
-    /// What a device keeps beside the tensors while it computes, as far as it grows with the context.
+    /// What a device keeps beside the tensors while it computes, as far as it grows with the model or the context.
     pub fn scratch_bytes(&self, device: usize) -> usize {
-        self.devices[device].scratch_bytes
+        self.rooms(device).into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// The rooms in which it keeps that: see [`Device::scratch_bytes`].
+    pub fn rooms(&self, device: usize) -> Rooms {
+        self.devices[device].rooms
     }
 
     /// Weights, states and inputs that a device's nodes read.
@@ -179,14 +184,15 @@ fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
     }
 }
 
-/// The most room that a device takes beside the tensors for one of its nodes.
-fn scratch_bytes(graph: &Graph, nodes: &[PlannedNode], index: usize, device: &dyn Device) -> usize {
+/// The rooms that a device takes beside the tensors for its nodes, each for the node that needs most of it.
+fn rooms(graph: &Graph, nodes: &[PlannedNode], index: usize, device: &dyn Device) -> Rooms {
     let own = graph.nodes().iter().zip(nodes).filter(|(_, planned)| planned.device == index);
-    let bytes = own.map(|(node, _)| {
+    own.fold(Rooms::default(), |mut rooms, (node, _)| {
         let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
-        device.scratch_bytes(&node.op, &types)
-    });
-    bytes.max().unwrap_or(0)
+        let needed = device.scratch_bytes(&node.op, &types);
+        rooms.iter_mut().zip(needed).for_each(|(room, needed)| *room = needed.max(*room));
+        rooms
+    })
 }
 
 /// Lifetimes and buffers on one device. Time counts nodes; copies happen at the first node of their piece.

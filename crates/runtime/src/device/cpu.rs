@@ -38,7 +38,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, expect_threads};
+use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::{self, Roof};
@@ -311,8 +311,8 @@ impl Device for Cpu {
         operator::profile(op, inputs, output)
     }
 
-    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
-        operator::scratch_bytes(op, inputs, self.instructions, self.threads())
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> Rooms {
+        [operator::scratch_bytes(op, inputs, self.instructions, self.threads()), 0, 0, 0, 0, 0]
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {

@@ -23,7 +23,7 @@ mod replay;
 mod roof;
 mod split;
 
-use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
+use super::{About, Buffer, Device, Rooms, Step, Tensor, Usage, through_host};
 use crate::devices::Linear;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
@@ -196,6 +196,10 @@ impl Device for Cuda {
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         operator::profile(op, inputs, output, &self.means)
+    }
+
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> Rooms {
+        operator::needed(op, inputs, &self.means, &self.blas).rooms()
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {

@@ -1,6 +1,6 @@
 //! Devices that stand before another one and change a part of what it does: with a fault in it, with an operator less, with less memory.
 
-use super::{About, Buffer, CopyRoom, Device, Step, Tensor, Usage, through_host};
+use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, through_host};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::roof::Roof;
@@ -62,7 +62,7 @@ impl<D: Decorator> Device for D {
         Decorator::supports(self, op, inputs, output)
     }
 
-    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> Rooms {
         self.device().scratch_bytes(op, inputs)
     }
 

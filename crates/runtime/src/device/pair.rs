@@ -264,7 +264,7 @@ impl Device for Pair {
         self.first().supports(op, inputs, output)
     }
 
-    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> usize {
+    fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> super::Rooms {
         self.first().scratch_bytes(op, inputs)
     }
 

@@ -9,7 +9,7 @@
 //! its inputs counted. Layers once placed stay where they are, for their weights and their cache do.
 
 use super::place::{Answer, answers, place};
-use super::{PlannedDevice, cut, plan_device, scratch_bytes};
+use super::{PlannedDevice, cut, plan_device, rooms};
 use crate::device::Device;
 use crate::error::Result;
 use trueup_graph::{Graph, TensorType};
@@ -91,7 +91,8 @@ fn needed(
 ) -> Result<u64> {
     let nodes = place(graph, devices, answers, count, &homes.of_nodes(graph))?;
     let PlannedDevice { arena_bytes, held, .. } = plan_device(graph, &cut(graph, &nodes), index);
-    let beside = (arena_bytes + scratch_bytes(graph, &nodes, index, devices[index])) as u64;
+    let rooms = rooms(graph, &nodes, index, devices[index]);
+    let beside = rooms.into_iter().fold(arena_bytes, usize::saturating_add) as u64;
     let bytes = held.into_iter().map(|value| TensorType::bytes(&graph.value(value).ty) as u64);
     Ok(bytes.fold(beside, u64::saturating_add))
 }

@@ -1,6 +1,6 @@
 //! A plan with its buffers: steps that a device can execute as they are.
 
-use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
+use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
 use crate::error::{Error, Result};
 use crate::plan::{Place, Plan};
 use crate::weights::Weights;
@@ -38,8 +38,8 @@ pub(super) struct BoundCopy {
 #[derive(Default)]
 pub(super) struct Buffers {
     arenas: HashMap<usize, (usize, Buffer)>,
-    /// Room that a device takes by itself, of the largest plan that room was found for.
-    scratch: HashMap<usize, usize>,
+    /// Rooms that a device takes by itself, each of the plan that needs most of it, of those that room was found for.
+    rooms: HashMap<usize, Rooms>,
     states: HashMap<(usize, String), Tensor>,
 }
 
@@ -47,8 +47,7 @@ impl Buffers {
     /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
-            self.arena_bytes(device) >= plan.arena_bytes(device)
-                && self.scratch_bytes(device) >= plan.scratch_bytes(device)
+            self.arena_bytes(device) >= plan.arena_bytes(device) && self.missing_scratch(plan, device) == 0
         })
     }
 
@@ -66,8 +65,7 @@ impl Buffers {
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
-            let scratch = plan.scratch_bytes(index).saturating_sub(self.scratch_bytes(index)) as u64;
-            let beside = arena.saturating_add(scratch);
+            let beside = arena.saturating_add(self.missing_scratch(plan, index) as u64);
             let others = others.fold(beside, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
             let missing = || {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
@@ -108,7 +106,8 @@ impl Buffers {
                 let buffer = device.alloc(&TensorType::new(DType::I8, &[bytes]), Usage::Arena)?;
                 self.arenas.insert(index, (bytes, buffer));
             }
-            self.scratch.insert(index, plan.scratch_bytes(index).max(self.scratch_bytes(index)));
+            let rooms = self.rooms.entry(index).or_default();
+            rooms.iter_mut().zip(plan.rooms(index)).for_each(|(room, needed)| *room = needed.max(*room));
         }
         Ok(())
     }
@@ -177,8 +176,11 @@ impl Buffers {
         Ok(tensor)
     }
 
-    fn scratch_bytes(&self, device: usize) -> usize {
-        self.scratch.get(&device).copied().unwrap_or(0)
+    /// Bytes by which the rooms of a device must grow for a plan.
+    fn missing_scratch(&self, plan: &Plan, device: usize) -> usize {
+        let found = self.rooms.get(&device).copied().unwrap_or_default();
+        let missing = plan.rooms(device).into_iter().zip(found).map(|(needed, found)| needed.saturating_sub(found));
+        missing.fold(0, usize::saturating_add)
     }
 
     fn arena_bytes(&self, device: usize) -> usize {

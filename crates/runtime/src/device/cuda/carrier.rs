@@ -8,6 +8,7 @@
 use super::driver::{Allocation, Card, Transfers};
 use super::split::Split;
 use std::sync::{Arc, Mutex, PoisonError};
+use trueup_graph::TensorType;
 
 /// Bytes of the file's form that are on the card beside the planes at once, at most.
 const PIECE_BYTES: usize = 16 << 20;
@@ -71,6 +72,11 @@ impl Carrier {
         }
         work(room.as_ref().ok_or_else(|| format!("no room for {bytes} bytes to repack weights in"))?)
     }
+}
+
+/// Bytes of the room that repacking a weight of this type takes; none where it stays as it is.
+pub fn room_bytes(ty: &TensorType) -> usize {
+    Split::of(ty).map_or(0, |split| piece_bytes(&split).min(split.file_bytes()))
 }
 
 /// Whole blocks.

@@ -22,7 +22,7 @@ mod peer;
 mod staging;
 
 use super::kernels;
-pub use blas::{Blas, Library as BlasLibrary, Sizes};
+pub use blas::{Blas, Library as BlasLibrary, Sizes, WORKSPACE_BYTES};
 use cudarc::driver::{result, sys};
 pub use event::Event;
 pub use graph::Graph;

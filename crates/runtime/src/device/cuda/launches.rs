@@ -12,13 +12,14 @@ use super::faults::Faults;
 use super::groups;
 use super::memory::{Divided, Memory};
 use super::operator::{self, Call, Form, Means, Operand};
-use crate::device::{Step, Tensor};
+use crate::device::{Rooms, Step, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
 
 /// Rooms, each as large as any needed so far: where operators compute one after the other; two for activations in the form that products take them in, which
-/// several may take, so that a launch which reads one can write the other; and counters of what is done in a launch, which every launch finds and leaves zero.
+/// several may take, so that a launch which reads one can write the other, as large as each other; and counters of what is done in a launch, which every launch
+/// finds and leaves zero.
 #[derive(Default, Debug)]
 pub struct Scratch {
     rooms: [Option<Allocation>; ROOMS],
@@ -28,6 +29,29 @@ const ROOMS: usize = 4;
 const OPERATORS: usize = 0;
 const ACTIVATIONS: [usize; 2] = [1, 2];
 const COUNTERS: usize = 3;
+
+/// What computing an operator takes beside tensors: what plans count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Needed {
+    /// Where it computes.
+    pub operators: usize,
+    /// Activations in the form that products take them in.
+    pub activations: usize,
+    /// How many counters.
+    pub counters: usize,
+    /// Where the vendor's library computes.
+    pub workspace: usize,
+    /// Where weights are repacked.
+    pub repacked: usize,
+}
+
+impl Needed {
+    /// For each room of the device: these, and behind them those that are not of launches.
+    pub fn rooms(self) -> Rooms {
+        let Needed { operators, activations, counters, workspace, repacked } = self;
+        [operators, activations, activations, counters * size_of::<u32>(), workspace, repacked]
+    }
+}
 
 impl Scratch {
     /// Where they begin; 0 where there is none yet.
@@ -121,9 +145,14 @@ impl<'a> Recorder<'a> {
         taken.is_some()
     }
 
-    /// Whether it is installed.
-    pub fn has_library(&self) -> bool {
-        self.target.blas.get().is_some()
+    /// How many blocks of so many threads a processor has of a kernel at once.
+    pub fn resident(&self, kernel: &str, threads: u32) -> Result<usize, String> {
+        self.target.card.resident(kernel, threads)
+    }
+
+    /// The vendor's library of products.
+    pub fn library(&self) -> &'a BlasLibrary {
+        self.target.blas
     }
 
     /// Where kernels of an operator tell of an index that lies outside.
@@ -188,7 +217,26 @@ fn record_once(target: &Target, scratch: &Scratch, steps: &[Step]) -> Result<(Ve
             together => rest.get(together..).unwrap_or_default(),
         };
     }
-    Ok((recorder.launches.into_inner(), recorder.needed.get()))
+    let mut needed = recorder.needed.get();
+    // Which of the two is asked for more follows from how many products there are.
+    let [one, other] = ACTIVATIONS;
+    needed[one] = needed[one].max(needed[other]);
+    needed[other] = needed[one];
+    debug_assert!(are_declared(target, steps, needed), "{needed:?} bytes of room are more than plans count");
+    Ok((recorder.launches.into_inner(), needed))
+}
+
+/// Whether steps take no more room than plans count; weights that had to be brought into the file's form take more.
+fn are_declared(target: &Target, steps: &[Step], needed: [usize; ROOMS]) -> bool {
+    let is_divided = |input: &Tensor| operand(input).is_ok_and(|operand| operand.divided.is_some());
+    let joins = |step: &Step| !operator::reads_planes(&step.op) && step.inputs.iter().any(is_divided);
+    let declared = |step: &Step| {
+        let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
+        operator::needed(&step.op, &types, target.means, target.blas).rooms()
+    };
+    let each: Vec<Rooms> = steps.iter().map(declared).collect();
+    let fits = |(room, needed): (usize, usize)| each.iter().any(|declared| declared[room] >= needed);
+    steps.iter().any(joins) || needed.into_iter().enumerate().all(|(room, needed)| needed == 0 || fits((room, needed)))
 }
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {

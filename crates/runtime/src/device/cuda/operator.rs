@@ -43,8 +43,10 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
+use super::carrier::room_bytes;
 pub use super::driver::{Argument, Grid, Heads, HeadsBehind, Rotation, Sizes, View};
-use super::launches::Recorder;
+use super::driver::{BlasLibrary, WORKSPACE_BYTES};
+use super::launches::{Needed, Recorder};
 use super::memory::{Divided, can_be_seen};
 use crate::device::expect_inferred;
 use crate::profile::Profile;
@@ -113,11 +115,40 @@ operators! {
 /// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty, but for operators
 /// that look at indices in any case.
 pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
-    let reads_planes = matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_));
-    if !reads_planes {
+    if !reads_planes(op) {
         call.join_planes()?;
     }
     launch_one(op, call)
+}
+
+/// Whether an operator's kernels read weights in planes; others get the file's form.
+pub fn reads_planes(op: &Op) -> bool {
+    matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_))
+}
+
+/// What computing an operator takes beside its tensors: where it computes, what products take, where its weights were repacked. What weights take that have
+/// to be brought back into the file's form is not known of types.
+pub fn needed(op: &Op, inputs: &[TensorType], means: &Means, library: &BlasLibrary) -> Needed {
+    let Ok(y) = op.infer(inputs) else { return Needed::default() };
+    let operands = || inputs.iter().map(Operand::unplaced).collect::<Vec<Operand>>();
+    let repacked =
+        if reads_planes(op) && means.divides() { inputs.iter().map(room_bytes).max().unwrap_or(0) } else { 0 };
+    let needed = match op {
+        Op::MulMat(_) => mul_mat::needed(inputs, &y, means, library),
+        Op::MulMatId(_) => {
+            Needed { activations: means.taken_bytes(Way::Rows, &inputs[0], &inputs[1]), ..Needed::default() }
+        }
+        Op::MulMatGated(_) => mul_mat_gated::needed(inputs, &y, means, library),
+        Op::KvAttention(op) => kv_attention::needed(op, &operands(), means),
+        Op::FlashAttn(op) => flash_attn::needed(op, &operands(), means),
+        Op::RmsNorm(_) => Needed { counters: 1, ..Needed::default() },
+        // One for each head, where queries, keys and values are the tail of their products.
+        Op::Rope(_) => Needed { counters: 3 * inputs[0].shape[1], ..Needed::default() },
+        Op::Rank(op) => Needed { operators: rank::scratch_bytes(op, &inputs[0]), ..Needed::default() },
+        Op::Reduce(op) => Needed { operators: reduce::scratch_bytes(op, &inputs[0]), ..Needed::default() },
+        _ => Needed::default(),
+    };
+    Needed { repacked, ..needed }
 }
 
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
@@ -220,9 +251,14 @@ impl<'a> Call<'a> {
         self.recorder.multiply(sizes, matrices)
     }
 
-    /// Whether it is installed.
-    pub fn has_library(&self) -> bool {
-        self.recorder.has_library()
+    /// How many blocks of so many threads a processor has of a kernel at once.
+    pub fn resident(&self, kernel: &str, threads: u32) -> Result<usize, String> {
+        self.recorder.resident(kernel, threads)
+    }
+
+    /// The vendor's library of products.
+    pub fn library(&self) -> &'a BlasLibrary {
+        self.recorder.library()
     }
 
     /// So many counters, which are zero and which a launch leaves zero.

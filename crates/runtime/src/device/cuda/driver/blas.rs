@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Room that the library computes in; what it recommends for cards with matrix units of the latest generation.
-static WORKSPACE_BYTES: usize = 32 << 20;
+pub static WORKSPACE_BYTES: usize = 32 << 20;
 
 /// `CUBLAS_OP_T`.
 static TRANSPOSED: i32 = 1;
@@ -53,18 +53,25 @@ pub struct Library {
     card: Arc<Card>,
     /// The simulator's library, on a simulated card.
     simulator: Option<PathBuf>,
+    installed: OnceLock<bool>,
     opened: OnceLock<Option<Arc<Blas>>>,
 }
 
 impl Library {
     /// For a card; on a simulated one, the stand-in beside the simulator's own library.
     pub fn new(card: &Arc<Card>, simulator: Option<PathBuf>) -> Library {
-        Library { card: Arc::clone(card), simulator, opened: OnceLock::new() }
+        Library { card: Arc::clone(card), simulator, installed: OnceLock::new(), opened: OnceLock::new() }
+    }
+
+    /// Whether it is installed, which takes nothing of the card to know.
+    pub fn is_installed(&self) -> bool {
+        *self.installed.get_or_init(|| is_installed(self.simulator.as_deref()))
     }
 
     /// The library, opened once.
     pub fn get(&self) -> Option<&Arc<Blas>> {
-        self.opened.get_or_init(|| Blas::open(&self.card, self.simulator.as_deref()).map(Arc::new)).as_ref()
+        let open = || self.is_installed().then(|| Blas::open(&self.card)).flatten();
+        self.opened.get_or_init(|| open().map(Arc::new)).as_ref()
     }
 }
 
@@ -146,16 +153,18 @@ impl Drop for Layout {
     }
 }
 
+/// Looks for the library; beside `simulator` on a simulated card.
+fn is_installed(simulator: Option<&Path>) -> bool {
+    let found = match simulator {
+        Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
+        None => is_present() || load_first(&packages(&PACKAGES), names()),
+    };
+    found && is_present()
+}
+
 impl Blas {
-    /// The library on a card, where it is installed and starts; beside `simulator` on a simulated card.
-    fn open(card: &Arc<Card>, simulator: Option<&Path>) -> Option<Blas> {
-        let found = match simulator {
-            Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
-            None => is_present() || load_first(&packages(&PACKAGES), names()),
-        };
-        if !found || !is_present() {
-            return None;
-        }
+    /// The library on a card, where it starts.
+    fn open(card: &Arc<Card>) -> Option<Blas> {
         let workspace = Allocation::new(card, WORKSPACE_BYTES).ok()??;
         let handle = card.call(|| Ok(result::create_handle())).ok()?.ok()?;
         Some(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })

@@ -188,6 +188,17 @@ impl Card {
         Ok(Launch { work: Work::Kernel { kernel, grid, arguments: arguments.iter().map(Cell::of).collect() } })
     }
 
+    /// How many blocks of so many threads, which ask for no shared memory, a processor has of a kernel at once.
+    pub fn resident(&self, kernel: &str, threads: u32) -> Result<usize, String> {
+        let kernel = self.kernel(kernel)?;
+        // SAFETY: a function of this context, which stays loaded.
+        self.call(|| unsafe {
+            result::occupancy::max_active_block_per_multiprocessor(kernel.function, threads as i32, 0)
+        })
+        .map(|blocks| usize::try_from(blocks).unwrap_or(0))
+        .map_err(|problem| format!("{}: {problem}", kernel.name))
+    }
+
     /// Lets blocks of a kernel have as much shared memory as the card has for one: launches that are kept may need more than this one.
     fn allow_shared(&self, kernel: Kernel) -> Result<(), String> {
         let bytes = i32::try_from(self.facts()?.shared_bytes_max).unwrap_or(i32::MAX);

@@ -11,7 +11,7 @@
 
 use super::kv_scores::KEY_LANES;
 use super::soft_max::{self, EXPONENTIAL_ULP};
-use super::{Argument, Call, Grid, Means, Operand, View, suffix};
+use super::{Argument, Call, Grid, Means, Needed, Operand, View, suffix};
 use crate::profile::Profile;
 use trueup_blocks::DType;
 
@@ -137,6 +137,25 @@ impl Attention {
         Profile { lanes, function_ulp: EXPONENTIAL_ULP, ..Profile::F32 }
     }
 
+    /// What the kernels of a way take: the bounds of the mask's rows, the parts of splits, and their counters.
+    pub fn needed(&self, way: Way, means: &Means) -> Needed {
+        let split = Split::of(self, means);
+        let counters = if matches!(way, Way::Split | Way::Both) && split.count > 1 { split.rows } else { 0 };
+        Needed { operators: self.bounds_bytes(way) + self.parts_bytes(way, means), counters, ..Needed::default() }
+    }
+
+    fn bounds_bytes(&self, way: Way) -> usize {
+        let with_bounds = matches!(way, Way::Tiles | Way::Both);
+        let rows = self.mask.filter(|_| with_bounds).map_or(0, |mask| mask.ty.shape.rows());
+        (rows * 2 * size_of::<i32>()).next_multiple_of(256)
+    }
+
+    fn parts_bytes(&self, way: Way, means: &Means) -> usize {
+        let splits = if matches!(way, Way::Split | Way::Both) { Split::of(self, means).count } else { 1 };
+        let parts = if splits > 1 { self.rows() * self.q.view.sizes[2] as usize * splits } else { 0 };
+        parts * (self.width() + 2) * size_of::<f32>()
+    }
+
     /// Heads that share keys and values.
     fn group(&self) -> usize {
         (self.q.view.sizes[2] / self.k.view.sizes[2]) as usize
@@ -163,13 +182,11 @@ impl Attention {
 pub fn launch(attention: &Attention, way: Way, y: View, codes: u64, call: &mut Call) -> Result<(), String> {
     let split = way != Way::Tiles;
     let splits = if split { Split::of(attention, call.means).count } else { 1 };
-    let mask_rows = attention.mask.filter(|_| way != Way::Split).map_or(0, |mask| mask.ty.shape.rows());
-    let bounds_bytes = (mask_rows * 2 * size_of::<i32>()).next_multiple_of(256);
-    let parts = if splits > 1 { attention.rows() * attention.q.view.sizes[2] as usize * splits } else { 0 };
-    let room = call.scratch(bounds_bytes + parts * (attention.width() + 2) * size_of::<f32>())?;
+    let bounds_bytes = attention.bounds_bytes(way);
+    let room = call.scratch(bounds_bytes + attention.parts_bytes(way, call.means))?;
     let fault = if attention.sequences.is_some() { call.fault() } else { Argument::Address(0) };
     if way != Way::Split {
-        launch_tiles(attention, y, (mask_rows > 0).then_some(room), fault, call)?;
+        launch_tiles(attention, y, (bounds_bytes > 0).then_some(room), fault, call)?;
     }
     if split {
         let tile_tokens = if way == Way::Both { TILE_ROWS / attention.group().min(TILE_ROWS) } else { 0 };

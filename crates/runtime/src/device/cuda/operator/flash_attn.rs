@@ -5,7 +5,7 @@ use super::attention::{self, Attention, Way};
 use super::kv_attention::{grid, shared_bytes};
 use super::matrix::expect_multiplied;
 use super::soft_max;
-use super::{Argument, Call, Means, Operand, View, suffix};
+use super::{Argument, Call, Means, Needed, Operand, View, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::FlashAttn;
@@ -21,6 +21,11 @@ pub fn profile(op: &FlashAttn, inputs: &[TensorType], means: &Means) -> Result<P
     }
     // The hyperbolic tangent of the cap is as exact as the exponential.
     Ok(attention.profile(way))
+}
+
+pub fn needed(op: &FlashAttn, inputs: &[Operand], means: &Means) -> Needed {
+    let (attention, way) = arranged(op, inputs, means);
+    attention.needed(way, means)
 }
 
 pub fn launch(op: &FlashAttn, call: &mut Call) -> Result<(), String> {

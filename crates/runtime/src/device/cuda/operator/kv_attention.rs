@@ -5,7 +5,7 @@ use super::attention::{self, Attention, Way};
 use super::kv_scores::expect_kv_cache;
 use super::matrix::Form;
 use super::soft_max;
-use super::{Argument, Call, Grid, Means, Operand, View, expect_f32, suffix};
+use super::{Argument, Call, Grid, Means, Needed, Operand, View, expect_f32, suffix};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvAttention;
@@ -24,6 +24,11 @@ pub fn profile(op: &KvAttention, inputs: &[TensorType], means: &Means) -> Result
         shared_bytes([&attention.k, &attention.v].map(|rows| rows.view.sizes[0] as usize), means)?;
     }
     Ok(attention.profile(way))
+}
+
+pub fn needed(op: &KvAttention, inputs: &[Operand], means: &Means) -> Needed {
+    let attention = arranged(op, inputs);
+    attention.needed(attention.way(means), means)
 }
 
 pub fn launch(op: &KvAttention, call: &mut Call) -> Result<(), String> {

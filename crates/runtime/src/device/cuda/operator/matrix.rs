@@ -19,7 +19,7 @@
 
 use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
-use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
+use super::{ALIGNMENT, Argument, BlasLibrary, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
 use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 use trueup_blocks::DType;
@@ -38,8 +38,8 @@ const BLOCK_BYTES: usize = 40;
 /// Warps of a block of threads in the fast kernels.
 pub const WARPS: usize = 4;
 
-/// Blocks of these that one processor holds at once, about.
-const RESIDENT: usize = 8;
+/// Blocks of these that one processor is given at once, at most: it has fewer where threads need many registers.
+const RESIDENT_MAX: usize = 8;
 
 /// Rows and tokens of a tile by tensor cores, and its threads: `kernels/cuda/tiles.cuh`.
 pub const TILE: [usize; 2] = [128, 64];
@@ -124,6 +124,11 @@ impl Means {
     /// Whether weights of this type are multiplied with activations in 8 bits.
     pub fn takes_codes(&self, weights: DType) -> bool {
         self.linear == Linear::Q8_1 && has_codes(weights)
+    }
+
+    /// Bytes of activations in the form that a way takes with these weights.
+    pub fn taken_bytes(&self, way: Way, w: &TensorType, x: &TensorType) -> usize {
+        self.form(way, w.dtype).bytes(x)
     }
 
     /// The form of activations that a way takes with weights of this type.
@@ -275,7 +280,8 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]], heads: Option<&He
     let tokens = tokens_of_warp(&first.ty, &y.ty);
     let rows = rows_of_warp(&first.ty, tokens);
     let all = parts.iter().map(|[_, y]| y.ty.shape[0].next_multiple_of(rows)).sum();
-    let grid = rows_grid(call, &TensorType::new(DType::F32, &[all, y.ty.shape[1]]), rows, tokens)?;
+    let kernel = format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype));
+    let grid = rows_grid(call, &kernel, &TensorType::new(DType::F32, &[all, y.ty.shape[1]]), rows, tokens)?;
     // Of no third matrix there are no rows.
     let none = Operand { view: View { sizes: [0; 4], ..y.view }, ..y };
     let [third, third_y] = third.copied().unwrap_or([first, none]);
@@ -283,7 +289,7 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]], heads: Option<&He
     let results = [y, parts[1][1], third_y].map(|y| Argument::View(y.view));
     let heads = heads.map_or(Ok(HeadsTail::none()), |heads| heads.arguments(call))?;
     let arguments = [matrices, activations(call, &first, &x, taken), results.to_vec(), heads.to_vec()].concat();
-    call.launch(&format!("mul_mat_three_{}_{tokens}", suffix(first.ty.dtype)), grid, &arguments).map(|()| true)
+    call.launch(&kernel, grid, &arguments).map(|()| true)
 }
 
 /// A product by rows, `call`, and what is added to it: the sum goes to `total`; and its norm, where one is behind it. None where the kernel does not take them.
@@ -299,11 +305,12 @@ pub fn multiply_add(
     }
     let taken = take(call, Way::Rows, w.ty.dtype, &x)?;
     let tokens = tokens_of_warp(&w.ty, &y.ty);
-    let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
+    let kernel = format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype));
+    let grid = rows_grid(call, &kernel, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
     let results = [y, addend, total].map(|operand| Argument::View(operand.view));
     let norm = norm.map_or_else(|| NormBehind::none(y.view), |norm| norm.arguments(call));
     let arguments = [weights(&w), activations(call, &w, &x, taken), results.to_vec(), norm.to_vec()].concat();
-    call.launch(&format!("mul_mat_add_{}_{tokens}", suffix(w.ty.dtype)), grid, &arguments).map(|()| true)
+    call.launch(&kernel, grid, &arguments).map(|()| true)
 }
 
 /// `y = w x` as `mul_mat` has it; at the first place is what [`take`] gave, at the second room of [`Means::decoded_bytes`].
@@ -331,7 +338,7 @@ pub fn multiply(
 pub fn multiply_halves(call: &Call, w: View, taken: u64, y: &Operand) -> Result<(), String> {
     let [rows, tokens, ..] = y.ty.shape.sizes();
     let sizes = Sizes { rows, tokens, len: w.sizes[0] as usize, step: y.view.steps[1] as usize };
-    if by_library(call, &w, taken, y) && call.multiply(sizes, [w.data, taken, y.view.data]) {
+    if by_library(call.library(), &w, taken, y) && call.multiply(sizes, [w.data, taken, y.view.data]) {
         return Ok(());
     }
     let arguments = [Argument::View(w), Argument::Address(taken), Argument::View(y.view)];
@@ -344,10 +351,10 @@ pub fn is_readable(w: &Operand) -> bool {
 }
 
 /// Whether cuBLASLt computes a product of f16: where it is installed, rows of weights lie behind each other, and all three matrices begin where buffers may.
-pub fn by_library(call: &Call, w: &View, taken: u64, y: &Operand) -> bool {
+pub fn by_library(library: &BlasLibrary, w: &View, taken: u64, y: &Operand) -> bool {
     let begins = [w.data, taken, y.view.data].iter().all(|address| address.is_multiple_of(ALIGNMENT as u64));
     let one = batches(&y.ty) == 1 && w.steps[1] == w.sizes[0] && y.ty.shape.elements() > 0 && w.sizes[0] > 0;
-    begins && one && call.has_library()
+    begins && one && library.is_installed()
 }
 
 /// A grid of tiles of results; with several matrices a tile has its share of the rows of each.
@@ -368,7 +375,7 @@ fn multiply_plainly(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Opera
 fn multiply_rows(call: &Call, w: &Operand, x: &Operand, taken: u64, y: &Operand) -> Result<(), String> {
     let tokens = tokens_of_warp(&w.ty, &y.ty);
     let kernel = format!("mul_mat_rows_{}_{tokens}", suffix(w.ty.dtype));
-    let grid = rows_grid(call, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
+    let grid = rows_grid(call, &kernel, &y.ty, rows_of_warp(&w.ty, tokens), tokens)?;
     call.launch(&kernel, grid, &[weights(w), activations(call, w, x, taken), vec![Argument::View(y.view)]].concat())
 }
 
@@ -383,13 +390,15 @@ pub fn rows_of_warp(w: &TensorType, tokens: usize) -> usize {
     if has_codes(w.dtype) && tokens >= 4 { 4 } else { 2 }
 }
 
-/// A grid that fills the card and goes through all rows, each block of threads equally often.
-pub fn rows_grid(call: &Call, y: &TensorType, rows: usize, tokens: usize) -> Result<Grid, String> {
+/// A grid of blocks of a kernel that all run at once, fill the card and go through all rows, each equally often.
+pub fn rows_grid(call: &Call, kernel: &str, y: &TensorType, rows: usize, tokens: usize) -> Result<Grid, String> {
+    let threads = (WARPS * WARP) as u32;
+    let resident = call.resident(kernel, threads)?.clamp(1, RESIDENT_MAX);
     let [all, columns, n2, n3] = y.shape.sizes();
     let (blocks, groups, batches) = (all.div_ceil(rows * WARPS), columns.div_ceil(tokens), n2 * n3);
-    let at_once = (call.means.processors as usize * RESIDENT).div_ceil((groups * batches).max(1));
+    let at_once = (call.means.processors as usize * resident).div_ceil((groups * batches).max(1));
     let times = blocks.div_ceil(at_once.max(1)).max(1);
-    Grid::of([blocks.div_ceil(times), groups, batches], (WARPS * WARP) as u32)
+    Grid::of([blocks.div_ceil(times), groups, batches], threads)
 }
 
 /// Weights as kernels take them: a view, and planes beside that of the codes.
@@ -400,7 +409,18 @@ pub fn weights(w: &Operand) -> Vec<Argument> {
 }
 
 /// What weights take as activations, in 8 bits or as they are.
-pub fn activations(call: &Call, w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
+pub /// Whether a way may compute by cuBLASLt, of tensors that lie where buffers begin.
+pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &TensorType) -> bool {
+    let result = Operand::unplaced(y);
+    match way {
+        Way::Halves => by_library(library, &Operand::unplaced(w).view, 0, &result),
+        // Decoded rows lie behind each other, whatever the weights do.
+        Way::Decoded => batches(y) == 1 && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_installed(),
+        Way::Plain | Way::Rows | Way::Tiles => false,
+    }
+}
+
+fn activations(call: &Call, w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
     if call.means.takes_codes(w.ty.dtype) {
         vec![Argument::Address(taken), Argument::Index(blocks(&x.ty) as i64)]
     } else {

@@ -7,7 +7,7 @@
 //! ```
 
 use super::matrix::{self, Form, Way, expect_multiplied, is_readable};
-use super::{Argument, Call, Grid, Operand, View, batches, suffix, unary};
+use super::{Argument, BlasLibrary, Call, Grid, Means, Needed, Operand, View, WORKSPACE_BYTES, batches, suffix, unary};
 use crate::profile::Profile;
 use trueup_graph::op::MulMatGated;
 use trueup_graph::{Op, TensorType};
@@ -45,6 +45,27 @@ fn are_alike(gate: &Operand, up: &Operand) -> bool {
     gate.ty.dtype == up.ty.dtype && is_readable(gate) && is_readable(up)
 }
 
+/// Decoded weights and the gate's product, where the kernels are others than for both at once; activations; counters of the blocks that products behind it
+/// take. Weights of 32 codes a block lie in planes, as those of models do.
+pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &BlasLibrary) -> Needed {
+    let ([gate, up], x) = ([&inputs[0], &inputs[1]], &inputs[2]);
+    let way = means.way(&inputs[..2], x);
+    let by_library = [gate, up].iter().all(|w| matrix::takes_library(way, library, w, y));
+    let apart = !is_at_once(way) || gate.dtype != up.dtype || by_library;
+    Needed {
+        operators: if apart { means.decoded_bytes(&inputs[..2], x) + y.bytes() } else { 0 },
+        activations: means.taken_bytes(way, gate, x),
+        counters: if way == Way::Rows { y.shape[0].div_ceil(PART) } else { 0 },
+        workspace: if by_library { WORKSPACE_BYTES } else { 0 },
+        ..Needed::default()
+    }
+}
+
+/// Whether there are kernels that multiply with both matrices.
+fn is_at_once(way: Way) -> bool {
+    matches!(way, Way::Rows | Way::Tiles | Way::Halves)
+}
+
 pub fn launch(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     batches::launch_parts(call, |call| launch_part(op, call))
 }
@@ -54,8 +75,8 @@ fn launch_part(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = are_alike(&gate, &up);
-    let by_library = |w: &Operand| way == Way::Halves && matrix::by_library(call, &w.view, taken, &y);
-    let at_once = matches!(way, Way::Rows | Way::Tiles | Way::Halves) && are_alike;
+    let by_library = |w: &Operand| way == Way::Halves && matrix::by_library(call.library(), &w.view, taken, &y);
+    let at_once = is_at_once(way) && are_alike;
     if at_once && !(by_library(&gate) && by_library(&up)) {
         return launch_at_once(op, call, way, taken, [0; 2]);
     }
@@ -88,6 +109,7 @@ fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64, codes: [u
     let arguments = [arguments, codes].concat();
     // Of each matrix a warp takes half the rows that it takes of one.
     let tokens = matrix::tokens_of_warp(&gate.ty, &y.ty);
-    let grid = matrix::rows_grid(call, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
-    call.launch(&format!("mul_mat_gated_{weights}_{tokens}"), grid, &arguments)
+    let kernel = format!("mul_mat_gated_{weights}_{tokens}");
+    let grid = matrix::rows_grid(call, &kernel, &y.ty, matrix::rows_of_warp(&gate.ty, tokens) / 2, tokens)?;
+    call.launch(&kernel, grid, &arguments)
 }

@@ -25,6 +25,11 @@ pub fn launch(op: &Rank, call: &mut Call) -> Result<(), String> {
     }
 }
 
+/// Pairs of all elements, twice.
+pub fn scratch_bytes(op: &Rank, x: &TensorType) -> usize {
+    if op.rule == RankRule::ArgMax { 0 } else { 2 * PAIR_BYTES * x.shape.elements() }
+}
+
 /// Sorts all rows, and writes as many places of each as the result has.
 fn sort(call: &mut Call, descending: bool) -> Result<(), String> {
     let shape = call.inputs[0].ty.shape;

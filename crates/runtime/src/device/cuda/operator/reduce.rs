@@ -19,6 +19,11 @@ pub fn profile(_: &Reduce, inputs: &[TensorType]) -> Result<Profile, String> {
     Ok(Profile { accumulator: Accumulator::F64, lanes: THREADS, output: DType::F32, ..Profile::EXACT })
 }
 
+/// A sum of f64 for each chunk.
+pub fn scratch_bytes(op: &Reduce, x: &TensorType) -> usize {
+    if op.rule == Reduction::Sum { 8 * x.shape.elements().div_ceil(CHUNK) } else { 0 }
+}
+
 pub fn launch(op: &Reduce, call: &mut Call) -> Result<(), String> {
     let shape = call.inputs[0].ty.shape;
     let [x, y] = [call.inputs[0], call.output].map(|operand| Argument::View(operand.view));
@@ -26,7 +31,7 @@ pub fn launch(op: &Reduce, call: &mut Call) -> Result<(), String> {
     match op.rule {
         Reduction::Sum => {
             let chunks = shape.elements().div_ceil(CHUNK);
-            let sums = Argument::Address(call.scratch(8 * chunks)?);
+            let sums = Argument::Address(call.scratch(scratch_bytes(op, &call.inputs[0].ty))?);
             call.launch("sum_chunks_f32", Grid::blocks(chunks, WARPS_BYTES)?, &[x, sums])?;
             let count = Argument::Index(chunks as i64);
             call.launch("sum_of_chunks_f32", Grid::blocks(1, WARPS_BYTES)?, &[sums, count, y])
