@@ -39,6 +39,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         generation_config: object(&folder.join("generation_config.json")),
         chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
         llama2c: None,
+        flm: None,
     }
 }
 

@@ -214,14 +214,52 @@ pub fn tiny_split() -> Vec<u8> {
 
 /// A tiny model of FastLLM, matrices of one of its types.
 pub fn tiny_flm(dtype: i32) -> Vec<u8> {
-    let (width, hidden, vocabulary) = (8_usize, 16, 262);
-    let (mut out, number) = (2_i32.to_le_bytes().to_vec(), |out: &mut Vec<u8>, value: usize| {
-        out.extend((value as i32).to_le_bytes());
-    });
-    let text = |out: &mut Vec<u8>, text: &str| {
-        number(out, text.len());
-        out.extend(text.as_bytes());
-    };
+    let mut out = flm_head();
+    let (width, hidden) = (FLM_WIDTH, 2 * FLM_WIDTH);
+    let layer = |name: &str| format!("model.layers.0.{name}.weight");
+    let tensors = [
+        ("model.embed_tokens.weight".to_owned(), FLM_TOKENS, width),
+        (layer("input_layernorm"), 0, width),
+        (layer("self_attn.mergeqkv"), width * 2, width),
+        (layer("self_attn.o_proj"), width, width),
+        (layer("post_attention_layernorm"), 0, width),
+        (layer("mlp.gateup_proj"), 2 * hidden, width),
+        (layer("mlp.down_proj"), width, hidden),
+        ("model.norm.weight".to_owned(), 0, width),
+        ("lm_head.weight".to_owned(), FLM_TOKENS, width),
+    ];
+    flm_number(&mut out, tensors.len());
+    for (name, rows, columns) in tensors {
+        flm_text(&mut out, &name);
+        let sizes = if rows == 0 { vec![columns] } else { vec![rows, columns] };
+        flm_number(&mut out, sizes.len());
+        sizes.iter().for_each(|size| flm_number(&mut out, *size));
+        let (elements, dtype) = (sizes.iter().product::<usize>(), if rows == 0 { 0 } else { dtype });
+        out.extend(dtype.to_le_bytes());
+        let groups = if dtype == 9 { 2 } else { 1 };
+        if matches!(dtype, 3 | 8 | 9) {
+            flm_number(&mut out, 0);
+            if dtype == 9 {
+                [groups, columns / groups].iter().for_each(|count| flm_number(&mut out, *count));
+            }
+            (0..rows * groups).for_each(|_| out.extend([(-0.5_f32).to_le_bytes(), 0.25_f32.to_le_bytes()].concat()));
+        }
+        match dtype {
+            0 => (0..elements).for_each(|place| out.extend(((place % 7) as f32 / 7.0 - 0.4).to_le_bytes())),
+            7 => (0..elements).for_each(|place| out.extend((0x3000_u16 + place as u16 % 512).to_le_bytes())),
+            3 => out.extend((0..elements).map(|place| place as u8)),
+            _ => out.extend((0..elements / 2).map(|place| place as u8)),
+        }
+    }
+    out
+}
+
+const FLM_WIDTH: usize = 8;
+const FLM_TOKENS: usize = 262;
+
+/// Version, table, vocabulary and special tokens.
+fn flm_head() -> Vec<u8> {
+    let mut out = 2_i32.to_le_bytes().to_vec();
     let table = [
         ("architectures", "['LlamaForCausalLM']"),
         ("bos_token_id", "1"),
@@ -240,58 +278,32 @@ pub fn tiny_flm(dtype: i32) -> Vec<u8> {
         ("user_role", "<FLM_FIX_TOKEN_1>user: "),
         ("vocab_size", "262"),
     ];
-    number(&mut out, table.len());
-    table.iter().flat_map(|(key, value)| [key, value]).for_each(|word| text(&mut out, word));
-    number(&mut out, vocabulary);
-    for id in 0..vocabulary {
+    flm_number(&mut out, table.len());
+    table.iter().flat_map(|(key, value)| [key, value]).for_each(|word| flm_text(&mut out, word));
+    flm_number(&mut out, FLM_TOKENS);
+    for id in 0..FLM_TOKENS {
         let token = match id {
             0..3 => ["<unk>", "<s>", "</s>"][id].to_owned(),
             3..259 => format!("<0x{:02X}>", id - 3),
             _ => ["\u{2581}a", "a", "\u{2581}"][id - 259].to_owned(),
         };
-        number(&mut out, token.len());
+        flm_number(&mut out, token.len());
         token.bytes().for_each(|byte| out.extend(i32::from(byte.cast_signed()).to_le_bytes()));
-        number(&mut out, id);
+        flm_number(&mut out, id);
         out.extend((-(id as f32)).to_le_bytes());
     }
-    number(&mut out, 1);
-    text(&mut out, "</s>");
-    let layer = |name: &str| format!("model.layers.0.{name}.weight");
-    let tensors = [
-        ("model.embed_tokens.weight".to_owned(), vocabulary, width),
-        (layer("input_layernorm"), 0, width),
-        (layer("self_attn.mergeqkv"), width * 2, width),
-        (layer("self_attn.o_proj"), width, width),
-        (layer("post_attention_layernorm"), 0, width),
-        (layer("mlp.gateup_proj"), 2 * hidden, width),
-        (layer("mlp.down_proj"), width, hidden),
-        ("model.norm.weight".to_owned(), 0, width),
-        ("lm_head.weight".to_owned(), vocabulary, width),
-    ];
-    number(&mut out, tensors.len());
-    for (name, rows, columns) in tensors {
-        text(&mut out, &name);
-        let sizes = if rows == 0 { vec![columns] } else { vec![rows, columns] };
-        number(&mut out, sizes.len());
-        sizes.iter().for_each(|size| number(&mut out, *size));
-        let (elements, dtype) = (sizes.iter().product::<usize>(), if rows == 0 { 0 } else { dtype });
-        out.extend(dtype.to_le_bytes());
-        if matches!(dtype, 3 | 8 | 9) {
-            number(&mut out, 0);
-            let groups = if dtype == 9 { 2 } else { 1 };
-            if dtype == 9 {
-                [groups, columns / groups].iter().for_each(|count| number(&mut out, *count));
-            }
-            (0..rows * groups).for_each(|_| out.extend([(-0.5_f32).to_le_bytes(), 0.25_f32.to_le_bytes()].concat()));
-        }
-        match dtype {
-            0 => (0..elements).for_each(|place| out.extend(((place % 7) as f32 / 7.0 - 0.4).to_le_bytes())),
-            7 => (0..elements).for_each(|place| out.extend((0x3000_u16 + place as u16 % 512).to_le_bytes())),
-            3 => out.extend((0..elements).map(|place| place as u8)),
-            _ => out.extend((0..elements / 2).map(|place| place as u8)),
-        }
-    }
+    flm_number(&mut out, 1);
+    flm_text(&mut out, "</s>");
     out
+}
+
+fn flm_number(out: &mut Vec<u8>, value: usize) {
+    out.extend((value as i32).to_le_bytes());
+}
+
+fn flm_text(out: &mut Vec<u8>, text: &str) {
+    flm_number(out, text.len());
+    out.extend(text.as_bytes());
 }
 
 /// A tiny llama2.c model of a version with its vocabulary, as one input.

@@ -54,6 +54,7 @@ const ENDINGS: &[&str] = &[
     "js",
     "png",
     "gguf",
+    "flm",
     "pyi",
     "c",
 ];
