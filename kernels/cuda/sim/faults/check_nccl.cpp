@@ -97,7 +97,8 @@ static void check_refused(const std::string& words, int expected, const std::fun
     Two two;
     const int result = misuse(two);
     const std::string sentence = ncclGetErrorString(result);
-    expect(result == expected && sentence.find(words) != std::string::npos, "a misuse that should say '" + words + "' gives " + std::to_string(result) + ": " + sentence);
+    const bool told = sentence.find(words) != std::string::npos;
+    expect(result == expected && told, "a misuse that should say '" + words + "' gives " + std::to_string(result) + ": " + sentence);
     two.expect_gathered(false, "a group with a misuse does nothing (" + words + ")");
     // The next one is not hurt.
     expect(ncclGroupStart() == 0, "a group begins");

@@ -174,7 +174,8 @@ Result run(const std::vector<Gather>& asked) {
     }
     for (size_t rank = 0; rank < ranks.size(); rank++) {
         if (ranks[rank].communicator == nullptr) {
-            return say(INVALID_USAGE, "rank " + std::to_string(rank) + " of " + std::to_string(ranks.size()) + " is missing: the others would wait for it for ever");
+            const std::string missing = "rank " + std::to_string(rank) + " of " + std::to_string(ranks.size());
+            return say(INVALID_USAGE, missing + " is missing: the others would wait for it for ever");
         }
         if (const Result found = check(ranks[rank].communicator); found != SUCCESS) return found;
     }
