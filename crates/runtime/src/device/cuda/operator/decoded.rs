@@ -83,7 +83,7 @@ mod tests {
         assert_eq!([at_once(4096, 8449), at_once(4096, 14_336)], [4352, 7168]);
         // Rows so long that a tile of them does not fit.
         assert_eq!(at_once(1 << 20, 1000), 128);
-        for (len, rows) in [(256, 1 << 20), (4096, 128_256), (14_336, 4096), (28_672, 8192)] {
+        for (len, rows) in [(256_usize, 1_usize << 20), (4096, 128_256), (14_336, 4096), (28_672, 8192)] {
             let (count, most) = (at_once(len, rows), 66 << 20);
             assert!(count.is_multiple_of(TILE[0]) && 2 * count * len <= most, "{count} of {rows} rows of {len}");
             assert!(2 * rows.div_ceil(rows.div_ceil(count)) > count, "{count} of {rows} rows of {len}");

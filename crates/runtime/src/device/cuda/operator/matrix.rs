@@ -408,8 +408,7 @@ pub fn weights(w: &Operand) -> Vec<Argument> {
     arguments
 }
 
-/// What weights take as activations, in 8 bits or as they are.
-pub /// Whether a way may compute by cuBLASLt, of tensors that lie where buffers begin.
+/// Whether a way may compute by cuBLASLt, of tensors that lie where buffers begin.
 pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &TensorType) -> bool {
     let result = Operand::unplaced(y);
     match way {
@@ -420,7 +419,8 @@ pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &Tensor
     }
 }
 
-fn activations(call: &Call, w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
+/// What weights take as activations, in 8 bits or as they are.
+pub fn activations(call: &Call, w: &Operand, x: &Operand, taken: u64) -> Vec<Argument> {
     if call.means.takes_codes(w.ty.dtype) {
         vec![Argument::Address(taken), Argument::Index(blocks(&x.ty) as i64)]
     } else {
