@@ -13,6 +13,9 @@ const WIDTH: usize = 96;
 const HEADS: [usize; 2] = [3, 1];
 const HEAD: usize = 32;
 
+/// Positions of a cache that is stored into.
+const PLACES: usize = 32;
+
 /// Positions of a cache that attention looks at.
 const POSITIONS: usize = 512;
 const ROPE: Rope = Rope { pairs: RopePairs::Halves, dimensions: HEAD, base: 1e4, scaling: RopeScaling::None };
@@ -47,6 +50,7 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
     for tokens in [1, 2, 3, 8] {
         wrong.extend(PROJECTIONS.iter().filter_map(|of| projected(&open(), &open(), tokens, of)));
     }
+    wrong.extend(stored_outside(&open()));
     wrong.extend(OVERWRITING.into_iter().filter_map(|by| written_over(&open(), &open(), by)));
     println!("cuda-sim, simulated: steps in one launch, {} wrong", wrong.len());
     wrong
@@ -129,6 +133,15 @@ fn projected(alone: &Cuda, together: &Cuda, tokens: usize, of: &Projections) -> 
         None => format!("{launched} launches, not {expected}"),
     };
     Some(format!("{tokens} tokens of {of:?}: {problem}"))
+}
+
+/// What is not right where the second of two tokens is to be stored behind the end of a cache: that it is told, and nothing is written there.
+fn stored_outside(together: &Cuda) -> Option<String> {
+    let layer = Layer::projections(together, 2, &Projections { apart: PLACES + 8, ..PLAIN });
+    let told = together.execute(&layer.steps).and_then(|()| together.sync()).map_err(|error| error.to_string());
+    let expected = format!("kv_store: index {} must lie between 0 and {PLACES}", PLACES + 8);
+    let is_told = told.as_ref().is_err_and(|problem| problem.contains(&expected));
+    (!is_told).then(|| format!("a token stored outside of the cache: {told:?}, not {expected}"))
 }
 
 /// What writes over the activations of a product, which were brought into codes for it, before the next product takes what lies there then.
@@ -382,7 +395,7 @@ impl Layer<'_> {
     }
 
     fn store(&mut self, dtype: DType, x: &Tensor, rows: &Tensor) {
-        let ty = TensorType::new(dtype, &[x.ty.shape[0], 32, 1]);
+        let ty = TensorType::new(dtype, &[x.ty.shape[0], PLACES, 1]);
         let buffer = self.device.alloc(&ty, Usage::State).unwrap_or_else(|error| panic!("{error}"));
         self.step(KvStore, &[&Tensor { buffer, offset_bytes: 0, ty }, x, rows]);
     }
