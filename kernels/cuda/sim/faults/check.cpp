@@ -88,6 +88,7 @@ int main(int argc, char** argv) {
     check_memory();
     check_streams();
     check_graphs();
+    check_turns();
     check_faults();
     std::printf("seed %d: %s\n", seed, failures == 0 ? "all as expected" : "FAILED");
     return failures == 0 ? 0 : 1;

@@ -376,9 +376,14 @@ pub fn rows_of_warp(w: &TensorType, tokens: usize) -> usize {
 pub fn rows_grid(call: &Call, y: &TensorType, rows: usize, tokens: usize) -> Result<Grid, String> {
     let [all, columns, n2, n3] = y.shape.sizes();
     let (blocks, groups, batches) = (all.div_ceil(rows * WARPS), columns.div_ceil(tokens), n2 * n3);
-    let at_once = (call.means.processors as usize * RESIDENT).div_ceil((groups * batches).max(1));
+    Grid::of([resident(call.means, blocks, groups * batches), groups, batches], (WARPS * WARP) as u32)
+}
+
+/// How many of some blocks of threads, each of which goes through rows, fill the card where there are as many beside them: each goes on equally often.
+pub fn resident(means: &Means, blocks: usize, beside: usize) -> usize {
+    let at_once = (means.processors as usize * RESIDENT).div_ceil(beside.max(1));
     let times = blocks.div_ceil(at_once.max(1)).max(1);
-    Grid::of([blocks.div_ceil(times), groups, batches], (WARPS * WARP) as u32)
+    blocks.div_ceil(times)
 }
 
 /// Weights as kernels take them: a view, and planes beside that of the codes.
@@ -418,6 +423,12 @@ mod tests {
 
     fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
         TensorType::new(dtype, sizes)
+    }
+
+    #[test]
+    fn a_grid_is_no_larger_than_what_the_card_holds() {
+        assert_eq!([resident(&FAST, 100, 1), resident(&FAST, 1056, 1), resident(&FAST, 4096, 1)], [100, 1056, 1024]);
+        assert_eq!([resident(&FAST, 512, 8), resident(&FAST, 512, 4000)], [128, 1]);
     }
 
     #[test]
