@@ -5,7 +5,7 @@
 
 Sources are compiled for cards from sm_75 on, or from what their first line names. Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
 --check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
-bytes of registers into memory than SPILLS_MAX fails.
+bytes of registers into memory than SPILLS_MAX fails. From ARCHITECTURE_EARLY on lines count that begin with MARK (kernels/cuda/ptx.cuh), as for the loader.
 """
 import argparse
 import concurrent.futures
@@ -16,12 +16,15 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(ROOT, "kernels", "cuda")
 TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
 ARCHITECTURE_BASE = 75
+ARCHITECTURE_EARLY = 90
+MARK = "//sm_90 "
 SPILLS_MAX = 0
 OPTIONS = ["--std=c++17", "--fmad=false"]
 
@@ -84,12 +87,27 @@ def read(path):
         return file.read()
 
 
+def number_of(architecture):
+    return int(re.match(r"sm_(\d+)", architecture)[1])
+
+
+def text_for(path, architecture):
+    """A module's text as a card of an architecture gets it; crates/runtime/src/device/cuda/kernels.rs has it too."""
+    text = read(path)
+    if number_of(architecture) < ARCHITECTURE_EARLY or MARK not in text:
+        return text
+    return re.sub(r"^\.target sm_\d+", f".target sm_{ARCHITECTURE_EARLY}", text, count=1, flags=re.MULTILINE).replace(MARK, "")
+
+
 def assemble(packages, path, architecture):
     """What is wrong with the machine code of a module for an architecture, a line each."""
     ptxas = os.path.join(packages, "nvidia", "cuda_nvcc", "bin", "ptxas")
     os.chmod(ptxas, 0o755)
-    command = [ptxas, "--verbose", f"--gpu-name={architecture}", "--output-file=/dev/null", path]
-    result = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx", encoding="utf-8") as file:
+        file.write(text_for(path, architecture))
+        file.flush()
+        command = [ptxas, "--verbose", f"--gpu-name={architecture}", "--output-file=/dev/null", file.name]
+        result = subprocess.run(command, capture_output=True, text=True)
     name = f"{os.path.basename(path)} for {architecture}"
     if result.returncode != 0:
         return [f"{name}: {result.stderr.strip()}"]
@@ -105,7 +123,7 @@ def assemble(packages, path, architecture):
 
 def is_for(path, architecture):
     """Whether a module can be assembled for an architecture: its PTX names the least one."""
-    return int(re.search(r"^\.target sm_(\d+)", read(path), re.MULTILINE)[1]) <= int(architecture[3:])
+    return int(re.search(r"^\.target sm_(\d+)", read(path), re.MULTILINE)[1]) <= number_of(architecture)
 
 
 def assemble_all(packages):

@@ -27,13 +27,13 @@ struct Activations {
 // Codes 4 i to 4 i + 3 in word i, the first lowest.
 DEVICE void load_activation_codes(const Activations& x, Index block, int (&codes)[8]) {
     const int4* const planes = reinterpret_cast<const int4*>(x.planes);
-    const int4 low = __ldg(planes + block), high = __ldg(planes + (x.blocks + block));
+    const int4 low = planes[block], high = planes[x.blocks + block];
     codes[0] = low.x, codes[1] = low.y, codes[2] = low.z, codes[3] = low.w;
     codes[4] = high.x, codes[5] = high.y, codes[6] = high.z, codes[7] = high.w;
 }
 
 DEVICE ActivationHead load_activation_head(const Activations& x, Index block) {
-    const int2 head = __ldg(reinterpret_cast<const int2*>(x.planes + x.blocks * ACTIVATIONS) + block);
+    const int2 head = reinterpret_cast<const int2*>(x.planes + x.blocks * ACTIVATIONS)[block];
     return ActivationHead{__int_as_float(head.x), head.y};
 }
 

@@ -4,9 +4,11 @@
 //
 // A kernel's last word is the type of b. Powers are computed in f64 and rounded once.
 #include "elements.cuh"
+#include "ptx.cuh"
 
 template <class B, class Function>
 DEVICE void combine(const View& a, const View& b, const View& y, Function function) {
+    wait_for_turn();
     const Index element = thread_number();
     if (element >= elements(y)) return;
     const float left = cells<float>(a)[repeated_distance(a, y, element)];

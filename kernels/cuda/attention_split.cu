@@ -11,6 +11,7 @@
 // A score is summed in chains of eight, which are added in pairs. Chunks of which nothing is to be seen cost a look at the mask, and what a
 // position holds that is not to be seen is not read.
 #include "attention_rows.cuh"
+#include "ptx.cuh"
 #include "tail.cuh"
 
 constexpr int SPLIT_WARPS = 4, CHUNK = WARP, PIECE = 8;
@@ -352,6 +353,7 @@ DEVICE void finish_block(const Attention& attention, const Share& share, const P
 
 template <class F, int HEADS>
 DEVICE void attend_split(const Attention& attention, const Splits& splits_of_row, int tile_tokens, Fault* fault) {
+    wait_for_turn();
     const int splits = splits_of_row.count;
     DYNAMIC_SHARED(float, shared);
     const View &k = attention.k, &v = attention.v;

@@ -3,9 +3,11 @@
 //   gate, up  f32, any strides          y  f32, the same sizes, without gaps          a thread for each element
 #include "activations.cuh"
 #include "elements.cuh"
+#include "ptx.cuh"
 
 template <class Function>
 DEVICE void gate_by(const View& gate, const View& up, const View& y, Function function) {
+    wait_for_turn();
     const Index element = thread_number();
     if (element >= elements(y)) return;
     const float opened = function(cells<float>(gate)[distance_of(gate, element)]);

@@ -5,6 +5,7 @@
 // Writes element k of a row, as `element(row, k)` gives it.
 template <class Element>
 DEVICE void get_rows(const View& table, const View& index, const View& y, Fault* fault, Element element) {
+    wait_for_turn();
     const Index number = thread_number(), width = y.sizes[0];
     if (number >= elements(y)) return;
     const Index k = number % width, i = number / width;

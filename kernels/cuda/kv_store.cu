@@ -3,10 +3,12 @@
 //   x  f32 [width, tokens], any strides     rows  i32 [tokens], counted over all sequences     cache  [width, context, sequences], without gaps
 //
 // A block of threads for each token. A kernel's last words are the types of the caches; one with two stores keys and values of the same tokens.
+#include "ptx.cuh"
 #include "set_row.cuh"
 
 #define KV_STORE(T, suffix)                                                     \
     KERNEL(kv_store_##suffix, View x, View rows, View cache, Fault* fault) {    \
+        wait_for_turn();                                                        \
         DYNAMIC_SHARED(float, shared);                                          \
         set_row<T>(x, rows, cache, blockIdx.x, fault, shared);                  \
     }
@@ -18,6 +20,7 @@ KV_STORE(BlockQ8_0, q8_0)
 // Blocks of the keys, then those of the values.
 template <class K, class V>
 DEVICE void store_pair(const View& k, const View& v, const View& rows, const View& keys, const View& values, Fault* fault) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Index tokens = k.sizes[1], row = blockIdx.x;
     if (row < tokens) {

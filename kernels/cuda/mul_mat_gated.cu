@@ -23,12 +23,18 @@ DEVICE void multiply_split(const View& gate, const Planes& of_gate, const View& 
     const unsigned blocks = (unsigned)(gate.sizes[0] / ACTIVATIONS);
     Index tokens[TOKENS];
     find_tokens(y, tile, blocks, tokens);
-    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
-        Planes rows[2 * ROWS];
+    const auto find_rows = [&](Planes (&rows)[2 * ROWS]) {
         for (int r = 0; r < ROWS; r++) {
             rows[r] = planes_at<S>(of_gate, gate_matrix + tile.row_at(r) * gate.steps[1]);
             rows[ROWS + r] = planes_at<S>(of_up, up_matrix + tile.row_at(r) * up.steps[1]);
         }
+    };
+    Planes rows[2 * ROWS];
+    find_rows(rows);
+    prefetch_rows(rows, blocks);
+    wait_for_turn();
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        find_rows(rows);
         float sums[TOKENS][2 * ROWS] = {};
         add_split_products<S>(rows, x, tokens, blocks, sums);
         write_gated(y, tile, function, sums);
@@ -45,12 +51,18 @@ DEVICE void multiply_runs(const View& gate, const View& up, const View& x, const
     const T* const up_matrix = cells<T>(up) + matrix_distance(up, y, tile.i2, tile.i3);
     const float* tokens[TOKENS];
     find_tokens(x, tile, tokens);
-    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
-        const T* rows[2 * ROWS];
+    const auto find_rows = [&](const T* (&rows)[2 * ROWS]) {
         for (int r = 0; r < ROWS; r++) {
             rows[r] = gate_matrix + tile.row_at(r) * gate.steps[1];
             rows[ROWS + r] = up_matrix + tile.row_at(r) * up.steps[1];
         }
+    };
+    const T* rows[2 * ROWS];
+    find_rows(rows);
+    prefetch_rows<T>(rows, (unsigned)gate.sizes[0]);
+    wait_for_turn();
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        find_rows(rows);
         float sums[TOKENS][2 * ROWS] = {};
         run_products<T>(rows, tokens, (unsigned)gate.sizes[0], sums);
         write_gated(y, tile, function, sums);

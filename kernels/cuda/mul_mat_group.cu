@@ -77,6 +77,7 @@ DEVICE unsigned groups_of_grid() { return gridDim.x * (blockDim.x / WARP); }
 // Groups of the first matrix, then of the second, then of the third; `matrix(i)` gives one.
 template <int ROWS, int TOKENS, class Matrix>
 DEVICE void multiply_three(const View& y0, const View& y1, const View& y2, Matrix matrix) {
+    wait_for_turn();
     const unsigned groups0 = ((unsigned)y0.sizes[0] + ROWS - 1) / ROWS, groups1 = groups0 + ((unsigned)y1.sizes[0] + ROWS - 1) / ROWS;
     const unsigned groups2 = groups1 + ((unsigned)y2.sizes[0] + ROWS - 1) / ROWS, tokens = (unsigned)y0.sizes[1];
     for (unsigned group = first_group(); group < groups2; group += groups_of_grid()) {
@@ -92,6 +93,7 @@ DEVICE void multiply_three(const View& y0, const View& y1, const View& y2, Matri
 
 template <int ROWS, int TOKENS, class Matrix>
 DEVICE void multiply_add(const Matrix& matrix, const View& y, const View& addend, const View& s, const NormTail& norm) {
+    wait_for_turn();
     const Index addend_step = addend.sizes[1] == 1 ? 0 : addend.steps[1];
     for (unsigned group = first_group(); group * ROWS < (unsigned)y.sizes[0]; group += groups_of_grid()) {
         const RowTile<ROWS, TOKENS> tile = tile_of<ROWS, TOKENS>(group * ROWS, (unsigned)y.sizes[0], (unsigned)y.sizes[1]);

@@ -32,6 +32,7 @@ DEVICE void write_element(const View& y, const Element& element, float share) {
 
 template <class W, class X>
 DEVICE void multiply(const View& w, const View& x, const View& ids, const View& y, Fault* fault) {
+    wait_for_turn();
     const Element element = element_of_warp(w, ids, y, fault);
     if (!element.exists) return;
     const Row<W> row = row_at<W>(w, element.row * w.steps[1] + element.expert * w.steps[2]);
@@ -44,6 +45,7 @@ DEVICE void multiply(const View& w, const View& x, const View& ids, const View& 
 // `seen` is the second size of x.
 template <class W>
 DEVICE void multiply_codes(const View& w, const Activations& x, Index seen, const View& ids, const View& y, Fault* fault) {
+    wait_for_turn();
     const Element element = element_of_warp(w, ids, y, fault);
     if (!element.exists) return;
     const Row<W> row = row_at<W>(w, element.row * w.steps[1] + element.expert * w.steps[2]);
@@ -55,25 +57,27 @@ DEVICE void multiply_codes(const View& w, const Activations& x, Index seen, cons
 
 constexpr int ROWS = 2;
 
-// Blocks of the grid take what tokens use along x, groups of rows along y.
+// Blocks of the grid take what tokens use along x, groups of rows along y, again and again until all rows are taken.
 template <class S>
 DEVICE void multiply_split(const View& w, const Planes& planes, const Activations& x, unsigned seen, const View& ids, const View& y, Fault* fault) {
+    wait_for_turn();
     const unsigned rows = (unsigned)y.sizes[0], count = (unsigned)y.sizes[1], used = blockIdx.x % count, token = blockIdx.x / count;
-    const unsigned row = (blockIdx.y * (blockDim.x / WARP) + threadIdx.x / WARP) * ROWS, blocks = (unsigned)(w.sizes[0] / ACTIVATIONS);
-    if (row >= rows) return;
+    const unsigned warps = blockDim.x / WARP, blocks = (unsigned)(w.sizes[0] / ACTIVATIONS);
     const Index expert = integer_at(ids, used, token);
     if (!lies_within(expert, w.sizes[2], fault)) return;
-    Planes of_rows[ROWS];
-    for (int r = 0; r < ROWS; r++) {
-        of_rows[r] = planes_at<S>(planes, min(row + (unsigned)r, rows - 1) * w.steps[1] + expert * w.steps[2]);
-    }
     const Index tokens[1] = {(Index)(used % seen + seen * token) * blocks};
-    float sums[1][ROWS] = {};
-    add_split_products<S>(of_rows, x, tokens, blocks, sums);
-    for (int r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[0][r]);
-        const Index place = (row + r) * y.steps[0] + used * y.steps[1] + token * y.steps[2];
-        if ((int)(threadIdx.x % WARP) == r && row + r < rows) cells_to_write<float>(y)[place] = sum;
+    for (unsigned row = (blockIdx.y * warps + threadIdx.x / WARP) * ROWS; row < rows; row += gridDim.y * warps * ROWS) {
+        Planes of_rows[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            of_rows[r] = planes_at<S>(planes, min(row + (unsigned)r, rows - 1) * w.steps[1] + expert * w.steps[2]);
+        }
+        float sums[1][ROWS] = {};
+        add_split_products<S>(of_rows, x, tokens, blocks, sums);
+        for (int r = 0; r < ROWS; r++) {
+            const float sum = warp_sum(sums[0][r]);
+            const Index place = (row + r) * y.steps[0] + used * y.steps[1] + token * y.steps[2];
+            if ((int)(threadIdx.x % WARP) == r && row + r < rows) cells_to_write<float>(y)[place] = sum;
+        }
     }
 }
 

@@ -13,9 +13,15 @@ DEVICE void multiply_split(const View& w, const Planes& planes, const Activation
     const unsigned blocks = (unsigned)(w.sizes[0] / ACTIVATIONS);
     Index tokens[TOKENS];
     find_tokens(y, tile, blocks, tokens);
-    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
-        Planes rows[ROWS];
+    const auto find_rows = [&](Planes (&rows)[ROWS]) {
         for (int r = 0; r < ROWS; r++) rows[r] = planes_at<S>(planes, matrix + tile.row_at(r) * w.steps[1]);
+    };
+    Planes rows[ROWS];
+    find_rows(rows);
+    prefetch_rows(rows, blocks);
+    wait_for_turn();
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        find_rows(rows);
         float sums[TOKENS][ROWS] = {};
         add_split_products<S>(rows, x, tokens, blocks, sums);
         write_own(y, tile, own_sum<ROWS>(sums));
@@ -28,9 +34,15 @@ DEVICE void multiply_runs(const View& w, const View& x, const View& y) {
     const T* const matrix = cells<T>(w) + matrix_distance(w, y, tile.i2, tile.i3);
     const float* tokens[TOKENS];
     find_tokens(x, tile, tokens);
-    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
-        const T* rows[ROWS];
+    const auto find_rows = [&](const T* (&rows)[ROWS]) {
         for (int r = 0; r < ROWS; r++) rows[r] = matrix + tile.row_at(r) * w.steps[1];
+    };
+    const T* rows[ROWS];
+    find_rows(rows);
+    prefetch_rows<T>(rows, (unsigned)w.sizes[0]);
+    wait_for_turn();
+    for (; tile.row < tile.rows; tile.row += rows_of_grid<ROWS>()) {
+        find_rows(rows);
         float sums[TOKENS][ROWS] = {};
         run_products<T>(rows, tokens, (unsigned)w.sizes[0], sums);
         write_own(y, tile, own_sum<ROWS>(sums));

@@ -10,6 +10,7 @@
 // begin at multiples of 16 bytes and lie behind each other: fours.cuh.
 #include "elements.cuh"
 #include "fours.cuh"
+#include "ptx.cuh"
 
 // The elements of x from `first` on.
 struct Run {
@@ -40,6 +41,7 @@ DEVICE void write_divided(const Run& run, const View& y, float shift, float divi
 }
 
 KERNEL(norm_f32, View x, View y, Index len, float epsilon) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Run run = run_of_block(x, len);
     const float mean = sum_of(run, shared, [](float sum, float x) { return sum + x; }) / (float)len;
@@ -48,6 +50,7 @@ KERNEL(norm_f32, View x, View y, Index len, float epsilon) {
 }
 
 KERNEL(l2_norm_f32, View x, View y, Index len, float epsilon) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Run run = run_of_block(x, len);
     const float squares = sum_of(run, shared, [](float sum, float x) { return fmaf(x, x, sum); });
@@ -66,6 +69,7 @@ DEVICE void write_divided_fours(const HeldRow& run, const View& y, Index len, fl
 }
 
 KERNEL(norm_wide_f32, View x, View y, Index len, float epsilon) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const HeldRow run = held_run(x, len);
     float sum = 0.0f, squares = 0.0f;
@@ -78,6 +82,7 @@ KERNEL(norm_wide_f32, View x, View y, Index len, float epsilon) {
 }
 
 KERNEL(l2_norm_wide_f32, View x, View y, Index len, float epsilon) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const HeldRow run = held_run(x, len);
     float squares = 0.0f;

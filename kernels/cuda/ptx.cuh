@@ -4,7 +4,9 @@
 //   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles
 //   load_matrices_x2, _x4, _transposed     compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma
 //   copy_async_16, _commit, _wait          compute_80: from global to shared memory, past the registers; plain copies before
-//   load_once_16                           16 bytes that no kernel writes meanwhile and that nobody reads again soon
+//   load_once_16                           16 bytes that nobody reads again soon
+//   wait_for_turn                          behind it all launches before are done, and the next may begin to wait
+//   prefetch                               16 bytes on their way to the second level cache, for cards on which wait_for_turn waits
 //   anew                                   a number from which nothing is computed ahead of a loop
 #pragma once
 
@@ -146,10 +148,36 @@ DEVICE uint4 load_once_16(const uint4* place) {
     return *place;
 #else
     uint4 loaded;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-        : "l"(__cvta_generic_to_global(place)));
+    // Volatile, so that it stays behind wait_for_turn: what is multiplied may be what an earlier launch wrote.
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+                 : "l"(__cvta_generic_to_global(place)));
     return loaded;
+#endif
+}
+
+// Begins a line of PTX that only cards of sm_90 and later get: the loader (the device's kernels.rs) takes the mark away for them and names them as the
+// target. For others it is a comment.
+#define FROM_SM_90 "//sm_90 "
+
+// A kernel that calls this is launched, from sm_90 on, while the launch before it runs; so each of its threads calls it, before it touches anything that an
+// earlier launch writes or reads. Behind it all earlier launches are done, what they wrote can be seen, and the launch behind this one may begin, up to this
+// place. Loads that take what they read for constant (`__ldg`) may be moved before it: they are for weights in planes alone.
+DEVICE void wait_for_turn() {
+#if defined(KERNEL_SIM)
+    sim::wait_for_turn();
+#else
+    asm volatile(FROM_SM_90 "griddepcontrol.wait;" ::: "memory");
+    asm volatile(FROM_SM_90 "griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Of what no kernel writes; the address is one that may be read.
+DEVICE void prefetch(const void* place) {
+#if defined(KERNEL_SIM)
+    sim::prefetch(place);
+#else
+    asm volatile(FROM_SM_90 "prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(place)));
 #endif
 }
 

@@ -1,9 +1,11 @@
 // Rows of activations become blocks of 8 bits (activation_blocks.cuh): x [K, ...] f32 or f16 with K a multiple of 32, blocks row by row. A warp
 // for each block.
 #include "activation_blocks.cuh"
+#include "ptx.cuh"
 
 template <class X>
 DEVICE void quantize(const View& x, const Activations& blocks) {
+    wait_for_turn();
     const Index number = thread_number() / WARP, in_row = x.sizes[0] / ACTIVATIONS;
     if (number >= blocks.blocks) return;
     const Index k = number % in_row * ACTIVATIONS + threadIdx.x % WARP;

@@ -5,9 +5,11 @@
 // quantize_q8_1 gives for y.
 #include "activation_blocks.cuh"
 #include "fours.cuh"
+#include "ptx.cuh"
 
 template <class W>
 DEVICE void rms_norm(const View& x, const View& w, const View& y, float epsilon) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Index row = blockIdx.x, len = x.sizes[0];
     const float* const source = cells<float>(x) + row_distance(x, row);
@@ -31,6 +33,7 @@ KERNEL(rms_norm_bf16, View x, View w, View y, float epsilon) { rms_norm<Bf16>(x,
 // `take` is given what is written to y: four elements, and their number.
 template <class W, class Take>
 DEVICE void rms_norm_wide(const View& x, const View& w, const View& y, float epsilon, Take take) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Index number = blockIdx.x, len = x.sizes[0];
     const W* const weights = cells<W>(w);

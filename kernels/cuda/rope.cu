@@ -6,6 +6,7 @@
 //
 // A thread takes one pair of some heads of a token, or an element that is not rotated:
 // of all heads in a kernel for one tensor, of a few in those for queries and keys together, which are for few tokens.
+#include "ptx.cuh"
 #include "rotation.cuh"
 
 // Threads for a head of a token.
@@ -63,11 +64,13 @@ DEVICE void rope_pair(const View& q, const View& k, const View& positions, const
 #define ROPE(type, F)                                                                                                            \
     KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float base, \
            float factor, float low, float high, float magnitude) {                                                                \
+        wait_for_turn();                                                                                                          \
         const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
         rope<F>(x, positions, factors, has_factors, y, rotation, thread_number(), x.sizes[1]);                                     \
     }                                                                                                                             \
     KERNEL(rope_pair_f32_##type, View q, View k, View positions, View factors, int has_factors, View q_y, View k_y,                \
            int dimensions, int halves, float base, float factor, float low, float high, float magnitude) {                        \
+        wait_for_turn();                                                                                                          \
         const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
         rope_pair<F>(q, k, positions, factors, has_factors, q_y, k_y, rotation);                                                   \
     }

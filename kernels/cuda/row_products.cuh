@@ -64,6 +64,15 @@ DEVICE void add_split_products(const Planes (&rows)[ROWS], const Activations& x,
     }
 }
 
+// What a lane loads first of each of these rows, on its way while the launch before is at work.
+template <int ROWS>
+DEVICE void prefetch_rows(const Planes (&rows)[ROWS], unsigned blocks) {
+    const unsigned lane = threadIdx.x % WARP;
+    for (int r = 0; r < ROWS; r++) {
+        if (lane < blocks) prefetch(rows[r].codes + lane * 16);
+    }
+}
+
 // Four or eight plain numbers of 16 bytes.
 template <class T>
 struct Run;
@@ -98,7 +107,7 @@ template <int LEN>
 DEVICE void load_run(const float* x, float (&numbers)[LEN]) {
 #pragma unroll
     for (int i = 0; i < LEN; i += 4) {
-        const float4 four = __ldg(reinterpret_cast<const float4*>(x + i));
+        const float4 four = *reinterpret_cast<const float4*>(x + i);
         numbers[i] = four.x, numbers[i + 1] = four.y, numbers[i + 2] = four.z, numbers[i + 3] = four.w;
     }
 }
@@ -142,6 +151,15 @@ DEVICE void run_products(const T* const (&rows)[ROWS], const float* const (&toke
 #pragma unroll
             for (int i = 0; i < LEN; i++) sums[t][r] += parts[t][r][i];
         }
+    }
+}
+
+// As prefetch_rows of planes.
+template <class T, int ROWS>
+DEVICE void prefetch_rows(const T* const (&rows)[ROWS], unsigned len) {
+    const unsigned first = threadIdx.x % WARP * Run<T>::LEN;
+    for (int r = 0; r < ROWS; r++) {
+        if (first < len) prefetch(rows[r] + first);
     }
 }
 

@@ -4,9 +4,11 @@
 // A block for each row: element j to thread j mod 256, which keeps exponentials in y between; in the wide kernel j / 4 mod 256, and exponentials are
 // computed twice: rows of x and y, and those of the mask, begin at multiples of 16 bytes and lie without gaps.
 #include "fours.cuh"
+#include "ptx.cuh"
 #include "masks.cuh"
 
 KERNEL(soft_max_f32, View x, View mask, int mask_type, View y, float scale, float max_bias) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Index row = blockIdx.x, len = x.sizes[0];
     const Index token = row % x.sizes[1], head = row / x.sizes[1] % x.sizes[2], batch = row / x.sizes[1] / x.sizes[2];
@@ -48,6 +50,7 @@ DEVICE float score_of(float x, float scale, float mask, float slope) {
 }
 
 KERNEL(soft_max_wide_f32, View x, View mask, int mask_type, View y, float scale, float max_bias) {
+    wait_for_turn();
     DYNAMIC_SHARED(float, shared);
     const Index number = blockIdx.x;
     const Index token = number % x.sizes[1], head = number / x.sizes[1] % x.sizes[2], batch = number / x.sizes[1] / x.sizes[2];

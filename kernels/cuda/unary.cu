@@ -5,9 +5,11 @@
 // The functions of f32 have the errors that CUDA's programming guide names; pow is computed in f64 and rounded once.
 #include "activations.cuh"
 #include "elements.cuh"
+#include "ptx.cuh"
 
 template <class Function>
 DEVICE void map(const View& x, const View& y, Function function) {
+    wait_for_turn();
     const Index element = thread_number();
     if (element >= elements(y)) return;
     cells_to_write<float>(y)[element] = function(cells<float>(x)[distance_of(x, element)]);

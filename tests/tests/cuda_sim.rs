@@ -15,6 +15,8 @@
 mod cards;
 #[path = "cuda_sim/edges.rs"]
 mod edges;
+#[path = "cuda_sim/generations.rs"]
+mod generations;
 #[path = "cuda_sim/groups.rs"]
 mod groups;
 #[path = "cuda_sim/launches.rs"]
@@ -70,20 +72,22 @@ fn main() {
         sanitized();
     }
     let (all, seed) = arguments();
+    let one_of = if all { 1 } else { ONE_OF };
+    generations::child(seed);
     if !has(BUILT) && !build() {
         return;
     }
     // All devices of a process have the same simulated cards.
     let name = format!("{CARDS}:0");
     let device = open_device(&name, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let mut faults = operators(&*device, "the fast ways", &Selection::default(), all, seed);
+    let mut faults = operators(&*device, "the fast ways", &Selection::default(), one_of, seed);
     let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
     for (ways, options) in [
         ("--repack off", DeviceOptions { repack: false, ..DeviceOptions::default() }),
         ("--linear dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
     ] {
         let device = open_device(&name, &options).unwrap_or_else(|error| panic!("{error}"));
-        faults.extend(operators(&*device, ways, &products, all, seed));
+        faults.extend(operators(&*device, ways, &products, one_of, seed));
     }
     faults.extend(edges::edges(&*device));
     faults.extend(roof(&*device));
@@ -93,6 +97,7 @@ fn main() {
     faults.extend(models(&device, all));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
+    faults.extend(generations::generations(seed));
     faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
@@ -151,8 +156,8 @@ fn build() -> bool {
 }
 
 /// The operator suite; what failed.
-fn operators(device: &dyn Device, ways: &str, selection: &Selection, all: bool, seed: u64) -> Vec<String> {
-    let selection = selection.clone().one_of(if all { 1 } else { ONE_OF });
+fn operators(device: &dyn Device, ways: &str, selection: &Selection, one_of: u64, seed: u64) -> Vec<String> {
+    let selection = selection.clone().one_of(one_of);
     let report = suite::test(device, &selection, seed, &mut |_| {});
     println!("cuda-sim, simulated, {ways}: {}", report.summary());
     assert!(report.passed > 0, "no case was computed");

@@ -18,6 +18,7 @@ enum Result : int {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     PEER_ACCESS_UNSUPPORTED = 217,
+    INVALID_PTX = 218,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
@@ -86,6 +87,20 @@ struct LaunchConfig {
     unsigned attribute_count;
 };
 static_assert(sizeof(LaunchConfig) == 56);
+
+// CUlaunchAttribute, of which one number is looked at.
+struct LaunchAttribute {
+    int id, unused;
+    int value;
+    unsigned char rest[60];
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+
+// CUlaunchAttributeID.
+enum LaunchAttributeId : int { ATTRIBUTE_NONE = 0, ATTRIBUTE_SERIALIZATION = 6, ATTRIBUTE_PRIORITY = 8 };
+
+// CUjit_option.
+enum JitOption : int { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_BYTES = 6 };
 
 // CUgraphExecUpdateResult and CUgraphExecUpdateResultInfo.
 enum UpdateResult : int { UPDATE_SUCCESS = 0, UPDATE_TOPOLOGY_CHANGED = 2, UPDATE_NODE_TYPE_CHANGED = 3 };

@@ -46,6 +46,10 @@ struct Runner : Block {
     Lane* at_barrier[BLOCK_THREADS_MAX];
     unsigned at_barrier_count = 0, barrier_sum = 0, barrier_result = 0;
 
+    // Those that wait for the launches before.
+    Lane* before_turn[BLOCK_THREADS_MAX];
+    unsigned before_turn_count = 0;
+
     // A ring of those that may go on: the first or, so that some are far ahead of others, the last that was added.
     Lane* ready[BLOCK_THREADS_MAX];
     unsigned ready_first = 0, ready_count = 0;
@@ -86,6 +90,7 @@ struct Runner : Block {
     void free_all_stacks();
     void enter_new_stack(void** from);
     void go_on_elsewhere(void** from);
+    void go_on_in_turn();
     void push_ready(Lane& lane);
     Lane& pop_ready();
     std::string deadlock() const;
@@ -95,6 +100,33 @@ void Launch::end(Fault found) {
     const std::lock_guard lock(mutex);
     if (failed.exchange(true)) return;
     fault = std::move(found);
+}
+
+void Turn::let_come() {
+    {
+        const std::lock_guard lock(mutex);
+        come = true;
+    }
+    changed.notify_all();
+}
+
+void Turn::wait() {
+    reach();
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return come.load(); });
+}
+
+void Turn::reach() {
+    {
+        const std::lock_guard lock(mutex);
+        reached = true;
+    }
+    changed.notify_all();
+}
+
+void Turn::wait_until_reached() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return reached; });
 }
 
 static Runner& runner_of(const Lane& lane) { return *static_cast<Runner*>(lane.block); }
@@ -169,7 +201,7 @@ void Runner::start(Launch& of, uint64_t block) {
     size = of.size;
     index = {(unsigned)(block % grid.x), (unsigned)(block / grid.x % grid.y), (unsigned)(block / grid.x / grid.y)};
     threads = of.threads();
-    begun = exited = at_barrier_count = barrier_sum = ready_first = ready_count = 0;
+    begun = exited = at_barrier_count = barrier_sum = before_turn_count = ready_first = ready_count = 0;
     abandoned = false;
     for (unsigned w = 0; w * LANES < threads; w++) {
         const unsigned lanes = threads - w * LANES;
@@ -205,6 +237,7 @@ void Runner::run(Launch& of, uint64_t block) {
     start(of, block);
     watch_stacks(&stacks);
     enter_new_stack(&outside);
+    while (!abandoned && before_turn_count > 0) go_on_in_turn();
     watch_stacks(nullptr);
     if (abandoned) {
         forget_signal();
@@ -277,6 +310,26 @@ void Runner::go_on_elsewhere(void** from) {
     }
 }
 
+// Nobody goes on but those that wait for the launches before. Where one of these has failed, nobody does.
+void Runner::go_on_in_turn() {
+    launch->turn.wait();
+    abandoned = launch->failed;
+    if (abandoned) return;
+    for (unsigned i = 0; i < before_turn_count; i++) push_ready(*before_turn[i]);
+    before_turn_count = 0;
+    switch_stack(&outside, pop_ready().stack_pointer);
+}
+
+void wait_for_turn() {
+    Lane& self = lane();
+    Runner& runner = runner_of(self);
+    self.has_waited = true;
+    if (runner.launch->turn.has_come()) return;
+    runner.check_watched();
+    runner.before_turn[runner.before_turn_count++] = &self;
+    runner.go_on_elsewhere(&self.stack_pointer);
+}
+
 bool begin_thread() {
     Lane& self = lane();
     Runner& runner = runner_of(self);
@@ -290,6 +343,7 @@ bool begin_thread() {
         self.thread = {number % x, number / x % y, number / x / y};
     }
     self.collective = nullptr;
+    self.has_waited = false;
     return true;
 }
 
@@ -298,6 +352,9 @@ void end_thread() {
     Runner& runner = runner_of(self);
     runner.copies.end(self.number);
     runner.check_watched();
+    if (runner.launch->early && !self.has_waited) {
+        fail_with("returns without having waited for the launch before, in whose time it may have begun");
+    }
     Warp& warp = runner.warps[self.number / LANES];
     const unsigned bit = 1u << self.number % LANES;
     warp.exited |= bit;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,26 @@ struct Fault {
     std::string sentence;
 };
 
+// When a launch that has begun early may go on: once the launches before it are done.
+class Turn {
+public:
+    bool has_come() const { return come; }
+    // Before any block begins.
+    void put_off() { come = false; }
+    void let_come();
+    // By a block that can go no further: tells that, and waits.
+    void wait();
+    // A block waits here, or has ended before.
+    void reach();
+    void wait_until_reached();
+
+private:
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::atomic<bool> come = true;
+    bool reached = false;
+};
+
 // A grid that is computed. The first fault of any of its blocks ends it.
 struct Launch {
     const Kernel* const kernel;
@@ -29,12 +50,19 @@ struct Launch {
     // Orders of blocks and lanes follow from it.
     const uint64_t seed;
 
+    // Whether it may begin before the launch before it has ended: then each of its threads has to wait for its turn.
+    const bool early;
+    Turn turn;
+    // The block that another OS thread has begun already.
+    uint64_t begun = ~uint64_t{0};
+
     std::atomic<bool> failed = false;
     std::mutex mutex;
     Fault fault;
 
-    Launch(const Kernel* kernel, dim3 grid, dim3 size, size_t shared_bytes, const unsigned char* arguments, uint64_t seed)
-        : kernel(kernel), grid(grid), size(size), shared_bytes(shared_bytes), arguments(arguments), seed(seed) {}
+    Launch(const Kernel* kernel, dim3 grid, dim3 size, size_t shared_bytes, const unsigned char* arguments, uint64_t seed,
+           bool early = false)
+        : kernel(kernel), grid(grid), size(size), shared_bytes(shared_bytes), arguments(arguments), seed(seed), early(early) {}
     uint64_t blocks() const { return (uint64_t)grid.x * grid.y * grid.z; }
     unsigned threads() const { return size.x * size.y * size.z; }
     void end(Fault found);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "launch.h"
@@ -43,7 +44,17 @@ Handles<Stream>& streams() { return handles<Stream>(); }
 Handles<Event>& events() { return handles<Event>(); }
 Handles<Graph>& graphs() { return handles<Graph>(); }
 Handles<GraphExec>& graph_execs() { return handles<GraphExec>(); }
+Handles<Module>& modules() { return handles<Module>(); }
 Handles<Function>& functions() { return handles<Function>(); }
+
+int capability() {
+    static const int found = [] {
+        const char* const wanted = std::getenv("TRUEUP_CUDA_SIM_CAPABILITY");
+        const int number = wanted == nullptr ? 90 : std::atoi(wanted);
+        return number >= 50 && number < 200 ? number : 0;
+    }();
+    return found;
+}
 
 std::shared_ptr<Stream> find_stream(Context& context, void* handle) {
     if (handle == nullptr || reinterpret_cast<uintptr_t>(handle) == STREAM_LEGACY) return context.own_stream();
@@ -67,6 +78,7 @@ constexpr Words WORDS[] = {
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "there is no card of that number"},
     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "the kernels cannot be used"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "this thread has no context"},
+    {INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a module is for other cards"},
     {PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "a card is no peer of itself"},
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "a handle names nothing that is there"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "nothing has that name"},
@@ -117,6 +129,7 @@ EXPORTED int trueup_sim_configure(int cards, uint64_t memory_bytes, uint64_t see
 EXPORTED int cuInit(unsigned flags) {
     if (flags != 0) return INVALID_VALUE;
     if (kernel_twice() != nullptr) return say(INVALID_IMAGE, std::string("two kernels are called ") + kernel_twice());
+    if (capability() == 0) return say(INVALID_VALUE, "TRUEUP_CUDA_SIM_CAPABILITY is no generation of cards, like 75 or 90");
     return Machine::the().start();
 }
 
@@ -183,15 +196,17 @@ EXPORTED int cuDeviceTotalMem_v2(size_t* bytes, int card) {
 static constexpr int ATTRIBUTES[][2] = {
     {1, BLOCK_THREADS_MAX}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, BLOCK_SHARED_BYTES}, {9, 65536},
     {10, LANES}, {11, 2147483647}, {12, 65536}, {13, 1000000}, {14, 512}, {16, MULTIPROCESSORS}, {19, 1}, {31, 1}, {34, 0}, {36, 1000000},
-    {37, 256}, {38, 4 << 20}, {39, MULTIPROCESSOR_THREADS}, {40, 2}, {41, 1}, {75, CAPABILITY_MAJOR}, {76, CAPABILITY_MINOR}, {78, 1}, {79, 1},
+    {37, 256}, {38, 4 << 20}, {39, MULTIPROCESSOR_THREADS}, {40, 2}, {41, 1}, {78, 1}, {79, 1},
     {80, 1}, {81, MULTIPROCESSOR_SHARED_BYTES}, {82, 65536}, {97, BLOCK_SHARED_BYTES_MAX}, {106, MULTIPROCESSOR_BLOCKS},
     {111, BLOCK_SHARED_BYTES_TAKEN}, {115, 1},
 };
-static constexpr int ATTRIBUTE_PCI_BUS = 33;
+static constexpr int ATTRIBUTE_PCI_BUS = 33, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76;
 static constexpr int ATTRIBUTE_MAX = 160;
 
 EXPORTED int cuDeviceGetAttribute(int* value, int attribute, int card) {
     *value = attribute == ATTRIBUTE_PCI_BUS ? card + 1 : 0;
+    if (attribute == ATTRIBUTE_MAJOR) *value = capability() / 10;
+    if (attribute == ATTRIBUTE_MINOR) *value = capability() % 10;
     for (const auto& [number, of_card] : ATTRIBUTES) {
         if (number == attribute) *value = of_card;
     }

@@ -26,9 +26,16 @@ void set_current(const Context* context);
 // A stream of a context: null and LEGACY name the context's own; null if there is none of that handle.
 std::shared_ptr<Stream> find_stream(Context& context, void* handle);
 
+// What a module's text says of itself.
+struct Module {
+    // The generation that it is for; 0 where it names none.
+    int target;
+};
+
 // A kernel as a module of a context has it.
 struct Function {
     const Kernel* kernel;
+    int target;
     std::atomic<int> dynamic_shared_bytes_max;
 };
 
@@ -43,13 +50,17 @@ Handles<Stream>& streams();
 Handles<Event>& events();
 Handles<Graph>& graphs();
 Handles<GraphExec>& graph_execs();
+Handles<Module>& modules();
 Handles<Function>& functions();
 
 // A launch's limits were kept, and its arguments copied.
 Result make_kernel_node(void* function, dim3 grid, dim3 size, size_t shared_bytes, void** arguments, void** extra, KernelNode& node);
 
 // Limits of the cards that are imitated.
-constexpr int CAPABILITY_MAJOR = 8, CAPABILITY_MINOR = 0;
+// Their generation, as ten times its major number and its minor one: 90, or what TRUEUP_CUDA_SIM_CAPABILITY says; 0 where that is no generation.
+int capability();
+// From this one on, launches may begin early.
+constexpr int CAPABILITY_EARLY = 90;
 constexpr int MULTIPROCESSORS = 4;
 constexpr int MULTIPROCESSOR_THREADS = 2048;
 constexpr int MULTIPROCESSOR_BLOCKS = 32;

@@ -235,6 +235,8 @@ EXPORTED int cuGraphExecKernelNodeSetParams_v2(void* handle, void* node, const K
                                            wanted->extra, made);
     if (result != SUCCESS) return result;
     auto parts = std::make_shared<std::vector<Part>>(*exec->parts);
+    // What a kernel may begin before is no parameter.
+    made.early = std::get<KernelNode>((*parts)[number].node).early;
     (*parts)[number].node = std::move(made);
     exec->parts = std::move(parts);
     return SUCCESS;

@@ -87,7 +87,7 @@ void in_some_order(const std::vector<Part>& parts, uint64_t seed, Visit visit) {
         size_t line = lines.size() == 1 ? 0 : (seed = seed * 6364136223846793005 + 1442695040888963407) >> 33;
         line %= lines.size();
         while (!ready(line)) line = (line + 1) % lines.size();
-        visit(lines[line][done[line]]->node);
+        visit(*lines[line][done[line]]);
         done[line]++;
     }
 }

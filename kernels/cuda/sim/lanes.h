@@ -40,6 +40,8 @@ struct alignas(64) Lane {
     // The collective that it waits at, or null.
     const char* collective;
     unsigned mask;
+    // Whether it has waited for the launches before its own.
+    bool has_waited;
 };
 static_assert(sizeof(Lane) == 64);
 
@@ -77,6 +79,9 @@ void meet(const char* collective, unsigned mask, void* operand, Compute compute)
 
 // Waits until all threads of the block are here; the sum of `value` over them.
 unsigned meet_block(const char* collective, unsigned value);
+
+// Waits until all launches before this lane's own are done.
+void wait_for_turn();
 
 // Copies of 16 bytes, zeros where the source is not `there`: done when their lane waits for their group, no earlier.
 void copy_later(void* shared, const void* global, bool there);

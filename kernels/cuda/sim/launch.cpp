@@ -46,7 +46,8 @@ struct Deal {
         if (next.load() >= blocks) return;
         worker.begin(launch);
         for (uint64_t i; !launch.failed && (i = next++) < blocks;) {
-            worker.run(launch, (uint64_t)((unsigned __int128)(i + launch.seed % blocks) * step % blocks));
+            const auto block = (uint64_t)((unsigned __int128)(i + launch.seed % blocks) * step % blocks);
+            if (block != launch.begun) worker.run(launch, block);
         }
     }
 };
@@ -105,6 +106,48 @@ void run_grid(Worker& own, Launch& launch) {
     static Pool& pool = *new Pool;
     Deal deal(launch);
     pool.run(own, deal);
+}
+
+Forerunner::Forerunner() : thread([this] { run(); }) {}
+
+Forerunner::~Forerunner() {
+    {
+        const std::lock_guard lock(mutex);
+        ended = true;
+    }
+    changed.notify_all();
+    thread.join();
+}
+
+void Forerunner::begin(Launch& launch) {
+    {
+        const std::lock_guard lock(mutex);
+        current = &launch;
+    }
+    changed.notify_all();
+    launch.turn.wait_until_reached();
+}
+
+void Forerunner::finish() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return current == nullptr; });
+}
+
+void Forerunner::run() {
+    Worker worker;
+    std::unique_lock lock(mutex);
+    for (;;) {
+        changed.wait(lock, [this] { return ended || current != nullptr; });
+        if (current == nullptr) return;
+        Launch& launch = *current;
+        lock.unlock();
+        worker.begin(launch);
+        worker.run(launch, launch.begun);
+        launch.turn.reach();
+        lock.lock();
+        current = nullptr;
+        changed.notify_all();
+    }
 }
 
 }  // namespace sim

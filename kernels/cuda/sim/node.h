@@ -51,6 +51,8 @@ struct KernelNode {
     dim3 grid, size;
     size_t shared_bytes;
     std::vector<unsigned char> arguments;
+    // Whether its blocks may begin before the kernel before it has ended.
+    bool early = false;
 };
 
 // Memory of cards is named by its address, which tells the card; what no card has is the host's.

@@ -12,6 +12,9 @@ namespace sim {
 constexpr uint64_t LATE_ONE_OF = 8;
 constexpr uint64_t LATE_MICROSECONDS = 150;
 
+// One of so many kernels that may begin early does.
+constexpr uint64_t EARLY_ONE_OF = 2;
+
 // All captures that are under way, for calls that none of them allows.
 struct Captures {
     std::mutex mutex;
@@ -183,14 +186,17 @@ void Stream::run() {
         if (queue.empty()) {
             // It belongs to this OS thread.
             worker.reset();
+            for (auto& each : forerunners) each.reset();
             return;
         }
         const Node node = std::move(queue.front());
         queue.pop_front();
+        // It stays where it is until this thread takes it.
+        const Node* const next = queue.empty() ? nullptr : &queue.front();
         busy = true;
         lock.unlock();
         dawdle();
-        execute(node);
+        execute(node, next);
         lock.lock();
         busy = false;
         if (queue.empty()) changed.notify_all();
@@ -203,25 +209,61 @@ void Stream::dawdle() {
 }
 
 // Behind an error nothing is computed any more, but nobody waits in vain.
-void Stream::execute(const Node& node) {
+void Stream::execute(const Node& node, const Node* next) {
     if (const auto* record = std::get_if<RecordNode>(&node)) return record->record->finish();
     if (const auto* wait = std::get_if<WaitNode>(&node)) return wait->record->wait();
-    if (context.error() != SUCCESS) return;
-    if (const auto* kernel = std::get_if<KernelNode>(&node)) compute(*kernel);
+    if (context.error() != SUCCESS) return drop_begun();
+    if (const auto* kernel = std::get_if<KernelNode>(&node)) compute(*kernel, next == nullptr ? nullptr : std::get_if<KernelNode>(next));
     if (const auto* copied = std::get_if<CopyNode>(&node)) copy(*copied);
     if (const auto* value = std::get_if<SetNode>(&node)) set(*value);
     if (const auto* freed = std::get_if<FreeNode>(&node)) free(*freed);
     if (const auto* host = std::get_if<HostNode>(&node)) host->function(host->data);
-    if (const auto* graph = std::get_if<GraphNode>(&node)) {
-        in_some_order(*graph->parts, mixed(seed), [this](const Node& part) { execute(part); });
+    if (const auto* graph = std::get_if<GraphNode>(&node)) execute_graph(*graph->parts);
+}
+
+void Stream::execute_graph(const std::vector<Part>& parts) {
+    std::vector<const Part*> order;
+    in_some_order(parts, mixed(seed), [&](const Part& part) { order.push_back(&part); });
+    for (size_t i = 0; i < order.size(); i++) {
+        const bool same_line = i + 1 < order.size() && order[i + 1]->line == order[i]->line;
+        execute(order[i]->node, same_line ? &order[i + 1]->node : nullptr);
     }
 }
 
-void Stream::compute(const KernelNode& node) {
-    if (!worker) worker = std::make_unique<Worker>();
+std::unique_ptr<Launch> Stream::make_launch(const KernelNode& node) {
     seed = mixed(seed);
-    Launch launch(node.kernel, node.grid, node.size, node.shared_bytes, node.arguments.data(), seed);
+    return std::make_unique<Launch>(node.kernel, node.grid, node.size, node.shared_bytes, node.arguments.data(), seed, node.early);
+}
+
+void Stream::begin_early(const KernelNode* next) {
+    if (next == nullptr || !next->early) return;
+    seed = mixed(seed);
+    if (seed % EARLY_ONE_OF != 0) return;
+    begun = make_launch(*next);
+    begun->begun = seed / EARLY_ONE_OF % begun->blocks();
+    begun->turn.put_off();
+    forerunner = 1 - forerunner;
+    if (!forerunners[forerunner]) forerunners[forerunner] = std::make_unique<Forerunner>();
+    forerunners[forerunner]->begin(*begun);
+}
+
+void Stream::drop_begun() {
+    if (!begun) return;
+    begun->end({});
+    begun->turn.let_come();
+    forerunners[forerunner]->finish();
+    begun.reset();
+}
+
+void Stream::compute(const KernelNode& node, const KernelNode* next) {
+    if (!worker) worker = std::make_unique<Worker>();
+    Forerunner* const ahead = begun ? forerunners[forerunner].get() : nullptr;
+    const std::unique_ptr<Launch> own = begun ? std::move(begun) : make_launch(node);
+    Launch& launch = *own;
+    begin_early(next);
+    launch.turn.let_come();
     run_grid(*worker, launch);
+    if (ahead != nullptr) ahead->finish();
     std::string words;
     if (const unsigned char* byte = context.memory.check_guards(words); byte != nullptr && !launch.failed) find_thread(launch, byte, words);
     if (launch.failed) context.fail(launch.fault.address ? ILLEGAL_ADDRESS : LAUNCH_FAILED, launch.fault.sentence);

@@ -9,6 +9,7 @@
 
 #include "block.h"
 #include "graph.h"
+#include "launch.h"
 #include "node.h"
 
 namespace sim {
@@ -43,8 +44,15 @@ public:
 
 private:
     void run();
-    void execute(const Node& node);
-    void compute(const KernelNode& node);
+    // `next` comes behind the node, if it is known already.
+    void execute(const Node& node, const Node* next);
+    void execute_graph(const std::vector<Part>& parts);
+    void compute(const KernelNode& node, const KernelNode* next);
+    std::unique_ptr<Launch> make_launch(const KernelNode& node);
+    // Begins a block of the next kernel, if it may begin before its turn.
+    void begin_early(const KernelNode* next);
+    // Ends what has begun and whose turn never comes.
+    void drop_begun();
     void copy(const CopyNode& node);
     void set(const SetNode& node);
     void free(const FreeNode& node);
@@ -63,6 +71,11 @@ private:
 
     // Made for the first kernel.
     std::unique_ptr<Worker> worker;
+    // They take turns: the next but one may begin while the last block of another is not done.
+    std::unique_ptr<Forerunner> forerunners[2];
+    unsigned forerunner = 0;
+    // The next kernel, of which a block has begun.
+    std::unique_ptr<Launch> begun;
     std::thread thread;
 };
 

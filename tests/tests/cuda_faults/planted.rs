@@ -26,7 +26,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 39] = [
+pub const FAULTS: [Fault; 40] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -206,6 +206,15 @@ pub const FAULTS: [Fault; 39] = [
         file: "attention_split.cu",
         find: "    __syncthreads();\n    write_block<HEADS>",
         replace: "    write_block<HEADS>",
+        kernels: &["attention_split"],
+        seen: Seen::Suite("kv_attention"),
+        quick: false,
+    },
+    Fault {
+        name: "keys read before the launch that stores them has ended",
+        file: "attention_split.cu",
+        find: "    wait_for_turn();\n    const int splits",
+        replace: "    const int splits",
         kernels: &["attention_split"],
         seen: Seen::Suite("kv_attention"),
         quick: false,

@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
     check_streams();
     check_graphs();
     check_nccl();
+    check_turns();
     check_faults();
     std::printf("seed %d: %s\n", seed, failures == 0 ? "all as expected" : "FAILED");
     return failures == 0 ? 0 : 1;

@@ -33,6 +33,7 @@ int cuMemcpyPeerAsync(uintptr_t target, void* target_context, uintptr_t source, 
 int cuMemsetD8Async(uintptr_t target, unsigned char value, size_t count, void* stream);
 int cuMemsetD32Async(uintptr_t target, unsigned value, size_t count, void* stream);
 int cuModuleLoadData(void** module, const void* image);
+int cuModuleLoadDataEx(void** module, const void* image, unsigned count, int* options, void** values);
 int cuModuleGetFunction(void** function, void* module, const char* name);
 int cuFuncSetAttribute(void* function, int attribute, int value);
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
@@ -103,3 +104,4 @@ void check_memory();
 void check_streams();
 void check_graphs();
 void check_nccl();
+void check_turns();

@@ -1,5 +1,6 @@
 //! The kernels as they come with the program: the text of one module for each file of `kernels/cuda`, which `scripts/kernels.sh` compiles.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -70,21 +71,57 @@ pub fn module_unlike(made_of: &str) -> Option<&'static str> {
 /// What stands before the name of a kernel.
 const ENTRY: &str = ".visible .entry ";
 
-/// The kernel's name, and the module that has it: its own name and its text.
-pub fn module_of(kernel: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    static PLACES: OnceLock<HashMap<&str, usize>> = OnceLock::new();
-    let places = PLACES.get_or_init(|| {
-        let modules = MODULES.iter().enumerate();
-        modules.flat_map(|(place, (_, text))| entries(text).map(move |name| (name, place))).collect()
-    });
-    let (kernel, place) = places.get_key_value(kernel)?;
-    let (name, text) = MODULES[*place];
-    Some((kernel, name, text))
+/// Before instructions of a text that only cards from [`EARLY_FROM`] on have: a comment for the others (`kernels/cuda/ptx.cuh`).
+const MARK: &str = "//sm_90 ";
+
+/// What a kernel waits by for the launches before its own, behind the mark.
+const WAIT: &str = "//sm_90 griddepcontrol.wait;";
+
+/// Cards from this generation on begin a launch before the last has ended, if its kernel waits by itself.
+pub const EARLY_FROM: (i32, i32) = (9, 0);
+
+/// A kernel, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Its name.
+    pub name: &'static str,
+    /// The module that has it.
+    pub module: &'static str,
+    /// The module's text, as it comes with the program.
+    pub text: &'static str,
+    /// Whether it waits for the launches before its own, where the card begins it early.
+    pub waits: bool,
 }
 
-/// Names of a module's kernels.
-fn entries(text: &'static str) -> impl Iterator<Item = &'static str> {
-    text.split(ENTRY).skip(1).filter_map(|rest| rest.split('(').next())
+/// The kernel of that name.
+pub fn find(kernel: &str) -> Option<Found> {
+    static KERNELS: OnceLock<HashMap<&str, Found>> = OnceLock::new();
+    let kernels = KERNELS.get_or_init(|| {
+        let all = MODULES.iter().flat_map(|(module, text)| {
+            entries(text).map(move |(name, body)| Found { name, module, text, waits: body.contains(WAIT) })
+        });
+        all.map(|found| (found.name, found)).collect()
+    });
+    kernels.get(kernel).copied()
+}
+
+/// A module's text for a card of a generation: from [`EARLY_FROM`] on with what is marked, and for that generation. `scripts/kernels.py` assembles the same.
+pub fn text_for(text: &'static str, capability: (i32, i32)) -> Cow<'static, str> {
+    if capability < EARLY_FROM || !text.contains(MARK) {
+        return Cow::Borrowed(text);
+    }
+    let Some((head, (_, rest))) = text.split_once(TARGET).map(|(head, rest)| (head, rest.split_at(2))) else {
+        return Cow::Borrowed(text);
+    };
+    Cow::Owned(format!("{head}{TARGET}90{}", rest.replace(MARK, "")))
+}
+
+/// What stands before the number of the generation that a text is for.
+const TARGET: &str = "\n.target sm_";
+
+/// Names of a module's kernels, and what stands behind them.
+fn entries(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.split(ENTRY).skip(1).filter_map(|rest| rest.split_once('('))
 }
 
 #[cfg(test)]
@@ -93,13 +130,65 @@ mod tests {
 
     #[test]
     fn each_kernel_has_a_module_and_no_two_have_one_name() {
-        let mut names: Vec<&str> = MODULES.iter().flat_map(|(_, text)| entries(text)).collect();
+        let mut names: Vec<&str> = MODULES.iter().flat_map(|(_, text)| entries(text)).map(|(name, _)| name).collect();
         assert!(names.len() >= MODULES.len());
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "two kernels have one name");
-        assert!(names.iter().all(|name| module_of(name).is_some()) && module_of("nothing").is_none());
+        assert!(names.iter().all(|name| find(name).is_some()) && find("nothing").is_none());
+    }
+
+    /// Kernels that the decode phase launches, by the beginnings of their names.
+    const DECODE: &[&str] = &[
+        "add_f32",
+        "attention_split_",
+        "get_rows_",
+        "heads_",
+        "kv_store_",
+        "mul_mat_add_",
+        "mul_mat_gated_f16_1",
+        "mul_mat_gated_q4_0_1",
+        "mul_mat_id_rows_",
+        "mul_mat_rows_",
+        "mul_mat_three_",
+        "norm_",
+        "quantize_q8_1_",
+        "rms_norm_",
+        "rope_",
+        "silu_",
+        "soft_max_",
+        "swiglu_",
+    ];
+
+    /// Beginnings of instructions that touch memory, wait for other threads, or end this one.
+    const TOUCHES: &[&str] = &["ld.", "st.", "atom.", "red.", "cp.", "bar.", "ret"];
+
+    #[test]
+    fn kernels_of_the_decode_phase_wait_before_they_read_or_write() {
+        for (name, body) in MODULES.iter().flat_map(|(_, text)| entries(text)) {
+            let before = body.split_once(WAIT).map(|(before, _)| before);
+            let decodes = DECODE.iter().any(|begin| name.starts_with(begin));
+            assert_eq!(find(name).map(|found| found.waits), Some(before.is_some()), "{name}");
+            assert!(!decodes || before.is_some(), "{name} does not wait");
+            let touches = |line: &&str| {
+                let instruction = line.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or_default();
+                !instruction.starts_with("ld.param") && TOUCHES.iter().any(|begin| instruction.starts_with(begin))
+            };
+            let first = before.unwrap_or_default().lines().find(touches);
+            assert_eq!(first, None, "{name} touches memory, or ends, before it waits");
+        }
+    }
+
+    #[test]
+    fn a_text_is_for_the_card() {
+        let found = find("rms_norm_f32").expect("a kernel");
+        assert_eq!(text_for(found.text, (8, 9)), found.text);
+        let early = text_for(found.text, (9, 0));
+        assert!(early.contains("\n.target sm_90") && !early.contains(MARK) && !early.contains("sm_75"));
+        assert!(early.contains("\tgriddepcontrol.wait;\n") && early.contains("\tgriddepcontrol.launch_dependents;\n"));
+        let plain = find("im2col_f32").expect("one that does not wait");
+        assert!(!plain.waits && text_for(plain.text, (12, 0)) == plain.text);
     }
 
     #[test]

@@ -27,6 +27,8 @@ const LAUNCHES_MIN: usize = 8;
 pub struct Launched {
     /// Kernels that were launched one by one.
     pub kernels: u64,
+    /// Of these, those that may begin before the last has ended.
+    pub early: u64,
     /// Graphs that were launched, each as one.
     pub graphs: u64,
 }
@@ -86,6 +88,7 @@ impl Replay {
         let run = launches.iter().try_for_each(|launch| target.card.run(launch));
         self.count_anew_behind(run)?;
         self.launched.kernels += launches.len() as u64;
+        self.launched.early += launches.iter().filter(|launch| launch.begins_early()).count() as u64;
         if launches.len() >= LAUNCHES_MIN {
             if self.kept.len() == KEPT_MAX {
                 self.kept.remove(0);

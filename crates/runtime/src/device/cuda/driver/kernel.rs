@@ -5,7 +5,7 @@ use super::blas::Product;
 use crate::device::cuda::kernels;
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::sync::PoisonError;
 
@@ -127,6 +127,9 @@ impl Cell {
 /// Shared memory that every card gives a block of any kernel.
 const SHARED_BYTES_ALWAYS: u32 = 48 << 10;
 
+/// Bytes of what the driver's compiler may say of a module that it cannot use.
+const LOG_BYTES: usize = 4096;
+
 /// Modules and functions that were needed so far.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
@@ -148,6 +151,8 @@ struct Kernel {
     function: sys::CUfunction,
     /// Of the card that loaded it.
     context: sys::CUcontext,
+    /// Whether it waits by itself for the launches before its own, on a card that begins it early then.
+    early: bool,
 }
 
 /// A kernel, how it is spread, and what it is given, or a product by the vendor's library: all that a launch is, but the stream.
@@ -172,6 +177,13 @@ impl fmt::Debug for Launch {
             Work::Kernel { kernel, grid, .. } => write!(f, "{} on {grid:?}", kernel.name),
             Work::Product(product) => write!(f, "{product:?}"),
         }
+    }
+}
+
+impl Launch {
+    /// Whether it may begin before the last has ended.
+    pub fn begins_early(&self) -> bool {
+        matches!(self.work, Work::Kernel { kernel, .. } if kernel.early)
     }
 }
 
@@ -228,11 +240,36 @@ impl Card {
             arguments.iter().map(|cell| std::ptr::from_ref(cell).cast_mut().cast()).collect();
         let [x, y, z] = grid.blocks;
         let size = (grid.threads, 1, 1);
+        let mut attribute = early_attribute();
         self.call(|| {
             // SAFETY: the kernel is this card's, and stays loaded; its arguments are as many and as large as it declares (the operator suite runs
-            // each), and the driver copies them before it returns; what they point to lives until the stream is waited for, which freeing does.
+            // each), and the driver copies them before it returns; what they point to lives until the stream is waited for, which freeing does. One
+            // that begins early waits in each of its threads (a test of kernels.rs, and the simulator).
             unsafe {
-                result::launch_kernel(kernel.function, (x, y, z), size, grid.shared_bytes, stream, &mut addresses)
+                if !kernel.early {
+                    return result::launch_kernel(
+                        kernel.function,
+                        (x, y, z),
+                        size,
+                        grid.shared_bytes,
+                        stream,
+                        &mut addresses,
+                    );
+                }
+                let config = sys::CUlaunchConfig {
+                    gridDimX: x,
+                    gridDimY: y,
+                    gridDimZ: z,
+                    blockDimX: grid.threads,
+                    blockDimY: 1,
+                    blockDimZ: 1,
+                    sharedMemBytes: grid.shared_bytes,
+                    hStream: stream,
+                    attrs: &raw mut attribute,
+                    numAttrs: 1,
+                };
+                sys::cuLaunchKernelEx(&raw const config, kernel.function, addresses.as_mut_ptr(), std::ptr::null_mut())
+                    .result()
             }
         })
         .map_err(|problem| format!("{}: {problem}", kernel.name))
@@ -243,23 +280,52 @@ impl Card {
         if let Some(kernel) = loaded.kernels.get(name) {
             return Ok(*kernel);
         }
-        let (name, file, text) = kernels::module_of(name).ok_or_else(|| format!("there is no kernel called {name}"))?;
+        let found = kernels::find(name).ok_or_else(|| format!("there is no kernel called {name}"))?;
+        let name = found.name;
         let c_name = CString::new(name).map_err(|_| format!("{name} is no name"))?;
-        let module = match loaded.modules.get(file) {
+        let capability = self.facts()?.capability;
+        let module = match loaded.modules.get(found.module) {
             Some(module) => *module,
-            None => {
-                let text = CString::new(text).map_err(|_| format!("{file} holds a zero"))?;
-                // SAFETY: the text of a module, which ends with a zero.
-                let module = self.call(|| unsafe { result::module::load_data(text.as_ptr().cast()) });
-                module.map_err(|problem| format!("{file} cannot be loaded: {problem}"))?
-            }
+            None => self.load_module(found.module, &kernels::text_for(found.text, capability))?,
         };
-        loaded.modules.insert(file, module);
+        loaded.modules.insert(found.module, module);
         // SAFETY: a module of this context, which stays loaded.
         let function = self.call(|| unsafe { result::module::get_function(module, c_name) });
         let function = function.map_err(|problem| format!("{name}: {problem}"))?;
-        let kernel = Kernel { name, function, context: self.context };
+        let early = found.waits && capability >= kernels::EARLY_FROM;
+        let kernel = Kernel { name, function, context: self.context, early };
         loaded.kernels.insert(name, kernel);
         Ok(kernel)
+    }
+
+    /// Loads a module; where it cannot be loaded, says what the driver's compiler says of it.
+    fn load_module(&self, name: &str, text: &str) -> Result<sys::CUmodule, String> {
+        let text = CString::new(text).map_err(|_| format!("{name} holds a zero"))?;
+        let mut log = [0_u8; LOG_BYTES];
+        let mut module = std::ptr::null_mut();
+        let loaded = self.call(|| {
+            use sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+            let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+            // The driver takes a size in the place of a pointer.
+            let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut::<c_void>(LOG_BYTES)];
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            // SAFETY: the text of a module, which ends with a zero, and a buffer of so many bytes for what is wrong with it.
+            unsafe { sys::cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options, values) }.result()
+        });
+        loaded.map(|()| module).map_err(|problem| {
+            let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
+            let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let behind = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
+            format!("{name} cannot be loaded: {problem}{behind}")
+        })
+    }
+}
+
+/// That a launch may begin before the last has ended.
+fn early_attribute() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
     }
 }

@@ -393,12 +393,21 @@ pub fn rows_of_warp(w: &TensorType, tokens: usize) -> usize {
 /// A grid of blocks of a kernel that all run at once, fill the card and go through all rows, each equally often.
 pub fn rows_grid(call: &Call, kernel: &str, y: &TensorType, rows: usize, tokens: usize) -> Result<Grid, String> {
     let threads = (WARPS * WARP) as u32;
-    let resident = call.resident(kernel, threads)?.clamp(1, RESIDENT_MAX);
     let [all, columns, n2, n3] = y.shape.sizes();
     let (blocks, groups, batches) = (all.div_ceil(rows * WARPS), columns.div_ceil(tokens), n2 * n3);
-    let at_once = (call.means.processors as usize * resident).div_ceil((groups * batches).max(1));
-    let times = blocks.div_ceil(at_once.max(1)).max(1);
-    Grid::of([blocks.div_ceil(times), groups, batches], threads)
+    Grid::of([filling(call, kernel, blocks, groups * batches)?, groups, batches], threads)
+}
+
+/// How many of some blocks of threads of a kernel, each of which goes through rows, fill the card where there are as many beside them: each goes on equally often.
+pub fn filling(call: &Call, kernel: &str, blocks: usize, beside: usize) -> Result<usize, String> {
+    let resident = call.resident(kernel, (WARPS * WARP) as u32)?.clamp(1, RESIDENT_MAX);
+    Ok(equally_often(call.means.processors as usize * resident, blocks, beside))
+}
+
+/// How many of some blocks run, where so many run at once: each goes on equally often.
+fn equally_often(at_once: usize, blocks: usize, beside: usize) -> usize {
+    let times = blocks.div_ceil(at_once.div_ceil(beside.max(1)).max(1)).max(1);
+    blocks.div_ceil(times)
 }
 
 /// Weights as kernels take them: a view, and planes beside that of the codes.
@@ -449,6 +458,12 @@ mod tests {
 
     fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
         TensorType::new(dtype, sizes)
+    }
+
+    #[test]
+    fn a_grid_is_no_larger_than_what_the_card_holds() {
+        assert_eq!([100, 1056, 4096].map(|blocks| equally_often(1056, blocks, 1)), [100, 1056, 1024]);
+        assert_eq!([8, 4000].map(|beside| equally_often(1056, 512, beside)), [128, 1]);
     }
 
     #[test]

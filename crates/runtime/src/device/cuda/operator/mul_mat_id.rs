@@ -24,8 +24,10 @@ pub fn launch(_: &MulMatId, call: &mut Call) -> Result<(), String> {
     arguments.extend([Argument::View(ids.view), Argument::View(y.view), call.fault()]);
     if w.divided.is_some() {
         let [rows, used, tokens, _] = y.ty.shape.sizes();
-        let grid = Grid::of([used * tokens, rows.div_ceil(ROWS * WARPS), 1], (WARPS * WARP) as u32)?;
-        return call.launch(&format!("mul_mat_id_rows_{}", suffix(w.ty.dtype)), grid, &arguments);
+        let kernel = format!("mul_mat_id_rows_{}", suffix(w.ty.dtype));
+        let blocks = matrix::filling(call, &kernel, rows.div_ceil(ROWS * WARPS), used * tokens)?;
+        let grid = Grid::of([used * tokens, blocks, 1], (WARPS * WARP) as u32)?;
+        return call.launch(&kernel, grid, &arguments);
     }
     let grid = Grid::elements(y.ty.shape.elements() * WARP)?;
     call.launch(&matrix::kernel(call, "mul_mat_id", &w, &x), grid, &arguments)
