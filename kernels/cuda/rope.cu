@@ -4,37 +4,10 @@
 //   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
 //   y_1 = s (x_1 cos a_i - x_2 sin a_i),  y_2 = s (x_1 sin a_i + x_2 cos a_i)
 //
-// Angles are in f64, less whole turns, and only then rounded. A thread takes one pair of some heads of a token, or an element that is not rotated:
-// of all heads in a kernel for one tensor, of a few in those for queries and keys together, which are for few tokens.
+// Angles are computed by rotation.cuh. A thread takes one pair of some heads of a token, or an element that is not rotated: of all heads in a kernel for
+// one tensor, of a few in those for queries and keys together, which are for few tokens.
 #include "blocks.cuh"
-
-// What the operator says of all tokens.
-struct Rotation {
-    // Rotated elements for each row of positions.
-    int dimensions;
-    // Whether pairs are (i, i + dimensions / 2), not (2 i, 2 i + 1).
-    int halves;
-    float base;
-    // Frequencies from `high` on are divided by it, those before `low` are not.
-    float factor, low, high;
-    // What sine and cosine are multiplied by.
-    float magnitude;
-};
-
-struct Turn {
-    float sine, cosine;
-};
-
-DEVICE Turn turn_of(const Rotation& rotation, int pair, Index position, float divisor) {
-    constexpr double TURN = 6.283185307179586;
-    const double rise = (pair - (double)rotation.low) / fmax(0.001, (double)rotation.high - rotation.low);
-    const double kept = 1.0 - fmin(fmax(rise, 0.0), 1.0);
-    const double share = (1.0 - kept) / rotation.factor + kept;
-    const double frequency = pow((double)rotation.base, -2.0 * pair / rotation.dimensions) / divisor * share;
-    const double angle = (double)position * frequency;
-    const float rest = (float)fma(-TURN, rint(angle / TURN), angle);
-    return Turn{rotation.magnitude * sinf(rest), rotation.magnitude * cosf(rest)};
-}
+#include "rotation.cuh"
 
 // Threads for a head of a token.
 DEVICE Index threads_of_head(const View& x, const View& positions, const Rotation& rotation) {
@@ -88,16 +61,16 @@ DEVICE void rope_pair(const View& q, const View& k, const View& positions, const
 }
 
 // Without factors, any view may stand in their place.
-#define ROPE(type, F)                                                                                                            \
-    KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float base, \
-           float factor, float low, float high, float magnitude) {                                                                \
-        const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
-        rope<F>(x, positions, factors, has_factors, y, rotation, thread_number(), x.sizes[1]);                                     \
-    }                                                                                                                             \
-    KERNEL(rope_pair_f32_##type, View q, View k, View positions, View factors, int has_factors, View q_y, View k_y,                \
-           int dimensions, int halves, float base, float factor, float low, float high, float magnitude) {                        \
-        const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
-        rope_pair<F>(q, k, positions, factors, has_factors, q_y, k_y, rotation);                                                   \
+#define ROPE(type, F)                                                                                                              \
+    KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float ratio,   \
+           float ratio_rest, float factor, float low, float high, float magnitude) {                                                  \
+        const Rotation rotation{dimensions, halves, Twofold{ratio, ratio_rest}, factor, low, high, magnitude};                        \
+        rope<F>(x, positions, factors, has_factors, y, rotation, thread_number(), x.sizes[1]);                                        \
+    }                                                                                                                                \
+    KERNEL(rope_pair_f32_##type, View q, View k, View positions, View factors, int has_factors, View q_y, View k_y,                   \
+           int dimensions, int halves, float ratio, float ratio_rest, float factor, float low, float high, float magnitude) {         \
+        const Rotation rotation{dimensions, halves, Twofold{ratio, ratio_rest}, factor, low, high, magnitude};                        \
+        rope_pair<F>(q, k, positions, factors, has_factors, q_y, k_y, rotation);                                                      \
     }
 
 ROPE(f32, Number<float>)

@@ -26,7 +26,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 30] = [
+pub const FAULTS: [Fault; 32] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -299,6 +299,24 @@ pub const FAULTS: [Fault; 30] = [
         replace: "number - of_queries + 1, HEADS_EACH)",
         kernels: &["rope"],
         seen: Seen::Groups,
+        quick: false,
+    },
+    Fault {
+        name: "angles of the bits that an f32 holds",
+        file: "rotation.cuh",
+        find: "twofold(product, fmaf(a.low, b.high, fmaf(a.high, b.low, rest)))",
+        replace: "twofold(product, 0.0f * rest)",
+        kernels: &["rope"],
+        seen: Seen::Suite("rope"),
+        quick: true,
+    },
+    Fault {
+        name: "splits of attention joined without the last of those asked for together",
+        file: "attention_split.cu",
+        find: "for (int a = 0; a < ASKED; a++) {\n                    const float kept",
+        replace: "for (int a = 0; a < ASKED - 1; a++) {\n                    const float kept",
+        kernels: &["attention_split"],
+        seen: Seen::Suite("kv_attention"),
         quick: false,
     },
 ];

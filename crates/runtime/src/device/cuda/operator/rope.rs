@@ -1,4 +1,4 @@
-//! Rotation of pairs by an angle that grows with the position. Angles are in f64, less whole turns; sines and the rotation itself in f32.
+//! Rotation of pairs by an angle that grows with the position. Angles are sums of two f32, less whole turns; sines and the rotation itself in f32.
 
 use super::{Argument, Call, Grid, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;
@@ -50,12 +50,15 @@ pub fn launch_pair(op: &Rope, call: &Call, other: &Call) -> Result<(), String> {
 const HEADS_EACH: usize = 4;
 
 /// What the operator says of all tokens, as kernels take it.
-fn rotation(op: &Rope) -> Result<[Argument; 7], String> {
+fn rotation(op: &Rope) -> Result<[Argument; 8], String> {
     let Ramp { factor, low, high } = Ramp::of(op);
     let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
-    let [base, factor, low, high, magnitude] = [op.base, factor, low, high, magnitude(op.scaling)].map(Argument::Float);
+    let ratio = f64::from(op.base).powf(-2.0 / f64::from(dimensions));
+    let rest = ratio - f64::from(ratio as f32);
     let halves = (op.pairs == RopePairs::Halves).into();
-    Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
+    let numbers = [ratio as f32, rest as f32, factor, low, high, magnitude(op.scaling)];
+    let [ratio, rest, factor, low, high, magnitude] = numbers.map(Argument::Float);
+    Ok([Argument::Int(dimensions), Argument::Int(halves), ratio, rest, factor, low, high, magnitude])
 }
 
 /// Which pairs' frequencies are divided by the factor: none before `low`, all from `high` on.
