@@ -290,10 +290,20 @@ DEVICE void write_block(const Attention& attention, const Share& share, const Pa
     }
 }
 
-// Elements of a mixture that a lane has at once.
-constexpr int JOINED = 4;
+// Elements of a mixture that a lane has at once, and the splits whose elements it asks for before it adds the first: few warps join, so that what they
+// wait for is the way to memory.
+constexpr int JOINED = 4, ASKED = 4;
 
-// Puts the splits of a head together, by a warp: one split after the other.
+// Elements begin + lane, begin + WARP + lane, ... of a split's mixture; zeros behind its end, and where the split saw nothing, of which none is written.
+DEVICE void ask_for_split(const float* row, float total, int begin, int width, float (&own)[JOINED]) {
+#pragma unroll
+    for (int e = 0; e < JOINED; e++) {
+        const int d = begin + e * WARP + (int)threadIdx.x % WARP;
+        own[e] = total != 0.0f && d < width ? load_written(row + d) : 0.0f;
+    }
+}
+
+// Puts the splits of a head together, by a warp: one split is added after the other.
 DEVICE void join_splits(const Attention& attention, const Share& share, int head, const Parts& parts, int splits, unsigned char* codes) {
     const int first = (int)first_split(attention, share, head, splits), lane = threadIdx.x % WARP, width = parts.width;
     float largest = -INFINITY;
@@ -308,16 +318,21 @@ DEVICE void join_splits(const Attention& attention, const Share& share, int head
             const float own_total = has ? load_written(parts.total + first + chunk + lane) : 0.0f;
             const float own_kept = has ? expf(load_written(parts.largest + first + chunk + lane) - subtracted(largest)) : 0.0f;
             const int count = min(WARP, splits - chunk);
-#pragma unroll 2
-            for (int i = 0; i < count; i++) {
-                const float part = __shfl_sync(ALL_LANES, own_total, i), kept = __shfl_sync(ALL_LANES, own_kept, i);
-                const float* const row = parts.mixed + (first + chunk + i) * width;
-                total = fmaf(part, kept, total);
+#pragma unroll 1
+            for (int i = 0; i < count; i += ASKED) {
+                // Behind the last split totals are 0.
+                float part[ASKED], element[ASKED][JOINED];
 #pragma unroll
-                for (int e = 0; e < JOINED; e++) {
-                    const int d = begin + e * WARP + lane;
-                    // Of a part that saw nothing no mixture is written.
-                    if (part != 0.0f && d < width) mixed[e] = fmaf(load_written(row + d), kept, mixed[e]);
+                for (int a = 0; a < ASKED; a++) {
+                    part[a] = __shfl_sync(ALL_LANES, own_total, i + a);
+                    ask_for_split(parts.mixed + (first + chunk + i + a) * width, part[a], begin, width, element[a]);
+                }
+#pragma unroll
+                for (int a = 0; a < ASKED; a++) {
+                    const float kept = __shfl_sync(ALL_LANES, own_kept, i + a);
+                    total = fmaf(part[a], kept, total);
+#pragma unroll
+                    for (int e = 0; e < JOINED; e++) mixed[e] = part[a] != 0.0f ? fmaf(element[a][e], kept, mixed[e]) : mixed[e];
                 }
             }
         }

@@ -4,8 +4,8 @@
 //   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
 //   y_1 = s (x_1 cos a_i - x_2 sin a_i),  y_2 = s (x_1 sin a_i + x_2 cos a_i)
 //
-// A thread takes one pair of some heads of a token, or an element that is not rotated:
-// of all heads in a kernel for one tensor, of a few in those for queries and keys together, which are for few tokens.
+// Angles are computed by rotation.cuh. A thread takes one pair of some heads of a token, or an element that is not rotated: of all heads in a kernel for
+// one tensor, of a few in those for queries and keys together, which are for few tokens.
 #include "ptx.cuh"
 #include "rotation.cuh"
 
@@ -61,18 +61,18 @@ DEVICE void rope_pair(const View& q, const View& k, const View& positions, const
 }
 
 // Without factors, any view may stand in their place.
-#define ROPE(type, F)                                                                                                            \
-    KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float base, \
-           float factor, float low, float high, float magnitude) {                                                                \
-        wait_for_turn();                                                                                                          \
-        const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
-        rope<F>(x, positions, factors, has_factors, y, rotation, thread_number(), x.sizes[1]);                                     \
-    }                                                                                                                             \
-    KERNEL(rope_pair_f32_##type, View q, View k, View positions, View factors, int has_factors, View q_y, View k_y,                \
-           int dimensions, int halves, float base, float factor, float low, float high, float magnitude) {                        \
-        wait_for_turn();                                                                                                          \
-        const Rotation rotation{dimensions, halves, base, factor, low, high, magnitude};                                          \
-        rope_pair<F>(q, k, positions, factors, has_factors, q_y, k_y, rotation);                                                   \
+#define ROPE(type, F)                                                                                                              \
+    KERNEL(rope_f32_##type, View x, View positions, View factors, int has_factors, View y, int dimensions, int halves, float ratio,   \
+           float ratio_rest, float factor, float low, float high, float magnitude) {                                                  \
+        wait_for_turn();                                                                                                              \
+        const Rotation rotation{dimensions, halves, Twofold{ratio, ratio_rest}, factor, low, high, magnitude};                        \
+        rope<F>(x, positions, factors, has_factors, y, rotation, thread_number(), x.sizes[1]);                                        \
+    }                                                                                                                                \
+    KERNEL(rope_pair_f32_##type, View q, View k, View positions, View factors, int has_factors, View q_y, View k_y,                   \
+           int dimensions, int halves, float ratio, float ratio_rest, float factor, float low, float high, float magnitude) {         \
+        wait_for_turn();                                                                                                              \
+        const Rotation rotation{dimensions, halves, Twofold{ratio, ratio_rest}, factor, low, high, magnitude};                        \
+        rope_pair<F>(q, k, positions, factors, has_factors, q_y, k_y, rotation);                                                      \
     }
 
 ROPE(f32, Number<float>)

@@ -105,7 +105,7 @@ pub enum Angles {
     Pow,
     /// Each frequency from the one before, by multiplication in f32.
     Iterated,
-    /// In f64, rounded once.
+    /// In f64, or in sums of two f32, rounded once.
     F64,
 }
 

@@ -26,7 +26,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 40] = [
+pub const FAULTS: [Fault; 42] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -391,5 +391,23 @@ pub const FAULTS: [Fault; 40] = [
         kernels: &["mul_mat_group"],
         seen: Seen::Groups,
         quick: true,
+    },
+    Fault {
+        name: "angles of the bits that an f32 holds",
+        file: "rotation.cuh",
+        find: "twofold(product, fmaf(a.low, b.high, fmaf(a.high, b.low, rest)))",
+        replace: "twofold(product, 0.0f * rest)",
+        kernels: &["rope"],
+        seen: Seen::Suite("rope"),
+        quick: true,
+    },
+    Fault {
+        name: "splits of attention joined without the last of those asked for together",
+        file: "attention_split.cu",
+        find: "for (int a = 0; a < ASKED; a++) {\n                    const float kept",
+        replace: "for (int a = 0; a < ASKED - 1; a++) {\n                    const float kept",
+        kernels: &["attention_split"],
+        seen: Seen::Suite("kv_attention"),
+        quick: false,
     },
 ];

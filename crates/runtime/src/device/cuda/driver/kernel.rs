@@ -71,7 +71,8 @@ pub struct HeadsBehind {
 pub struct Rotation {
     pub dimensions: i32,
     pub halves: i32,
-    pub base: f32,
+    pub ratio: f32,
+    pub ratio_rest: f32,
     pub factor: f32,
     pub low: f32,
     pub high: f32,

@@ -1,4 +1,4 @@
-//! Rotation of pairs by an angle that grows with the position. Angles are in f64, less whole turns; sines and the rotation itself in f32.
+//! Rotation of pairs by an angle that grows with the position. Angles are sums of two f32, less whole turns; sines and the rotation itself in f32.
 
 use super::{Argument, Call, Grid, Rotation, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;
@@ -53,15 +53,18 @@ const HEADS_EACH: usize = 4;
 pub fn rotation(op: &Rope) -> Result<Rotation, String> {
     let Ramp { factor, low, high } = Ramp::of(op);
     let dimensions = i32::try_from(op.dimensions).map_err(|_| format!("{} elements are rotated", op.dimensions))?;
+    let exact = f64::from(op.base).powf(-2.0 / f64::from(dimensions));
+    let ratio = exact as f32;
     let (halves, magnitude) = ((op.pairs == RopePairs::Halves).into(), magnitude(op.scaling));
-    Ok(Rotation { dimensions, halves, base: op.base, factor, low, high, magnitude })
+    Ok(Rotation { dimensions, halves, ratio, ratio_rest: (exact - f64::from(ratio)) as f32, factor, low, high, magnitude })
 }
 
 /// The same, as kernels for rotation alone take it.
-fn arguments(op: &Rope) -> Result<[Argument; 7], String> {
-    let Rotation { dimensions, halves, base, factor, low, high, magnitude } = rotation(op)?;
-    let [base, factor, low, high, magnitude] = [base, factor, low, high, magnitude].map(Argument::Float);
-    Ok([Argument::Int(dimensions), Argument::Int(halves), base, factor, low, high, magnitude])
+fn arguments(op: &Rope) -> Result<[Argument; 8], String> {
+    let Rotation { dimensions, halves, ratio, ratio_rest, factor, low, high, magnitude } = rotation(op)?;
+    let numbers = [ratio, ratio_rest, factor, low, high, magnitude];
+    let [ratio, rest, factor, low, high, magnitude] = numbers.map(Argument::Float);
+    Ok([Argument::Int(dimensions), Argument::Int(halves), ratio, rest, factor, low, high, magnitude])
 }
 
 /// Which pairs' frequencies are divided by the factor: none before `low`, all from `high` on.
