@@ -15,6 +15,8 @@
 mod cards;
 #[path = "cuda_sim/edges.rs"]
 mod edges;
+#[path = "cuda_sim/gathered.rs"]
+mod gathered;
 #[path = "cuda_sim/generations.rs"]
 mod generations;
 #[path = "cuda_sim/groups.rs"]
@@ -98,7 +100,9 @@ fn main() {
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
     faults.extend(generations::generations(seed));
-    faults.extend(with_model(|model| [replay::replay(model, &CARD), cards::cards(model, CARDS)].concat()));
+    faults.extend(with_model(|model| {
+        [replay::replay(model, &CARD), cards::cards(model, CARDS), gathered::gathered(model, CARDS)].concat()
+    }));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);

@@ -1,10 +1,7 @@
 //! A model over two cards, and over a card and the processor: layers are placed where there is room, and the bits are those of one card.
 
-use crate::products;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use trueup::runtime::device::{Decorator, Device, Pair, Tensor};
 use trueup::runtime::{
     DeviceOptions, Entry, Error, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
 };
@@ -16,7 +13,7 @@ const STEPS: u32 = 6;
 
 /// What is not right about the model on several devices; `cards` is how they are called.
 pub fn cards(model: &Path, cards: &str) -> Vec<String> {
-    let found = [two_cards, card_and_processor, too_small, divided, gathered].map(|test| test(model, cards));
+    let found = [two_cards, card_and_processor, too_small, divided].map(|test| test(model, cards));
     let wrong: Vec<String> =
         found.into_iter().filter_map(|found| found.unwrap_or_else(|error| Some(error.to_string()))).collect();
     println!("{cards}, simulated: a model over several devices, {} wrong", wrong.len());
@@ -27,7 +24,7 @@ fn options() -> SessionOptions {
     SessionOptions { context: Some(64), prompt_chunk: 5, ..SessionOptions::default() }
 }
 
-fn weights(model: &Path, list: &str, memory: &[u64]) -> Result<Arc<Weights>, Error> {
+pub fn weights(model: &Path, list: &str, memory: &[u64]) -> Result<Arc<Weights>, Error> {
     let devices = open_devices(list, memory, &DeviceOptions::default())?;
     Ok(Arc::new(Weights::over(Arc::new(ModelFile::open(model)?), devices, None)))
 }
@@ -45,7 +42,7 @@ fn placed(weights: &Weights) -> Result<(u64, String), Error> {
 }
 
 /// The logits behind a prompt and behind each token that follows.
-fn logits(weights: &Arc<Weights>) -> Result<Vec<Vec<f64>>, Error> {
+pub fn logits(weights: &Arc<Weights>) -> Result<Vec<Vec<f64>>, Error> {
     let mut session = Session::new(Arc::clone(weights), &options())?;
     let entry = |token| Entry { token, sequence: 0, wants_logits: true };
     let prompt: Vec<Entry> = (1..=PROMPT).map(entry).collect();
@@ -123,55 +120,4 @@ fn divided(model: &Path, cards: &str) -> Result<Option<String>, Error> {
     let report =
         verify(Arc::clone(both.model()), Arc::clone(&both.devices()[0]), Reference::Oracle, &options, &mut |_| {})?;
     Ok((report.result != Outcome::Pass).then(|| format!("products divided between two cards: {}", report.sentence)))
-}
-
-/// The first card of a pair, whose gathers are counted, or left out as where there is no NCCL.
-struct Watched {
-    card: Arc<dyn Device>,
-    gathers: bool,
-    count: AtomicUsize,
-}
-
-impl Decorator for Watched {
-    fn device(&self) -> &dyn Device {
-        &*self.card
-    }
-
-    fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<(), Error> {
-        self.card.copy(source, from, target)
-    }
-
-    fn gather(&self, ours: &Tensor, theirs: &Tensor) -> Result<Option<&str>, Error> {
-        if !self.gathers {
-            return Ok(None);
-        }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.card.gather(ours, theirs)
-    }
-}
-
-/// Halves that NCCL gathers, and halves that are copied: the bits of one card.
-fn gathered(model: &Path, cards: &str) -> Result<Option<String>, Error> {
-    let open = |number: usize| open_device(&format!("{cards}:{number}"), &DeviceOptions::default());
-    let one = open(0)?;
-    let expected = logits(&weights(model, &format!("{cards}:0"), &[])?)?;
-    for gathers in [true, false] {
-        let first = Arc::new(Watched { card: open(0)?, gathers, count: AtomicUsize::new(0) });
-        let pair: Arc<dyn Device> = Arc::new(Pair::new(Arc::clone(&first) as Arc<dyn Device>, open(1)?));
-        let description = pair.about().description;
-        if description.ends_with("gathered by the stand-in for NCCL 2.27.3") != gathers {
-            return Ok(Some(format!("gathers: {gathers}, and the pair is described so: {description}")));
-        }
-        let count = || first.count.load(Ordering::Relaxed);
-        let wrong = products::divided(&*one, &*pair, &count, gathers);
-        if !wrong.is_empty() {
-            return Ok(Some(wrong.join("\n")));
-        }
-        let before = count();
-        let found = logits(&Arc::new(Weights::new(Arc::new(ModelFile::open(model)?), pair, None)))?;
-        if found != expected || (count() > before) != gathers {
-            return Ok(Some(format!("{} gathers, the bits of one card: {}", count() - before, found == expected)));
-        }
-    }
-    Ok(None)
 }

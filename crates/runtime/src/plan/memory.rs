@@ -119,8 +119,9 @@ mod tests {
     #[test]
     fn the_smallest_gap_is_taken() {
         let live = |bytes, first, last| Lifetime { bytes, first, last };
-        // At step 9 the gaps are 512 (at 0) and 256 (at 768).
-        let lifetimes = [live(512, 0, 1), live(256, 0, 9), live(256, 0, 1), live(256, 0, 9), live(256, 9, 9)];
+        // Behind the neighbours of step 1 the gaps are 512 (at 0) and 256 (at 768).
+        let end = 2 + NEIGHBOURS;
+        let lifetimes = [live(512, 0, 1), live(256, 0, end), live(256, 0, 1), live(256, 0, end), live(256, end, end)];
         assert_eq!(lay_out(&lifetimes).offsets, [0, 512, 768, 1024, 768]);
     }
 }

@@ -83,7 +83,8 @@ mod tests {
         // Just above the middle of two f16, where it is not known any more in f32: halves go to even.
         let weight = 1.0 + (-11f64).exp2() + (-30f64).exp2();
         let passes_as = |profile: &Profile, result: f64| {
-            let [w, x] = [&[weight], &[1.0]].map(|number| Operand::numbers(f32_type(&[1, 1]), number));
+            let operands = [weight, 1.0];
+            let [w, x] = [&operands[..1], &operands[1..]].map(|number| Operand::numbers(f32_type(&[1, 1]), number));
             passes(&Op::MulMat(MulMat), &[w, x], profile, &[result])
         };
         let rounded = Profile { weights: Weights::F16, ..Profile::F32 };

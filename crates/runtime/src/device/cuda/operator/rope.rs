@@ -56,7 +56,16 @@ pub fn rotation(op: &Rope) -> Result<Rotation, String> {
     let exact = f64::from(op.base).powf(-2.0 / f64::from(dimensions));
     let ratio = exact as f32;
     let (halves, magnitude) = ((op.pairs == RopePairs::Halves).into(), magnitude(op.scaling));
-    Ok(Rotation { dimensions, halves, ratio, ratio_rest: (exact - f64::from(ratio)) as f32, factor, low, high, magnitude })
+    Ok(Rotation {
+        dimensions,
+        halves,
+        ratio,
+        ratio_rest: (exact - f64::from(ratio)) as f32,
+        factor,
+        low,
+        high,
+        magnitude,
+    })
 }
 
 /// The same, as kernels for rotation alone take it.
