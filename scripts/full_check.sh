@@ -24,6 +24,8 @@ for seed in 1 2 3; do
 done
 target/release/trueup ops test --dev cpu --repack off | tail -n 1
 target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
+scripts/kernels.sh --cubin
+cargo test --locked -p trueup-runtime --features cubin --lib device::cuda::kernels
 scripts/cuda_sim.sh --sanitize --check
 for seed in 1 2 3; do
     cargo test --locked -p trueup-tests --test cuda_sim -- --all --seed "$seed"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compile kernels/cuda/*.cu to PTX with NVRTC; scripts/kernels.sh brings the packages and calls this.
 
-    python scripts/kernels.py PACKAGES [--check] [--assemble]
+    python scripts/kernels.py PACKAGES [--check] [--assemble] [--cubin]
 
 Sources are compiled for cards from sm_75 on, or from what their first line names. Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
 --check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
-bytes of registers into memory than SPILLS_MAX fails. From ARCHITECTURE_EARLY on lines count that begin with MARK (kernels/cuda/ptx.cuh), as for the loader.
+bytes of registers into memory than SPILLS_MAX fails. From ARCHITECTURE_EARLY on lines count that begin with MARK (kernels/cuda/ptx.cuh), as for the loader. --cubin
+writes the machine code for ARCHITECTURE_CUBIN beside PACKAGES, each behind the first line of the PTX that it was made of.
 """
 import argparse
 import concurrent.futures
@@ -24,6 +25,7 @@ TARGETS = os.path.join(SOURCES, "ptx")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
 ARCHITECTURE_BASE = 75
 ARCHITECTURE_EARLY = 90
+ARCHITECTURE_CUBIN = "sm_90a"
 MARK = "//sm_90 "
 SPILLS_MAX = 0
 OPTIONS = ["--std=c++17", "--fmad=false"]
@@ -99,14 +101,14 @@ def text_for(path, architecture):
     return re.sub(r"^\.target sm_\d+", f".target sm_{ARCHITECTURE_EARLY}", text, count=1, flags=re.MULTILINE).replace(MARK, "")
 
 
-def assemble(packages, path, architecture):
+def assemble(packages, path, architecture, output="/dev/null"):
     """What is wrong with the machine code of a module for an architecture, a line each."""
     ptxas = os.path.join(packages, "nvidia", "cuda_nvcc", "bin", "ptxas")
     os.chmod(ptxas, 0o755)
     with tempfile.NamedTemporaryFile("w", suffix=".ptx", encoding="utf-8") as file:
         file.write(text_for(path, architecture))
         file.flush()
-        command = [ptxas, "--verbose", f"--gpu-name={architecture}", "--output-file=/dev/null", file.name]
+        command = [ptxas, "--verbose", f"--gpu-name={architecture}", f"--output-file={output}", file.name]
         result = subprocess.run(command, capture_output=True, text=True)
     name = f"{os.path.basename(path)} for {architecture}"
     if result.returncode != 0:
@@ -137,11 +139,27 @@ def assemble_all(packages):
     print(f"{len(paths)} modules assembled for those of {', '.join(ARCHITECTURES)} that they are for")
 
 
+def write_cubin(packages):
+    folder = os.path.join(os.path.dirname(os.path.abspath(packages)), "cubin")
+    os.makedirs(folder, exist_ok=True)
+    for path in sorted(glob.glob(os.path.join(TARGETS, "*.ptx"))):
+        target = os.path.join(folder, os.path.basename(path)[:-4] + ".cubin")
+        wrong = assemble(packages, path, ARCHITECTURE_CUBIN, target)
+        if wrong:
+            sys.exit("\n".join(wrong))
+        with open(target, "rb") as file:
+            code = file.read()
+        with open(target, "wb") as file:
+            file.write(read(path).splitlines(keepends=True)[0].encode() + code)
+    print(f"machine code for {ARCHITECTURE_CUBIN} is in {os.path.relpath(folder, ROOT)}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("packages")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--assemble", action="store_true")
+    parser.add_argument("--cubin", action="store_true")
     arguments = parser.parse_args()
     os.makedirs(TARGETS, exist_ok=True)
     compiler, stale = None, []
@@ -166,6 +184,8 @@ def main():
     print(f"{len(sources)} modules, {len(stale)} written")
     if arguments.assemble:
         assemble_all(arguments.packages)
+    if arguments.cubin:
+        write_cubin(arguments.packages)
 
 
 main()

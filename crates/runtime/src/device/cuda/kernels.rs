@@ -9,6 +9,10 @@ macro_rules! modules {
         /// Name and text of each.
         static MODULES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../../kernels/cuda/ptx/", $name, ".ptx")))),*];
+
+        /// Machine code of each for sm_90a, by `scripts/kernels.sh --cubin`: the first line of the text that it was made of, then the code.
+        #[cfg(feature = "cubin")]
+        static MACHINE_CODE: &[&[u8]] = &[$(include_bytes!(concat!("../../../../../target/kernels/cubin/", $name, ".cubin"))),*];
     };
 }
 
@@ -57,6 +61,12 @@ modules! {
     "unary",
     "upscale",
 }
+
+#[cfg(not(feature = "cubin"))]
+static MACHINE_CODE: &[&[u8]] = &[];
+
+/// Cards whose machine code comes with a program that is built with the feature `cubin`.
+const CODE_FOR: (i32, i32) = (9, 0);
 
 /// The first module that is not made of what a list says, which has a line for each: its name and the hash at the head of its text.
 pub fn module_unlike(made_of: &str) -> Option<&'static str> {
@@ -114,6 +124,13 @@ pub fn text_for(text: &'static str, capability: (i32, i32)) -> Cow<'static, str>
         return Cow::Borrowed(text);
     };
     Cow::Owned(format!("{head}{TARGET}90{}", rest.replace(MARK, "")))
+}
+
+/// A module's machine code for a card of a generation, which the driver need not make of the text; none where the program has none, or of another text.
+pub fn machine_code(module: &str, capability: (i32, i32)) -> Option<&'static [u8]> {
+    let ((_, text), code) = MODULES.iter().zip(MACHINE_CODE).find(|((name, _), _)| *name == module)?;
+    let (made_of, code) = code.split_at_checked(code.iter().position(|byte| *byte == b'\n')? + 1)?;
+    (capability == CODE_FOR && text.as_bytes().starts_with(made_of)).then_some(code)
 }
 
 /// What stands before the number of the generation that a text is for.
@@ -177,6 +194,18 @@ mod tests {
             };
             let first = before.unwrap_or_default().lines().find(touches);
             assert_eq!(first, None, "{name} touches memory, or ends, before it waits");
+        }
+    }
+
+    #[test]
+    fn machine_code_is_of_the_text_and_for_its_cards() {
+        for (name, _) in MODULES {
+            assert_eq!(
+                machine_code(name, CODE_FOR).is_some_and(|code| code.starts_with(b"\x7fELF")),
+                cfg!(feature = "cubin"),
+                "{name}"
+            );
+            assert_eq!([(8, 9), (10, 0)].map(|card| machine_code(name, card)), [None; 2], "{name}");
         }
     }
 

@@ -287,7 +287,10 @@ impl Card {
         let capability = self.facts()?.capability;
         let module = match loaded.modules.get(found.module) {
             Some(module) => *module,
-            None => self.load_module(found.module, &kernels::text_for(found.text, capability))?,
+            None => match kernels::machine_code(found.module, capability).and_then(|code| self.load_code(code)) {
+                Some(module) => module,
+                None => self.load_module(found.module, &kernels::text_for(found.text, capability))?,
+            },
         };
         loaded.modules.insert(found.module, module);
         // SAFETY: a module of this context, which stays loaded.
@@ -297,6 +300,13 @@ impl Card {
         let kernel = Kernel { name, function, context: self.context, early };
         loaded.kernels.insert(name, kernel);
         Ok(kernel)
+    }
+
+    /// Loads a module that is machine code already; none where the card does not take it: a simulated one has no use for it.
+    fn load_code(&self, code: &[u8]) -> Option<sys::CUmodule> {
+        let code = code.to_vec();
+        // SAFETY: machine code as ptxas wrote it, which says how long it is.
+        self.call(|| unsafe { result::module::load_data(code.as_ptr().cast()) }).ok()
     }
 
     /// Loads a module; where it cannot be loaded, says what the driver's compiler says of it.
