@@ -22,7 +22,7 @@ pub use python::print as printed;
 pub use writer::{FlmTensor, FlmType, FlmWriter};
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles, range_to_read};
-use crate::error::{Error, Result, quote};
+use crate::error::{Result, quote};
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
 use codes::F32_BYTES;
@@ -134,10 +134,7 @@ impl Checkpoint for Flm {
             Coding::Codes(codes) => {
                 assert!(start.is_multiple_of(F32_BYTES), "a range that cuts a number");
                 let first = part.first.saturating_add(start.checked_div(F32_BYTES).unwrap_or(0));
-                codes.read(&self.source, first, out).map_err(|error| match error.place.is_empty() {
-                    true => error,
-                    false => Error { place: format!("tensor {}, {}", quote(&record.name), error.place), ..error },
-                })
+                codes.read(&self.source, first, out)
             }
         }
     }

@@ -308,7 +308,7 @@ const MEANING: &[Lie] = &[
 ];
 
 /// Ranges that give no numbers.
-const WEIGHTS: &[Lie] = &[
+const RANGES: &[Lie] = &[
     ("a maximum that is NaN", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::NAN.to_le_bytes())),
     ("a maximum that is infinite", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes())),
     ("a range that overflows", |p, _| {
@@ -359,7 +359,7 @@ pub fn cases(seed: u64, good: &[u8]) -> Vec<Case> {
     let good = Parts::good(good);
     let mut cases = lies(seed, &good, FILE, READERS);
     cases.extend(lies(seed, &good, MEANING, USERS));
-    cases.extend(lies(seed, &good, WEIGHTS, &[Call::Convert]));
+    cases.extend(lies(seed, &good, RANGES, READERS));
     cases.extend(lies(seed, &good, ACCEPTED, &[]).into_iter().map(|good| Case { accepted_by: ALL, ..good }));
     cases.extend(things(seed, &good.file()));
     cases

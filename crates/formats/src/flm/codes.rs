@@ -11,7 +11,7 @@
 //!
 //! Source: `LowBitConfig` and `WeightMap::LoadFromFile` of FastLLM.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::source_file::SourceFile;
 use std::num::NonZeroU64;
 
@@ -39,6 +39,17 @@ pub(super) struct Codes {
     pub at: u64,
 }
 
+/// A minimum and a maximum.
+fn range_of(bytes: [u8; 8]) -> [f32; 2] {
+    [bytes.first_chunk(), bytes.last_chunk()].map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()))
+}
+
+/// Whether codes between a minimum and a maximum stand for finite numbers.
+pub(super) fn is_range(bytes: [u8; 8]) -> bool {
+    let [low, high] = range_of(bytes);
+    low.is_finite() && high.is_finite() && (high.max(0.0) - low.min(0.0)).is_finite()
+}
+
 /// The numbers that codes with one pair of minimum and maximum stand for.
 #[derive(Clone, Copy)]
 struct Grid {
@@ -49,6 +60,11 @@ struct Grid {
 }
 
 impl Grid {
+    fn new(range: [u8; 8], codes: &Codes) -> Grid {
+        let [low, high] = range_of(range);
+        Grid::of(low, high, codes)
+    }
+
     fn of(minimum: f32, maximum: f32, codes: &Codes) -> Grid {
         let (low, high) = (minimum.min(0.0), maximum.max(0.0));
         let steps = codes.steps();
@@ -134,16 +150,7 @@ impl Codes {
         let (mut element, mut pairs) = (first, pairs.into_iter());
         while !numbers.is_empty() {
             let Some(pair) = pairs.next() else { unreachable!("fewer pairs than groups") };
-            let [low, high] = [pair.first_chunk(), pair.last_chunk()]
-                .map(|bytes| f32::from_le_bytes(bytes.copied().unwrap_or_default()));
-            let grid = Grid::of(low, high, self);
-            if !(low.is_finite() && high.is_finite() && grid.scale.is_finite()) {
-                let problem =
-                    format!("expected a minimum and a maximum that are finite numbers, found {low} and {high}");
-                return Err(Error::new(source.path(), problem)
-                    .at(format!("element {element}"))
-                    .help("the file is damaged"));
-            }
+            let grid = Grid::new(pair, self);
             let column = element % self.row;
             let left_in_group = self.group.get().saturating_sub(column % self.group);
             let left = left_in_group.min(self.row.get().saturating_sub(column));

@@ -1,6 +1,6 @@
 //! The tensors of a file: where each one's numbers stand, and which tensors of the model they are.
 
-use super::codes::{Codes, RANGE_BYTES};
+use super::codes::{Codes, RANGE_BYTES, is_range};
 use super::header::Texts;
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
@@ -14,6 +14,8 @@ use trueup_blocks::DType;
 const TENSORS_MAX: i32 = 1 << 20;
 /// Most elements in one dimension.
 const SIZE_MAX: i32 = i32::MAX;
+/// [`RANGE_BYTES`] of one pair in memory.
+const RANGE_LEN: usize = 8;
 /// Dimensions that a tensor can have.
 const DIMENSIONS_MAX: i32 = 4;
 
@@ -110,6 +112,24 @@ fn skip(reader: &mut Reader<'_>, count: u64, bytes: u64, name: &str) -> Result<u
     Ok(at)
 }
 
+/// Goes past the minima and maxima of a tensor, which must be numbers; returns where they began.
+fn check_ranges(reader: &mut Reader<'_>, count: u64, name: &str) -> Result<u64> {
+    let what = format_args!("minima and maxima of tensor {name}");
+    let (count, at) = (reader.count(count, RANGE_BYTES, &what)?, reader.position());
+    let mut wrong = 0_usize;
+    reader.pieces(count, RANGE_LEN, &what, &mut |piece| {
+        wrong = wrong.saturating_add(piece.as_chunks().0.iter().filter(|range| !is_range(**range)).count());
+    })?;
+    match wrong {
+        0 => Ok(at),
+        _ => {
+            let problem =
+                format!("expected finite numbers at finite distances, found others in {wrong} of {count} pairs");
+            Err(reader.error(&what, problem).help("the file is damaged"))
+        }
+    }
+}
+
 fn coded(texts: &mut Texts<'_>, code: i32, elements: NonZeroU64, shape: &[u64], name: &str) -> Result<Coding> {
     let what = format_args!("axis of tensor {name}");
     let axis = texts.reader.i32(&what)?;
@@ -131,7 +151,7 @@ fn coded(texts: &mut Texts<'_>, code: i32, elements: NonZeroU64, shape: &[u64], 
             texts.reader.error(&place, problem)
         })?;
     }
-    let ranges_at = skip(&mut texts.reader, rows.saturating_mul(row_ranges), RANGE_BYTES, name)?;
+    let ranges_at = check_ranges(&mut texts.reader, rows.saturating_mul(row_ranges), name)?;
     let are_halves = code != 3;
     let bytes = if are_halves { elements.get().div_ceil(2) } else { elements.get() };
     let at = skip(&mut texts.reader, bytes, 1, name)?;
