@@ -30,8 +30,10 @@ DEVICE Twofold operator*(Twofold a, Twofold b) {
 }
 
 DEVICE Twofold operator/(Twofold a, float b) {
-    const float quotient = a.high / b, rest = fmaf(-quotient, b, a.high) + a.low;
-    return twofold(quotient, rest / b);
+    const float quotient = a.high / b;
+    // Of what is divided by an infinite number nothing is left.
+    if (quotient == 0.0f) return Twofold{quotient, 0.0f};
+    return twofold(quotient, (fmaf(-quotient, b, a.high) + a.low) / b);
 }
 
 // What the operator says of all tokens.

@@ -63,6 +63,8 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
     for (key, value) in options.overrides.iter().map(Override::pair) {
         set(&mut vocabulary.table, key, value.to_owned());
     }
+    // Adapters stay behind, and with this key FastLLM would look for them.
+    vocabulary.table.retain(|(key, _)| key != "peft_size");
     vocabulary.table.sort();
     let tensors: Vec<FlmTensor> = outgoing.iter().map(|outgoing| outgoing.tensor.clone()).collect();
     let mut sums = vec![DeviationSums::default(); tensors.len()];
@@ -94,6 +96,13 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
     let (hyper, expected, config, vocabulary) = match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
+            if mapping.architecture().is_internal {
+                return Err(Error::new(
+                    source.path(),
+                    format!("FastLLM does not know the names of {}", source.format()),
+                )
+                .help("convert it to GGUF first, and that to .flm"));
+            }
             let expected: Vec<ExpectedTensor> =
                 mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
             let vocabulary = match &source.tokenizer().flm {
@@ -169,10 +178,11 @@ fn outgoing_of(
 /// The table: what the vocabulary says of itself, and the configuration where it says nothing.
 fn described(mut vocabulary: FlmVocabulary, config: &Map<String, Value>) -> FlmVocabulary {
     let table = &mut vocabulary.table;
-    let mut add = |key: &str, value: &Value| {
-        if !table.iter().any(|(known, _)| known == key) {
-            table.push((key.to_owned(), printed(value)));
-        }
+    let mut add = |key: &str, value: &Value| match table.iter_mut().find(|(known, _)| known == key) {
+        // Of several ends a vocabulary names one.
+        Some((_, old)) if value.is_array() => *old = printed(value),
+        Some(_) => {}
+        None => table.push((key.to_owned(), printed(value))),
     };
     for (key, value) in config {
         match value {
@@ -204,7 +214,8 @@ fn source_bytes(outgoing: &Outgoing) -> u64 {
 fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     let row = row(outgoing);
     let rows: u64 = outgoing.tensor.shape.iter().product::<u64>() / row.max(1);
-    let unit = outgoing.head_rows.unwrap_or(2) as u64;
+    // An even number, whatever a head has.
+    let unit = outgoing.head_rows.map_or(2, |rows| 2 * rows as u64);
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
     (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
 }

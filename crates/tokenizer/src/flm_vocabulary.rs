@@ -19,7 +19,7 @@ use crate::source::ModelTokens;
 use crate::vocabulary::{
     Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
 use trueup_formats::{Error, Result, quote};
@@ -148,17 +148,13 @@ fn mark_special(tokens: &mut [Token], file: &FlmVocabulary, model: &ModelTokens,
     }
     let places: HashMap<String, usize> =
         tokens.iter().enumerate().rev().map(|(place, token)| (token.text.clone(), place)).collect();
-    let mut missing: Vec<String> = Vec::new();
+    let (mut missing, mut seen): (Vec<String>, HashSet<&str>) = (Vec::new(), HashSet::new());
     for text in &file.special {
         match places.get(text).and_then(|place| tokens.get_mut(*place)) {
             Some(token) if token.kind == TokenKind::Normal => token.kind = TokenKind::Control,
             Some(_) => {}
-            None => {
-                let shown = format!("\"{}\"", quote(text));
-                if !missing.contains(&shown) {
-                    missing.push(shown);
-                }
-            }
+            None if seen.insert(text) => missing.push(format!("\"{}\"", quote(text))),
+            None => {}
         }
     }
     if !missing.is_empty() {
@@ -180,10 +176,13 @@ fn byte_level(
     family: Family,
     notes: &mut Vec<String>,
 ) -> Parts {
-    let known = known_cut(file).or_else(|| {
-        notes.push("the file does not say how text is cut into words: it is cut as GPT-2 does".to_owned());
-        pre_tokenizer_names::by_name(CUT_OF_OTHERS)
-    });
+    let known = known_cut(file).or_else(|| pre_tokenizer_names::by_name(CUT_OF_OTHERS));
+    if let Some(name) = known.and_then(|known| known.names.first()) {
+        notes.push(format!(
+            "the file does not say how text is cut into words: by the kind of model it is cut as \"{name}\" names it; where that is another, \
+             name the tokenizer.json of the model with --tokenizer"
+        ));
+    }
     let ranks = ranks(&tokens, entries, family);
     let algorithm = match merges(&tokens, &ranks) {
         _ if ranks.is_empty() => Algorithm::DecodeOnly { reason: NO_ORDER.to_owned() },
@@ -262,11 +261,12 @@ fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
 
 /// Prompts as a template: what FastLLM puts before, between and behind what is said. `None` where the file has none.
 pub(crate) fn chat_template(file: &FlmVocabulary, tokens: &[Token]) -> Option<String> {
-    let piece = |key: &str| literal(file.value(key).unwrap_or_default(), tokens);
     if file.value("user_role").is_none() && file.value("bot_role").is_none() {
         return None;
     }
-    let [before, user, bot, after] = ["pre_prompt", "user_role", "bot_role", "history_sep"].map(piece);
+    let piece = |key: &str| literal(file.value(key).unwrap_or_default(), tokens);
+    let (before, user, bot, after) =
+        (piece("pre_prompt")?, piece("user_role")?, piece("bot_role")?, piece("history_sep")?);
     Some(format!(
         "{{{{ {before} }}}}{{% for message in messages %}}{{% if message['role'] == 'user' %}}{{{{ {user} + message['content'] + {bot} }}}}\
          {{% elif message['role'] == 'assistant' %}}{{{{ message['content'] + {after} }}}}\
@@ -274,27 +274,39 @@ pub(crate) fn chat_template(file: &FlmVocabulary, tokens: &[Token]) -> Option<St
     ))
 }
 
-/// A text as Jinja writes it, in which `<FLM_FIX_TOKEN_n>` stands for token n.
-fn literal(text: &str, tokens: &[Token]) -> String {
-    let mut rest = text;
-    let mut plain = String::new();
-    while let Some((before, behind)) = rest.split_once("<FLM_FIX_TOKEN_") {
+/// Most bytes of one piece of a prompt.
+const PIECE_BYTES_MAX: usize = 1 << 15;
+/// Digits of an id, and the sign behind them.
+const NUMBER_BYTES_MAX: usize = 9;
+
+/// A text as Jinja writes it, in which `<FLM_FIX_TOKEN_n>` stands for token n; `None` where it would be longer than any prompt.
+fn literal(text: &str, tokens: &[Token]) -> Option<String> {
+    const MARK: &str = "<FLM_FIX_TOKEN_";
+    let (mut rest, mut plain) = (text, String::new());
+    while let Some((before, behind)) = rest.split_once(MARK) {
         plain.push_str(before);
-        let found = behind.split_once('>').and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest)));
-        match found.and_then(|(id, rest)| Some((tokens.get(id)?, rest))) {
-            Some((token, after)) => {
+        let end = behind.bytes().take(NUMBER_BYTES_MAX).position(|byte| byte == b'>');
+        let number = end.and_then(|end| behind.get(..end)?.parse::<usize>().ok());
+        match number.and_then(|id| tokens.get(id)).zip(behind.split_once('>')) {
+            Some((token, (_, after))) => {
                 plain.push_str(&token.text);
                 rest = after;
             }
             None => {
-                plain.push_str("<FLM_FIX_TOKEN_");
+                plain.push_str(MARK);
                 rest = behind;
             }
         }
+        if plain.len() > PIECE_BYTES_MAX {
+            return None;
+        }
     }
     plain.push_str(rest);
+    if plain.len() > PIECE_BYTES_MAX {
+        return None;
+    }
     let escaped = plain.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\r', "\\r");
-    format!("'{escaped}'")
+    Some(format!("'{escaped}'"))
 }
 
 impl Vocabulary {

@@ -195,6 +195,7 @@ const FILE: &[Lie] = &[
     ("key of length 2^31-1", |p, r| any_entry(p, r).0.length = i32::MAX),
     ("key one byte longer", |p, r| any_entry(p, r).0.length += 1),
     ("value of length -2^31", |p, r| any_entry(p, r).1.length = i32::MIN),
+    ("a key twice", |p, _| p.table.push((text("use_cache"), text("False")))),
     ("value of 2 MiB", |p, _| p.set("transformers_version", &"x".repeat(2 << 20))),
     ("key that is no UTF-8", |p, r| any_entry(p, r).0.bytes[0] = 0xff),
     ("peft_size of words", |p, _| p.set("peft_size", "many")),
@@ -327,7 +328,6 @@ const ACCEPTED: &[Lie] = &[
     }),
     ("an end outside of the vocabulary", |p, _| p.set("eos_token_id", "151645")),
     ("control characters", |p, _| p.set("user_role", "\u{1b}[2J\u{202e}\u{7}")),
-    ("a key twice", |p, _| p.table.push((text("use_cache"), text("False")))),
     ("lengths that count characters", |p, _| {
         p.set("user_role", "用户：");
         p.set("bot_role", "助手：");

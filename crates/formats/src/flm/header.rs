@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -164,9 +165,14 @@ impl Texts<'_> {
     fn table(&mut self, what: &str) -> Result<Vec<(String, String)>> {
         let count = self.number(ENTRIES_MAX, &format_args!("size of the {what}"))?;
         let count = self.reader.count(count, 8, &what)?;
-        let mut table = Vec::with_capacity(count);
+        let (mut table, mut keys) = (Vec::with_capacity(count), HashSet::with_capacity(count));
         for number in 0..count {
-            let key = self.text(&format_args!("key {number} of the {what}"))?;
+            let place = format_args!("key {number} of the {what}");
+            let key = self.text(&place)?;
+            if !keys.insert(key.clone()) {
+                let problem = format!("\"{}\" is there twice", crate::error::quote(&key));
+                return Err(self.reader.error(&place, problem).help("the file is damaged"));
+            }
             let value = self.text(&format_args!("value {number} of the {what}"))?;
             table.push((key, value));
         }

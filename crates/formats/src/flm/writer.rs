@@ -114,6 +114,9 @@ impl FlmWriter {
             at = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
             pieces.push((start, bytes));
             let codes = codes(tensor, at);
+            if codes.is_some() && tensor.shape.len() != 2 {
+                return Err(head.unfit(tensor, &format!("expected a matrix for codes, found shape {:?}", tensor.shape)));
+            }
             // Ranges are those of rows: of dimension 0.
             pieces.extend(codes.as_ref().map(|_| (at, 0_i32.to_le_bytes().to_vec())));
             places.push(Place { at, codes });

@@ -178,8 +178,8 @@ mod tests {
         "swiglu_",
     ];
 
-    /// Beginnings of instructions that touch memory, wait for other threads, or end this one.
-    const TOUCHES: &[&str] = &["ld.", "st.", "atom.", "red.", "cp.", "bar.", "ret"];
+    /// Beginnings of instructions that touch memory, wait for other threads, call, or end this one.
+    const TOUCHES: &[&str] = &["ld.", "st.", "atom.", "red.", "cp.", "bar.", "call", "ret"];
 
     #[test]
     fn kernels_of_the_decode_phase_wait_before_they_read_or_write() {

@@ -302,7 +302,7 @@ impl Card {
         Ok(kernel)
     }
 
-    /// Loads a module that is machine code already; none where the card does not take it: a simulated one has no use for it.
+    /// Loads a module that is machine code already; none where the card does not take it.
     fn load_code(&self, code: &[u8]) -> Option<sys::CUmodule> {
         let code = code.to_vec();
         // SAFETY: machine code as ptxas wrote it, which says how long it is.

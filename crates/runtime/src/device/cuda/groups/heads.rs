@@ -212,7 +212,10 @@ impl<'a> Found<'a> {
             let bias = stream.done[BIAS].is_none_or(|step| step.inputs[1].ty.shape[0] == rows);
             elements.is_multiple_of(tokens) && rows.is_multiple_of(head_size) && bias
         };
-        if !self.streams.iter().all(fits) {
+        // Plans count three times the heads that are rotated most.
+        let rows = |stream: &Stream| stream.rows(tokens);
+        let rotated = self.streams.iter().filter(|stream| stream.done[ROPE].is_some()).map(rows).max().unwrap_or(0);
+        if !self.streams.iter().all(fits) || self.streams.iter().map(rows).sum::<usize>() > 3 * rotated {
             return Ok(None);
         }
         // What lay where these steps write is gone.

@@ -422,8 +422,8 @@ pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &Tensor
     let result = Operand::unplaced(y);
     match way {
         Way::Halves => by_library(library, &Operand::unplaced(w).view, 0, &result),
-        // Decoded rows lie behind each other, whatever the weights do.
-        Way::Decoded => batches(y) == 1 && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_installed(),
+        // Matrix by matrix, and batch by batch of the last dimension; decoded rows lie behind each other, whatever the weights do.
+        Way::Decoded => y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_installed(),
         Way::Plain | Way::Rows | Way::Tiles => false,
     }
 }
