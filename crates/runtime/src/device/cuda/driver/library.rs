@@ -70,7 +70,7 @@ mod tests {
         };
         let system = ["/usr/local", "/usr"];
         let with = |more: &[&str]| [more, &system].concat().iter().map(PathBuf::from).collect::<Vec<PathBuf>>();
-        assert_eq!(of(Some("/work/venv"), Some("/home/ada")), with(&["/work/venv", "/home/ada/.local"]));
+        assert_eq!(of(Some("/srv/venv"), Some("/home/ada")), with(&["/srv/venv", "/home/ada/.local"]));
         assert_eq!(of(Some(""), Some("/home/ada")), with(&["/home/ada/.local"]));
         assert_eq!(of(None, None), with(&[]));
     }
