@@ -3,6 +3,7 @@
 use crate::trueup::{Scratch, argument, stories, tiny, trueup};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn hashes_can_be_checked_later() {
@@ -206,7 +207,14 @@ fn devices_say_what_is_here_and_what_is_not_and_why() {
     let told = trueup(&["devices"]).exits(0).stdout;
     for device in devices {
         let name = device["name"].as_str().expect("a name");
-        let here = ["ref", "cpu"].contains(&name);
+        // A simulator is here where its library was built beside the program.
+        let beside = |library: &str| Path::new(env!("CARGO_BIN_EXE_trueup")).with_file_name(library).exists();
+        let here = match name.split(':').next() {
+            Some("ref" | "cpu") => true,
+            Some("cuda-sim") => beside("libtrueup_cuda_sim.so"),
+            Some("npu-sim") => beside("libtrueup_npu_sim.so"),
+            _ => false,
+        };
         assert_eq!(device["available"], here, "{name}");
         let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("a line");
         assert_eq!(line.contains("not here"), !here, "{line}");
