@@ -8,6 +8,7 @@ mod decorator;
 mod pair;
 pub mod reference;
 mod shown;
+mod staging;
 
 use crate::error::Result;
 use crate::profile::Profile;
