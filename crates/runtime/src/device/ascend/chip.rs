@@ -17,6 +17,8 @@ pub struct Chip {
     pub rms_norm: bool,
     /// Whether it has an operator for rope.
     pub rotation: bool,
+    /// Whether its work can be kept and asked for as one.
+    pub capture: bool,
 }
 
 /// How a chip multiplies with blocks of weights.
@@ -39,6 +41,7 @@ const A2: Chip = Chip {
     f32_products: true,
     rms_norm: true,
     rotation: true,
+    capture: true,
 };
 
 /// Whether the libraries call a chip by this name.
@@ -57,6 +60,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: true,
             rotation: false,
+            capture: true,
         },
         |soc| soc.starts_with("Ascend310P"),
     ),
@@ -69,6 +73,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: false,
             rotation: false,
+            capture: false,
         },
         |soc| soc.starts_with("Ascend310B"),
     ),
@@ -81,6 +86,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: true,
             rotation: false,
+            capture: false,
         },
         |soc| soc.starts_with("Ascend910"),
     ),
