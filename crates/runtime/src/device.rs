@@ -38,6 +38,11 @@ pub trait Device: Send + Sync {
         Rooms::default()
     }
 
+    /// Bytes of each of these rooms that the device keeps already, whoever asked for them: nothing has to be found for these again. By default none.
+    fn scratch_held(&self) -> Rooms {
+        Rooms::default()
+    }
+
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 

@@ -137,7 +137,10 @@ fn as_in_layers() -> Vec<Case> {
     ];
     let all = [DType::F16, DType::Q8_0].into_iter().flat_map(|cache| sizes.map(|sizes| (cache, sizes)));
     let in_layers = all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal));
-    in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).collect()
+    // One head on a long cache: what divides positions makes many parts of it.
+    let long = [64, 64, 2, 1, 1, 1100, 1120, 1];
+    let long = [DType::F16, DType::Q8_0].map(|cache| case(op, cache, long, DType::F32, Fill::Causal));
+    in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).chain(long).collect()
 }
 
 /// A prompt on a cache whose every seventh value is infinite, where no token looks.

@@ -8,10 +8,10 @@
 //!
 //! What names a buffer that is gone is forgotten.
 
-use super::driver::{Card, Graph, Launch};
+use super::driver::{BlasLibrary, Card, Graph, Launch};
 use super::launches::{self, Scratch, Target};
-use crate::device::Step;
 use crate::device::kept::KeptSteps;
+use crate::device::{Rooms, Step};
 use std::sync::Arc;
 
 /// Lists of steps that are remembered: a session keeps plans for 16 shapes of batches.
@@ -55,6 +55,11 @@ enum Work {
 }
 
 impl Replay {
+    /// Bytes of each room of the device that are taken.
+    pub fn held(&self, blas: &BlasLibrary) -> Rooms {
+        self.scratch.held(blas)
+    }
+
     /// Runs the kernels of steps behind all that was asked for before.
     pub fn run(&mut self, target: &Target, steps: &[Step]) -> Result<(), String> {
         if let Some(place) = self.kept.iter().rposition(|kept| kept.steps.is_of(steps)) {
