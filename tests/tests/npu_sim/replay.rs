@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType::{F32, I32};
-use trueup::graph::op::{Arrange, SetRows, Unary};
+use trueup::graph::op::{Arrange, Rope, RopePairs, RopeScaling, SetRows, Unary};
 use trueup::graph::{Op, Shape, TensorType};
 use trueup::runtime::device::ascend::{Ascend, Launched};
 use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
@@ -34,9 +34,9 @@ pub fn replay(name: &str, model: &Path, device: &Arc<Ascend>, captures: bool) ->
         .flatten()
         .collect();
     if captures {
-        let by_hand =
-            [one(&|| rows(device)), one(&|| stored(device)), one(&|| freed(device)), one(&|| results(device))];
-        wrong.extend(by_hand.into_iter().flatten());
+        let by_hand: [fn(&Arc<Ascend>) -> Result<Option<String>, Error>; 6] =
+            [rows, stored, angles, freed, no_memory, results];
+        wrong.extend(by_hand.into_iter().filter_map(|work| one(&|| work(device))));
     }
     println!("npu-sim, simulated, {name}: steps replayed, {} wrong", wrong.len());
     wrong
@@ -120,7 +120,7 @@ fn downloaded(device: &Ascend, tensor: &Tensor) -> Result<Vec<u8>, Error> {
 const STEPS: usize = 20;
 
 /// Rows of a table by indices that change: three times right ones, then one that is not there, then right ones again.
-fn rows(device: &Ascend) -> Result<Option<String>, Error> {
+fn rows(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     let (table, index) = (tensor(device, TensorType::new(F32, &[8, 3]))?, tensor(device, TensorType::new(I32, &[2]))?);
     let output = tensor(device, TensorType::new(F32, &[8, 2]))?;
     let numbers = bytes((0..24).map(|number| number as f32));
@@ -149,7 +149,7 @@ fn rows(device: &Ascend) -> Result<Option<String>, Error> {
 }
 
 /// Rows written at indices: where one comes twice the last stays, whatever a graph was made of.
-fn stored(device: &Ascend) -> Result<Option<String>, Error> {
+fn stored(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     let (old, new) = (tensor(device, TensorType::new(F32, &[8, 3]))?, tensor(device, TensorType::new(F32, &[8, 2]))?);
     let (index, output) = (tensor(device, TensorType::new(I32, &[2]))?, tensor(device, old.ty)?);
     device.upload(&bytes((0..24).map(|_| 0.0)), &old)?;
@@ -171,8 +171,70 @@ fn stored(device: &Ascend) -> Result<Option<String>, Error> {
     Ok((graphs != 3).then(|| format!("rows stored in six rounds were {graphs} graphs")))
 }
 
+/// Two tensors rotated by positions of their own, which are equal at first, and others in each round.
+fn angles(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
+    let op =
+        Op::from(Rope { pairs: RopePairs::Neighbours, dimensions: 16, base: 10_000.0, scaling: RopeScaling::None });
+    let x = tensor(device, TensorType::new(F32, &[16, 2, 1]))?;
+    device.upload(&bytes((0..32).map(|number| number as f32)), &x)?;
+    let positions = [0, 1].map(|_| tensor(device, TensorType::new(I32, &[1])));
+    let outputs = [0, 1].map(|_| tensor(device, x.ty));
+    let (positions, outputs): (Vec<_>, Vec<_>) =
+        (positions.into_iter().collect::<Result<_, _>>()?, outputs.into_iter().collect::<Result<_, _>>()?);
+    let step = |i: usize| Step {
+        node: i,
+        op: op.clone(),
+        inputs: vec![x.clone(), positions[i].clone()],
+        output: outputs[i].clone(),
+    };
+    let steps: Vec<Step> = (0..STEPS).map(|number| step(number % 2)).collect();
+    let before = device.launched();
+    for round in [[5, 5], [5, 5], [6, 70_000], [0, 3]] {
+        for (positions, position) in positions.iter().zip(round) {
+            device.upload(&i32::to_le_bytes(position), positions)?;
+        }
+        device.execute(&steps)?;
+        for (output, position) in outputs.iter().zip(round) {
+            // One by one, in a place of its own.
+            let (own, alone) = (tensor(device, TensorType::new(I32, &[1]))?, tensor(device, x.ty)?);
+            device.upload(&i32::to_le_bytes(position), &own)?;
+            let step = Step { node: 9, op: op.clone(), inputs: vec![x.clone(), own], output: alone.clone() };
+            device.execute(std::slice::from_ref(&step))?;
+            if downloaded(device, output)? != downloaded(device, &alone)? {
+                return Ok(Some(format!("position {position} of {round:?} has the angles of another one")));
+            }
+        }
+    }
+    let graphs = since(device, before).graphs;
+    Ok((graphs != 3).then(|| format!("four rounds of positions were {graphs} graphs")))
+}
+
+/// Steps around a buffer that no card has room for: what graphs keep is given back first.
+fn no_memory(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
+    let (x, output) = (tensor(device, TensorType::new(F32, &[64]))?, tensor(device, TensorType::new(F32, &[64]))?);
+    let op = Op::from(Unary::Scale { factor: 2.0, bias: 0.0 });
+    let steps = vec![Step { node: 7, op, inputs: vec![x.clone()], output: output.clone() }; STEPS];
+    let before = device.launched();
+    for round in 0..4 {
+        if round == 2 {
+            let huge = device.alloc(&TensorType::new(F32, &[1 << 40]), Usage::Input);
+            if !huge.as_ref().is_err_and(|error| error.to_string().contains("no room for")) {
+                return Ok(Some("there was room for more than the card has".to_owned()));
+            }
+        }
+        device.upload(&bytes((0..64).map(|_| round as f32)), &x)?;
+        device.execute(&steps)?;
+        if downloaded(device, &output)? != bytes((0..64).map(|_| 2.0 * round as f32)) {
+            return Ok(Some(format!("steps around a buffer without room are wrong in round {round}")));
+        }
+    }
+    let found = since(device, before);
+    let wanted = Launched { operators: 2 * STEPS as u64, graphs: 2 };
+    Ok((found != wanted).then(|| format!("around a buffer without room, steps are {found:?}, not {wanted:?}")))
+}
+
 /// Steps whose output's buffer goes, and comes anew: the graph of the old one is not run.
-fn freed(device: &Ascend) -> Result<Option<String>, Error> {
+fn freed(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     let x = tensor(device, TensorType::new(F32, &[64]))?;
     let before = device.launched();
     for round in 0..4 {
@@ -193,7 +255,7 @@ fn freed(device: &Ascend) -> Result<Option<String>, Error> {
 }
 
 /// Rows by indices that the card computed, which the host has to look at: never a graph.
-fn results(device: &Ascend) -> Result<Option<String>, Error> {
+fn results(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     let table = tensor(device, TensorType::new(F32, &[8, 3]))?;
     let (given, index) = (tensor(device, TensorType::new(I32, &[2]))?, tensor(device, TensorType::new(I32, &[2]))?);
     let output = tensor(device, TensorType::new(F32, &[8, 2]))?;

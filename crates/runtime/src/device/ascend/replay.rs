@@ -118,33 +118,34 @@ impl Replay {
     /// Runs what was used last.
     fn run_again(&mut self, steps: &[Step]) -> Result<(), String> {
         let Some(kept) = self.kept.last_mut() else { return Ok(()) };
-        if let Work::Once = kept.work {
-            let captured = self.engine.capture(|| one_by_one(&self.engine, steps));
-            let mut notes = self.engine.take_notes();
-            notes.reduce(steps);
-            kept.work = match captured {
+        match &kept.work {
+            Work::Once => match self.engine.capture(|| one_by_one(&self.engine, steps)) {
                 Ok(captured) => {
-                    kept.notes = notes;
-                    Work::Graph(captured)
+                    kept.notes = self.engine.take_notes();
+                    kept.notes.reduce(steps);
+                    kept.work = Work::Graph(captured);
                 }
                 Err(problem) => {
                     self.refusal.get_or_insert(problem);
-                    Work::OneByOne
+                    kept.work = Work::OneByOne;
                 }
-            };
+            },
+            Work::Graph(_) => {
+                kept.notes.fill_tables(steps, &self.engine.transfers)?;
+                for step in steps.iter().filter(|step| !step.op.is_view()) {
+                    Memory::of(&step.output)?.is_written_by_operator();
+                }
+            }
+            Work::OneByOne => {}
         }
-        let Work::Graph(captured) = &kept.work else {
-            let done = one_by_one(&self.engine, steps);
-            self.engine.take_notes();
-            return done;
-        };
-        kept.notes.fill_tables(steps, &self.engine.transfers)?;
-        for step in steps.iter().filter(|step| !step.op.is_view()) {
-            Memory::of(&step.output)?.is_written_by_operator();
+        if let Work::Graph(captured) = &kept.work {
+            captured.graph.run()?;
+            self.graphs += 1;
+            return Ok(());
         }
-        captured.graph.run()?;
-        self.graphs += 1;
-        Ok(())
+        let done = one_by_one(&self.engine, steps);
+        self.engine.take_notes();
+        done
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Capture {
 /// Work that was kept.
 #[derive(Debug)]
 pub struct Graph {
-    card: Arc<Card>,
+    /// What it was kept from goes behind it: no page says that it may go before.
+    capture: Capture,
     model: *mut c_void,
 }
 
@@ -55,7 +56,7 @@ impl Capture {
         let mut model = null_mut();
         // SAFETY: the stream that the capture began on; writes a handle, which is destroyed once.
         unsafe { self.card.enter()?.end_capture(self.stream, &raw mut model) }?;
-        Ok(Graph { card: Arc::clone(&self.card), model })
+        Ok(Graph { capture: self, model })
     }
 }
 
@@ -69,15 +70,17 @@ impl Drop for Capture {
 impl Graph {
     /// Asks for the work, behind all that the card was asked for before.
     pub fn run(&self) -> Result<(), String> {
+        let card = &self.capture.card;
         // SAFETY: work of this card, and its stream; who keeps the graph keeps the memory that it was made with.
-        unsafe { self.card.enter()?.execute_model(self.model, self.card.stream) }
+        unsafe { card.enter()?.execute_model(self.model, card.stream) }
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        let _waited = self.card.wait();
+        let card = &self.capture.card;
+        let _waited = card.wait();
         // SAFETY: made once, destroyed once, and it runs no more.
-        let _told = self.card.enter().and_then(|library| unsafe { library.destroy_model(self.model) });
+        let _told = card.enter().and_then(|library| unsafe { library.destroy_model(self.model) });
     }
 }
