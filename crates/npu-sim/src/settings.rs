@@ -71,6 +71,8 @@ pub enum FaultKind {
     AsynchronousError,
     /// The card is gone.
     DeviceLost,
+    /// A capture turns out invalid at its end, as where an operator did what cannot be kept.
+    CaptureInvalidated,
 }
 
 /// A fault to be made.

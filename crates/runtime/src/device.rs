@@ -5,6 +5,7 @@ mod bounded;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
+mod kept;
 mod pair;
 pub mod reference;
 mod shown;

@@ -46,6 +46,32 @@ fn what_is_captured_runs_when_it_is_replayed() {
 }
 
 #[test]
+fn a_capture_is_invalid_where_it_is_planned() {
+    let run = Run::with(r#""faults": [{"kind": "capture_invalidated", "at": 2}]"#);
+    let (stream, block) = (stream(), device(64));
+    let capture = |model: &mut Pointer| {
+        fine(aclmdlRICaptureBegin(stream, GLOBAL));
+        fine(aclrtMemsetAsync(block, 64, 1, 64, stream));
+        aclmdlRICaptureEnd(stream, model)
+    };
+    for turn in 1..=3 {
+        let mut model = null_mut();
+        let code = capture(&mut model);
+        if turn == 2 {
+            refused(code, 507903, "as the settings plan");
+        } else {
+            fine(code);
+            fine(aclmdlRIExecuteAsync(model, stream));
+            fine(aclrtSynchronizeStream(stream));
+            fine(aclmdlRIDestroy(model));
+        }
+    }
+    fine(aclrtDestroyStream(stream));
+    fine(aclrtFree(block));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
 fn a_replay_is_work_of_its_stream() {
     let run = Run::with("");
     let (first, second, block) = (stream(), stream(), device(64));

@@ -3,6 +3,7 @@
 //! ```text
 //!  Device ──▶ ascend.rs ──▶ operator.rs: what each declares, which of the vendor's operators it is composed of
 //!                │                └──▶ engine.rs: where they are asked for, and the room that they compute in (pool.rs)
+//!                ├──▶ replay.rs: steps that come again, kept as graphs; notes.rs: what these rely on; table.rs: numbers of the host
 //!                ├──▶ acl.rs: the vendor's libraries, or ours in their place (`npu-sim`)
 //!                ├──▶ chip.rs: what each chip can do
 //!                └──▶ memory.rs: where tensors lie; split.rs: blocks with their scales apart
@@ -16,9 +17,12 @@ mod acl;
 mod chip;
 mod engine;
 mod memory;
+mod notes;
 mod operator;
 mod pool;
+mod replay;
 mod split;
+mod table;
 
 use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
 use crate::error::{Error, Result};
@@ -27,6 +31,8 @@ use acl::{Card, Library, Settings, Source, Transfers};
 pub use chip::Chip;
 use engine::Engine;
 use memory::Memory;
+pub use replay::Launched;
+use replay::Replay;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_graph::{Op, TensorType};
@@ -82,7 +88,7 @@ pub struct Ascend {
     simulated: bool,
     card: Arc<Card>,
     transfers: Arc<Transfers>,
-    engine: Mutex<Engine>,
+    replay: Mutex<Replay>,
 }
 
 impl Ascend {
@@ -98,14 +104,14 @@ impl Ascend {
                 format!("this version knows no chip called {}; known are {}", facts.soc, Chip::names().join(", "))
             })?;
             let transfers = Arc::new(Transfers::new(&card));
-            let engine = Engine::new(&card, &transfers, chip);
+            let replay = Replay::new(Engine::new(&card, &transfers, chip));
             let cores = facts.cube_cores.map_or(String::new(), |cores| format!(", {cores} cube cores"));
             let interface =
                 facts.version.map_or(String::new(), |(major, minor, patch)| format!(", ACL {major}.{minor}.{patch}"));
-            let description = format!("{}{cores}{interface}, room from {}", facts.soc, engine.pool_name());
+            let description = format!("{}{cores}{interface}, room from {}", facts.soc, replay.pool_name());
             let simulated = matches!(source, Source::Simulator(..));
             let description = if simulated { format!("simulated {description}") } else { description };
-            Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, engine: Mutex::new(engine) })
+            Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, replay: Mutex::new(replay) })
         };
         opened().map_err(failure)
     }
@@ -114,13 +120,13 @@ impl Ascend {
         Error::Device { device: self.name.clone(), problem }
     }
 
-    /// How many of the vendor's operators the card was asked for so far.
-    pub fn launched(&self) -> u64 {
-        self.engine().launched()
+    /// How often the card was asked for work.
+    pub fn launched(&self) -> Launched {
+        self.replay().launched()
     }
 
-    fn engine(&self) -> std::sync::MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    fn replay(&self) -> std::sync::MutexGuard<'_, Replay> {
+        self.replay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +157,10 @@ impl Device for Ascend {
     fn about(&self) -> About {
         About {
             name: self.name.clone(),
-            description: self.description.clone(),
+            description: match self.replay().refusal() {
+                Some(problem) => format!("{}, captures no graphs: {problem}", self.description),
+                None => self.description.clone(),
+            },
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
             batch_invariant: false,
@@ -163,7 +172,12 @@ impl Device for Ascend {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        let memory = Memory::new(&self.card, ty, usage).map_err(|problem| self.failure(problem))?;
+        self.replay().forget_freed();
+        let memory = Memory::new(&self.card, ty, usage).or_else(|_| {
+            self.replay().forget();
+            Memory::new(&self.card, ty, usage)
+        });
+        let memory = memory.map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
     }
 
@@ -205,8 +219,7 @@ impl Device for Ascend {
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {
-        let engine = self.engine();
-        steps.iter().try_for_each(|step| operator::compute(&engine, step)).map_err(|problem| self.failure(problem))
+        self.replay().run(steps).map_err(|problem| self.failure(problem))
     }
 
     fn sync(&self) -> Result<()> {

@@ -7,12 +7,13 @@
 //!  staging.rs    bytes to the card and back;  event.rs: what was asked for before;  peer.rs: from card to card
 //!  array.rs      what an operator is given: elements on the card, numbers, lists
 //!  operators.rs  the operators, one line each: name and arguments
-//!  queue.rs      an operator's two calls, and the room that it asks for between them
+//!  queue.rs      an operator's two calls, and the room that it asks for between them;  graph.rs: operators that are kept, and asked for as one
 //! ```
 
 mod array;
 mod card;
 mod event;
+mod graph;
 mod library;
 mod memory;
 mod operators;
@@ -23,6 +24,7 @@ mod virtual_memory;
 
 pub use array::{Array, Scalar, Type};
 pub use card::Card;
+pub use graph::Graph;
 pub use library::{Library, Settings, Source};
 pub use memory::Allocation;
 pub use operators::Attention;

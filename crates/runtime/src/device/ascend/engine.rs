@@ -1,8 +1,10 @@
 //! Where the vendor's operators are asked for, and the room that compositions compute in.
 
-use super::acl::{Allocation, Array, Card, Queue, Transfers, Type};
+use super::acl::{Allocation, Array, Card, Graph, Queue, Transfers, Type};
 use super::chip::Chip;
+use super::notes::{Must, Notes};
 use super::pool::{Pool, Room};
+use super::table::{Numbers, Table};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -17,18 +19,20 @@ pub struct Engine {
     pub transfers: Arc<Transfers>,
     card: Arc<Card>,
     pool: Pool,
-    tables: RefCell<Vec<Table>>,
+    tables: RefCell<Vec<Arc<Table>>>,
+    notes: RefCell<Notes>,
 }
 
-/// Numbers that the host computed, on the card, and what they were computed from.
-#[derive(Debug)]
-struct Table {
-    key: Vec<u8>,
-    memory: Allocation,
-}
-
-/// Tables that are kept, those asked for last.
+/// Tables that are kept, those asked for last; graphs keep their own.
 const TABLES_MAX: usize = 16;
+
+/// Work that was kept, and the memory that it was made with, which goes behind it.
+#[derive(Debug)]
+pub struct Captured {
+    /// The work.
+    pub graph: Graph,
+    _rooms: Vec<Arc<Allocation>>,
+}
 
 impl Engine {
     /// For a card.
@@ -40,12 +44,8 @@ impl Engine {
             card: Arc::clone(card),
             pool: Pool::new(card),
             tables: RefCell::default(),
+            notes: RefCell::default(),
         }
-    }
-
-    /// How many operators the card was asked for.
-    pub fn launched(&self) -> u64 {
-        self.queue.launched()
     }
 
     /// What room is lent from.
@@ -58,20 +58,54 @@ impl Engine {
         self.pool.room(ty, sizes)
     }
 
-    /// Numbers of the host on the card: computed and uploaded unless those of the same key lie there. They stay until sixteen others were asked for, and
-    /// their memory goes when the card has passed.
-    pub fn table(&self, key: &[u8], sizes: &[i64], numbers: impl FnOnce() -> Vec<f32>) -> Result<Array, String> {
+    /// Keeps the operators that `work` asks for, instead of asking the card for them.
+    pub fn capture(&self, work: impl FnOnce() -> Result<(), String>) -> Result<Captured, String> {
+        self.pool.keep();
+        let captured = self.queue.capture(work);
+        let mut rooms = self.pool.kept();
+        let (graph, workspaces) = captured?;
+        rooms.extend(workspaces);
+        Ok(Captured { graph, _rooms: rooms })
+    }
+
+    /// Compositions are of the step with this number from now on.
+    pub fn turn_to(&self, step: usize) {
+        self.notes.borrow_mut().turn_to(step);
+    }
+
+    /// A composition relies on what an input holds.
+    pub fn needs(&self, input: usize, must: Must) {
+        self.notes.borrow_mut().needs(input, must);
+    }
+
+    /// A composition looks at what the card computed.
+    pub fn looks_at_results(&self) -> Result<(), String> {
+        self.notes.borrow_mut().looks_at_results();
+        if self.queue.is_kept() { Err("what is kept has not been computed".to_owned()) } else { Ok(()) }
+    }
+
+    /// What was noted since it was asked for last.
+    pub fn take_notes(&self) -> Notes {
+        self.notes.take()
+    }
+
+    /// Numbers of the host on the card, which follow from what inputs hold: computed and uploaded unless those lie there. The name says what they are
+    /// and of which tensors. They stay until sixteen others were asked for, and their memory goes when the card has passed.
+    pub fn table(
+        &self,
+        name: String,
+        sizes: &[i64],
+        inputs: (&[usize], &[Vec<u8>]),
+        numbers: Numbers,
+    ) -> Result<Array, String> {
         let mut tables = self.tables.borrow_mut();
-        let table = match tables.iter().position(|table| table.key == key) {
+        let table = match tables.iter().position(|table| table.name == name) {
             Some(place) => tables.remove(place),
-            None => {
-                let bytes: Vec<u8> = numbers().into_iter().flat_map(f32::to_le_bytes).collect();
-                let memory = Allocation::new(&self.card, bytes.len())?;
-                self.transfers.upload(&memory, 0, &bytes)?;
-                Table { key: key.to_vec(), memory }
-            }
+            None => Arc::new(Table::new(&self.card, name, sizes.iter().product::<i64>().unsigned_abs() as usize)?),
         };
-        let array = Array::dense(Type::F32, table.memory.address(), sizes);
+        table.fill(&self.transfers, inputs.1, &numbers)?;
+        let array = Array::dense(Type::F32, table.address(), sizes);
+        self.notes.borrow_mut().follows(inputs.0, &table, numbers);
         tables.push(table);
         if tables.len() > TABLES_MAX {
             tables.remove(0);

@@ -30,10 +30,13 @@ use super::acl::{Array, Scalar, Type};
 use super::chip::Chip;
 use super::engine::Engine;
 use super::memory::{Memory, element_type};
+use super::notes::{Must, integers, outside};
 use super::pool::Room;
 use super::split::Matrix;
+use super::table::Numbers;
 use crate::device::{Step, Tensor, expect_inferred};
 use crate::profile::Profile;
+use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
@@ -203,39 +206,52 @@ impl Call<'_> {
         array(&self.step.output)
     }
 
-    /// What an input of integers holds: as the host wrote it, or as the card computed it, which is waited for.
-    fn integers(&self, place: usize) -> Result<Vec<i32>, String> {
-        let bytes = self.bytes(place)?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|word| word.iter().rev().fold(0, |all, byte| all << 8 | i32::from(*byte)))
-            .collect())
-    }
-
-    /// What an input of f32 holds.
-    fn numbers(&self, place: usize) -> Result<Vec<f32>, String> {
-        let bytes = self.bytes(place)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
-    }
-
+    /// What an input holds: as the host wrote it, or as the card computed it, which is waited for.
     fn bytes(&self, place: usize) -> Result<Vec<u8>, String> {
         let tensor = &self.step.inputs[place];
         let memory = Memory::of(tensor)?;
         if let Some(written) = memory.written(tensor) {
             return Ok(written);
         }
+        self.engine.looks_at_results()?;
         let mut bytes = vec![0; tensor.ty.bytes()];
         memory.read(&self.engine.transfers, tensor, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Indices of an input, each below `count`: the card follows them without a look.
+    /// Indices of an input, each below `count`: the card follows them without a look. What is composed of them fits these alone.
     fn indices(&self, place: usize, count: usize) -> Result<Vec<i32>, String> {
-        let indices = self.integers(place)?;
-        match indices.iter().find(|index| usize::try_from(**index).map_or(true, |index| index >= count)) {
+        let indices = self.checked(place, count)?;
+        self.engine.needs(place, Must::Be(indices.clone()));
+        Ok(indices)
+    }
+
+    /// How many indices an input has, each below `count`. What is composed fits any such.
+    fn index_count(&self, place: usize, count: usize) -> Result<i64, String> {
+        let indices = self.checked(place, count)?;
+        self.engine.needs(place, Must::LieBelow(count));
+        Ok(indices.len() as i64)
+    }
+
+    /// Indices of an input, each below `count`; what relies on them says so itself.
+    fn checked(&self, place: usize, count: usize) -> Result<Vec<i32>, String> {
+        let indices = integers(&self.bytes(place)?);
+        match outside(&indices, count) {
             Some(index) => Err(format!("index {index} lies outside of 0 to {}", count as i64 - 1)),
             None => Ok(indices),
         }
+    }
+
+    /// Numbers of the host, which follow from the bytes of some inputs and from what the name says.
+    fn table(&self, name: &str, sizes: &[i64], places: &[usize], numbers: Numbers) -> Result<Array, String> {
+        let bytes = places.iter().map(|place| self.bytes(*place)).collect::<Result<Vec<_>, String>>()?;
+        let place = |place: &usize| {
+            let tensor = &self.step.inputs[*place];
+            format!("{:p}+{} {}", Arc::as_ptr(&tensor.buffer.0), tensor.offset_bytes, tensor.ty)
+        };
+        let inputs: Vec<String> = places.iter().map(place).collect();
+        let name = format!("{name} {sizes:?} of {}", inputs.join(", "));
+        self.engine.table(name, sizes, (places, &bytes), numbers)
     }
 
     /// Room for elements behind each other.

@@ -9,7 +9,7 @@
 mod cached;
 mod stack;
 
-use super::acl::{Array, Card, Type};
+use super::acl::{Allocation, Array, Card, Type};
 use cached::Cached;
 use stack::Stack;
 use std::ops::Deref;
@@ -77,6 +77,21 @@ impl Pool {
             Lender::Cached(cached) => cached.lend(bytes),
         }?;
         Ok(Room { array: Array { address, ..array }, pool: self.clone() })
+    }
+
+    /// From now on buffers that are lent are kept: work that comes again computes in them. A range of addresses stays anyway.
+    pub fn keep(&self) {
+        if let Lender::Cached(cached) = &mut *self.lender() {
+            cached.keep();
+        }
+    }
+
+    /// What was lent since then, which is kept no longer but by who takes it.
+    pub fn kept(&self) -> Vec<Arc<Allocation>> {
+        match &mut *self.lender() {
+            Lender::Stack(_) => Vec::new(),
+            Lender::Cached(cached) => cached.kept(),
+        }
     }
 
     fn lender(&self) -> std::sync::MutexGuard<'_, Lender> {

@@ -6,15 +6,13 @@
 //!  from then on   the graph is run: steps are compared with those it was made of, and nothing else is looked at
 //! ```
 //!
-//! A tensor is known by its buffer, its place in it and its type. Buffers are not kept alive by what is remembered of them; what names one that
-//! is gone is forgotten.
+//! What names a buffer that is gone is forgotten.
 
 use super::driver::{BlasLibrary, Card, Graph, Launch};
 use super::launches::{self, Scratch, Target};
-use crate::device::{Rooms, Step, Tensor};
-use std::any::Any;
-use std::sync::{Arc, Weak};
-use trueup_graph::{Op, TensorType};
+use crate::device::kept::KeptSteps;
+use crate::device::{Rooms, Step};
+use std::sync::Arc;
 
 /// Lists of steps that are remembered: a session keeps plans for 16 shapes of batches.
 const KEPT_MAX: usize = 32;
@@ -45,7 +43,7 @@ pub struct Replay {
 /// Steps that were executed.
 #[derive(Debug)]
 struct Kept {
-    steps: Vec<KeptStep>,
+    steps: KeptSteps,
     work: Work,
 }
 
@@ -56,21 +54,6 @@ enum Work {
     Graph(Graph),
 }
 
-#[derive(Debug)]
-struct KeptStep {
-    op: Op,
-    inputs: Vec<KeptTensor>,
-    output: KeptTensor,
-}
-
-#[derive(Debug)]
-struct KeptTensor {
-    /// Its address is no other buffer's as long as this is here.
-    buffer: Weak<dyn Any + Send + Sync>,
-    offset_bytes: usize,
-    ty: TensorType,
-}
-
 impl Replay {
     /// Bytes of each room of the device that are taken.
     pub fn held(&self, blas: &BlasLibrary) -> Rooms {
@@ -79,7 +62,7 @@ impl Replay {
 
     /// Runs the kernels of steps behind all that was asked for before.
     pub fn run(&mut self, target: &Target, steps: &[Step]) -> Result<(), String> {
-        if let Some(place) = self.kept.iter().rposition(|kept| kept.is_of(steps)) {
+        if let Some(place) = self.kept.iter().rposition(|kept| kept.steps.is_of(steps)) {
             self.kept[place..].rotate_left(1);
             return self.run_again(target.card);
         }
@@ -98,7 +81,7 @@ impl Replay {
             if self.kept.len() == KEPT_MAX {
                 self.kept.remove(0);
             }
-            self.kept.push(Kept { steps: steps.iter().map(KeptStep::of).collect(), work: Work::Launches(launches) });
+            self.kept.push(Kept { steps: KeptSteps::of(steps), work: Work::Launches(launches) });
         }
         Ok(())
     }
@@ -125,48 +108,11 @@ impl Replay {
 
     /// Forgets what names a buffer that is gone.
     pub fn forget_freed(&mut self) {
-        self.kept.retain(Kept::is_there);
+        self.kept.retain(|kept| kept.steps.is_there());
     }
 
     /// How often work was asked for.
     pub fn launched(&self) -> Launched {
         self.launched
-    }
-}
-
-impl Kept {
-    fn is_of(&self, steps: &[Step]) -> bool {
-        self.steps.len() == steps.len() && self.steps.iter().zip(steps).all(|(kept, step)| kept.is_of(step))
-    }
-
-    fn is_there(&self) -> bool {
-        let mut tensors = self.steps.iter().flat_map(|step| step.inputs.iter().chain([&step.output]));
-        tensors.all(|tensor| tensor.buffer.strong_count() > 0)
-    }
-}
-
-impl KeptStep {
-    fn of(step: &Step) -> KeptStep {
-        KeptStep {
-            op: step.op.clone(),
-            inputs: step.inputs.iter().map(KeptTensor::of).collect(),
-            output: KeptTensor::of(&step.output),
-        }
-    }
-
-    fn is_of(&self, step: &Step) -> bool {
-        let inputs = || self.inputs.iter().zip(&step.inputs).all(|(kept, tensor)| kept.is_of(tensor));
-        self.output.is_of(&step.output) && self.op == step.op && self.inputs.len() == step.inputs.len() && inputs()
-    }
-}
-
-impl KeptTensor {
-    fn of(tensor: &Tensor) -> KeptTensor {
-        KeptTensor { buffer: Arc::downgrade(&tensor.buffer.0), offset_bytes: tensor.offset_bytes, ty: tensor.ty }
-    }
-
-    fn is_of(&self, tensor: &Tensor) -> bool {
-        let same_buffer = std::ptr::addr_eq(self.buffer.as_ptr(), Arc::as_ptr(&tensor.buffer.0));
-        same_buffer && self.offset_bytes == tensor.offset_bytes && self.ty == tensor.ty
     }
 }

@@ -2,9 +2,10 @@
 
 use super::array::Held;
 use super::card::Card;
+use super::graph::{Capture, Graph};
 use super::library::Library;
 use super::memory::Allocation;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -14,8 +15,17 @@ use std::sync::Arc;
 pub struct Queue {
     card: Arc<Card>,
     /// What was too small may still be computed in: freeing it waits.
-    workspace: RefCell<Option<Allocation>>,
-    launched: std::cell::Cell<u64>,
+    workspace: RefCell<Option<Arc<Allocation>>>,
+    launched: Cell<u64>,
+    /// Where work goes while it is kept.
+    kept: RefCell<Option<Kept>>,
+}
+
+/// A capture, and the room that its operators were given.
+#[derive(Debug)]
+struct Kept {
+    capture: Capture,
+    rooms: Vec<Arc<Allocation>>,
 }
 
 /// An operator's second call.
@@ -36,7 +46,28 @@ impl Prepared {
 impl Queue {
     /// For a card.
     pub fn new(card: &Arc<Card>) -> Queue {
-        Queue { card: Arc::clone(card), workspace: RefCell::default(), launched: std::cell::Cell::new(0) }
+        Queue {
+            card: Arc::clone(card),
+            workspace: RefCell::default(),
+            launched: Cell::new(0),
+            kept: RefCell::default(),
+        }
+    }
+
+    /// Keeps what `work` asks for instead of asking the card: as a graph, and the room that it runs in.
+    pub fn capture(&self, work: impl FnOnce() -> Result<(), String>) -> Result<(Graph, Vec<Arc<Allocation>>), String> {
+        let capture = Capture::begin(&self.card)?;
+        *self.kept.borrow_mut() = Some(Kept { capture, rooms: Vec::new() });
+        let worked = work();
+        let Kept { capture, rooms } = self.kept.take().ok_or("a capture within a capture")?;
+        let graph = capture.end();
+        worked?;
+        Ok((graph?, rooms))
+    }
+
+    /// Whether work is kept.
+    pub fn is_kept(&self) -> bool {
+        self.kept.borrow().is_some()
     }
 
     /// How many operators the card was asked for.
@@ -60,9 +91,11 @@ impl Queue {
         let room = self.room(prepared.workspace_bytes)?;
         // SAFETY: every operator's second call has this form.
         let second = unsafe { library.function::<Second>(name) }?;
-        // SAFETY: at least as many bytes as the first call asked for, its executor, used once, and the card's stream.
-        let code = unsafe { second(room, prepared.workspace_bytes, prepared.executor, self.card.stream) };
-        self.launched.set(self.launched.get() + 1);
+        let kept = self.kept.borrow();
+        let stream = kept.as_ref().map_or(self.card.stream, |kept| kept.capture.stream);
+        // SAFETY: at least as many bytes as the first call asked for, its executor, used once, and a stream of the card.
+        let code = unsafe { second(room, prepared.workspace_bytes, prepared.executor, stream) };
+        self.launched.set(self.launched.get() + u64::from(kept.is_none()));
         library.expect(name, code)
     }
 
@@ -74,8 +107,14 @@ impl Queue {
         let mut workspace = self.workspace.borrow_mut();
         if workspace.as_ref().is_none_or(|room| (room.bytes() as u64) < bytes) {
             *workspace = None;
-            *workspace = Some(Allocation::new(&self.card, bytes as usize)?);
+            *workspace = Some(Arc::new(Allocation::new(&self.card, bytes as usize)?));
         }
-        Ok(workspace.as_ref().map_or(null_mut(), |room| room.address() as *mut c_void))
+        let Some(room) = workspace.as_ref() else { return Ok(null_mut()) };
+        if let Some(kept) = &mut *self.kept.borrow_mut()
+            && kept.rooms.last().is_none_or(|last| !Arc::ptr_eq(last, room))
+        {
+            kept.rooms.push(Arc::clone(room));
+        }
+        Ok(room.address() as *mut c_void)
     }
 }

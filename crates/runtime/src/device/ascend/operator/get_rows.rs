@@ -27,7 +27,7 @@ pub fn expect_readable(what: &str, ty: &TensorType, chip: &Chip) -> Result<(), S
 pub fn compose(call: &Call) -> Result<(), String> {
     let (queue, table) = (&call.engine.queue, call.ty(0));
     let [width, rows, ..] = table.shape.sizes();
-    let count = call.indices(1, rows)?.len() as i64;
+    let count = call.index_count(1, rows)?;
     let index = call.gathered(&call.input(1)?.ordered(&[3]), Type::I32)?;
     let (index, out) = (index.clone().under(&[count]), call.output()?.under(&[count, width as i64]));
     if Split::of(table).is_none() {

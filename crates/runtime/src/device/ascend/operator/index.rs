@@ -2,6 +2,7 @@
 
 use super::{Call, ELEMENTWISE, expect_f32, expect_known};
 use crate::device::ascend::acl::{Array, Scalar, Type};
+use crate::device::ascend::notes::Must;
 use crate::profile::Profile;
 use std::collections::HashMap;
 use trueup_graph::TensorType;
@@ -22,7 +23,7 @@ pub fn fill(op: &IndexFill, call: &Call) -> Result<(), String> {
     let (queue, out) = (&call.engine.queue, call.output()?);
     queue.copy_to(&out, &call.input(0)?)?;
     let d = 3 - op.dimension;
-    let count = call.indices(1, out.sizes[d].unsigned_abs() as usize)?.len() as i64;
+    let count = call.index_count(1, out.sizes[d].unsigned_abs() as usize)?;
     if count == 0 {
         return Ok(());
     }
@@ -52,7 +53,8 @@ pub fn set_rows(call: &Call) -> Result<(), String> {
 /// Rows of an input written to a table at the indices of another: of several for one row the last stays, for the card promises no order.
 fn rows(call: &Call, x: usize, places: usize, table: Array) -> Result<(), String> {
     let (queue, width) = (&call.engine.queue, table.sizes[1]);
-    let indices = call.indices(places, table.sizes[0].unsigned_abs() as usize)?;
+    let count = table.sizes[0].unsigned_abs() as usize;
+    let indices = call.checked(places, count)?;
     if indices.is_empty() {
         return Ok(());
     }
@@ -60,9 +62,11 @@ fn rows(call: &Call, x: usize, places: usize, table: Array) -> Result<(), String
     let last: HashMap<&i32, usize> = indices.iter().enumerate().map(|(place, index)| (index, place)).collect();
     let index = index(call, places)?;
     if last.len() == indices.len() {
+        call.engine.needs(places, Must::Differ(count));
         let rounded = call.gathered(&x, table.ty)?;
         return queue.index_copy(&table, 0, &index, &rounded);
     }
+    call.engine.needs(places, Must::Be(indices.clone()));
     let mut in_order: Vec<(i64, i64)> =
         last.into_iter().map(|(index, place)| (i64::from(*index), place as i64)).collect();
     in_order.sort_unstable();

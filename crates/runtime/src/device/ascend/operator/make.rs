@@ -2,6 +2,7 @@
 
 use super::{Call, ELEMENTWISE, FUNCTION_ULP};
 use crate::device::ascend::acl::{Scalar, Type};
+use crate::device::ascend::table::Numbers;
 use crate::profile::Profile;
 use trueup_graph::op::{Make, Making};
 
@@ -18,11 +19,11 @@ pub fn compose(op: &Make, call: &Call) -> Result<(), String> {
         Making::Fill { value, .. } => queue.fill(&out, Scalar::F32(value)),
         Making::Arange { start, step, .. } => {
             let len = out.elements().unsigned_abs() as usize;
-            let number = |i: usize| (f64::from(start) + i as f64 * f64::from(step)) as f32;
-            copied(call, &format!("arange {start} {step} {len}"), &move || (0..len).map(number).collect())
+            let number = move |i: usize| (f64::from(start) + i as f64 * f64::from(step)) as f32;
+            copied(call, &format!("arange {start} {step} {len}"), Box::new(move |_| (0..len).map(number).collect()))
         }
         Making::AlibiSlopes { heads, bias_max } => {
-            copied(call, &format!("slopes {heads} {bias_max}"), &|| slopes(heads, bias_max))
+            copied(call, &format!("slopes {heads} {bias_max}"), Box::new(move |_| slopes(heads, bias_max)))
         }
         Making::TimestepEmbedding { dimensions, period_max } => {
             let half = dimensions / 2;
@@ -33,9 +34,10 @@ pub fn compose(op: &Make, call: &Call) -> Result<(), String> {
             if half == 0 {
                 return Ok(());
             }
-            let frequency = |j: usize| f64::from(period_max).powf(-(j as f64) / half as f64) as f32;
+            let frequency = move |j: usize| f64::from(period_max).powf(-(j as f64) / half as f64) as f32;
             let key = format!("timesteps {half} {period_max}");
-            let table = call.engine.table(key.as_bytes(), &[1, half as i64], || (0..half).map(frequency).collect())?;
+            let frequencies = Box::new(move |_: &[Vec<u8>]| (0..half).map(frequency).collect());
+            let table = call.table(&key, &[1, half as i64], &[], frequencies)?;
             let angles = call.room(Type::F32, &[steps, half as i64])?;
             queue.mul(&call.input(0)?.ordered(&[3]).inserted(1), &table, &angles)?;
             let wave = call.room(Type::F32, &[steps, half as i64])?;
@@ -49,9 +51,9 @@ pub fn compose(op: &Make, call: &Call) -> Result<(), String> {
 }
 
 /// Numbers of the host, copied to the output.
-fn copied(call: &Call, key: &str, numbers: &dyn Fn() -> Vec<f32>) -> Result<(), String> {
+fn copied(call: &Call, key: &str, numbers: Numbers) -> Result<(), String> {
     let out = call.output()?;
-    let table = call.engine.table(key.as_bytes(), &out.sizes, numbers)?;
+    let table = call.table(key, &out.sizes, &[], numbers)?;
     call.engine.queue.copy_to(&out, &table)
 }
 

@@ -2,6 +2,8 @@
 
 use super::{Call, ONE};
 use crate::device::ascend::acl::{Array, Type};
+use crate::device::ascend::notes::integers;
+use std::ops::Range;
 use trueup_graph::op::{Rope, RopePairs, RopeScaling};
 
 /// Longest rotated part that the vendor's operator takes.
@@ -9,15 +11,12 @@ const DIMENSIONS_MAX: usize = 896;
 
 pub fn compose(op: &Rope, call: &Call) -> Result<(), String> {
     let (queue, x, out) = (&call.engine.queue, call.input(0)?, call.output()?);
-    let positions = call.integers(1)?;
     let tokens = x.sizes[1].unsigned_abs() as usize;
-    let factors = if call.inputs() > 2 { Some(call.numbers(2)?) } else { None };
     let size = op.dimensions as i64;
-    let rows = positions.len() / tokens.max(1);
+    let rows = call.ty(1).shape.elements() / tokens.max(1);
     for row in 0..if size == 0 { 0 } else { rows } {
-        let waves = Waves::new(op, call, &positions[row * tokens..][..tokens], factors.as_deref())?;
         let part = |array: &Array| array.clone().part(3, row as i64 * size, size);
-        rotate(op, call, &part(&x), &waves, &part(&out))?;
+        rotate(op, call, &part(&x), row * tokens..(row + 1) * tokens, &part(&out))?;
     }
     let (rotated, len) = (size * rows as i64, x.sizes[3]);
     if rotated == len {
@@ -27,29 +26,40 @@ pub fn compose(op: &Rope, call: &Call) -> Result<(), String> {
     queue.copy_to(&rest(&out), &rest(&x))
 }
 
-/// Cosines and sines times the magnitude, `[1, tokens, 1, dimensions / 2]`.
+/// Cosines and sines times the magnitude, `[1, tokens, 1, dimensions / 2]`, or `dimensions` where both elements of a pair have one.
 struct Waves {
     cos: Array,
     sin: Array,
 }
 
 impl Waves {
-    fn new(op: &Rope, call: &Call, positions: &[i32], factors: Option<&[f32]>) -> Result<Waves, String> {
-        let sizes = [1, positions.len() as i64, 1, (op.dimensions / 2) as i64];
-        let (magnitude, frequencies) = frequencies(op, factors);
-        let numbers = |wave: fn(f64) -> f64| -> Vec<f32> {
-            let of = |position: &i32| {
-                let position = f64::from(*position);
-                frequencies.iter().map(move |frequency| (magnitude * wave(position * frequency)) as f32)
-            };
-            positions.iter().flat_map(of).collect()
-        };
+    fn new(op: &Rope, call: &Call, tokens: Range<usize>, doubled: bool) -> Result<Waves, String> {
+        let width = if doubled { op.dimensions } else { op.dimensions / 2 };
+        let sizes = [1, tokens.len() as i64, 1, width as i64];
+        let inputs: &[usize] = if call.inputs() > 2 { &[1, 2] } else { &[1] };
         let table = |name: &str, wave: fn(f64) -> f64| {
-            let key = format!("{name} {op:?} {factors:?} {positions:?}");
-            call.engine.table(key.as_bytes(), &sizes, || numbers(wave))
+            let (op, of) = (*op, tokens.clone());
+            let numbers = move |inputs: &[Vec<u8>]| waves(&op, inputs, of.clone(), wave, doubled);
+            call.table(&format!("{name} {op:?} {tokens:?}"), &sizes, inputs, Box::new(numbers))
         };
         Ok(Waves { cos: table("cos", f64::cos)?, sin: table("sin", f64::sin)? })
     }
+}
+
+/// Waves of some tokens, whose positions are the first input; the second are factors.
+fn waves(op: &Rope, inputs: &[Vec<u8>], tokens: Range<usize>, wave: fn(f64) -> f64, doubled: bool) -> Vec<f32> {
+    let factors = inputs.get(1).map(|bytes| bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)));
+    let (magnitude, frequencies) = frequencies(op, factors.map(Iterator::collect::<Vec<f32>>).as_deref());
+    let of = |position: &i32| -> Vec<f32> {
+        let position = f64::from(*position);
+        let pairs = frequencies.iter().map(|frequency| (magnitude * wave(position * frequency)) as f32);
+        match op.pairs {
+            _ if !doubled => pairs.collect(),
+            RopePairs::Neighbours => pairs.flat_map(|number| [number; 2]).collect(),
+            RopePairs::Halves => pairs.clone().chain(pairs).collect(),
+        }
+    };
+    integers(&inputs[0])[tokens].iter().flat_map(of).collect()
 }
 
 /// The magnitude, and for each pair the angle of one position.
@@ -77,15 +87,16 @@ fn frequencies(op: &Rope, factors: Option<&[f32]>) -> (f64, Vec<f64>) {
 }
 
 /// Rotates all of `x` `[1, tokens, heads, dimensions]`.
-fn rotate(op: &Rope, call: &Call, x: &Array, waves: &Waves, out: &Array) -> Result<(), String> {
+fn rotate(op: &Rope, call: &Call, x: &Array, tokens: Range<usize>, out: &Array) -> Result<(), String> {
     let queue = &call.engine.queue;
     let is_installed = call.engine.chip.rotation && queue.has(c"aclnnRotaryPositionEmbeddingGetWorkspaceSize");
     if is_installed && op.dimensions < DIMENSIONS_MAX {
         let mode = i64::from(op.pairs == RopePairs::Neighbours);
-        let (cos, sin) = (repeated(op, call, &waves.cos)?, repeated(op, call, &waves.sin)?);
+        let waves = Waves::new(op, call, tokens, true)?;
         let x = call.gathered(x, Type::F32)?;
-        return call.dense(out, |out| queue.rotate(&x, &cos, &sin, mode, out));
+        return call.dense(out, |out| queue.rotate(&x, &waves.cos, &waves.sin, mode, out));
     }
+    let waves = Waves::new(op, call, tokens, false)?;
     let halves = |array: &Array| {
         let half = |number: i64| match op.pairs {
             RopePairs::Neighbours => {
@@ -103,16 +114,4 @@ fn rotate(op: &Rope, call: &Call, x: &Array, waves: &Waves, out: &Array) -> Resu
     queue.mul(&x1, &waves.sin, &a)?;
     queue.mul(&x2, &waves.cos, &b)?;
     queue.add(&a, &b, ONE, &y2)
-}
-
-/// A wave for each element instead of each pair.
-fn repeated(op: &Rope, call: &Call, wave: &Array) -> Result<crate::device::ascend::pool::Room, String> {
-    let pairs = wave.sizes[3];
-    let room = call.room(Type::F32, &[1, wave.sizes[1], 1, 2 * pairs])?;
-    let (place, wave) = match op.pairs {
-        RopePairs::Neighbours => (room.clone().split(3, pairs), wave.clone().inserted(4)),
-        RopePairs::Halves => (room.clone().split(3, 2), wave.clone().inserted(3)),
-    };
-    call.engine.queue.copy_to(&place, &wave)?;
-    Ok(room)
 }

@@ -44,7 +44,7 @@ fn biased(call: &Call, mask: &Array, heads: i64, max_bias: f32) -> Result<Option
     }
     let count = heads.unsigned_abs() as usize;
     let key = format!("slopes {count} {max_bias}");
-    let slopes = call.engine.table(key.as_bytes(), &[1, heads, 1, 1], || make::slopes(count, max_bias))?;
+    let slopes = call.table(&key, &[1, heads, 1, 1], &[], Box::new(move |_| make::slopes(count, max_bias)))?;
     let sizes = [mask.sizes[0], heads, mask.sizes[2], mask.sizes[3]];
     let product = call.room(Type::F32, &sizes)?;
     let [out, slopes, mask] = broadcast([product.clone(), slopes, mask.clone()])?;
