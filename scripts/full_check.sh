@@ -36,7 +36,6 @@ for ways in "--repack on" "--repack off" "--linear dequantize"; do
     scripts/cuda_sim.sh --run target/release/trueup ops test --dev cuda-sim $ways | tail -n 1
 done
 cargo test --locked -p trueup-tests --test cuda_faults -- --all
-TRUEUP_NPU_SIM_CALLS=10000 cargo test --locked -p trueup-npu-sim --lib drawn_calls_are_answered
 for seed in 1 2 3; do
     cargo test --locked -p trueup-tests --test npu_sim -- --all --seed "$seed"
 done
