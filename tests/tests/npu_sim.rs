@@ -1,11 +1,11 @@
-//! The device `npu` on simulated cards: the operator suite, and the verdict on the fixtures, chip by chip.
+//! The device `npu` on simulated cards: the operator suite, the verdict on the fixtures and their texts, chip by chip; one card and several.
 //!
 //! ```text
 //!  cargo test -p trueup-tests --test npu_sim [-- --all] [-- --seed S] [-- --part NAME]
 //!
-//!  --all      all cases of the suite, not one in ten, and all fixtures in all types
+//!  --all      all cases of the suite, not one in ten, and all fixtures in all types, also for texts
 //!  --seed     what the numbers follow from, and which cases are drawn
-//!  --part     one of the parts below alone, in this process
+//!  --part     one of the parts below alone, in this process; `cost` is one that prints a table and is run by its name only
 //! ```
 //!
 //! A process has cards of one kind, so each part runs in one of its own.
@@ -15,26 +15,35 @@
 mod buffers;
 #[path = "cuda_sim/cards.rs"]
 mod cards;
+#[path = "npu_sim/cost.rs"]
+mod cost;
+#[path = "npu_sim/many.rs"]
+mod many;
+#[path = "npu_sim/peer.rs"]
+mod peer;
 #[path = "npu_sim/replay.rs"]
 mod replay;
+#[path = "npu_sim/texts.rs"]
+mod texts;
+#[path = "npu_sim/verdict.rs"]
+mod verdict;
+#[path = "npu_sim/visible.rs"]
+mod visible;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::Arc;
+use texts::{Alike, texts};
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
-use trueup::runtime::ModelFile;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
-use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
 use trueup_tests::{Fixture, convert, fixtures, quantize, stories};
+use verdict::verdict;
 
 /// One case in so many is tried, unless all are.
 const ONE_OF: u64 = 10;
-
-/// Steps behind each prompt: enough for the decode phase to be seen.
-const STEPS: usize = 2;
 
 /// Bytes of memory of a simulated card.
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -82,8 +91,22 @@ const UNCAPTURED: [Part; 2] = [
     },
 ];
 
-/// The part of a model over several cards, and how these are called.
-const CARDS: (&str, &str) = ("cards", "npu-sim:910bx2");
+/// Cards on which texts are told.
+const TELLING: [Part; 2] = [
+    Part { name: "texts of 910b", chip: "910b", more: "", types: &[DType::F16, DType::Q8_0, DType::Q4_0] },
+    Part { name: "texts of 310p", chip: "310p", more: "", types: &[DType::F16, DType::Q8_0] },
+];
+
+/// Cards that compute nothing.
+const COST: Part =
+    Part { name: "cost", chip: "910b", more: "\"null_kernels\": true", types: &[DType::F16, DType::Q8_0, DType::Q4_0] };
+
+/// Which cards a process has.
+const VISIBLE: &str = "visible";
+
+/// The parts of a model over several cards, how these are called, and how many they are.
+const CARDS: [(&str, &str, usize); 3] =
+    [("two cards", "npu-sim:910bx2", 2), ("three cards", "npu-sim:910bx3", 3), ("four cards", "npu-sim:910bx4", 4)];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -94,18 +117,8 @@ fn main() {
     let all = arguments.iter().any(|argument| argument == "--all");
     let seed =
         behind("--seed").map_or(SEED_DEFAULT, |seed| seed.parse().unwrap_or_else(|_| panic!("{seed} is no seed")));
-    if behind("--part").is_some_and(|name| name == CARDS.0) {
-        return over_cards();
-    }
-    if let Some(part) = behind("--part").and_then(|name| FAULTY.iter().find(|part| part.name == name)) {
-        return run_faulty(part);
-    }
-    if let Some(part) = behind("--part").and_then(|name| UNCAPTURED.iter().find(|part| part.name == name)) {
-        return report(&replayed(part, &open(part, 0), false));
-    }
     if let Some(name) = behind("--part") {
-        let part = PARTS.iter().find(|part| part.name == name);
-        return run(part.unwrap_or_else(|| panic!("there is no part {name}")), all, seed);
+        return run_part(&name, all, seed);
     }
     build();
     let program = std::env::current_exe().expect("the test's own path");
@@ -113,10 +126,30 @@ fn main() {
         let status = Command::new(&program).args(&arguments).args(["--part", name]).status();
         !status.expect("the test starts itself").success()
     };
-    let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).map(|part| part.name);
-    let failed: Vec<&str> = parts.chain([CARDS.0]).filter(fails).collect();
+    let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
+    let failed: Vec<&str> = parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE]).filter(fails).collect();
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
+        exit(1);
+    }
+}
+
+fn run_part(name: &str, all: bool, seed: u64) {
+    let of = |parts: &'static [Part]| parts.iter().find(|part| part.name == name);
+    let cards = CARDS.iter().find(|(part, ..)| *part == name);
+    let faults = match (of(&PARTS), of(&FAULTY), of(&UNCAPTURED), of(&TELLING), cards) {
+        (Some(part), ..) => run(part, all, seed),
+        (_, Some(part), ..) => run_faulty(part),
+        (_, _, Some(part), ..) => replayed(part, &open(part, 0), false),
+        (_, _, _, Some(part), _) => tell(part, all, seed),
+        (_, _, _, _, Some((_, cards, count))) => over_cards(cards, *count),
+        _ if name == VISIBLE => visible::visible(),
+        _ if name == visible::COUNTED => return visible::counted(|card| open_one_of("910b", "", 4, card)),
+        _ if name == COST.name => return print_cost(),
+        _ => panic!("there is no part {name}"),
+    };
+    if !faults.is_empty() {
+        println!("{}", faults.join("\n"));
         exit(1);
     }
 }
@@ -127,25 +160,23 @@ fn build() {
     assert!(status.expect("cargo starts").success(), "the simulator is not built");
 }
 
-fn run(part: &Part, all: bool, seed: u64) {
+fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     let card = open(part, 0);
     let device = Arc::clone(&card) as Arc<dyn Device>;
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card) as Arc<dyn Device>));
     faults.extend(replayed(part, &card, true));
     faults.extend(models(&device, part, all));
-    report(&faults);
+    faults
 }
 
 /// Steps that come again, of a fixture in each type; what is not right.
 fn replayed(part: &Part, card: &Arc<Ascend>, captures: bool) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
     let fixture = fixtures().into_iter().next().expect("a fixture");
-    convert(&fixture.folder, &source, None, None);
     let replayed = |dtype: &DType| {
-        quantize(&source, &target, *dtype, Layout::Block);
-        replay::replay(&format!("{} as {dtype} on {}", fixture.name, part.name), &target, card, captures)
+        let model = written(&fixture, *dtype, scratch.path());
+        replay::replay(&format!("{} as {dtype} on {}", fixture.name, part.name), &model, card, captures)
     };
     let mut wrong: Vec<String> = part.types.iter().flat_map(replayed).collect();
     let description = card.about().description;
@@ -156,46 +187,100 @@ fn replayed(part: &Part, card: &Arc<Ascend>, captures: bool) -> Vec<String> {
     wrong
 }
 
-/// Ends the process where something is not right.
-fn report(faults: &[String]) {
-    if !faults.is_empty() {
-        println!("{}", faults.join("\n"));
-        exit(1);
-    }
-}
-
 /// A fixture on cards that are wrong, in each type: whoever passes it has not looked.
-fn run_faulty(part: &Part) {
+fn run_faulty(part: &Part) -> Vec<String> {
     let device = open(part, 0) as Arc<dyn Device>;
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
     let fixture = fixtures().into_iter().next().expect("a fixture");
-    convert(&fixture.folder, &source, None, None);
-    for dtype in part.types {
-        quantize(&source, &target, *dtype, Layout::Block);
-        let said = verdict(&device, &fixture, &target);
+    let passed = |dtype: &DType| {
+        let model = written(&fixture, *dtype, scratch.path());
+        let said = verdict(&device, &fixture, &model);
         println!("npu-sim, simulated, {} in {dtype}: {}", part.name, said.as_deref().unwrap_or("nothing was found"));
-        if !said.is_some_and(|said| said.contains("mul_mat")) {
-            exit(1);
+        let told = texts(&device, &model, &fixture.prompts()[0].ids, SEED_DEFAULT);
+        let is_found = said.is_some_and(|said| said.contains("mul_mat")) && told.iter().all(Result::is_err);
+        (!is_found).then(|| format!("{} in {dtype} is not found in nodes or not in texts", part.name))
+    };
+    part.types.iter().filter_map(passed).collect()
+}
+
+/// A model over several cards.
+fn over_cards(cards: &str, count: usize) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    if count == 2 {
+        let fixture = fixtures().into_iter().next().expect("a fixture");
+        return cards::cards(&written(&fixture, DType::Q8_0, scratch.path()), cards);
+    }
+    many::many(&written(&stories(), DType::Q8_0, scratch.path()), cards, count)
+}
+
+/// Texts of fixtures; what is not right.
+fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
+    let device = open(part, 0) as Arc<dyn Device>;
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let every: Vec<Fixture> = fixtures().into_iter().chain([stories()]).collect();
+    let cases = every.iter().flat_map(|fixture| part.types.iter().map(move |dtype| (fixture, *dtype)));
+    let drawn = (seed % cases.clone().count() as u64) as usize;
+    let (mut wrong, mut equal, mut tied) = (Vec::new(), 0, 0);
+    for (place, (fixture, dtype)) in cases.enumerate() {
+        if !(all || place == drawn) {
+            continue;
+        }
+        let model = written(fixture, dtype, scratch.path());
+        for told in texts(&device, &model, &fixture.prompts()[0].ids, seed) {
+            match told {
+                Ok(alike) if alike.ties.is_empty() => equal += 1,
+                Ok(Alike { ties, noise }) => {
+                    tied += 1;
+                    let (first, noise) = (ties[0], 100.0 * noise);
+                    println!(
+                        "{} as {dtype}: {} ties, the first at {first}; noise {noise:.2} %",
+                        fixture.name,
+                        ties.len()
+                    );
+                }
+                Err(problem) => wrong.push(format!("{} as {dtype}: {problem}", fixture.name)),
+            }
+        }
+    }
+    let others = wrong.len();
+    println!("npu-sim, simulated, {}: {equal} texts equal to cpu's, {tied} but for ties, {others} wrong", part.name);
+    wrong
+}
+
+/// A table of what the device layer costs.
+fn print_cost() {
+    build();
+    let device = open_one_of(COST.chip, COST.more, 1, 0).unwrap_or_else(|error| panic!("{error}"));
+    let device = Arc::new(device);
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    println!(
+        "| model | nodes a token | operators of CANN a token | ms a token | nodes a second |\n|---|---|---|---|---|"
+    );
+    for fixture in fixtures().into_iter().take(1).chain([stories()]) {
+        for dtype in COST.types {
+            let model = written(&fixture, *dtype, scratch.path());
+            println!("{}", cost::cost(&device, &model, &format!("{} {dtype}", fixture.name)));
         }
     }
 }
 
-/// A model over two cards.
-fn over_cards() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
-    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
-    let fixture = fixtures().into_iter().next().expect("a fixture");
+/// A fixture's file in a type.
+fn written(fixture: &Fixture, dtype: DType, folder: &Path) -> PathBuf {
+    let source = folder.join(format!("{}.gguf", fixture.name));
+    let target = folder.join(format!("{}-{dtype}.gguf", fixture.name));
     convert(&fixture.folder, &source, None, None);
-    quantize(&source, &target, DType::Q8_0, Layout::Block);
-    report(&cards::cards(&target, CARDS.1));
+    quantize(&source, &target, dtype, Layout::Block);
+    target
 }
 
 fn open(part: &Part, card: usize) -> Arc<Ascend> {
-    let chip = Chip::from_name(part.chip).expect("a chip that is known");
-    let more = part.more.to_owned();
-    let place = Place::Simulated { chip, cards: 2, card, memory_bytes: MEMORY_BYTES, more };
-    Arc::new(Ascend::new(&AscendOptions { place }).unwrap_or_else(|error| panic!("{error}")))
+    Arc::new(open_one_of(part.chip, part.more, 2, card).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn open_one_of(chip: &str, more: &str, cards: usize, card: usize) -> Result<Ascend, trueup::runtime::Error> {
+    let chip = Chip::from_name(chip).expect("a chip that is known");
+    let place = Place::Simulated { chip, cards, card, memory_bytes: MEMORY_BYTES, more: more.to_owned() };
+    Ascend::new(&AscendOptions { place })
 }
 
 /// The operator suite; what failed.
@@ -215,11 +300,8 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
     let every = fixtures();
     let (mut count, few) = (0, every.len().min(2));
     for fixture in every.into_iter().take(if all { usize::MAX } else { few }).chain(all.then(stories)) {
-        let source = scratch.path().join(format!("{}.gguf", fixture.name));
-        convert(&fixture.folder, &source, None, None);
         for dtype in part.types {
-            let target = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
-            quantize(&source, &target, *dtype, Layout::Block);
+            let target = written(&fixture, *dtype, scratch.path());
             let sentence = verdict(device, &fixture, &target);
             wrong.extend(sentence.map(|sentence| format!("{} as {dtype} on {}: {sentence}", fixture.name, part.name)));
             count += 1;
@@ -227,22 +309,4 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
     }
     println!("npu-sim, simulated, {}: {count} verdicts on fixtures, {} not right", part.name, wrong.len());
     wrong
-}
-
-/// What is not right with a model on the device.
-fn verdict(device: &Arc<dyn Device>, fixture: &Fixture, model: &Path) -> Option<String> {
-    let prompts = fixture.prompts().into_iter().take(1).map(|prompt| prompt.ids).collect();
-    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let options = VerifyOptions { prompts, steps: STEPS, ..VerifyOptions::default() };
-    match verify(model, Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
-        Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
-        Ok(report) if report.coverage.checked != report.coverage.nodes => {
-            Some("not every node was looked at".to_owned())
-        }
-        Ok(report) => {
-            let elsewhere = report.nodes.iter().filter(|node| node.device != device.about().name).count();
-            (elsewhere > 0).then(|| format!("{elsewhere} nodes were computed elsewhere"))
-        }
-        Err(error) => Some(error.to_string()),
-    }
 }

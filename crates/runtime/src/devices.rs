@@ -74,7 +74,7 @@ pub struct DeviceReport {
 }
 
 /// Opens the device of that name: `ref`, `cpu`, `cuda`, `cuda:1`, `cuda-sim`, `cuda-simx2:1`; `cuda:0+1` for two cards that divide each
-/// product between them. The error says why others cannot be had.
+/// product between them, `cuda:0+1+2+3` for four. The error says why others cannot be had.
 pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     if let Some([first, second]) = halves(name) {
         return Ok(Arc::new(Pair::new(open_device(&first, options)?, open_device(&second, options)?)));
@@ -97,13 +97,19 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     (kind.open)(&name[kind.name.len()..], options)
 }
 
-/// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between.
+/// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between; of more than two cards, which half of them each half of the rows
+/// goes to.
 fn halves(name: &str) -> Option<[String; 2]> {
     let (card, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
     let divides = |kind: &str| kind.starts_with("cuda") || kind.starts_with("npu");
     let (kind, numbers) = card.rsplit_once(':').filter(|(kind, _)| divides(kind))?;
-    let (first, second) = numbers.split_once('+').filter(|(first, second)| first != second)?;
-    Some([first, second].map(|number| format!("{kind}:{number}{memory}")))
+    let numbers: Vec<&str> = numbers.split('+').collect();
+    let is_twice = numbers.iter().enumerate().any(|(place, number)| numbers[..place].contains(number));
+    if numbers.len() < 2 || is_twice {
+        return None;
+    }
+    let (first, second) = numbers.split_at(numbers.len().div_ceil(2));
+    Some([first, second].map(|numbers| format!("{kind}:{}{memory}", numbers.join("+"))))
 }
 
 /// Every kind of device, whether it can be used or not.
@@ -375,7 +381,10 @@ mod tests {
         assert_eq!(names("cuda-simx2:0+1"), ["cuda-simx2:0+1"]);
         assert_eq!(halves("cuda-simx2:0+1@1GiB").unwrap(), ["cuda-simx2:0@1GiB", "cuda-simx2:1@1GiB"]);
         assert_eq!(halves("npu-sim:310px2:0+1").unwrap(), ["npu-sim:310px2:0", "npu-sim:310px2:1"]);
+        assert_eq!(halves("cuda:3+0+1@1GiB").unwrap(), ["cuda:3+0@1GiB", "cuda:1@1GiB"]);
+        assert_eq!(halves("npu:0+1+2+3").unwrap(), ["npu:0+1", "npu:2+3"]);
         assert_eq!((halves("cuda:1"), halves("cuda:1+1"), halves("cpu:0+1")), (None, None, None));
+        assert_eq!((halves("npu:0+1+0"), halves("npu")), (None, None));
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         let open = |list, memory: &[u64]| match open_devices(list, memory, &options) {
             Ok(devices) => devices.iter().map(|device| device.about().name).collect::<Vec<_>>().join(" "),

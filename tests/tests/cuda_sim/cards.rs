@@ -20,7 +20,8 @@ pub fn cards(model: &Path, cards: &str) -> Vec<String> {
     wrong
 }
 
-fn options() -> SessionOptions {
+/// Sessions of a prompt in two parts.
+pub fn options() -> SessionOptions {
     SessionOptions { context: Some(64), prompt_chunk: 5, ..SessionOptions::default() }
 }
 
@@ -30,7 +31,7 @@ pub fn weights(model: &Path, list: &str, memory: &[u64]) -> Result<Arc<Weights>,
 }
 
 /// Bytes that the first device holds, and a place in words: `name 0-1, name 2-3`, of nodes that each device computes of layers.
-fn placed(weights: &Weights) -> Result<(u64, String), Error> {
+pub fn placed(weights: &Weights) -> Result<(u64, String), Error> {
     let report = Session::plan(weights, &options(), 5, 1, 64)?.report();
     let device = &report.devices[0];
     let held = device.weight_bytes + device.kv_bytes + device.input_bytes + device.arena_bytes + device.scratch_bytes;

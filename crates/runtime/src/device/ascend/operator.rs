@@ -47,7 +47,7 @@ const ABSENT: [(&str, &str); 1] =
 /// What is declared of an operator, or why it is not composed.
 fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     match op {
-        Op::Arithmetic(_) => arithmetic::profile(inputs),
+        Op::Arithmetic(op) => arithmetic::profile(op, inputs),
         Op::Arrange(_) | Op::Concat(_) | Op::Upscale(_) => arrange::profile(inputs),
         Op::Cast(_) => cast::profile(op, inputs, chip),
         Op::DiagMask(_) => expect_f32("x", &inputs[0]).map(|()| ELEMENTWISE),

@@ -5,10 +5,13 @@ use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::Arithmetic;
 
-pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
+pub fn profile(op: &Arithmetic, inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("a", &inputs[0])?;
     expect_plain("b", &inputs[1])?;
-    Ok(Profile { function_ulp: FUNCTION_ULP, ..ELEMENTWISE })
+    Ok(match op {
+        Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul => ELEMENTWISE,
+        Arithmetic::Div | Arithmetic::Pow => Profile { function_ulp: FUNCTION_ULP, ..ELEMENTWISE },
+    })
 }
 
 pub fn compose(op: &Arithmetic, call: &Call) -> Result<(), String> {
