@@ -9,7 +9,7 @@ use crate::{
     element::Type,
     object::{self, Handle, Object, ScalarObject, TensorObject},
     settings::{OnFinding, Settings},
-    status,
+    status, stream,
     world::{self, tests::Begun},
 };
 use std::ffi::{c_char, c_void};
@@ -262,12 +262,14 @@ fn begin(chip: &str) -> (Begun, u64) {
     (world, memory)
 }
 
-/// Calls on one card; gives how many were taken.
+/// Calls on one card, each done before the next; gives how many were taken. A card whose work ended in an error takes no more: another one comes in its place.
 fn calls_on_a_card(calls: &[DrawnCall], seed: u64, chip: &str, count: usize) -> usize {
-    let (_world, memory) = begin(chip);
-    let mut draw = Draw::new(seed, memory);
+    let mut begun = Some(begin(chip));
+    let mut draw = Draw::new(seed, 0);
     let mut taken = 0;
     for _ in 0..count {
+        let (_, memory) = begun.get_or_insert_with(|| begin(chip));
+        draw.memory = *memory;
         let call = &calls[draw.next(calls.len() as u64) as usize];
         draw.set_scene();
         let (mut size, mut executor) = (0, std::ptr::null_mut());
@@ -277,12 +279,24 @@ fn calls_on_a_card(calls: &[DrawnCall], seed: u64, chip: &str, count: usize) -> 
             taken += usize::from(code == 0);
         }
         let message = status::recent_text();
-        assert_ne!(code, status::INTERNAL_ERROR, "seed {seed}, {}: {message}", call.name);
-        assert_ne!(status::name(code), "UNKNOWN", "seed {seed}, {}: {code} {message}", call.name);
+        let done = stream::synchronize_device().map_or_else(|refusal| refusal.code, |()| 0);
+        for code in [code, done] {
+            assert_ne!(code, status::INTERNAL_ERROR, "seed {seed}, {}: {message}", call.name);
+            assert_ne!(status::name(code), "UNKNOWN", "seed {seed}, {}: {code} {message}", call.name);
+        }
         draw.end();
+        if done != 0 {
+            end(begun.take());
+        }
     }
-    world::held().cards[0].memory.free(memory).expect("it was allocated");
+    end(begun);
     taken
+}
+
+fn end(begun: Option<(Begun, u64)>) {
+    if let Some((_world, memory)) = begun {
+        world::held().cards[0].memory.free(memory).expect("it was allocated");
+    }
 }
 
 #[test]
