@@ -101,7 +101,7 @@ fn main() {
         return run_faulty(part);
     }
     if let Some(part) = behind("--part").and_then(|name| UNCAPTURED.iter().find(|part| part.name == name)) {
-        return report(&replayed(part, &open(part, 0), false));
+        return report(&replayed(part, &open(part, 0), all, false));
     }
     if let Some(name) = behind("--part") {
         let part = PARTS.iter().find(|part| part.name == name);
@@ -132,22 +132,24 @@ fn run(part: &Part, all: bool, seed: u64) {
     let device = Arc::clone(&card) as Arc<dyn Device>;
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card) as Arc<dyn Device>));
-    faults.extend(replayed(part, &card, true));
+    faults.extend(replayed(part, &card, all, true));
     faults.extend(models(&device, part, all));
     report(&faults);
 }
 
-/// Steps that come again, of a fixture in each type; what is not right.
-fn replayed(part: &Part, card: &Arc<Ascend>, captures: bool) -> Vec<String> {
+/// Steps that come again, of fixtures in each type; what is not right.
+fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
-    let fixture = fixtures().into_iter().next().expect("a fixture");
-    convert(&fixture.folder, &source, None, None);
-    let replayed = |dtype: &DType| {
-        quantize(&source, &target, *dtype, Layout::Block);
-        replay::replay(&format!("{} as {dtype} on {}", fixture.name, part.name), &target, card, captures)
-    };
-    let mut wrong: Vec<String> = part.types.iter().flat_map(replayed).collect();
+    let mut wrong = Vec::new();
+    for fixture in fixtures().into_iter().take(if all { usize::MAX } else { 1 }) {
+        convert(&fixture.folder, &source, None, None);
+        for dtype in part.types {
+            quantize(&source, &target, *dtype, Layout::Block);
+            let name = format!("{} as {dtype} on {}", fixture.name, part.name);
+            wrong.extend(replay::replay(&name, &target, card, captures));
+        }
+    }
     let description = card.about().description;
     // Who is refused is told.
     if description.contains("captures no graphs: aclmdlRICaptureEnd answers 507903") != (part.name == "refused") {
