@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use trueup::runtime::device::Device;
-use trueup::runtime::device::ascend::Ascend;
+use trueup::runtime::device::ascend::{Ascend, Launched};
 use trueup::runtime::{Entry, ModelFile, Session, SessionOptions, Weights};
 
 /// Tokens behind which time is taken, and tokens of which it is.
@@ -24,14 +24,16 @@ pub fn cost(device: &Arc<Ascend>, model: &Path, name: &str) -> String {
         session.compute(&[entry], None).map(|_| ()).unwrap_or_else(|error| panic!("{error}"));
     };
     (0..BEFORE).for_each(&mut step);
-    let (begun, launched) = (Instant::now(), device.launched());
+    let (begun, before) = (Instant::now(), device.launched());
     (0..TOKENS).for_each(&mut step);
-    let (seconds, launched) = (begun.elapsed().as_secs_f64(), device.launched() - launched);
+    let (seconds, behind) = (begun.elapsed().as_secs_f64(), device.launched());
     let tokens = f64::from(TOKENS);
-    assert!(launched > 0, "nothing was asked of the card");
+    let a_token = |count: fn(&Launched) -> u64| (count(&behind) - count(&before)) as f64 / tokens;
+    assert!(behind != before, "nothing was asked of the card");
     format!(
-        "| {name} | {nodes} | {:.0} | {:.2} | {:.0} |",
-        launched as f64 / tokens,
+        "| {name} | {nodes} | {:.1} | {:.2} | {:.2} | {:.0} |",
+        a_token(|launched| launched.operators),
+        a_token(|launched| launched.graphs),
         1e3 * seconds / tokens,
         nodes as f64 * tokens / seconds
     )
