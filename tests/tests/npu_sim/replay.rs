@@ -29,6 +29,9 @@ impl Decorator for OneByOne {
     }
 }
 
+/// What is tried on tensors of its own: what is not right.
+type ByHand = fn(&Arc<Ascend>) -> Result<Option<String>, Error>;
+
 /// What is not right about a model of which each token but the first is expected to be a graph where `captures` says so, and about steps made by hand.
 pub fn replay(name: &str, model: &Path, device: &Arc<Ascend>, captures: bool) -> Vec<String> {
     let one = |work: &dyn Fn() -> Result<Option<String>, Error>| work().unwrap_or_else(|error| Some(error.to_string()));
@@ -36,8 +39,7 @@ pub fn replay(name: &str, model: &Path, device: &Arc<Ascend>, captures: bool) ->
         TOKENS.iter().filter_map(|tokens| one(&|| decode(name, model, device, *tokens, captures))).collect();
     wrong.extend(one(&|| sequences(model, device)));
     if captures {
-        let by_hand: [fn(&Arc<Ascend>) -> Result<Option<String>, Error>; 6] =
-            [rows, stored, angles, freed, no_memory, results];
+        let by_hand: [ByHand; 6] = [rows, stored, angles, freed, no_memory, results];
         wrong.extend(by_hand.into_iter().filter_map(|work| one(&|| work(device))));
     }
     println!("npu-sim, simulated, {name}: steps replayed, {} wrong", wrong.len());
