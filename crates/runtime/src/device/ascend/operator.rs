@@ -9,6 +9,7 @@ mod arrange;
 mod attention;
 mod cast;
 mod diag_mask;
+mod encode;
 mod gated;
 mod get_rows;
 mod index;
@@ -199,6 +200,11 @@ impl Call<'_> {
     fn matrices(&self, place: usize) -> Result<Vec<Matrix>, String> {
         let tensor = &self.step.inputs[place];
         Memory::of(tensor)?.matrices(tensor)
+    }
+
+    /// The matrices of a result in blocks.
+    fn output_matrices(&self) -> Result<Vec<Matrix>, String> {
+        Memory::of(&self.step.output)?.matrices(&self.step.output)
     }
 
     /// Where the result goes: without gaps.

@@ -116,6 +116,16 @@ impl Matrix {
         let part = |array: &Array| array.clone().part(0, first, rows);
         Matrix { codes: part(&self.codes), scales: part(&self.scales) }
     }
+
+    /// The codes as bytes, whatever they hold.
+    pub fn code_bytes(&self) -> Array {
+        let elements = 8 / self.codes.ty.bits() as i64;
+        let mut bytes = self.codes.clone().of(Type::I8);
+        bytes.offset /= elements;
+        bytes.sizes[1] /= elements;
+        bytes.steps[0] /= elements;
+        bytes
+    }
 }
 
 #[cfg(test)]
