@@ -59,7 +59,7 @@ fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, Stri
         Op::Im2Col(_) | Op::Pool2d(_) => windows::profile(inputs),
         Op::IndexFill(_) | Op::SetRows(_) => index::profile(inputs),
         Op::KvMix(_) | Op::KvScores(_) => attention::profile(inputs, chip),
-        Op::KvStore(_) => index::profile_store(inputs),
+        Op::KvStore(_) => index::profile_store(inputs, chip),
         Op::Make(op) => Ok(make::profile(op)),
         Op::MulMat(_) => mul_mat::profile(inputs, chip),
         Op::MulMatId(_) => mul_mat_id::profile(inputs, chip),

@@ -35,6 +35,11 @@ impl Split {
         Some(Split { layout, matrices: n2 * n3, blocks: columns / LEN * rows, alignment: ALIGNMENT })
     }
 
+    /// How a KV cache of this type lies: as one matrix, of whose rows any can be written at once.
+    pub fn cache(ty: &TensorType) -> Option<Split> {
+        Split::tight(ty).map(|split| Split { alignment: ALIGNMENT, ..split })
+    }
+
     /// How an intermediate result of this type lies, in as many bytes as it has in a file: as one matrix without gaps.
     pub fn tight(ty: &TensorType) -> Option<Split> {
         let layout = SplitScale::of(ty.dtype)?;
@@ -119,12 +124,21 @@ impl Matrix {
 
     /// The codes as bytes, whatever they hold.
     pub fn code_bytes(&self) -> Array {
-        let elements = 8 / self.codes.ty.bits() as i64;
-        let mut bytes = self.codes.clone().of(Type::I8);
-        bytes.offset /= elements;
-        bytes.sizes[1] /= elements;
-        bytes.steps[0] /= elements;
-        bytes
+        self.codes_as(Type::I8)
+    }
+
+    /// The codes as words, whatever they hold: a block has whole ones.
+    pub fn code_words(&self) -> Array {
+        self.codes_as(Type::I32)
+    }
+
+    fn codes_as(&self, ty: Type) -> Array {
+        let together = (ty.bits() / self.codes.ty.bits()) as i64;
+        let mut codes = self.codes.clone().of(ty);
+        codes.offset /= together;
+        codes.sizes[1] /= together;
+        codes.steps[0] /= together;
+        codes
     }
 }
 
