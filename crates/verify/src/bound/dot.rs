@@ -105,6 +105,14 @@ impl Accumulation {
     }
 }
 
+/// What a weight, or a cached element, becomes before it is multiplied.
+pub(super) fn weight(declared: Weights, weight: f64) -> f64 {
+    match declared {
+        Weights::Unchanged => weight,
+        Weights::F16 => Precision::F16.round(Precision::F32.round(weight)),
+    }
+}
+
 /// Sums of absolute values of products of elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Absolute {

@@ -1,7 +1,7 @@
 //! `y[d, h, t] = sum_j V[d, h / group, j] p[j, t, h]`: a dot product over the cached positions. Masked positions weigh exactly 0 and
 //! round nothing.
 
-use super::dot::{Accumulation, Loss};
+use super::dot::{Accumulation, Loss, weight};
 use super::{Case, in_strips};
 use crate::activation::Row;
 use crate::precision::Precision;
@@ -26,7 +26,8 @@ pub(super) fn judge(mix: &KvMix, case: &Case) -> Statistics {
             for element in 0..head_size {
                 let column = head / group * head_size + element;
                 products.clear();
-                products.extend(looked_at.iter().map(|position| cached[*position][column] * declared[*position]));
+                let cached_as = |position: &usize| weight(case.profile.weights, cached[*position][column]);
+                products.extend(looked_at.iter().map(|position| cached_as(position) * declared[*position]));
                 let exact =
                     looked_at.iter().fold(0.0, |sum, position| sum + cached[*position][column] * exact[*position]);
                 let expected = accumulation.expected(&products, exact, None, &Loss::default());

@@ -1,6 +1,7 @@
-//! `y[j, t, h] = sum_d K[d, h / group, j] q[d, h, t]`: a dot product over the head size, keys exact as they are cached.
+//! `y[j, t, h] = sum_d K[d, h / group, j] q[d, h, t]`: a dot product over the head size, keys as they are cached or as weights
+//! are declared to be rounded.
 
-use super::dot::{Accumulation, Loss};
+use super::dot::{Accumulation, Loss, weight};
 use super::{Case, in_strips};
 use crate::activation::Row;
 use crate::precision::Precision;
@@ -28,7 +29,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
                 let key = &key[head / group * head_size..][..head_size];
                 let exact = key.iter().zip(exact).fold(0.0, |sum, (k, q)| sum + k * q);
                 products.clear();
-                products.extend(key.iter().zip(&declared.values).map(|(k, q)| k * q));
+                products.extend(key.iter().zip(&declared.values).map(|(k, q)| weight(case.profile.weights, *k) * q));
                 let expected = accumulation.expected(&products, exact, None, &Loss::default());
                 tally.add((head * tokens + token) * capacity + position, &expected);
             }

@@ -14,7 +14,7 @@ mod shared;
 pub(super) use places::Places;
 pub(super) use shared::{Covariance, Shared, shared_loss};
 
-use super::dot::{Absolute, Accumulation, Loss};
+use super::dot::{Absolute, Accumulation, Loss, weight};
 use crate::activation::{BLOCK_LEN, Row};
 use crate::minimum;
 use crate::operand::Operand;
@@ -102,13 +102,10 @@ impl Panel {
     /// Rounds weights as declared, and looks for the smallest of what they become.
     fn round(&mut self, weights: Weights) {
         self.rounded.clear();
-        match weights {
-            Weights::Unchanged => return,
-            Weights::F16 => {
-                let round = |weight| Precision::F16.round(Precision::F32.round(weight));
-                self.rounded.extend(self.columns.iter().map(|column| column.map(round)));
-            }
+        if weights == Weights::Unchanged {
+            return;
         }
+        self.rounded.extend(self.columns.iter().map(|column| column.map(|element| weight(weights, element))));
         self.least = [f64::INFINITY; ROWS];
         for column in &self.rounded {
             self.least.iter_mut().zip(column).for_each(|(least, weight)| *least = smaller(*least, weight.abs()));

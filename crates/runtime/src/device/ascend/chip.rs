@@ -9,6 +9,8 @@ pub struct Chip {
     pub memory_bytes: u64,
     /// Whether it has bf16.
     pub bf16: bool,
+    /// Whether numbers beyond the range of f16 become its largest instead of infinite: no page says so, but of these chips it is told.
+    pub f16_saturates: bool,
     /// Whether it multiplies with weights in groups of 32 integers.
     pub quantized_products: Quantized,
     /// Whether matrices of f32 are multiplied as they are; else both are rounded to f16.
@@ -39,6 +41,7 @@ const A2: Chip = Chip {
     name: "910b",
     memory_bytes: 64 * GIB,
     bf16: true,
+    f16_saturates: false,
     quantized_products: Quantized::Both,
     f32_products: true,
     rms_norm: true,
@@ -59,6 +62,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             name: "310p",
             memory_bytes: 24_000_000_000,
             bf16: false,
+            f16_saturates: true,
             quantized_products: Quantized::Decoded,
             f32_products: false,
             rms_norm: true,
@@ -73,6 +77,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             name: "310b",
             memory_bytes: 32 * GIB,
             bf16: false,
+            f16_saturates: true,
             quantized_products: Quantized::Decoded,
             f32_products: false,
             rms_norm: false,
@@ -87,6 +92,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             name: "910a",
             memory_bytes: 32 * GIB,
             bf16: false,
+            f16_saturates: true,
             quantized_products: Quantized::Decoded,
             f32_products: false,
             rms_norm: true,

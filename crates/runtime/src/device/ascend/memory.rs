@@ -25,7 +25,11 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 impl Memory {
     /// Memory for a tensor; a state's is zero.
     pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
-        let split = if usage == Usage::Arena { None } else { Split::of(ty) };
+        let split = match usage {
+            Usage::Arena => None,
+            Usage::State => Split::cache(ty),
+            Usage::Weight | Usage::Input => Split::of(ty),
+        };
         let bytes = split.map_or(ty.bytes(), |split| split.bytes());
         let allocation = Allocation::new(card, bytes).map_err(|problem| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
@@ -154,6 +158,12 @@ impl Memory {
         }
         let place = |number: usize| strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
         (0..n2 * n3).map(|number| split.matrix(address, place(number), [rows, columns])).collect()
+    }
+
+    /// What operators see of a KV cache in blocks: the rows of all its sequences.
+    pub fn cache(&self, tensor: &Tensor) -> Result<Matrix, String> {
+        let split = self.split_of(tensor).ok_or_else(|| format!("{} has no blocks", tensor.ty))?;
+        split.matrix(self.allocation.address(), 0, [tensor.ty.shape.rows(), tensor.ty.shape[0]])
     }
 }
 

@@ -9,6 +9,7 @@ mod arrange;
 mod attention;
 mod cast;
 mod diag_mask;
+mod encode;
 mod gated;
 mod get_rows;
 mod index;
@@ -57,7 +58,7 @@ fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, Stri
         Op::Im2Col(_) | Op::Pool2d(_) => windows::profile(inputs),
         Op::IndexFill(_) | Op::SetRows(_) => index::profile(inputs),
         Op::KvMix(_) | Op::KvScores(_) => attention::profile(inputs, chip),
-        Op::KvStore(_) => index::profile_store(inputs),
+        Op::KvStore(_) => index::profile_store(inputs, chip),
         Op::Make(op) => Ok(make::profile(op)),
         Op::MulMat(_) => mul_mat::profile(inputs, chip),
         Op::MulMatId(_) => mul_mat_id::profile(inputs, chip),
@@ -199,6 +200,11 @@ impl Call<'_> {
     fn matrices(&self, place: usize) -> Result<Vec<Matrix>, String> {
         let tensor = &self.step.inputs[place];
         Memory::of(tensor)?.matrices(tensor)
+    }
+
+    /// The matrices of a result in blocks.
+    fn output_matrices(&self) -> Result<Vec<Matrix>, String> {
+        Memory::of(&self.step.output)?.matrices(&self.step.output)
     }
 
     /// Where the result goes: without gaps.

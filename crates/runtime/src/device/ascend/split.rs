@@ -35,6 +35,11 @@ impl Split {
         Some(Split { layout, matrices: n2 * n3, blocks: columns / LEN * rows, alignment: ALIGNMENT })
     }
 
+    /// How a KV cache of this type lies: as one matrix, of whose rows any can be written at once.
+    pub fn cache(ty: &TensorType) -> Option<Split> {
+        Split::tight(ty).map(|split| Split { alignment: ALIGNMENT, ..split })
+    }
+
     /// How an intermediate result of this type lies, in as many bytes as it has in a file: as one matrix without gaps.
     pub fn tight(ty: &TensorType) -> Option<Split> {
         let layout = SplitScale::of(ty.dtype)?;
@@ -115,6 +120,25 @@ impl Matrix {
     pub fn rows(&self, first: i64, rows: i64) -> Matrix {
         let part = |array: &Array| array.clone().part(0, first, rows);
         Matrix { codes: part(&self.codes), scales: part(&self.scales) }
+    }
+
+    /// The codes as bytes, whatever they hold.
+    pub fn code_bytes(&self) -> Array {
+        self.codes_as(Type::I8)
+    }
+
+    /// The codes as words, whatever they hold: a block has whole ones.
+    pub fn code_words(&self) -> Array {
+        self.codes_as(Type::I32)
+    }
+
+    fn codes_as(&self, ty: Type) -> Array {
+        let together = (ty.bits() / self.codes.ty.bits()) as i64;
+        let mut codes = self.codes.clone().of(ty);
+        codes.offset /= together;
+        codes.sizes[1] /= together;
+        codes.steps[0] /= together;
+        codes
     }
 }
 

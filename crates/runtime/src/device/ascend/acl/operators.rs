@@ -38,6 +38,8 @@ operators! {
     mul = c"aclnnMulGetWorkspaceSize", c"aclnnMul" (a: &Array, b: &Array, out: &Array);
     /// `out = a / b`.
     div = c"aclnnDivGetWorkspaceSize", c"aclnnDiv" (a: &Array, b: &Array, out: &Array);
+    /// `out = a / number`.
+    divs = c"aclnnDivsGetWorkspaceSize", c"aclnnDivs" (a: &Array, number: Scalar, out: &Array);
     /// `out = a^b`.
     pow = c"aclnnPowTensorTensorGetWorkspaceSize", c"aclnnPowTensorTensor" (a: &Array, b: &Array, out: &Array);
     /// `out = a^exponent`.
@@ -74,6 +76,10 @@ operators! {
     greater = c"aclnnGtScalarGetWorkspaceSize", c"aclnnGtScalar" (a: &Array, number: Scalar, out: &Array);
     /// `a = value` where the mask is set.
     fill_where = c"aclnnInplaceMaskedFillScalarGetWorkspaceSize", c"aclnnInplaceMaskedFillScalar" (a: &Array, mask: &Array, value: Scalar);
+    /// `a` where the condition is set, else `b`.
+    choose = c"aclnnSWhereGetWorkspaceSize", c"aclnnSWhere" (condition: &Array, a: &Array, b: &Array, out: &Array);
+    /// `start`, `start + step` and so on, up to `end`, without it.
+    arange = c"aclnnArangeGetWorkspaceSize", c"aclnnArange" (start: Scalar, end: Scalar, step: Scalar, out: &Array);
     /// `a = value` everywhere.
     fill = c"aclnnInplaceFillScalarGetWorkspaceSize", c"aclnnInplaceFillScalar" (a: &Array, value: Scalar);
     /// `a = 0` everywhere.
@@ -141,6 +147,8 @@ operators! {
     /// `out = (x + offset) scale`, of integers.
     anti_quantize = c"aclnnAscendAntiQuantGetWorkspaceSize", c"aclnnAscendAntiQuant"
         (x: &Array, scale: &Array, offset: Option<&Array>, ty: i64, sqrt: bool, out: &Array);
+    /// Words from -8 to 7 as nibbles.
+    pack_nibbles = c"aclnnConvertWeightToINT4PackGetWorkspaceSize", c"aclnnConvertWeightToINT4Pack" (words: &Array, out: &Array);
     /// `out = x cos + rotate(x) sin`.
     rotate = c"aclnnRotaryPositionEmbeddingGetWorkspaceSize", c"aclnnRotaryPositionEmbedding"
         (x: &Array, cos: &Array, sin: &Array, mode: i64, out: &Array);

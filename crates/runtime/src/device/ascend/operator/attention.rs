@@ -1,15 +1,23 @@
 //! Attention over the KV cache, and over tensors: products of matrices for each run of tokens of one sequence, which the host knows.
 
+use super::get_rows::{decode, expect_readable};
 use super::soft_max::weigh;
 use super::{Call, ELEMENTWISE, F16_PRODUCTS, FUNCTION_ULP, KEPT_PRODUCTS, expect_known};
 use crate::device::ascend::acl::{Array, Scalar, Type};
 use crate::device::ascend::chip::Chip;
-use crate::profile::{Activations, Profile};
+use crate::device::ascend::pool::Room;
+use crate::device::ascend::split::{Matrix, Split};
+use crate::profile::{Activations, Profile, Weights};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_graph::op::{FlashAttn, KvMix, KvScores};
 
 pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    if Split::of(&inputs[1]).is_some() {
+        expect_readable("the cache", &inputs[1], chip)?;
+        // Codes times scales become f16 before they are multiplied.
+        return Ok(Profile { activations: Activations::F16, weights: Weights::F16, ..ELEMENTWISE });
+    }
     expect_known("the cache", &inputs[1])?;
     expect_unrounded(&inputs[1], chip)?;
     Ok(Profile { activations: rounding(inputs[1].dtype, chip), ..ELEMENTWISE })
@@ -31,7 +39,7 @@ fn expect_unrounded(ty: &TensorType, chip: &Chip) -> Result<(), String> {
 }
 
 fn math(dtype: DType, chip: &Chip) -> i8 {
-    if dtype != DType::F16 && chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
+    if dtype != DType::F16 && !dtype.is_quantized() && chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
 }
 
 fn rounding(dtype: DType, chip: &Chip) -> Activations {
@@ -49,18 +57,47 @@ pub fn runs(sequences: &[i32]) -> Vec<(i64, i64, i64)> {
     runs.collect()
 }
 
-/// A sequence's rows of the cache `[1, sequences, context, heads x size]` by heads: `[heads, 1, positions, size]`.
-fn cached(cache: &Array, sequence: i64, capacity: i64, heads: i64) -> Array {
-    cache.clone().part(1, sequence, 1).part(2, 0, capacity).split(3, heads).ordered(&[3, 0, 2, 4])
+/// The KV cache of one call.
+struct Cache {
+    /// `[1, sequences, context, heads x size]`.
+    rows: Option<Array>,
+    /// By sequence, of one in blocks.
+    matrices: Vec<Matrix>,
+    heads: i64,
+}
+
+impl Cache {
+    /// The second input, with so many heads side by side.
+    fn new(call: &Call, heads: i64) -> Result<Cache, String> {
+        if Split::of(call.ty(1)).is_some() {
+            return Ok(Cache { rows: None, matrices: call.matrices(1)?, heads });
+        }
+        Ok(Cache { rows: Some(call.input(1)?), matrices: Vec::new(), heads })
+    }
+
+    /// A sequence's rows by heads: `[heads, 1, positions, size]`; of blocks they are decoded, in room that is lent.
+    fn of(&self, call: &Call, sequence: i64, capacity: i64) -> Result<(Array, Option<Room>), String> {
+        let by_heads = |rows: Array| rows.split(3, self.heads).ordered(&[3, 0, 2, 4]);
+        if let Some(rows) = &self.rows {
+            return Ok((by_heads(rows.clone().part(1, sequence, 1).part(2, 0, capacity)), None));
+        }
+        let matrix = self.matrices[sequence as usize].rows(0, capacity);
+        let room = call.room(Type::F16, &matrix.codes.sizes)?;
+        decode(call, &matrix, &room)?;
+        Ok((by_heads(room.clone().inserted(0).inserted(0)), Some(room)))
+    }
 }
 
 pub fn scores(op: &KvScores, call: &Call) -> Result<(), String> {
-    let (q, keys, out) = (call.input(0)?, call.input(1)?, call.output()?);
+    let (q, out) = (call.input(0)?, call.output()?);
     let math = math(call.ty(1).dtype, call.engine.chip);
-    let kv_heads = keys.sizes[3] / q.sizes[3];
-    for (sequence, first, tokens) in runs(&call.indices(2, keys.sizes[1].unsigned_abs() as usize)?) {
+    let [width, _, sequences, _] = call.ty(1).shape.sizes();
+    let kv_heads = width as i64 / q.sizes[3];
+    let cache = Cache::new(call, kv_heads)?;
+    for (sequence, first, tokens) in runs(&call.indices(2, sequences)?) {
         let q = q.clone().part(1, first, tokens).split(2, kv_heads).ordered(&[2, 3, 1, 4]);
-        let keys = cached(&keys, sequence, op.capacity as i64, kv_heads).exchanged(2, 3);
+        let (keys, _room) = cache.of(call, sequence, op.capacity as i64)?;
+        let keys = keys.exchanged(2, 3);
         let out = out.clone().part(2, first, tokens).split(1, kv_heads).ordered(&[1, 2, 3, 4]);
         call.dense(&out, |out| call.engine.queue.matmul(&q, &keys, out, math))?;
     }
@@ -68,12 +105,13 @@ pub fn scores(op: &KvScores, call: &Call) -> Result<(), String> {
 }
 
 pub fn mix(op: &KvMix, call: &Call) -> Result<(), String> {
-    let (p, values, out) = (call.input(0)?, call.input(1)?, call.output()?);
+    let (p, out) = (call.input(0)?, call.output()?);
     let math = math(call.ty(1).dtype, call.engine.chip);
     let (capacity, heads, kv_heads) = (p.sizes[3], p.sizes[1], op.kv_heads as i64);
-    for (sequence, first, tokens) in runs(&call.indices(2, values.sizes[1].unsigned_abs() as usize)?) {
+    let cache = Cache::new(call, kv_heads)?;
+    for (sequence, first, tokens) in runs(&call.indices(2, call.ty(1).shape[2])?) {
         let p = p.clone().part(2, first, tokens).split(1, kv_heads).ordered(&[1, 2, 3, 4]);
-        let values = cached(&values, sequence, capacity, kv_heads);
+        let (values, _room) = cache.of(call, sequence, capacity)?;
         let out = out.clone().part(2, first, tokens).split(3, heads).split(3, kv_heads).ordered(&[3, 4, 2, 5]);
         call.dense(&out, |out| call.engine.queue.matmul(&p, &values, out, math))?;
     }

@@ -56,9 +56,8 @@ pub struct Taken {
 pub fn select(call: &Call, matrix: &Matrix, index: &Array, count: i64) -> Result<Taken, String> {
     let queue = &call.engine.queue;
     // Bytes of codes are moved, whatever they hold.
-    let bytes = matrix.codes.sizes[1] * matrix.codes.ty.bits() as i64 / 8;
-    let codes = Array::dense(Type::I8, matrix.codes.address, &[matrix.codes.sizes[0], bytes]);
-    let taken_codes = call.room(Type::I8, &[count, bytes])?;
+    let codes = matrix.code_bytes();
+    let taken_codes = call.room(Type::I8, &[count, codes.sizes[1]])?;
     let taken_scales = call.room(Type::F16, &[count, matrix.scales.sizes[1]])?;
     queue.index_select(&codes, 0, index, &taken_codes)?;
     queue.index_select(&matrix.scales, 0, index, &taken_scales)?;

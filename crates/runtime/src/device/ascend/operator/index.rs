@@ -1,8 +1,13 @@
 //! Rows written at indices.
 
+use super::encode::encode;
+use super::get_rows::expect_readable;
 use super::{Call, ELEMENTWISE, expect_f32, expect_known};
 use crate::device::ascend::acl::{Array, Scalar, Type};
+use crate::device::ascend::chip::Chip;
+use crate::device::ascend::memory::Memory;
 use crate::device::ascend::notes::Must;
+use crate::device::ascend::split::{LEN, Matrix, Split};
 use crate::profile::Profile;
 use std::collections::HashMap;
 use trueup_graph::TensorType;
@@ -12,8 +17,8 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_known("x", &inputs[0]).map(|()| ELEMENTWISE)
 }
 
-pub fn profile_store(inputs: &[TensorType]) -> Result<Profile, String> {
-    expect_known("the cache", &inputs[0])?;
+pub fn profile_store(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
+    expect_readable("the cache", &inputs[0], chip)?;
     expect_f32("x", &inputs[1])?;
     Ok(Profile { output: inputs[0].dtype, ..ELEMENTWISE })
 }
@@ -37,9 +42,25 @@ pub fn fill(op: &IndexFill, call: &Call) -> Result<(), String> {
 
 /// New rows of the KV cache.
 pub fn store(call: &Call) -> Result<(), String> {
+    if Split::of(&call.step.output.ty).is_some() {
+        return store_blocks(call);
+    }
     let cache = call.output()?;
     let [sequences, context, width] = [cache.sizes[1], cache.sizes[2], cache.sizes[3]];
-    rows(call, 1, 2, cache.under(&[sequences * context, width]))
+    rows(call, &call.input(1)?.ordered(&[2, 3]), 2, &cache.under(&[sequences * context, width]))
+}
+
+/// The same as blocks: codes, four as a word, which operators write by index on every chip, and scales.
+fn store_blocks(call: &Call) -> Result<(), String> {
+    let cache = Memory::of(&call.step.output)?.cache(&call.step.output)?;
+    let x = call.gathered(&call.input(1)?, Type::F32)?;
+    let [tokens, width] = [x.sizes[2], x.sizes[3]];
+    let codes = call.room(Type::I32, &[tokens, cache.code_words().sizes[1]])?;
+    let scales = call.room(Type::F16, &[tokens, width / LEN as i64])?;
+    let made = Matrix { codes: Array::dense(cache.codes.ty, codes.address, &[tokens, width]), scales: scales.clone() };
+    encode(call, &x, std::slice::from_ref(&made))?;
+    rows(call, &codes, 2, &cache.code_words())?;
+    rows(call, &scales, 2, &cache.scales)
 }
 
 /// A table with new rows.
@@ -47,24 +68,23 @@ pub fn set_rows(call: &Call) -> Result<(), String> {
     let out = call.output()?;
     call.engine.queue.copy_to(&out, &call.input(0)?)?;
     let (rows_, width) = (out.sizes[2], out.sizes[3]);
-    rows(call, 1, 2, out.under(&[rows_, width]))
+    rows(call, &call.input(1)?.ordered(&[2, 3]), 2, &out.under(&[rows_, width]))
 }
 
-/// Rows of an input written to a table at the indices of another: of several for one row the last stays, for the card promises no order.
-fn rows(call: &Call, x: usize, places: usize, table: Array) -> Result<(), String> {
+/// Rows written to a table at the indices of an input: of several for one row the last stays, for the card promises no order.
+fn rows(call: &Call, x: &Array, places: usize, table: &Array) -> Result<(), String> {
     let (queue, width) = (&call.engine.queue, table.sizes[1]);
     let count = table.sizes[0].unsigned_abs() as usize;
     let indices = call.checked(places, count)?;
     if indices.is_empty() {
         return Ok(());
     }
-    let x = call.input(x)?.ordered(&[2, 3]);
     let last: HashMap<&i32, usize> = indices.iter().enumerate().map(|(place, index)| (index, place)).collect();
     let index = index(call, places)?;
     if last.len() == indices.len() {
         call.engine.needs(places, Must::Differ(count));
-        let rounded = call.gathered(&x, table.ty)?;
-        return queue.index_copy(&table, 0, &index, &rounded);
+        let rounded = call.gathered(x, table.ty)?;
+        return queue.index_copy(table, 0, &index, &rounded);
     }
     call.engine.needs(places, Must::Be(indices.clone()));
     let mut in_order: Vec<(i64, i64)> =
