@@ -20,8 +20,11 @@ use crate::device::kept::KeptSteps;
 /// Lists of steps that are remembered: a session keeps plans for 16 shapes of batches.
 const KEPT_MAX: usize = 32;
 
-/// Fewer operators gain nothing from a graph: a node that is looked at by itself, a case of the operator suite.
+/// Fewer operators gain nothing from a graph.
 const OPERATORS_MIN: u64 = 8;
+
+/// Fewer steps are no token: a node that is looked at by itself, a case of the operator suite.
+const STEPS_MIN: usize = 2;
 
 /// How often a card was asked for work.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -104,7 +107,7 @@ impl Replay {
         let done = one_by_one(&self.engine, steps);
         let mut notes = self.engine.take_notes();
         done?;
-        let is_long = self.engine.queue.launched() - before >= OPERATORS_MIN;
+        let is_long = steps.len() >= STEPS_MIN && self.engine.queue.launched() - before >= OPERATORS_MIN;
         if self.captures && notes.are_whole() && is_long {
             notes.reduce(steps);
             if self.kept.len() == KEPT_MAX {
