@@ -166,6 +166,7 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card) as Arc<dyn Device>));
     faults.extend(replayed(part, &card, all, true));
+    faults.extend(replay::workspace(&open(part, 1)));
     faults.extend(models(&device, part, all));
     faults
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType::{F32, I32};
-use trueup::graph::op::{Arrange, Rope, RopePairs, RopeScaling, SetRows, Unary};
+use trueup::graph::op::{Arrange, MulMat, Rope, RopePairs, RopeScaling, SetRows, Unary};
 use trueup::graph::{Op, Shape, TensorType};
 use trueup::runtime::device::ascend::{Ascend, Launched};
 use trueup::runtime::device::{Decorator, Device, Step, Tensor, Usage};
@@ -245,6 +245,34 @@ fn no_memory(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     let found = since(device, before);
     let wanted = Launched { operators: 2 * first.operators, graphs: 2 };
     Ok((found != wanted).then(|| format!("around a buffer without room, steps are {found:?}, not {wanted:?}")))
+}
+
+/// Small products, and between two rounds of them a large one, which wants more room: on a device of its own, whose room is small at first.
+pub fn workspace(device: &Arc<Ascend>) -> Option<String> {
+    let run = || -> Result<Option<String>, Error> {
+        let product = |rows: usize| -> Result<Step, Error> {
+            let [w, x, output] =
+                [[32, rows], [32, 1], [rows, 1]].map(|sizes| tensor(device, TensorType::new(F32, &sizes)));
+            let (w, x, output) = (w?, x?, output?);
+            device.upload(&bytes((0..32 * rows).map(|_| 0.5)), &w)?;
+            device.upload(&bytes((0..32).map(|_| 1.0)), &x)?;
+            Ok(Step { node: 7, op: Op::from(MulMat), inputs: vec![w, x], output })
+        };
+        let (small, large) = (product(16)?, product(1 << 16)?);
+        let steps = vec![small.clone(); STEPS];
+        for round in 0..4 {
+            device.execute(&steps)?;
+            if round == 1 {
+                device.execute(std::slice::from_ref(&large))?;
+            }
+            if downloaded(device, &small.output)? != bytes((0..16).map(|_| 16.0)) {
+                return Ok(Some(format!("small products around a large one are wrong in round {round}")));
+            }
+        }
+        let graphs = device.launched().graphs;
+        Ok((graphs != 3).then(|| format!("four rounds of small products were {graphs} graphs")))
+    };
+    run().unwrap_or_else(|error| Some(error.to_string()))
 }
 
 /// Steps whose output's buffer goes, and comes anew: the graph of the old one is not run.
