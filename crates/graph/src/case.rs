@@ -14,12 +14,14 @@ pub struct Case {
     pub inputs: Vec<(TensorType, Fill)>,
     /// Whether all inputs are integers so small that no sum or product of them is rounded: the result must be exact to the bit.
     pub probe: bool,
+    /// Whether there are numbers that f16 has not, or infinite ones where nothing looks: of devices that use activations as they are.
+    pub wide: bool,
 }
 
 impl Case {
     /// A case whose result is judged by noise and bounds.
     pub fn new(op: impl Into<Op>, inputs: &[(TensorType, Fill)]) -> Case {
-        Case { op: op.into(), inputs: inputs.to_vec(), probe: false }
+        Case { op: op.into(), inputs: inputs.to_vec(), probe: false, wide: false }
     }
 
     /// A case whose result is judged bit for bit.

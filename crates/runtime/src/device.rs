@@ -8,6 +8,7 @@ mod decorator;
 mod pair;
 pub mod reference;
 mod shown;
+mod staging;
 
 use crate::error::Result;
 use crate::profile::Profile;
@@ -34,6 +35,11 @@ pub trait Device: Send + Sync {
     /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in each of the rooms that the device keeps for the
     /// next one: as far as they grow with the model or the context. By default there are none.
     fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> Rooms {
+        Rooms::default()
+    }
+
+    /// Bytes of each of these rooms that the device keeps already, whoever asked for them: nothing has to be found for these again. By default none.
+    fn scratch_held(&self) -> Rooms {
         Rooms::default()
     }
 

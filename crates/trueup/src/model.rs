@@ -38,7 +38,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `cuda-sim`), or over several, like `cuda:0,cuda:1`.
+    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or over several, like `cuda:0,cuda:1`.
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
         Ok(Model { weights: Arc::new(Weights::over(file, open_devices(device, &[], options)?, None)) })

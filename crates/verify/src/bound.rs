@@ -228,7 +228,8 @@ fn arithmetic(profile: &Profile) -> Precision {
 /// A result of few roundings: `error` is what arithmetic in f32 or better may cause, to which storing the result adds half a unit in its
 /// last place; one whole unit is allowed. The verifier's own f64 arithmetic counts as much as an f64 device's.
 fn within(case: &Case, exact: f64, error: f64) -> Expected {
-    let output = Precision::of(case.output.ty.dtype);
+    let [stored, declared] = [case.output.ty.dtype, case.profile.output].map(Precision::of);
+    let output = if declared.unit > stored.unit { declared } else { stored };
     let own = 16.0 * Precision::F64.unit * exact.abs();
     let stored = if output.unit > arithmetic(case.profile).unit { output.ulp(exact) } else { 0.0 };
     let coarse = error.max(stored) + 2.0 * Precision::BF16.unit * exact.abs();

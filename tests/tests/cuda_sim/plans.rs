@@ -123,7 +123,7 @@ fn planes_bytes(ty: &TensorType) -> Option<usize> {
     Some(parts.into_iter().map(|part: usize| (part * blocks).next_multiple_of(ALIGN_BYTES)).sum())
 }
 
-/// Whether a session has room on a card of so many bytes, in a process of its own; what it says where not.
+/// Whether a session has room on a card of so many bytes, and another one behind it, in a process of its own; what it says where not.
 fn fits_alone(model: &Path, bytes: usize, repack: bool) -> Result<(), String> {
     let program = std::env::current_exe().expect("the test's own path");
     let arguments = [FITS.to_owned(), model.display().to_string(), bytes.to_string(), repack.to_string()];
@@ -138,6 +138,11 @@ pub fn fits(arguments: &[String], card: &CudaOptions) -> Option<String> {
     let memory_bytes = bytes.parse().expect("bytes");
     let place = Place::Simulated { cards: 1, card: 0, memory_bytes };
     let options = CudaOptions { place, repack: repack == "true", ..card.clone() };
-    let run = || run(&weights(Path::new(model), Arc::new(Cuda::new(&options)?))?);
-    run().err().map(|error: Error| error.to_string())
+    // The second session computes in the rooms of the first.
+    let twice = || {
+        let weights = weights(Path::new(model), Arc::new(Cuda::new(&options)?))?;
+        run(&weights).map(drop)?;
+        run(&weights)
+    };
+    twice().err().map(|error: Error| error.to_string())
 }

@@ -56,7 +56,7 @@ enum Task {
 /// What all of them take.
 #[derive(Args)]
 struct Common {
-    /// The device: cpu, ref, cuda[:N], cuda-sim
+    /// The device: cpu, ref, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     /// Only operators whose whole name matches this regular expression

@@ -41,8 +41,8 @@ pub fn check_target(target: Option<&Path>, model: &ModelFile, read: &[&Path]) ->
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Place {
-    /// The device that computes: ref, cpu, cuda[:N], cuda-sim; or several, like cuda:0,cuda:1,cpu: each takes as many layers as it has room for, in
-    /// this order
+    /// The device that computes: ref, cpu, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]; or several, like cuda:0,cuda:1,cpu: each takes as
+    /// many layers as it has room for, in this order
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub struct Arguments {
     /// llama.cpp's eval-callback): its tensors are judged too, by the weights of the file, on the ids that it was made from
     #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
-    /// The device that is judged: cpu, ref, cuda[:N], cuda-sim; or several, over which layers are placed in this order
+    /// The device that is judged: cpu, ref, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]; or several, over which layers are placed in this order
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]

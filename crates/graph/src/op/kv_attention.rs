@@ -137,7 +137,10 @@ fn as_in_layers() -> Vec<Case> {
     ];
     let all = [DType::F16, DType::Q8_0].into_iter().flat_map(|cache| sizes.map(|sizes| (cache, sizes)));
     let in_layers = all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal));
-    in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).collect()
+    // One head on a long cache: what divides positions makes many parts of it.
+    let long = [64, 64, 2, 1, 1, 1100, 1120, 1];
+    let long = [DType::F16, DType::Q8_0].map(|cache| case(op, cache, long, DType::F32, Fill::Causal));
+    in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).chain(long).collect()
 }
 
 /// A prompt on a cache whose every seventh value is infinite, where no token looks.
@@ -145,7 +148,7 @@ fn endless(cache: DType) -> Case {
     let op = KvAttention { scale: 0.125, max_bias: 0.0 };
     let mut case = case(op, cache, [64, 64, 8, 2, 40, 96, 128, 1], DType::F32, |first| Fill::Holes(first, 7));
     case.inputs[2].1 = Fill::Endless(1.0, 7);
-    case
+    Case { wide: true, ..case }
 }
 
 /// Prompts on a cache in blocks whose scales are as small as they can be, and as large.
@@ -168,7 +171,7 @@ fn extremes() -> [Case; 5] {
         case.inputs[0].1 = query;
         case.inputs[2].1 = value;
         case.inputs[3].1 = sequence;
-        case
+        Case { wide: query == Fill::Normal(1e5), ..case }
     };
     let (one, any) = (Fill::Integers(1, 1), Fill::Integers(0, 2));
     [

@@ -202,6 +202,10 @@ impl Device for Cuda {
         operator::needed(op, inputs, &self.means, &self.blas).rooms()
     }
 
+    fn scratch_held(&self) -> Rooms {
+        self.replay().held(&self.blas)
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.replay().forget_freed();
         let memory =

@@ -66,6 +66,10 @@ impl<D: Decorator> Device for D {
         self.device().scratch_bytes(op, inputs)
     }
 
+    fn scratch_held(&self) -> Rooms {
+        self.device().scratch_held()
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         Decorator::alloc(self, ty, usage)
     }

@@ -268,6 +268,10 @@ impl Device for Pair {
         self.first().scratch_bytes(op, inputs)
     }
 
+    fn scratch_held(&self) -> super::Rooms {
+        self.first().scratch_held()
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         let Some(types) = halves(ty).filter(|_| usage == Usage::Weight) else { return self.first().alloc(ty, usage) };
         let half = |index: usize| {

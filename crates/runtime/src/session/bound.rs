@@ -47,7 +47,8 @@ impl Buffers {
     /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
-            self.arena_bytes(device) >= plan.arena_bytes(device) && self.missing_scratch(plan, device) == 0
+            self.arena_bytes(device) >= plan.arena_bytes(device)
+                && self.missing_scratch(plan, device, Rooms::default()) == 0
         })
     }
 
@@ -65,7 +66,7 @@ impl Buffers {
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
-            let beside = arena.saturating_add(self.missing_scratch(plan, index) as u64);
+            let beside = arena.saturating_add(self.missing_scratch(plan, index, device.scratch_held()) as u64);
             let others = others.fold(beside, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
             let missing = || {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
@@ -176,10 +177,11 @@ impl Buffers {
         Ok(tensor)
     }
 
-    /// Bytes by which the rooms of a device must grow for a plan.
-    fn missing_scratch(&self, plan: &Plan, device: usize) -> usize {
+    /// Bytes by which the rooms of a device must grow for a plan, beyond those that it holds and those that room was found for.
+    fn missing_scratch(&self, plan: &Plan, device: usize, held: Rooms) -> usize {
         let found = self.rooms.get(&device).copied().unwrap_or_default();
-        let missing = plan.rooms(device).into_iter().zip(found).map(|(needed, found)| needed.saturating_sub(found));
+        let there = found.into_iter().zip(held).map(|(found, held)| found.max(held));
+        let missing = plan.rooms(device).into_iter().zip(there).map(|(needed, there)| needed.saturating_sub(there));
         missing.fold(0, usize::saturating_add)
     }
 

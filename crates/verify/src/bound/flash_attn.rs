@@ -4,7 +4,7 @@
 //! ```text
 //!   random   e_j: the score's sum, its scaling, its addition to the mask, the exponential's argument   sigma^2 = sum_j p_j^2 var(e_j) (v_j - o)^2
 //!            + summing the mixture and the weights, and scaling both where a larger score comes, for as many parts as there are positions
-//!   one-sided: the functions and ALiBi's slopes                                                        bound = sum_j p_j |e_j| |v_j - o|
+//!   one-sided: the functions, ALiBi's slopes and a mask that is rounded with the activations   bound = sum_j p_j |e_j| |v_j - o|
 //! ```
 
 use super::soft_max::{bias_units, biases, slope};
@@ -103,7 +103,17 @@ fn score(attention: &FlashAttn, case: &Case, products: &[f64], bias: f64) -> See
     let weight = capped + bias;
     variance += rounding(weight);
     error += precision.unit * bias_units(attention.max_bias, case.profile) * bias.abs();
+    error += (bias - rounded(bias, case.profile.activations)).abs();
     Seen { position: 0, weight, variance, error }
+}
+
+/// The mask's element as products take it that round activations; most are 0.
+fn rounded(bias: f64, activations: Activations) -> f64 {
+    match activations {
+        Activations::Unchanged | Activations::Q8 { .. } => bias,
+        Activations::F16 => half::f16::from_f64(bias).to_f64(),
+        Activations::Bf16 => half::bf16::from_f64(bias).to_f64(),
+    }
 }
 
 /// One element of the result, and how far off rounding may put it.

@@ -25,6 +25,7 @@ pub use array::{Array, Scalar, Type};
 pub use card::Card;
 pub use library::{Library, Settings, Source};
 pub use memory::Allocation;
+pub use operators::Attention;
 pub use queue::Queue;
 pub use staging::Transfers;
 pub use virtual_memory::Reservation;

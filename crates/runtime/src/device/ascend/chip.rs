@@ -19,6 +19,8 @@ pub struct Chip {
     pub rms_norm: bool,
     /// Whether it has an operator for rope.
     pub rotation: bool,
+    /// Whether it has an operator for the whole of attention.
+    pub fused_attention: bool,
 }
 
 /// How a chip multiplies with blocks of weights.
@@ -42,6 +44,7 @@ const A2: Chip = Chip {
     f32_products: true,
     rms_norm: true,
     rotation: true,
+    fused_attention: true,
 };
 
 /// Whether the libraries call a chip by this name.
@@ -61,6 +64,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: true,
             rotation: false,
+            fused_attention: false,
         },
         |soc| soc.starts_with("Ascend310P"),
     ),
@@ -74,6 +78,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: false,
             rotation: false,
+            fused_attention: false,
         },
         |soc| soc.starts_with("Ascend310B"),
     ),
@@ -87,6 +92,7 @@ const CHIPS: [(Chip, IsCalled); 5] = [
             f32_products: false,
             rms_norm: true,
             rotation: false,
+            fused_attention: false,
         },
         |soc| soc.starts_with("Ascend910"),
     ),

@@ -13,6 +13,7 @@ mod encode;
 mod gated;
 mod get_rows;
 mod index;
+mod kv_attention;
 mod make;
 mod mul_mat;
 mod mul_mat_id;
@@ -38,13 +39,8 @@ use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 /// Why no composition is made of an operator of the list.
-const ABSENT: [(&str, &str); 2] = [
-    ("mul_mat_gated", "no operator of CANN multiplies with both matrices and the gate; its pieces are composed"),
-    (
-        "kv_attention",
-        "its pieces are composed one by one; the vendor's attention rounds what this operator does not declare",
-    ),
-];
+const ABSENT: [(&str, &str); 1] =
+    [("mul_mat_gated", "no operator of CANN multiplies with both matrices and the gate; its pieces are composed")];
 
 /// What is declared of an operator, or why it is not composed.
 fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
@@ -73,7 +69,7 @@ fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, Stri
         Op::SoftMax(_) => soft_max::profile(inputs),
         Op::SsmConv(_) | Op::SsmScan(_) => state_space::profile(inputs),
         Op::Unary(op) => unary::profile(op, inputs),
-        Op::KvAttention(_) => Err(absent("kv_attention")),
+        Op::KvAttention(op) => kv_attention::profile(op, inputs, chip),
         Op::MulMatGated(_) => Err(absent("mul_mat_gated")),
     }
 }
@@ -94,6 +90,7 @@ fn compose(op: &Op, call: &Call) -> Result<(), String> {
         Op::GetRows(_) => get_rows::compose(call),
         Op::Im2Col(op) => windows::im2col(op, call),
         Op::IndexFill(op) => index::fill(op, call),
+        Op::KvAttention(op) => kv_attention::compose(op, call),
         Op::KvMix(op) => attention::mix(op, call),
         Op::KvScores(op) => attention::scores(op, call),
         Op::KvStore(_) => index::store(call),
@@ -113,7 +110,7 @@ fn compose(op: &Op, call: &Call) -> Result<(), String> {
         Op::SsmScan(_) => state_space::scan(call),
         Op::Unary(op) => unary::compose(op, call),
         Op::Upscale(op) => arrange::upscale(op, call),
-        Op::KvAttention(_) | Op::MulMatGated(_) | Op::Reshape(_) => Err(format!("{} is not composed", op.name())),
+        Op::MulMatGated(_) | Op::Reshape(_) => Err(format!("{} is not composed", op.name())),
     }
 }
 

@@ -59,6 +59,13 @@ impl Scratch {
         self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::address))
     }
 
+    /// Bytes of each room of the device that are taken, as [`Needed::rooms`] has them; those of weights that are repacked come and go.
+    pub fn held(&self, blas: &BlasLibrary) -> Rooms {
+        let [operators, one, other, counters] =
+            self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::bytes));
+        [operators, one, other, counters, blas.workspace_bytes(), 0]
+    }
+
     /// Makes what is smaller than this larger; whether there was something. That lies elsewhere then, and launches that were recorded before must not
     /// run again.
     fn grow(&mut self, card: &Arc<Card>, needed: [usize; ROOMS]) -> Result<bool, String> {

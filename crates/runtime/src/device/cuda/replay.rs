@@ -9,9 +9,9 @@
 //! A tensor is known by its buffer, its place in it and its type. Buffers are not kept alive by what is remembered of them; what names one that
 //! is gone is forgotten.
 
-use super::driver::{Card, Graph, Launch};
+use super::driver::{BlasLibrary, Card, Graph, Launch};
 use super::launches::{self, Scratch, Target};
-use crate::device::{Step, Tensor};
+use crate::device::{Rooms, Step, Tensor};
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use trueup_graph::{Op, TensorType};
@@ -72,6 +72,11 @@ struct KeptTensor {
 }
 
 impl Replay {
+    /// Bytes of each room of the device that are taken.
+    pub fn held(&self, blas: &BlasLibrary) -> Rooms {
+        self.scratch.held(blas)
+    }
+
     /// Runs the kernels of steps behind all that was asked for before.
     pub fn run(&mut self, target: &Target, steps: &[Step]) -> Result<(), String> {
         if let Some(place) = self.kept.iter().rposition(|kept| kept.is_of(steps)) {

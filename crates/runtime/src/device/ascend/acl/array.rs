@@ -6,7 +6,7 @@
 //! ```
 
 use super::library::Library;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// `aclDataType`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,12 +181,7 @@ impl<'a> Held<'a> {
         Held { library, handles: Vec::new() }
     }
 
-    fn keep(
-        &mut self,
-        destroy: &'static std::ffi::CStr,
-        what: &str,
-        handle: *mut c_void,
-    ) -> Result<*mut c_void, String> {
+    fn keep(&mut self, destroy: &'static CStr, what: &str, handle: *mut c_void) -> Result<*mut c_void, String> {
         if handle.is_null() {
             return Err(format!("CANN makes no handle of {what}"));
         }
@@ -285,6 +280,22 @@ impl Pass for &[i64] {
         // SAFETY: an array of this length, which is copied.
         let numbers = unsafe { create(self.as_ptr(), self.len() as u64) };
         held.keep(c"aclDestroyIntArray", "a list of numbers", numbers)
+    }
+}
+
+impl Pass for Option<&[i64]> {
+    type C = *mut c_void;
+
+    fn pass(&self, held: &mut Held) -> Result<*mut c_void, String> {
+        self.map_or(Ok(std::ptr::null_mut()), |numbers| numbers.pass(held))
+    }
+}
+
+impl Pass for &CStr {
+    type C = *const c_char;
+
+    fn pass(&self, _: &mut Held) -> Result<*const c_char, String> {
+        Ok(self.as_ptr())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::array::{Array, Pass, Scalar, Type};
 use super::queue::{Prepared, Queue};
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 macro_rules! operators {
     ($($(#[$doc:meta])* $name:ident = $First:literal, $Second:literal ($($argument:ident: $Type:ty),* $(,)?);)*) => {
@@ -152,4 +152,85 @@ operators! {
     /// `out = x cos + rotate(x) sin`.
     rotate = c"aclnnRotaryPositionEmbeddingGetWorkspaceSize", c"aclnnRotaryPositionEmbedding"
         (x: &Array, cos: &Array, sin: &Array, mode: i64, out: &Array);
+    /// `out = softmax(scale q k + shift) v` by heads; see [`Queue::attention`].
+    fused_attention = c"aclnnFusedInferAttentionScoreV2GetWorkspaceSize", c"aclnnFusedInferAttentionScoreV2"
+        (q: &Array, k: &[&Array], v: &[&Array], shift: Option<&Array>, mask: Option<&Array>, lengths: Option<&[i64]>, kv_lengths: Option<&[i64]>,
+         dequant_1: Option<&Array>, quant_1: Option<&Array>, dequant_2: Option<&Array>, quant_2: Option<&Array>, quant_offset_2: Option<&Array>,
+         antiquant_scale: Option<&Array>, antiquant_offset: Option<&Array>, blocks: Option<&Array>, q_padding: Option<&Array>, kv_padding: Option<&Array>,
+         k_scale: Option<&Array>, k_offset: Option<&Array>, v_scale: Option<&Array>, v_offset: Option<&Array>,
+         k_prefix: Option<&Array>, v_prefix: Option<&Array>, prefix_lengths: Option<&[i64]>,
+         heads: i64, scale: f64, before: i64, after: i64, layout: &CStr, kv_heads: i64, sparse: i64, precision: i64, block: i64, antiquant: i64,
+         sums: bool, k_mode: i64, v_mode: i64, out: &Array, sums_out: Option<&Array>);
+}
+
+/// Attention of neighbouring tokens of one sequence: `q` and `out` `[1, tokens, heads, D]`, `k` and `v` `[1, positions, kv heads, D]`, all of f16 or bf16
+/// without gaps, `D` a multiple of 16 up to 512.
+#[derive(Debug)]
+pub struct Attention<'a> {
+    /// Queries.
+    pub q: &'a Array,
+    /// Keys.
+    pub k: &'a Array,
+    /// Values.
+    pub v: &'a Array,
+    /// What is added to scaled scores, `[1, heads, tokens, positions]`, of the type of q.
+    pub shift: &'a Array,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// The result.
+    pub out: &'a Array,
+}
+
+impl Queue {
+    /// The vendor's fused attention, with nothing of what it can do besides: no lengths, no integers, no pages, no shared prefix.
+    pub fn attention(&self, asked: &Attention) -> Result<(), String> {
+        let Attention { q, k, v, shift, scale, out } = asked;
+        let (no, none) = (None, None);
+        // Everything is seen but what the shift hides.
+        let far = i64::from(i32::MAX);
+        // Bit 1: rows that see nothing are right too, which one row alone has no way for.
+        let precision = if q.sizes[1] == 1 { 0 } else { 2 };
+        let scale = f64::from(*scale);
+        self.fused_attention(
+            q,
+            &[*k],
+            &[*v],
+            Some(shift),
+            no,
+            none,
+            none,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            none,
+            q.sizes[2],
+            scale,
+            far,
+            far,
+            c"BSND",
+            k.sizes[2],
+            0,
+            precision,
+            0,
+            0,
+            false,
+            0,
+            0,
+            out,
+            no,
+        )
+    }
 }

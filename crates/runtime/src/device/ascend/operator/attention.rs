@@ -47,7 +47,7 @@ fn rounding(dtype: DType, chip: &Chip) -> Activations {
 }
 
 /// Runs of neighbouring tokens of one sequence: the sequence, the first token, how many.
-fn runs(sequences: &[i32]) -> Vec<(i64, i64, i64)> {
+pub fn runs(sequences: &[i32]) -> Vec<(i64, i64, i64)> {
     let mut first = 0;
     let runs = sequences.chunk_by(|a, b| a == b).map(|run| {
         let here = (i64::from(run[0]), first, run.len() as i64);

@@ -73,6 +73,11 @@ impl Library {
         let open = || self.is_installed().then(|| Blas::open(&self.card)).flatten();
         self.opened.get_or_init(|| open().map(Arc::new)).as_ref()
     }
+
+    /// Bytes of the card in which it computes; 0 before it is opened.
+    pub fn workspace_bytes(&self) -> usize {
+        self.opened.get().and_then(Option::as_ref).map_or(0, |blas| blas.workspace.bytes())
+    }
 }
 
 /// The library, in use on one card.
