@@ -69,6 +69,9 @@ const FAULTY: [Part; 2] = [
     },
 ];
 
+/// The fixture with heads of 32.
+const HEADS_OF_BLOCKS: &str = "qwen3";
+
 /// The part of a model over several cards, and how these are called.
 const CARDS: (&str, &str) = ("cards", "npu-sim:910bx2");
 
@@ -116,6 +119,7 @@ fn run(part: &Part, all: bool, seed: u64) {
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card).unwrap_or_else(|error| panic!("{error}"))));
     faults.extend(models(&device, part, all));
+    faults.extend(caches(&device, part));
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);
@@ -131,7 +135,7 @@ fn run_faulty(part: &Part) {
     convert(&fixture.folder, &source, None, None);
     for dtype in part.types {
         quantize(&source, &target, *dtype, Layout::Block);
-        let said = verdict(&device, &fixture, &target);
+        let said = verdict(&device, &fixture, &target, None);
         println!("npu-sim, simulated, {} in {dtype}: {}", part.name, said.as_deref().unwrap_or("nothing was found"));
         if !said.is_some_and(|said| said.contains("mul_mat")) {
             exit(1);
@@ -182,7 +186,7 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
         for dtype in part.types {
             let target = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
             quantize(&source, &target, *dtype, Layout::Block);
-            let sentence = verdict(device, &fixture, &target);
+            let sentence = verdict(device, &fixture, &target, None);
             wrong.extend(sentence.map(|sentence| format!("{} as {dtype} on {}: {sentence}", fixture.name, part.name)));
             count += 1;
         }
@@ -191,11 +195,23 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
     wrong
 }
 
+/// The verdict on a fixture whose heads are of whole blocks, with a KV cache of q8_0; what is not right.
+fn caches(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
+    let fixture = fixtures().into_iter().find(|fixture| fixture.name == HEADS_OF_BLOCKS).expect("the fixture is there");
+    convert(&fixture.folder, &source, None, None);
+    quantize(&source, &target, DType::Q8_0, Layout::Block);
+    let sentence = verdict(device, &fixture, &target, Some(DType::Q8_0));
+    println!("npu-sim, simulated, {}: a cache of q8_0, {} not right", part.name, u8::from(sentence.is_some()));
+    sentence.map(|sentence| format!("{} with a cache of q8_0 on {}: {sentence}", fixture.name, part.name))
+}
+
 /// What is not right with a model on the device.
-fn verdict(device: &Arc<dyn Device>, fixture: &Fixture, model: &Path) -> Option<String> {
+fn verdict(device: &Arc<dyn Device>, fixture: &Fixture, model: &Path, kv: Option<DType>) -> Option<String> {
     let prompts = fixture.prompts().into_iter().take(1).map(|prompt| prompt.ids).collect();
     let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let options = VerifyOptions { prompts, steps: STEPS, ..VerifyOptions::default() };
+    let options = VerifyOptions { prompts, steps: STEPS, kv, ..VerifyOptions::default() };
     match verify(model, Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
         Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
         Ok(report) if report.coverage.checked != report.coverage.nodes => {
