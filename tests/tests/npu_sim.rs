@@ -15,6 +15,8 @@
 mod buffers;
 #[path = "cuda_sim/cards.rs"]
 mod cards;
+#[path = "npu_sim/casts.rs"]
+mod casts;
 
 use std::path::Path;
 use std::process::{Command, exit};
@@ -118,6 +120,7 @@ fn run(part: &Part, all: bool, seed: u64) {
     let device = open(part, 0).unwrap_or_else(|error| panic!("{error}"));
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card).unwrap_or_else(|error| panic!("{error}"))));
+    faults.extend(casts::casts(&*device));
     faults.extend(models(&device, part, all));
     faults.extend(caches(&device, part));
     if !faults.is_empty() {

@@ -15,7 +15,7 @@ pub fn buffers(device: &dyn Device, open: &dyn Fn(usize) -> Arc<dyn Device>) -> 
     wrong
 }
 
-fn tensor(device: &dyn Device, ty: TensorType, usage: Usage) -> Tensor {
+pub fn tensor(device: &dyn Device, ty: TensorType, usage: Usage) -> Tensor {
     let buffer: Buffer = device.alloc(&ty, usage).unwrap_or_else(|error| panic!("{error}"));
     Tensor { buffer, offset_bytes: 0, ty }
 }
@@ -24,7 +24,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 7) as u8).collect()
 }
 
-fn downloaded(device: &dyn Device, tensor: &Tensor) -> Vec<u8> {
+pub fn downloaded(device: &dyn Device, tensor: &Tensor) -> Vec<u8> {
     let mut found = vec![0; tensor.ty.bytes()];
     device.download(tensor, &mut found).unwrap_or_else(|error| panic!("{error}"));
     found
