@@ -128,7 +128,7 @@ fn verified(dtype: DType) -> Option<String> {
     let fixture = fixtures().into_iter().next().expect("a fixture");
     convert(&fixture.folder, &source, None, None);
     quantize(&source, &target, dtype, Layout::Block);
-    verdict(&open(0), &fixture, &target)
+    verdict(&open(0), &fixture, &target, None)
 }
 
 /// Plants mistakes, and fails where one is not named, or where the same work is not right without it.

@@ -15,6 +15,8 @@
 mod buffers;
 #[path = "cuda_sim/cards.rs"]
 mod cards;
+#[path = "npu_sim/casts.rs"]
+mod casts;
 #[path = "npu_sim/cost.rs"]
 mod cost;
 #[path = "npu_sim/many.rs"]
@@ -79,6 +81,9 @@ const FAULTY: [Part; 2] = [
         types: &[DType::Q8_0, DType::Q4_0],
     },
 ];
+
+/// The fixture with heads of 32.
+const HEADS_OF_BLOCKS: &str = "qwen3";
 
 /// A chip that captures nothing, and one whose captures are refused.
 const UNCAPTURED: [Part; 2] = [
@@ -165,9 +170,11 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     let device = Arc::clone(&card) as Arc<dyn Device>;
     let mut faults = operators(&*device, part, all, seed);
     faults.extend(buffers::buffers(&*device, &|card| open(part, card) as Arc<dyn Device>));
+    faults.extend(casts::casts(&*device));
     faults.extend(replayed(part, &card, all, true));
     faults.extend(replay::workspace(&open(part, 1)));
     faults.extend(models(&device, part, all));
+    faults.extend(caches(&device, part));
     faults
 }
 
@@ -197,7 +204,7 @@ fn run_faulty(part: &Part) -> Vec<String> {
     let fixture = fixtures().into_iter().next().expect("a fixture");
     let passed = |dtype: &DType| {
         let model = written(&fixture, *dtype, scratch.path());
-        let said = verdict(&device, &fixture, &model);
+        let said = verdict(&device, &fixture, &model, None);
         println!("npu-sim, simulated, {} in {dtype}: {}", part.name, said.as_deref().unwrap_or("nothing was found"));
         let told = texts(&device, &model, &fixture.prompts()[0].ids, SEED_DEFAULT);
         let is_found = said.is_some_and(|said| said.contains("mul_mat")) && told.iter().all(Result::is_err);
@@ -305,11 +312,21 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
     for fixture in every.into_iter().take(if all { usize::MAX } else { few }).chain(all.then(stories)) {
         for dtype in part.types {
             let target = written(&fixture, *dtype, scratch.path());
-            let sentence = verdict(device, &fixture, &target);
+            let sentence = verdict(device, &fixture, &target, None);
             wrong.extend(sentence.map(|sentence| format!("{} as {dtype} on {}: {sentence}", fixture.name, part.name)));
             count += 1;
         }
     }
     println!("npu-sim, simulated, {}: {count} verdicts on fixtures, {} not right", part.name, wrong.len());
     wrong
+}
+
+/// The verdict on a fixture whose heads are of whole blocks, with a KV cache of q8_0; what is not right.
+fn caches(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = fixtures().into_iter().find(|fixture| fixture.name == HEADS_OF_BLOCKS).expect("the fixture is there");
+    let model = written(&fixture, DType::Q8_0, scratch.path());
+    let sentence = verdict(device, &fixture, &model, Some(DType::Q8_0));
+    println!("npu-sim, simulated, {}: a cache of q8_0, {} not right", part.name, u8::from(sentence.is_some()));
+    sentence.map(|sentence| format!("{} with a cache of q8_0 on {}: {sentence}", fixture.name, part.name))
 }

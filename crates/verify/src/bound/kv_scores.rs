@@ -43,7 +43,7 @@ mod tests {
     use crate::operand::Operand;
     use trueup_blocks::DType;
     use trueup_graph::{Op, TensorType, op::KvScores};
-    use trueup_runtime::profile::Profile;
+    use trueup_runtime::profile::{Profile, Weights};
 
     /// 4 heads of 8 on 2 cached heads, 2 tokens of sequences 1 and 0, capacity 3 of context 5.
     fn scores(q: &[f64], keys: &[f64], group: usize) -> Vec<f64> {
@@ -72,5 +72,22 @@ mod tests {
         let op = Op::KvScores(KvScores { capacity: 3 });
         assert!(passes(&op, &inputs, &Profile::F32, &scores(&q, &keys, 2)));
         assert!(!passes(&op, &inputs, &Profile::F32, &scores(&q, &keys, 1)));
+    }
+    #[test]
+    fn keys_that_are_declared_as_rounded_must_be() {
+        let (q, keys) = (numbers(8 * 4 * 2, 5), numbers(16 * 5 * 2, 6));
+        let inputs = [
+            Operand::numbers(f32_type(&[8, 4, 2]), &q),
+            Operand::numbers(f32_type(&[16, 5, 2]), &keys),
+            Operand::integers(TensorType::new(DType::I32, &[2]), &[1, 0]),
+        ];
+        let op = Op::KvScores(KvScores { capacity: 3 });
+        let halves: Vec<f64> = keys.iter().map(|key| half::f16::from_f64(*key).to_f64()).collect();
+        let declared = Profile { weights: Weights::F16, ..Profile::F32 };
+        for (profile, keys, right) in
+            [(declared, &halves, true), (declared, &keys, false), (Profile::F32, &halves, false)]
+        {
+            assert_eq!(passes(&op, &inputs, &profile, &scores(&q, keys, 2)), right);
+        }
     }
 }

@@ -50,7 +50,8 @@ impl Memory {
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
         let is_split = memory.split.is_some();
         let bytes = if is_split { memory.ty.bytes() } else { memory.allocation.bytes() };
-        let begins = !is_split || tensor.offset_bytes == 0 && tensor.ty.dtype == memory.ty.dtype;
+        let block_bytes = memory.ty.dtype.block_bytes();
+        let begins = !is_split || tensor.offset_bytes.is_multiple_of(block_bytes) && tensor.ty.dtype == memory.ty.dtype;
         if end.is_some_and(|end| end <= bytes) && begins {
             Ok(memory)
         } else {
@@ -63,12 +64,13 @@ impl Memory {
         self.split.or_else(|| Split::tight(&tensor.ty.held()))
     }
 
-    /// Takes a whole tensor's bytes.
+    /// Takes a whole tensor's bytes; it may be a part of the buffer's.
     pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
-        if self.split.is_some() && bytes.len() != self.ty.bytes() {
-            return Err(format!("a part of a tensor in blocks cannot be written: {} of {}", tensor.ty, self.ty));
-        }
         match self.split_of(tensor) {
+            Some(split) if self.split.is_some() && bytes.len() != self.ty.bytes() => {
+                let pieces = split.pieces(tensor.offset_bytes / self.ty.dtype.block_bytes(), bytes);
+                pieces.iter().try_for_each(|(place, piece)| transfers.upload(&self.allocation, *place, piece))?;
+            }
             Some(split) => transfers.upload(&self.allocation, tensor.offset_bytes, &split.split(bytes))?,
             None => transfers.upload(&self.allocation, tensor.offset_bytes, bytes)?,
         }
@@ -88,7 +90,8 @@ impl Memory {
         }
         let mut held = vec![0; whole.bytes()];
         self.read_held(transfers, tensor, &mut held)?;
-        gather(&tensor.ty, &held, target);
+        let first = if self.split.is_some() { tensor.offset_bytes } else { 0 };
+        gather(&tensor.ty, &held[first..], target);
         Ok(())
     }
 
@@ -98,7 +101,7 @@ impl Memory {
             return transfers.download(&self.allocation, tensor.offset_bytes, target);
         };
         let mut card = vec![0; split.bytes()];
-        transfers.download(&self.allocation, tensor.offset_bytes, &mut card)?;
+        transfers.download(&self.allocation, self.origin(tensor).0, &mut card)?;
         split.join(&card, target);
         Ok(())
     }
@@ -147,23 +150,35 @@ impl Memory {
         })
     }
 
+    /// Where the blocks begin that a tensor's are some of, in bytes, and which element of those is its first.
+    fn origin(&self, tensor: &Tensor) -> (usize, usize) {
+        let elements = |block: usize| block * tensor.ty.dtype.block_len();
+        match self.split {
+            Some(_) => (0, elements(tensor.offset_bytes / tensor.ty.dtype.block_bytes())),
+            None => (tensor.offset_bytes, 0),
+        }
+    }
+
     /// What operators see of the matrices of a tensor in blocks, in order.
     pub fn matrices(&self, tensor: &Tensor) -> Result<Vec<Matrix>, String> {
         let split = self.split_of(tensor).ok_or_else(|| format!("{} has no blocks", tensor.ty))?;
-        let address = self.allocation.address() + tensor.offset_bytes as u64;
+        let (start, first) = self.origin(tensor);
+        let address = self.allocation.address() + start as u64;
         let ([columns, rows, n2, n3], strides) = (tensor.ty.shape.sizes(), tensor.ty.shape.strides());
         let in_order = strides.steps[0] == 1 && (rows <= 1 || strides.steps[1] == columns);
         if !in_order {
             return Err(format!("{} shows rows of blocks that do not lie behind each other; cpy it first", tensor.ty));
         }
-        let place = |number: usize| strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
+        let place =
+            |number: usize| first + strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
         (0..n2 * n3).map(|number| split.matrix(address, place(number), [rows, columns])).collect()
     }
 
     /// What operators see of a KV cache in blocks: the rows of all its sequences.
     pub fn cache(&self, tensor: &Tensor) -> Result<Matrix, String> {
         let split = self.split_of(tensor).ok_or_else(|| format!("{} has no blocks", tensor.ty))?;
-        split.matrix(self.allocation.address(), 0, [tensor.ty.shape.rows(), tensor.ty.shape[0]])
+        let (start, first) = self.origin(tensor);
+        split.matrix(self.allocation.address() + start as u64, first, [tensor.ty.shape.rows(), tensor.ty.shape[0]])
     }
 }
 

@@ -72,6 +72,25 @@ impl Split {
         card
     }
 
+    /// Blocks of the file from one of it on, in the card's form: where on the card they go, codes and scales of each matrix.
+    pub fn pieces(&self, first: usize, file: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        let file_bytes = self.layout.dtype().block_bytes();
+        let (mut block, mut rest, mut pieces) = (first, file, Vec::new());
+        while rest.len() >= file_bytes && self.blocks > 0 {
+            let (matrix, within) = (block / self.blocks, block % self.blocks);
+            let count = (self.blocks - within).min(rest.len() / file_bytes);
+            let (here, behind) = rest.split_at(count * file_bytes);
+            let [mut codes, mut scales] =
+                [self.layout.value_bytes(), SplitScale::SCALE_BYTES].map(|bytes| vec![0; count * bytes]);
+            self.layout.split(here, &mut codes, &mut scales);
+            let start = matrix * self.matrix_bytes();
+            pieces.push((start + within * self.layout.value_bytes(), codes));
+            pieces.push((start + self.code_bytes() + within * SplitScale::SCALE_BYTES, scales));
+            (block, rest) = (block + count, behind);
+        }
+        pieces
+    }
+
     /// From the card's form to the file's.
     pub fn join(&self, card: &[u8], file: &mut [u8]) {
         let file_bytes = self.blocks * self.layout.dtype().block_bytes();
@@ -162,6 +181,23 @@ mod tests {
             assert_eq!(card.len(), file.len());
             tight.join(&card, &mut found);
             assert_eq!(found, file);
+        }
+    }
+
+    #[test]
+    fn pieces_go_where_the_whole_puts_them() {
+        for (dtype, layout) in SplitScale::DTYPES.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+            let ty = TensorType::new(dtype, &[96, 5, 3]);
+            let split = if layout { Split::cache(&ty) } else { Split::of(&ty) }.unwrap();
+            let file: Vec<u8> = (0..ty.bytes()).map(|i| (i * 37 % 251) as u8).collect();
+            let mut card = vec![0; split.bytes()];
+            let (blocks, bytes) = (45, dtype.block_bytes());
+            for (first, end) in [(0, 7), (7, 31), (31, blocks)] {
+                for (place, piece) in split.pieces(first, &file[first * bytes..end * bytes]) {
+                    card[place..place + piece.len()].copy_from_slice(&piece);
+                }
+            }
+            assert_eq!(card, split.split(&file));
         }
     }
 
