@@ -171,14 +171,15 @@ fn extremes() -> [Case; 5] {
         case.inputs[0].1 = query;
         case.inputs[2].1 = value;
         case.inputs[3].1 = sequence;
-        Case { wide: query == Fill::Normal(1e5), ..case }
+        case
     };
+    let beyond = |case: Case| Case { wide: true, ..case };
     let (one, any) = (Fill::Integers(1, 1), Fill::Integers(0, 2));
     [
         prompt(0.125, Fill::Normal(1.5), Fill::Normal(1.0), one),
-        prompt(1e-6, Fill::Normal(1e5), Fill::Normal(1.0), one),
+        beyond(prompt(1e-6, Fill::Normal(1e5), Fill::Normal(1.0), one)),
         prompt(1e7, Fill::Normal(1e-8), Fill::Uniform(-6e4, 6e4), one),
-        prompt(1e-6, Fill::Normal(1e5), Fill::Uniform(-6e4, 6e4), any),
+        beyond(prompt(1e-6, Fill::Normal(1e5), Fill::Uniform(-6e4, 6e4), any)),
         case(
             KvAttention { scale: 0.01, max_bias: 0.0 },
             DType::F32,

@@ -31,7 +31,8 @@ fn gelu_tanh(x: f64) -> f64 {
 }
 
 fn gelu_erf(x: f64) -> f64 {
-    0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+    // 1 + erf(a) = erfc(-a), which keeps its digits where erf is nearly -1.
+    0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
 fn hard_sigmoid(x: f64) -> f64 {

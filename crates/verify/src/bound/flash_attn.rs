@@ -111,8 +111,8 @@ fn score(attention: &FlashAttn, case: &Case, products: &[f64], bias: f64) -> See
 fn rounded(bias: f64, activations: Activations) -> f64 {
     match activations {
         Activations::Unchanged | Activations::Q8 { .. } => bias,
-        Activations::F16 => half::f16::from_f64(bias).to_f64(),
-        Activations::Bf16 => half::bf16::from_f64(bias).to_f64(),
+        Activations::F16 => Precision::F16.round(bias),
+        Activations::Bf16 => Precision::BF16.round(bias),
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn run(device: &dyn Device, candidate: &Candidate, seed: u64) -> Case
         ));
     }
     if case.wide && profile.activations == Activations::F16 {
-        return result.skipped("activations are declared to be rounded to f16, which has no such numbers".to_owned());
+        return result.skipped("there are numbers beyond f16, or infinite ones where nothing looks, and activations are declared to be rounded to f16".to_owned());
     }
     let inputs = match contents(candidate, seed) {
         Ok(inputs) => inputs,

@@ -183,54 +183,19 @@ pub struct Attention<'a> {
 
 impl Queue {
     /// The vendor's fused attention, with nothing of what it can do besides: no lengths, no integers, no pages, no shared prefix.
+    #[rustfmt::skip]
     pub fn attention(&self, asked: &Attention) -> Result<(), String> {
         let Attention { q, k, v, shift, scale, out } = asked;
         let (no, none) = (None, None);
         // Everything is seen but what the shift hides.
         let far = i64::from(i32::MAX);
-        // Bit 1: rows that see nothing are right too, which one row alone has no way for.
+        // High precision; 2 asks for rows that see nothing as well, which is for several rows only.
         let precision = if q.sizes[1] == 1 { 0 } else { 2 };
         let scale = f64::from(*scale);
         self.fused_attention(
-            q,
-            &[*k],
-            &[*v],
-            Some(shift),
-            no,
-            none,
-            none,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            none,
-            q.sizes[2],
-            scale,
-            far,
-            far,
-            c"BSND",
-            k.sizes[2],
-            0,
-            precision,
-            0,
-            0,
-            false,
-            0,
-            0,
-            out,
-            no,
+            q, &[*k], &[*v], Some(shift), no, none, none,
+            no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, none,
+            q.sizes[2], scale, far, far, c"BSND", k.sizes[2], 0, precision, 0, 0, false, 0, 0, out, no,
         )
     }
 }
