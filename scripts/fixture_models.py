@@ -71,6 +71,15 @@ def tokenizer_model_only(folder):
     return sentencepiece_tokenizer(folder, 384, 8, files=("model",))
 
 
+def baichuan_tokenizer(folder):
+    """As Baichuan's: the sentencepiece model alone, and no token before a text."""
+    return sentencepiece_tokenizer(folder, 384, 13, files=("model",), options={"add_bos_token": False})
+
+
+def internlm_tokenizer(folder):
+    return sentencepiece_tokenizer(folder, 392, 14, files=("model",))
+
+
 def mistral_tokenizer(folder):
     extra = [added("[INST]"), added("[/INST]"), added("<mark>", special=False, lstrip=True, rstrip=True)]
     return sentencepiece_tokenizer(folder, 400, 9, extra, ("json",), metaspace=True, options={"chat_template": MISTRAL_TEMPLATE})
@@ -122,7 +131,11 @@ LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "hi
                "original_max_position_embeddings": 32}
 YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
-# name: class of the configuration, its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
+REMOTE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, rms_norm_eps=1e-6, hidden_act="silu",
+              initializer_range=0.02, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, pad_token_id=0,
+              **SENTENCEPIECE_IDS)
+
+# name: class of the configuration (or of remote_models.py), its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
 # whether config.json is written in its `older` form
 MODELS = {
     "llama2": dict(kind="LlamaConfig", older=True, tokenizer=llama2_tokenizer, pad_rows=0, features=[],
@@ -142,6 +155,15 @@ MODELS = {
                     config=dict(SMALL, sliding_window=16, head_dim=16, rope_theta=1000000.0, **SENTENCEPIECE_IDS)),
     "qwen2": dict(kind="Qwen2Config", tokenizer=qwen2_tokenizer, pad_rows=6, features=["biases"],
                   config=dict(SMALL, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True)),
+    "baichuan": dict(remote="Baichuan", tokenizer=baichuan_tokenizer, pad_rows=0, features=[],
+                     config=dict(REMOTE, architectures=["BaiChuanForCausalLM"], model_type="baichuan", max_position_embeddings=256,
+                                 model_max_length=256)),
+    "baichuan2-13b": dict(remote="Baichuan", tokenizer=baichuan_tokenizer, pad_rows=0, features=["alibi", "unit_head"],
+                          config=dict(REMOTE, architectures=["BaichuanForCausalLM"], model_type="baichuan", hidden_size=96,
+                                      num_attention_heads=6, model_max_length=256, z_loss_weight=0)),
+    "internlm": dict(remote="InternLm", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
+                     config=dict(REMOTE, architectures=["InternLMForCausalLM"], model_type="internlm", max_position_embeddings=256,
+                                 bias=True, rotary={"base": 10000, "type": "dynamic"})),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -4,7 +4,8 @@
     python scripts/make_fixtures.py [--out fixtures/models] [NAME ...]
 
 For every model of fixture_models.py: a Hugging Face folder (bf16 weights, each on a grid that bf16 and f16 both hold
-exactly) with golden.json and golden.safetensors, computed by the transformers library in float64. The seed is the first
+exactly) with golden.json and golden.safetensors, computed in float64 by the transformers library, or by remote_models.py
+for models that no release of it has. The seed is the first
 for which no greedy choice is closer than 0.05 and the 16 tokens are varied; the script refuses a model whose special
 feature (rope scaling, window, biases ...) does not show in its logits.
 """
@@ -18,11 +19,12 @@ from importlib.metadata import version
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from fixture_models import MODELS, write_generation_config
 from fixture_texts import CHAT, PROMPTS, hard_texts
 from fixture_tokenizers import write_json
+import remote_models
 
 GREEDY_TOKENS = 16
 GAP_MIN = 0.05
@@ -49,7 +51,8 @@ def spread(name, shape):
         return 1.0, 0.35
     if "embed_tokens" in name or "lm_head" in name:
         return 0.0, 0.3
-    gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0}
+    gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
+            "W_pack": 1.3}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -67,6 +70,8 @@ def fill(model, seed, pad_rows):
 
 def logits_of(model, ids):
     with torch.no_grad():
+        if hasattr(model, "logits"):
+            return model.logits(ids).double()
         return model(torch.tensor([ids]), use_cache=False).logits[0].double()
 
 
@@ -99,6 +104,8 @@ def find_seed(model, prompts, forbidden, pad_rows):
 
 def without(model, feature):
     """A copy of the model that lacks one feature."""
+    if hasattr(model, "logits"):
+        return remote_without(model, feature)
     config = transformers.AutoConfig.for_model(**model.config.to_dict())
     if feature == "rope_scaling":
         config.rope_scaling = None
@@ -111,6 +118,20 @@ def without(model, feature):
             parameter.data.zero_()
         if feature == "qk_norm" and ("q_norm" in name or "k_norm" in name):
             parameter.data.fill_(1.0)
+    return other
+
+
+def remote_without(model, feature):
+    other = copy.deepcopy(model)
+    if feature == "alibi":
+        other.config["max_position_embeddings"] = 256
+        other = type(model)(other.config).double().eval()
+        other.load_state_dict(model.state_dict())
+    if feature == "unit_head":
+        other.config.pop("z_loss_weight")
+    for name, parameter in other.named_parameters():
+        if feature == "biases" and name.endswith("bias"):
+            parameter.data.zero_()
     return other
 
 
@@ -145,6 +166,16 @@ def golden_chat(tokenizer):
 
 
 # ---------------------------------------------------------------- one model
+
+def build_spec(spec, tokenizer, size):
+    if "remote" not in spec:
+        return build(configuration(spec, tokenizer, size))
+    return remote(spec["remote"], dict(spec["config"], vocab_size=size + spec["pad_rows"]))
+
+
+def remote(kind, config):
+    return getattr(remote_models, kind)(config).double().eval()
+
 
 def build(config):
     config._attn_implementation = "eager"
@@ -186,6 +217,10 @@ def configuration(spec, tokenizer, size):
 
 def save_weights(model, folder):
     """A copy is narrowed: the rotary frequencies of the model itself must stay as they are."""
+    if hasattr(model, "logits"):
+        tensors = {name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}
+        save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        return write_json(folder, "config.json", model.config)
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
 
 
@@ -210,7 +245,7 @@ def make(name, spec, out):
     assert len(tokenizer) == size and tokenizer.clean_up_tokenization_spaces is False
     texts = hard_texts(sorted(tokenizer.get_added_vocab(), key=tokenizer.get_added_vocab().get))
     from_sentencepiece = check_sentencepiece(folder, tokenizer, texts)
-    model = build(configuration(spec, tokenizer, size))
+    model = build_spec(spec, tokenizer, size)
     prompts = [tokenizer.encode(p) for p in PROMPTS]
     assert len(prompts[0]) >= 24, f"{name}: {[len(p) for p in prompts]} tokens"
     forbidden = set(tokenizer.get_added_vocab().values()) | set(range(size, size + spec["pad_rows"]))
@@ -224,9 +259,17 @@ def make(name, spec, out):
                   {"model": name, "seed": seed, "nmse_without": features, "texts_checked_by_sentencepiece": from_sentencepiece})
 
 
+def load_saved(folder, model):
+    if not hasattr(model, "logits"):
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        saved = type(model)(json.load(file)).double().eval()
+    saved.load_state_dict({name: value.double() for name, value in load_file(os.path.join(folder, "model.safetensors")).items()})
+    return saved
+
+
 def write_goldens(folder, model, tokenizer, texts, prompts, results, about):
-    saved = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64)
-    saved.eval()
+    saved = load_saved(folder, model)
     logits = {}
     for i, ids in enumerate(prompts):
         logits[f"logits_{i}"] = logits_of(saved, ids)

@@ -73,7 +73,11 @@ fn joined_tensors_are_read_apart() {
         facts
     };
     assert_eq!(facts(&joined), facts(&apart));
-    assert!(joined.notes().iter().any(|note| note.contains("6 tensors that FastLLM joined")), "{:?}", joined.notes());
+    assert!(
+        joined.notes().iter().any(|note| note.contains("6 tensors that are joined in the file")),
+        "{:?}",
+        joined.notes()
+    );
 }
 
 /// By the rule of FastLLM's prompts: what goes before, the user's mark, the words, the mark of the answer; between rounds what parts them.

@@ -9,10 +9,12 @@
 
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
+use crate::unit_rows::Length;
 use std::ops::Range;
-use trueup_blocks::DType;
-use trueup_formats::{Checkpoint, Result};
-use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes};
+use trueup_blocks::{DType, first_not_finite};
+use trueup_formats::{Checkpoint, Error, Result, quote};
+use trueup_models::Transform;
+use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact, first_bytes};
 
 /// Consecutive elements of one tensor of the file to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,12 +123,40 @@ impl Chunk {
             values[range].iter().zip(out).for_each(|(value, out)| *out = value.to_le_bytes());
             return Ok(());
         };
+        if tensor.expected.transform == Transform::UnitRows {
+            return self.read_unit_rows(source, number, row_elements(&tensor.expected.shape), out);
+        }
         let mut rest = out;
         for range in &self.sources {
             let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, tensor.dtype) as usize);
             source.read(number, bytes_of(range.start, tensor.dtype), target)?;
             rest = after;
         }
+        Ok(())
+    }
+
+    /// Rows of `row` elements divided by their lengths, as f32.
+    fn read_unit_rows(&self, source: &dyn Checkpoint, number: usize, row: u64, out: &mut [u8]) -> Result<()> {
+        let Range { start, end } = self.elements;
+        let mut values = read_values(source, number, start..end)?;
+        let mut rest = values.as_mut_slice();
+        let mut at = start;
+        while at < end {
+            let whole = at / row * row..(at / row + 1) * row;
+            let (here, behind) = rest.split_at_mut((whole.end.min(end) - at) as usize);
+            let mut length = Length::default();
+            // Of a row that is longer than a chunk, all of it is read each time.
+            match here.len() as u64 == row {
+                true => length.add(here),
+                false => chunk_ranges(row, 1).try_for_each(|piece| {
+                    let piece = whole.start + piece.start..whole.start + piece.end;
+                    read_values(source, number, piece).map(|values| length.add(&values))
+                })?,
+            }
+            length.divide(here);
+            (at, rest) = (whole.end, behind);
+        }
+        values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
         Ok(())
     }
 
@@ -151,6 +181,22 @@ impl Chunk {
         let moved = first_bytes(room, bytes.len() as u64);
         rows(bytes, moved, head_rows, bytes_of(row, dtype) as usize);
         moved
+    }
+}
+
+/// Elements of a tensor as f32, which must be finite.
+fn read_values(source: &dyn Checkpoint, number: usize, elements: Range<u64>) -> Result<Vec<f32>> {
+    let info = &source.tensors()[number];
+    let mut bytes = vec![0; bytes_of(elements.end - elements.start, info.dtype) as usize];
+    source.read(number, bytes_of(elements.start, info.dtype), &mut bytes)?;
+    let values: Vec<f32> = decode_exact(info.dtype, &bytes).iter().map(|value| *value as f32).collect();
+    match first_not_finite(&values) {
+        None => Ok(values),
+        Some(place) => {
+            let problem =
+                format!("element {} is {}, expected a finite number", elements.start + place as u64, values[place]);
+            Err(Error::new(source.path(), problem).at(format!("tensor {}", quote(&info.name))))
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod permute;
 mod report;
 mod stream;
 mod to_flm;
+mod unit_rows;
 
 pub use check::{Agreement, TensorCheck, check};
 pub use describe::vocabulary;

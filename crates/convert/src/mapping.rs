@@ -22,7 +22,7 @@ pub struct MappedTensor {
     pub expected: ExpectedTensor,
     /// The tensor's number in the checkpoint; `None` when it is computed.
     pub source: Option<usize>,
-    /// The type of the source; `F32` when it is computed.
+    /// The type of the source; `F32` when it is computed, or computed with.
     pub dtype: DType,
 }
 
@@ -48,14 +48,17 @@ impl Mapping {
                     Some(number) => {
                         let found = &source.tensors()[number];
                         check_tensor(&expected, found, &mut faults);
-                        tensors.push(MappedTensor { expected, source: Some(number), dtype: found.dtype });
+                        let is_computed_with = expected.transform == Transform::UnitRows;
+                        let dtype = if is_computed_with { DType::F32 } else { found.dtype };
+                        tensors.push(MappedTensor { expected, source: Some(number), dtype });
                     }
                 },
             }
         }
         let unused: Vec<&TensorInfo> =
             source.tensors().iter().filter(|tensor| left.contains_key(tensor.name.as_str())).collect();
-        let notes = account_for(architecture, &hyper, &unused, &mut faults);
+        let mut notes = architecture.notes_of_config(config, &hyper);
+        notes.extend(account_for(architecture, &hyper, &unused, &mut faults));
         faults.check(path, "tensors", "nothing was written; the checkpoint is of a variant that is not supported")?;
         Ok(Mapping { architecture, hyper, tensors, notes })
     }
@@ -83,7 +86,7 @@ impl Mapping {
     /// Rows of a head, when the tensor's rows are sorted for the rotation.
     pub(crate) fn head_rows(&self, tensor: &MappedTensor) -> Option<usize> {
         match tensor.expected.transform {
-            Transform::None => None,
+            Transform::None | Transform::UnitRows => None,
             Transform::PermuteRope(Heads::Query | Heads::Key) => Some(self.hyper.head_size()),
         }
     }

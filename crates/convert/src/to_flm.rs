@@ -12,6 +12,7 @@ use crate::describe::vocabulary_of;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::permute::restore_rope_rows;
+use crate::unit_rows::divide_rows;
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::path::Path;
@@ -45,6 +46,8 @@ struct Outgoing {
     from: DType,
     /// Rows of a head whose order is restored.
     head_rows: Option<usize>,
+    /// Whether rows are divided by their lengths.
+    unit_rows: bool,
 }
 
 /// Whole rows of one tensor.
@@ -131,7 +134,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
         let Some(theirs) = expected.theirs.clone() else { continue };
         let head_rows = match expected.transform {
             Transform::PermuteRope(Heads::Query | Heads::Key) if is_gguf => Some(hyper.head_size()),
-            Transform::PermuteRope(_) | Transform::None => None,
+            Transform::PermuteRope(_) | Transform::None | Transform::UnitRows => None,
         };
         let name = if is_gguf { &expected.name } else { &theirs };
         outgoing.push(outgoing_of(source, name, &theirs, expected, head_rows, options)?);
@@ -172,7 +175,8 @@ fn outgoing_of(
         (None, _) => FlmType::F32,
     };
     let tensor = FlmTensor { name: theirs.to_owned(), shape: expected.shape.clone(), dtype };
-    Ok(Outgoing { tensor, source: number, from, head_rows })
+    let unit_rows = expected.transform == Transform::UnitRows;
+    Ok(Outgoing { tensor, source: number, from, head_rows, unit_rows })
 }
 
 /// The table: what the vocabulary says of itself, and the configuration where it says nothing.
@@ -253,6 +257,9 @@ impl Own {
         if let Some(head_rows) = outgoing.head_rows {
             let sorted = values.clone();
             restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
+        }
+        if outgoing.unit_rows {
+            divide_rows(&mut values, row as usize);
         }
         let mut written = values.clone();
         let number = piece.tensor;

@@ -34,6 +34,7 @@ mod fault;
 pub mod flm;
 pub mod gguf;
 mod hexadecimal;
+mod joined;
 pub mod json;
 pub mod llama2c;
 mod name_index;

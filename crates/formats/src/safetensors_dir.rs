@@ -21,6 +21,7 @@ pub use survey::{FolderSurvey, IndexFacts};
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::error::{Error, Result};
 use crate::fault::refuse;
+use crate::joined;
 use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
@@ -40,10 +41,21 @@ pub struct SafetensorsDir {
     tensors: Vec<TensorInfo>,
     /// The first tensor of each name.
     names: NameIndex,
-    /// File and number in that file of each tensor.
-    places: Vec<(usize, usize)>,
+    places: Vec<Place>,
+    notes: Vec<String>,
     /// Files that hold no tensors.
     others: Vec<SourceFile>,
+}
+
+/// Where a tensor's bytes stand.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The file's number.
+    file: usize,
+    /// The array's number in that file.
+    array: usize,
+    /// The tensor's first byte in that array.
+    first_byte: u64,
 }
 
 impl SafetensorsDir {
@@ -83,7 +95,7 @@ impl SafetensorsDir {
         }
     }
 
-    /// All tensors of the files, in their order.
+    /// All tensors of the files, in their order; those that are joined there, apart.
     fn new(
         path: &Path,
         config: serde_json::Map<String, serde_json::Value>,
@@ -91,13 +103,22 @@ impl SafetensorsDir {
         files: Vec<SafetensorsFile>,
         others: Vec<SourceFile>,
     ) -> SafetensorsDir {
-        let (mut tensors, mut places) = (Vec::new(), Vec::new());
+        let (mut tensors, mut places, mut joined_count) = (Vec::new(), Vec::new(), 0_usize);
         for (number, file) in files.iter().enumerate() {
-            places.extend((0..file.tensors().len()).map(|tensor| (number, tensor)));
-            tensors.extend(file.tensors().iter().cloned());
+            for (array, whole) in file.tensors().iter().enumerate() {
+                let parts = joined::parts(whole, &config).and_then(Result::ok);
+                joined_count = joined_count.saturating_add(usize::from(parts.is_some()));
+                let mut first_byte = 0_u64;
+                for tensor in parts.unwrap_or_else(|| vec![whole.clone()]) {
+                    places.push(Place { file: number, array, first_byte });
+                    first_byte = first_byte.saturating_add(tensor.bytes);
+                    tensors.push(tensor);
+                }
+            }
         }
+        let notes = joined::note(joined_count).into_iter().collect();
         let (names, _) = NameIndex::of_first(&tensors);
-        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, others }
+        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, notes, others }
     }
 
     /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c
@@ -141,9 +162,9 @@ impl Checkpoint for SafetensorsDir {
     }
 
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
-        let place = self.places.get(tensor).and_then(|(file, tensor)| Some((self.files.get(*file)?, *tensor)));
-        let Some((file, tensor)) = place else { unreachable!("tensor number {tensor} of {}", self.places.len()) };
-        file.read(tensor, offset, out)
+        let place = self.places.get(tensor).and_then(|place| Some((self.files.get(place.file)?, place)));
+        let Some((file, place)) = place else { unreachable!("tensor number {tensor} of {}", self.places.len()) };
+        file.read(place.array, place.first_byte.saturating_add(offset), out)
     }
 
     fn unchanged(&self) -> Result<()> {
@@ -152,6 +173,10 @@ impl Checkpoint for SafetensorsDir {
 
     fn sources(&self) -> Vec<&SourceFile> {
         self.files.iter().map(SafetensorsFile::source).chain(&self.others).collect()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 

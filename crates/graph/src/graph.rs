@@ -43,9 +43,16 @@ pub enum Input {
     Mask,
     /// As `Mask`, for the layers with a sliding window.
     MaskWindow,
+    /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
+    MaskDistance,
 }
 
 impl Input {
+    /// Whether it is one of the masks.
+    pub fn is_mask(self) -> bool {
+        matches!(self, Input::Mask | Input::MaskWindow | Input::MaskDistance)
+    }
+
     /// The name in plans and traces, as other GGUF programs print it.
     pub fn name(self) -> &'static str {
         match self {
@@ -56,6 +63,7 @@ impl Input {
             Input::OutputRows => "inp_out_ids",
             Input::Mask => "inp_mask",
             Input::MaskWindow => "inp_mask_swa",
+            Input::MaskDistance => "inp_mask_alibi",
         }
     }
 }

@@ -10,8 +10,10 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &crate::llama::LLAMA,
     &crate::mistral::MISTRAL,
     &crate::llama2c::LLAMA2C,
+    &crate::internlm::INTERNLM,
     &crate::qwen2::QWEN2,
     &crate::qwen3::QWEN3,
+    &crate::baichuan::BAICHUAN,
 ];
 
 /// One architecture: the names it answers to, its hyper-parameters, its tensors and the parts of its block.
@@ -27,6 +29,8 @@ pub struct Architecture {
     pub fields: &'static [FieldRule],
     /// Keys of `config.json` that decide whether some tensors are there.
     pub flags: &'static [FlagRule],
+    /// What else in a description shows what the model has.
+    pub signs: &'static [SignRule],
     /// Keys that may be absent but must not say anything else: what is not supported has another value there.
     pub fixed: &'static [Fixed],
     /// Where a sliding window is described; `None` when the class knows none.
@@ -65,6 +69,8 @@ pub enum Missing {
     Heads,
     /// `hidden_size / num_attention_heads`.
     WidthOverHeads,
+    /// What this key says, which must be there.
+    Key(&'static str),
     /// A number for an absent key; an explicit `null` is `hidden_size / num_attention_heads`.
     IsOrWidthOverHeads(f64),
 }
@@ -80,6 +86,30 @@ pub struct FlagRule {
     pub conditions: &'static [Condition],
     /// Whether the conditions are the opposite of the key.
     pub inverted: bool,
+}
+
+/// Something that models of a class have when one of its signs is seen: versions of a class that no key tells apart.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SignRule {
+    /// What holds then.
+    pub condition: Condition,
+    /// Any of these.
+    pub signs: &'static [Sign],
+    /// What a person should know then.
+    pub note: &'static str,
+}
+
+/// A sign in a description.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Sign {
+    /// The key is there, whatever it says.
+    Present(&'static str),
+    /// There is no such key.
+    Absent(&'static str),
+    /// The key is true, or 1. What is written for a model that has it.
+    True(&'static str),
+    /// The vocabulary has so many tokens.
+    Vocabulary(u64),
 }
 
 /// A key that may only have one value.
@@ -130,17 +160,23 @@ pub enum Condition {
     FfnBias,
     /// Frequencies of the rotation are divided by stored factors.
     RopeFactors,
+    /// Positions lower scores by their distance, and nothing is rotated. No tensor shows it.
+    Alibi,
+    /// The head's rows are divided by their lengths. Conversion does it, so no GGUF file shows it.
+    UnitHead,
 }
 
 impl Condition {
     /// Every condition, in the order of the enum.
-    pub const ALL: [Condition; 6] = [
+    pub const ALL: [Condition; 8] = [
         Condition::Always,
         Condition::Untied,
         Condition::AttentionBias,
         Condition::AttentionOutputBias,
         Condition::FfnBias,
         Condition::RopeFactors,
+        Condition::Alibi,
+        Condition::UnitHead,
     ];
 }
 
@@ -151,6 +187,8 @@ pub enum Transform {
     None,
     /// In each head, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
     PermuteRope(Heads),
+    /// Each row is divided by its length, where the model does that whenever it multiplies ([`Condition::UnitHead`]).
+    UnitRows,
 }
 
 /// Which heads a matrix projects to.
@@ -171,6 +209,17 @@ pub struct Parts {
     pub pairs: RopePairs,
     /// The feed-forward.
     pub feed_forward: FeedForward,
+    /// What is known of its positions where they lower scores by distance.
+    pub alibi: Option<AlibiRule>,
+}
+
+/// Positions that lower scores by their distance (Press et al. 2022), for models of an architecture that have them ([`Condition::Alibi`]).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct AlibiRule {
+    /// The largest exponent of the slopes.
+    pub max_bias: f32,
+    /// A GGUF file without the key of the exponent has them all the same when it has so many layers.
+    pub layers: usize,
 }
 
 /// A kind of norm.
@@ -207,6 +256,11 @@ impl TensorRule {
     /// The same, there only under a condition.
     pub(crate) const fn when(self, when: Condition) -> TensorRule {
         TensorRule { when, ..self }
+    }
+
+    /// The same, with rows that are divided by their lengths where the model does that.
+    pub(crate) const fn unit_rows(self) -> TensorRule {
+        TensorRule { transform: Transform::UnitRows, ..self }
     }
 
     /// The same, going to heads that GGUF rotates by neighbours and the class by halves.
@@ -257,8 +311,9 @@ mod tests {
         let count = classes.len();
         classes.dedup();
         assert_eq!(classes.len(), count);
-        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3");
-        let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
+        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan");
+        let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, InternLMForCausalLM, Qwen2ForCausalLM, \
+                       Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM";
         assert_eq!(Architecture::classes(), offered);
     }
 

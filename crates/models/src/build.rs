@@ -104,8 +104,10 @@ impl Builder<'_> {
         let value = self.biased("Vcur", &VALUE, value)?;
         let query = self.heads("Qcur", &QUERY, query, heads)?;
         let key = self.heads("Kcur", &KEY, key, kv_heads)?;
-        let query = self.rotated("Qcur", query)?;
-        let key = self.rotated("Kcur", key)?;
+        let (query, key) = match hyper.alibi() {
+            Some(_) => (query, key),
+            None => (self.rotated("Qcur", query)?, self.rotated("Kcur", key)?),
+        };
 
         let key = self.node("Kcur_rows", Op::reshape(&[hyper.kv_elements(), self.batch.tokens]), &[key])?;
         let keys = self.store("k", key)?;
@@ -113,14 +115,25 @@ impl Builder<'_> {
 
         let sequences = self.input(Input::Sequences);
         let scores = self.node("kq", KvScores { capacity: self.batch.capacity }, &[query, keys, sequences])?;
+        let mask = self.mask();
+        let scale = nearest_f32(1.0 / real(head_size).sqrt());
+        let weights =
+            self.node("kq_soft_max", SoftMax { scale, max_bias: hyper.alibi().unwrap_or(0.0) }, &[scores, mask])?;
+        let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
+        self.project("attn_out", &ATTENTION_OUTPUT, mixed)
+    }
+
+    /// What this layer's tokens see.
+    fn mask(&mut self) -> ValueId {
+        let hyper = self.model.hyper();
         let has_window = self
             .layer
             .is_some_and(|layer| hyper.window().is_some_and(|window| window.layers().get(layer) == Some(&true)));
-        let mask = self.input(if has_window { Input::MaskWindow } else { Input::Mask });
-        let scale = nearest_f32(1.0 / real(head_size).sqrt());
-        let weights = self.node("kq_soft_max", SoftMax { scale, max_bias: 0.0 }, &[scores, mask])?;
-        let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
-        self.project("attn_out", &ATTENTION_OUTPUT, mixed)
+        self.input(match (hyper.alibi(), has_window) {
+            (Some(_), _) => Input::MaskDistance,
+            (None, true) => Input::MaskWindow,
+            (None, false) => Input::Mask,
+        })
     }
 
     /// Heads of a projection `[head size * heads, tokens]`, normed where the model does that: `[head size, heads, tokens]`.
@@ -215,7 +228,7 @@ impl Builder<'_> {
                 TensorType::new(DType::I32, &[tokens])
             }
             Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
-            Input::Mask | Input::MaskWindow => TensorType::new(DType::F32, &[capacity, tokens]),
+            Input::Mask | Input::MaskWindow | Input::MaskDistance => TensorType::new(DType::F32, &[capacity, tokens]),
         };
         self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
     }

@@ -1,6 +1,6 @@
 //! Hyper-parameters from `config.json` of a Hugging Face directory, or from what speaks its words.
 
-use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, WindowRule};
+use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Sign, WindowRule};
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
@@ -49,8 +49,10 @@ impl Hyper {
         debug_assert!(ARCHITECTURES.iter().any(|known| std::ptr::eq(*known, architecture)));
         let mut reader = ConfigReader { config, faults: Faults::default() };
         architecture.fixed.iter().for_each(|fixed| reader.check_fixed(fixed));
-        let draft = reader.draft(architecture);
+        let mut draft = reader.draft(architecture);
         let conditions = reader.conditions(architecture, &draft.rope);
+        draft.alibi =
+            architecture.parts.alibi.filter(|_| conditions.holds(Condition::Alibi)).map(|rule| rule.max_bias.into());
         let mut faults = reader.faults;
         let hyper = if faults.list().is_empty() { Hyper::new(draft, tensors, conditions, &mut faults) } else { None };
         faults.check(path, "config.json", "the model is not supported, or its description is damaged")?;
@@ -84,6 +86,13 @@ impl Hyper {
             let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
             config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
         }
+        for sign in
+            architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition)).flat_map(|rule| rule.signs)
+        {
+            if let Sign::True(key) = sign {
+                config.insert((*key).to_owned(), Value::from(1));
+            }
+        }
         if self.conditions().holds(Condition::RopeFactors) {
             return None;
         }
@@ -114,6 +123,37 @@ impl Hyper {
     }
 }
 
+impl Architecture {
+    /// What a person should know of how a description was understood: a sentence each.
+    pub fn notes_of_config(&self, config: &Object, hyper: &Hyper) -> Vec<String> {
+        let held = self.signs.iter().filter(|rule| hyper.conditions().holds(rule.condition));
+        let mut notes: Vec<String> = held.map(|rule| rule.note.to_owned()).collect();
+        let kind =
+            ROPE_OBJECTS.into_iter().find_map(|key| config.get(key)?.get("type").or(config.get(key)?.get("rope_type")));
+        if kind.and_then(Value::as_str) == Some("dynamic") {
+            let context = hyper.context();
+            notes.push(format!(
+                "the dynamic scaling of the rotation is left out: it changes nothing up to {context} tokens"
+            ));
+        }
+        notes
+    }
+}
+
+impl Sign {
+    fn is_in(self, config: &Object) -> bool {
+        let value = |key: &str| config.get(key).filter(|value| !value.is_null());
+        match self {
+            Sign::Present(key) => value(key).is_some(),
+            Sign::Absent(key) => value(key).is_none(),
+            Sign::True(key) => {
+                value(key).is_some_and(|value| value.as_bool() == Some(true) || value.as_u64() == Some(1))
+            }
+            Sign::Vocabulary(count) => value("vocab_size").and_then(Value::as_u64) == Some(count),
+        }
+    }
+}
+
 /// The shortest decimal number that is this f32, so that 1e-5 is not 9.99999974e-6.
 fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
@@ -136,7 +176,20 @@ impl ConfigReader<'_> {
         let base = self.number(rule(architecture, Field::RopeBase));
         let rope = self.rope(base, head_size, context);
         let window = architecture.window.and_then(|rule| self.window(&rule));
-        Draft { width, layers, heads, kv_heads, head_size, ffn, vocabulary, context, epsilon, rope, window }
+        Draft {
+            width,
+            layers,
+            heads,
+            kv_heads,
+            head_size,
+            ffn,
+            vocabulary,
+            context,
+            epsilon,
+            rope,
+            window,
+            alibi: None,
+        }
     }
 
     /// A count; `heads` and `width` are what an absent one may follow from.
@@ -157,6 +210,10 @@ impl ConfigReader<'_> {
             }
             Missing::Heads => heads,
             Missing::WidthOverHeads => self.width_over_heads(width, heads),
+            Missing::Key(other) => match self.config.get(other).and_then(Value::as_u64) {
+                Some(count) => count,
+                None => self.wrong(other, "a count", self.config.get(other), 1),
+            },
             Missing::Refused => self.wrong(rule.theirs, "a count", found, 1),
         }
     }
@@ -208,6 +265,9 @@ impl ConfigReader<'_> {
             let holds = self.flag(theirs, *missing) != *inverted;
             decided.iter().for_each(|condition| conditions.set(*condition, holds));
         }
+        for rule in architecture.signs {
+            conditions.set(rule.condition, rule.signs.iter().any(|sign| sign.is_in(self.config)));
+        }
         conditions.set(Condition::RopeFactors, rope.llama3.is_some());
         conditions
     }
@@ -240,9 +300,9 @@ impl ConfigReader<'_> {
         Some(DraftWindow { size: size?, layers: listed.map_or(WindowLayers::From(first), WindowLayers::Listed) })
     }
 
-    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it.
+    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as in InternLM's `rotary`.
     fn rope(&mut self, base: f64, head_size: u64, context: u64) -> RopeDescription {
-        let object = ["rope_parameters", "rope_scaling"].into_iter().find_map(|key| match self.config.get(key) {
+        let object = ROPE_OBJECTS.into_iter().find_map(|key| match self.config.get(key) {
             None | Some(Value::Null) => None,
             Some(Value::Object(object)) => Some((key, object)),
             found => self.wrong(key, "an object", found, None),
@@ -252,7 +312,8 @@ impl ConfigReader<'_> {
             RopeDescription { dimensions, base: nearest_f32(base), scaling: RopeScaling::None, llama3: None };
         let Some((place, object)) = object else { return rope };
         let mut scaling = ScalingReader { place, object, faults: &mut self.faults, context };
-        rope.base = nearest_f32(scaling.optional("rope_theta").unwrap_or(base));
+        let key = if place == ROTARY { "base" } else { "rope_theta" };
+        rope.base = nearest_f32(scaling.optional(key).unwrap_or(base));
         scaling.read(&mut rope);
         rope
     }
@@ -266,10 +327,17 @@ struct ScalingReader<'a> {
     context: u64,
 }
 
+/// Where a rotation may be described.
+const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
+const ROTARY: &str = "rotary";
+
 /// Keys that each kind of scaling may have; another would change what is computed.
 const SCALING_KEYS: &[(&str, &[&str])] = &[
     ("default", &["original_max_position_embeddings"]),
+    ("origin", &[]),
     ("linear", &["factor", "original_max_position_embeddings"]),
+    // Beyond the context only, where the angles of all positions change with each token.
+    ("dynamic", &["factor", "scaling_factor", "original_max_position_embeddings"]),
     ("llama3", &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]),
     (
         "yarn",
@@ -309,7 +377,9 @@ impl ScalingReader<'_> {
 
     fn check_keys(&mut self, kind: &str, keys: &[&str]) {
         for (key, value) in self.object {
-            let known = ["type", "rope_type", "rope_theta"].contains(&key.as_str()) || keys.contains(&key.as_str());
+            let known = ["type", "rope_type", "rope_theta"].contains(&key.as_str())
+                || keys.contains(&key.as_str())
+                || self.place == ROTARY && key == "base";
             // A factor of 1 says nothing where the kind has none.
             let neutral = key == "partial_rotary_factor" || key == "factor" && kind == "default";
             let says_nothing = value.is_null() || neutral && value.as_f64() == Some(1.0);

@@ -15,6 +15,8 @@ pub enum Gap {
     SlidingWindow,
     /// They do not load a file with the tensor of rotation factors.
     RopeFactors,
+    /// They tell by the number of layers whether positions lower scores by distance.
+    Alibi,
 }
 
 impl Gap {
@@ -25,6 +27,14 @@ impl Gap {
             Gap::SlidingWindow => hyper.window().map(|_| {
                 format!("{name}.attention.sliding_window is written; programs that ignore it attend to everything")
             }),
+            Gap::Alibi => {
+                let rule = architecture.parts.alibi?;
+                let theirs = hyper.layers() == rule.layers;
+                (theirs != hyper.alibi().is_some()).then(|| {
+                    let layers = rule.layers;
+                    format!("{name}.attention.max_alibi_bias is written; programs that ignore it take ALiBi for models of {layers} layers only")
+                })
+            }
             Gap::RopeFactors => hyper.conditions().holds(Condition::RopeFactors).then(|| {
                 let tensor = Role::RopeFactors.name(0);
                 format!("{tensor} is written for the llama3 scaling of the rotation; other programs know no such tensor of {name} and may refuse the file")

@@ -26,6 +26,8 @@ pub(crate) struct Draft {
     pub epsilon: f64,
     pub rope: RopeDescription,
     pub window: Option<DraftWindow>,
+    /// The largest exponent of ALiBi's slopes.
+    pub alibi: Option<f64>,
 }
 
 /// A sliding window and the layers that have it.
@@ -58,6 +60,7 @@ pub struct Hyper {
     epsilon: f32,
     rope: RopeDescription,
     window: Option<Window>,
+    alibi: Option<f32>,
     conditions: Conditions,
 }
 
@@ -114,6 +117,10 @@ impl Hyper {
         if !(epsilon.is_finite() && epsilon > 0.0) {
             faults.add(format!("the norms' epsilon must be finite and positive, found {}", draft.epsilon));
         }
+        let alibi = draft.alibi.map(nearest_f32);
+        if let Some(exponent) = draft.alibi.filter(|_| alibi.is_none_or(|alibi| !(alibi.is_finite() && alibi > 0.0))) {
+            faults.add(format!("the largest exponent of ALiBi must be finite and positive, found {exponent}"));
+        }
         if faults.list().len() > before {
             return None;
         }
@@ -134,6 +141,7 @@ impl Hyper {
             epsilon,
             rope: draft.rope,
             window: window.filter(|window| window.layers.contains(&true)),
+            alibi,
             conditions,
         })
     }
@@ -201,6 +209,11 @@ impl Hyper {
     /// The sliding window, if some layer has one.
     pub fn window(&self) -> Option<&Window> {
         self.window.as_ref()
+    }
+
+    /// The largest exponent of the slopes by which positions lower scores (ALiBi); `None` where positions rotate heads.
+    pub fn alibi(&self) -> Option<f32> {
+        self.alibi
     }
 
     /// Which optional tensors the model has.

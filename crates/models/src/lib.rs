@@ -22,12 +22,14 @@
 )]
 
 mod architecture;
+mod baichuan;
 mod build;
 mod config;
 mod faults;
 mod field;
 mod gap;
 mod hyper;
+mod internlm;
 mod metadata;
 mod model;
 mod number;
@@ -42,8 +44,8 @@ mod qwen2;
 mod qwen3;
 
 pub use architecture::{
-    ARCHITECTURES, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm, Parts,
-    TensorRule, Transform, WindowRule,
+    ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm,
+    Parts, Sign, SignRule, TensorRule, Transform, WindowRule,
 };
 pub use build::Batch;
 pub use faults::Faults;

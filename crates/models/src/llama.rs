@@ -34,11 +34,12 @@ pub static LLAMA: Architecture = Architecture {
         },
         FlagRule { theirs: "mlp_bias", missing: false, conditions: &[Condition::FfnBias], inverted: false },
     ],
+    signs: &[],
     fixed: GATED_SILU,
     window: None,
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
     gaps: &[],
 };
 

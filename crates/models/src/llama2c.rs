@@ -24,6 +24,7 @@ pub static LLAMA2C: Architecture = Architecture {
         FieldRule::new(Field::RopeBase, "rope_theta", Missing::Is(10_000.0)),
     ],
     flags: &[UNTIED_UNLESS_SAID],
+    signs: &[],
     fixed: &[],
     window: None,
     tensors: &[
@@ -41,6 +42,6 @@ pub static LLAMA2C: Architecture = Architecture {
         TensorRule::new(Role::Output, "output.weight").when(Condition::Untied),
     ],
     ignorable: &[],
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
     gaps: &[],
 };

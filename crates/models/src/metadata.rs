@@ -24,6 +24,9 @@ const ARCHITECTURE: &str = "general.architecture";
 /// Where the tokens stand; as many as rows of the embedding.
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
+/// The largest exponent of ALiBi's slopes, 0 where positions rotate heads.
+const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
+
 /// Keys behind the architecture's name that change what is computed, with the only value that is supported.
 const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_count", &["0"]),
@@ -71,7 +74,8 @@ impl Hyper {
         }
         faults.check(path, "metadata", "the model is not supported, or the file is damaged")?;
         let hyper = hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at("metadata"))?;
-        let conditions = conditions_of(architecture, &hyper, tensors);
+        let mut conditions = conditions_of(architecture, &hyper, tensors);
+        conditions.set(Condition::Alibi, hyper.alibi().is_some());
         Ok(hyper.with_conditions(conditions))
     }
 
@@ -89,9 +93,14 @@ impl Hyper {
         writer.count(Field::HeadSize.gguf_key(), self.head_size());
         writer.count("attention.value_length", self.head_size());
         writer.value(Field::Epsilon.gguf_key(), self.epsilon());
-        writer.count("rope.dimension_count", self.rope().dimensions);
-        writer.value(Field::RopeBase.gguf_key(), self.rope().base);
-        writer.scaling(&self.rope().scaling);
+        if architecture.parts.alibi.is_some() {
+            writer.value(MAX_ALIBI_BIAS, self.alibi().unwrap_or(0.0));
+        }
+        if self.alibi().is_none() {
+            writer.count("rope.dimension_count", self.rope().dimensions);
+            writer.value(Field::RopeBase.gguf_key(), self.rope().base);
+            writer.scaling(&self.rope().scaling);
+        }
         if let Some(window) = self.window() {
             writer.count("attention.sliding_window", window.size());
             if window.layers().contains(&false) {
@@ -132,6 +141,7 @@ impl<'a> MetadataReader<'a> {
             epsilon: self.number(Field::Epsilon.gguf_key(), None),
             rope: self.rope(head_size, context),
             window: self.window(),
+            alibi: self.alibi(),
         }
     }
 
@@ -198,6 +208,15 @@ impl<'a> MetadataReader<'a> {
         let listed = self.optional(&self.key("attention.sliding_window_pattern"), Metadata::bools);
         let layers = listed.map_or(WindowLayers::From(0), |list| WindowLayers::Listed(list.to_vec()));
         Some(DraftWindow { size, layers })
+    }
+
+    /// The largest exponent of ALiBi: as the key says, else by the number of layers, as programs that have no such key know it.
+    fn alibi(&mut self) -> Option<f64> {
+        let rule = self.architecture.parts.alibi?;
+        let said = self.optional(&self.key(MAX_ALIBI_BIAS), Metadata::f64);
+        let layers = self.optional(&self.key(Field::Layers.gguf_key()), Metadata::u64);
+        let usual = if layers == Some(wide(rule.layers)) { rule.max_bias.into() } else { 0.0 };
+        Some(said.unwrap_or(usual)).filter(|exponent| *exponent != 0.0)
     }
 
     fn check_neutral(&mut self) {

@@ -24,10 +24,11 @@ pub static MISTRAL: Architecture = Architecture {
         FieldRule::new(Field::RopeBase, "rope_theta", Missing::Is(10_000.0)),
     ],
     flags: &[UNTIED_UNLESS_SAID],
+    signs: &[],
     fixed: GATED_SILU,
     window: Some(WindowRule { missing: 4096, enabled_by: None, first_layer: None }),
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu },
+    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
     gaps: &[Gap::SlidingWindow],
 };

@@ -27,6 +27,7 @@ pub static QWEN2: Architecture = Architecture {
         FieldRule::new(Field::RopeBase, "rope_theta", Missing::Is(10_000.0)),
     ],
     flags: &[UNTIED_UNLESS_SAID],
+    signs: &[],
     fixed: GATED_SILU,
     window: Some(UPPER_LAYERS),
     tensors: &[
@@ -48,7 +49,7 @@ pub static QWEN2: Architecture = Architecture {
         TensorRule::new(Role::Output, "lm_head.weight").when(Condition::Untied),
     ],
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu },
+    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu, alibi: None },
     gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };
 

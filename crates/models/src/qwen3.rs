@@ -26,6 +26,7 @@ pub static QWEN3: Architecture = Architecture {
         FieldRule::new(Field::RopeBase, "rope_theta", Missing::Is(10_000.0)),
     ],
     flags: &[UNTIED_UNLESS_SAID],
+    signs: &[],
     fixed: &[
         Fixed { theirs: "hidden_act", allowed: &["\"silu\"", "\"swish\""] },
         Fixed { theirs: "partial_rotary_factor", allowed: &["1", "1.0"] },
@@ -52,6 +53,6 @@ pub static QWEN3: Architecture = Architecture {
         TensorRule::new(Role::Output, "lm_head.weight").when(Condition::Untied),
     ],
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu },
+    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu, alibi: None },
     gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };

@@ -1,6 +1,6 @@
 //! The tensors that a model has, by its architecture's table and its numbers: their names, ours, shapes and transforms.
 
-use crate::architecture::{Architecture, Transform};
+use crate::architecture::{Architecture, Condition, Transform};
 use crate::hyper::Hyper;
 use crate::role::Role;
 
@@ -30,7 +30,10 @@ pub fn expected_tensors(architecture: &Architecture, hyper: &Hyper) -> Vec<Expec
         name: rule.role.name(layer),
         theirs: rule.theirs.map(|theirs| theirs.replace("{l}", &layer.to_string())),
         shape: rule.role.shape(hyper),
-        transform: rule.transform,
+        transform: match rule.transform {
+            Transform::UnitRows if !hyper.conditions().holds(Condition::UnitHead) => Transform::None,
+            transform => transform,
+        },
     };
     let first = rules.iter().position(|rule| rule.role.is_per_layer()).unwrap_or(rules.len());
     let (before, rest) = rules.split_at(first);

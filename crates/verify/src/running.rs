@@ -72,8 +72,9 @@ impl Inputs {
             Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
-            Input::Mask => self.mask(ty, usize::MAX),
-            Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX)),
+            Input::Mask => self.mask(ty, usize::MAX, |_| 0.0),
+            Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX), |_| 0.0),
+            Input::MaskDistance => self.mask(ty, usize::MAX, |distance| -(distance as f64)),
         }
     }
 
@@ -87,13 +88,13 @@ impl Inputs {
         outputs
     }
 
-    fn mask(&self, ty: &TensorType, window: usize) -> HostTensor {
+    fn mask(&self, ty: &TensorType, window: usize, shown: fn(usize) -> f64) -> HostTensor {
         let capacity = ty.shape[0];
         let value = |index: usize| {
             // A mask of more columns than tokens is not this batch's: no column shows anything then.
             let (looked_at, own) = (index % capacity, self.positions.get(index / capacity));
-            let shown = own.is_some_and(|own| looked_at <= *own && own - looked_at < window);
-            if shown { 0.0 } else { f64::NEG_INFINITY }
+            let distance = own.and_then(|own| own.checked_sub(looked_at)).filter(|distance| *distance < window);
+            distance.map_or(f64::NEG_INFINITY, shown)
         };
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
@@ -240,7 +241,7 @@ impl Oracle {
     }
 
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
-        let is_mask = |origin: &Origin| matches!(origin, Origin::Input(Input::Mask | Input::MaskWindow));
+        let is_mask = |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask());
         let mask = device.values().iter().find(|value| is_mask(&value.origin));
         let capacity = mask.ok_or_else(|| unlike("it has no mask"))?.ty.shape[0];
         let (context, sequences) = cache_sizes(device)?;

@@ -4,6 +4,7 @@ use super::codes::{Codes, RANGE_BYTES, is_range};
 use super::header::Texts;
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
+use crate::joined;
 use crate::reader::Reader;
 use serde_json::{Map, Value};
 use std::num::NonZeroU64;
@@ -167,29 +168,6 @@ impl Record {
             Coding::Codes(_) => DType::F32,
         }
     }
-
-    /// The tensors whose rows, one behind the other, are this one's: ends of their names, and rows.
-    fn pieces(&self, config: &Map<String, Value>) -> Option<Vec<(String, u64)>> {
-        let rows = self.shape.last().copied()?;
-        let (start, kind, end) = ["self_attn.mergeqkv.", "mlp.gateup_proj."].into_iter().find_map(|kind| {
-            let (start, end) = self.name.split_once(kind)?;
-            Some((start, kind, end))
-        })?;
-        let named = |name: &str, rows| (format!("{start}{name}.{end}"), rows);
-        if kind.starts_with("mlp") {
-            let half = rows.checked_div(2).filter(|_| rows.is_multiple_of(2))?;
-            return Some(vec![named("mlp.gate_proj", half), named("mlp.up_proj", half)]);
-        }
-        let number = |key: &str| config.get(key).and_then(Value::as_u64);
-        let queries = match number("head_dim") {
-            Some(size) => size.checked_mul(number("num_attention_heads")?)?,
-            None => number("hidden_size")?,
-        };
-        let keys = rows.checked_sub(queries)?;
-        let half = keys.checked_div(2).filter(|half| keys.is_multiple_of(2) && *half > 0)?;
-        let names = [("self_attn.q_proj", queries), ("self_attn.k_proj", half), ("self_attn.v_proj", half)];
-        Some(names.map(|(name, rows)| named(name, rows)).to_vec())
-    }
 }
 
 /// The tensors of the model in the records of a file. Those of adapters are left out, with a note.
@@ -200,30 +178,24 @@ pub(super) fn divide(
     adapters: &[&str],
     notes: &mut Vec<String>,
 ) -> Result<(Vec<TensorInfo>, Vec<Part>)> {
-    let (mut tensors, mut parts, mut joined, mut adapted) = (Vec::new(), Vec::new(), 0_usize, 0_usize);
+    let (mut tensors, mut parts, mut joined_count, mut adapted) = (Vec::new(), Vec::new(), 0_usize, 0_usize);
     for (number, record) in records.iter().enumerate() {
         if [".lora_A.", ".lora_B.", ".ia3_l"].iter().any(|kind| record.name.contains(kind)) {
             adapted = adapted.saturating_add(1);
             continue;
         }
-        let pieces = record.pieces(config);
-        joined = joined.saturating_add(usize::from(pieces.is_some()));
-        let whole = || vec![(record.name.clone(), record.shape.last().copied().unwrap_or(1))];
+        let in_file = |error| Error { path: path.into(), ..error };
+        let whole = TensorInfo::new(record.name.clone(), &record.shape, record.dtype()).map_err(in_file)?;
+        let of_record = joined::parts(&whole, config);
+        joined_count = joined_count.saturating_add(usize::from(of_record.is_some()));
         let mut first = 0_u64;
-        for (name, rows) in pieces.unwrap_or_else(whole) {
-            let mut shape = record.shape.clone();
-            shape.pop();
-            shape.push(rows);
-            let info =
-                TensorInfo::new(name, &shape, record.dtype()).map_err(|error| Error { path: path.into(), ..error })?;
+        for info in of_record.unwrap_or_else(|| Ok(vec![whole])).map_err(in_file)? {
             parts.push(Part { record: number, first });
             first = first.saturating_add(info.elements());
             tensors.push(info);
         }
     }
-    if joined > 0 {
-        notes.push(format!("{joined} tensors that FastLLM joined are read as the ones that they were joined from"));
-    }
+    notes.extend(joined::note(joined_count));
     if adapted > 0 || !adapters.is_empty() {
         let names: Vec<String> = adapters.iter().map(|name| quote(name)).collect();
         let named = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };

@@ -85,7 +85,7 @@ impl FolderSurvey {
     pub fn file_of(&self) -> HashMap<&str, &Path> {
         let pairs = self.model.tensors().iter().zip(&self.model.places);
         let file = |number: usize| self.model.files.get(number).map(|file| file.source().path());
-        pairs.filter_map(|(tensor, (number, _))| Some((tensor.name.as_str(), file(*number)?))).collect()
+        pairs.filter_map(|(tensor, place)| Some((tensor.name.as_str(), file(place.file)?))).collect()
     }
 }
 

@@ -69,19 +69,20 @@ impl PlacedBatch {
             Input::Sequences => each(|token| token.sequence),
             Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
             Input::OutputRows => integers(self.outputs.iter().copied()),
-            Input::Mask => self.mask(usize::MAX),
-            Input::MaskWindow => self.mask(window.unwrap_or(usize::MAX)),
+            Input::Mask => self.mask(usize::MAX, |_| 0.0),
+            Input::MaskWindow => self.mask(window.unwrap_or(usize::MAX), |_| 0.0),
+            // Exact up to 2^24, far beyond what any score survives.
+            Input::MaskDistance => self.mask(usize::MAX, |distance| -(distance as f32)),
         }
     }
 
-    /// f32 `[capacity, tokens]`: 0 for the `window` positions up to the token's own, else -inf.
-    fn mask(&self, window: usize) -> Vec<u8> {
+    /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else -inf.
+    fn mask(&self, window: usize, shown: fn(usize) -> f32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.tokens.len() * self.capacity * size_of::<f32>());
         for token in &self.tokens {
             for position in 0..self.capacity {
-                let seen = position <= token.position && token.position - position < window;
-                let value: f32 = if seen { 0.0 } else { f32::NEG_INFINITY };
-                bytes.extend(value.to_le_bytes());
+                let distance = token.position.checked_sub(position).filter(|distance| *distance < window);
+                bytes.extend(distance.map_or(f32::NEG_INFINITY, shown).to_le_bytes());
             }
         }
         bytes
@@ -119,6 +120,8 @@ mod tests {
         let seen = |bytes: Vec<u8>| (0..64).filter(|j| floats(&bytes)[*j] == 0.0).collect::<Vec<_>>();
         assert_eq!(seen(batch.input_bytes(Input::Mask, 64, Some(2))), [0, 1, 2, 3]);
         assert_eq!(seen(batch.input_bytes(Input::MaskWindow, 64, Some(2))), [2, 3]);
+        let distances = floats(&batch.input_bytes(Input::MaskDistance, 64, None));
+        assert_eq!(distances[..5], [-3.0, -2.0, -1.0, 0.0, f32::NEG_INFINITY]);
         let masked = floats(&batch.input_bytes(Input::Mask, 64, None))[4];
         assert_eq!(masked, f32::NEG_INFINITY);
     }
