@@ -53,8 +53,18 @@ pub fn fixtures() -> Vec<Fixture> {
     let mut fixtures: Vec<Fixture> =
         entries.map(|entry| Fixture::load(entry.expect("entries can be read").path())).collect();
     fixtures.sort_by(|a, b| a.name.cmp(&b.name));
-    assert!(fixtures.len() >= 8, "every architecture has a fixture");
+    assert!(fixtures.len() >= 11, "every architecture has a fixture");
     fixtures
+}
+
+/// A model of the most common kind, for tests that need any.
+pub fn plain_fixture() -> Fixture {
+    fixture("llama-linear")
+}
+
+/// Models that a short test looks at: a common one, and one whose positions lower scores by distance.
+pub fn few_fixtures() -> Vec<Fixture> {
+    vec![plain_fixture(), fixture("baichuan2-13b")]
 }
 
 /// The model of that name.

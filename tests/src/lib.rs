@@ -6,7 +6,7 @@ mod llama2c;
 mod storage;
 mod way;
 
-pub use fixture::{Fixture, Prompt, Text, fixture, fixtures, flm, root, stories};
+pub use fixture::{Fixture, Prompt, Text, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories};
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{Storage, write_variant};
 pub use way::{Said, convert, quantize, say};

@@ -42,7 +42,7 @@ use trueup::runtime::device::cuda::{CudaOptions, Place};
 use trueup::runtime::{DeviceOptions, Linear, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
-use trueup_tests::{Fixture, convert, fixtures, quantize, stories};
+use trueup_tests::{Fixture, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
 
 /// One case in so many is tried, unless all are.
 const ONE_OF: u64 = 10;
@@ -178,11 +178,11 @@ fn roof(device: &dyn Device) -> Option<String> {
     (measured != 5).then(|| format!("the roof is not measured: {roof:?}"))
 }
 
-/// What a test finds about the first fixture in q4_0.
+/// What a test finds about a fixture in q4_0.
 fn with_model(test: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
-    let fixture = fixtures().into_iter().next().expect("a fixture");
+    let fixture = plain_fixture();
     convert(&fixture.folder, &source, None, None);
     quantize(&source, &target, DType::Q4_0, Layout::Block);
     test(&target)
@@ -192,9 +192,8 @@ fn with_model(test: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
 fn models(device: &Arc<dyn Device>, all: bool) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let mut wrong = Vec::new();
-    let every = fixtures();
-    let (mut count, few) = (0, every.len().min(2));
-    for fixture in every.into_iter().take(if all { usize::MAX } else { few }).chain(all.then(stories)) {
+    let (mut count, every) = (0, if all { fixtures() } else { few_fixtures() });
+    for fixture in every.into_iter().chain(all.then(stories)) {
         let source = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &source, None, None);
         for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {

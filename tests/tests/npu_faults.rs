@@ -24,7 +24,7 @@ use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
-use trueup_tests::{convert, fixtures, quantize};
+use trueup_tests::{convert, plain_fixture, quantize};
 use verdict::verdict;
 
 /// A mistake, and who names it how.
@@ -125,7 +125,7 @@ fn open(card: usize) -> Arc<dyn Device> {
 fn verified(dtype: DType) -> Option<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
-    let fixture = fixtures().into_iter().next().expect("a fixture");
+    let fixture = plain_fixture();
     convert(&fixture.folder, &source, None, None);
     quantize(&source, &target, dtype, Layout::Block);
     verdict(&open(0), &fixture, &target, None)

@@ -41,7 +41,7 @@ use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
-use trueup_tests::{Fixture, convert, fixtures, quantize, stories};
+use trueup_tests::{Fixture, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
 use verdict::verdict;
 
 /// One case in so many is tried, unless all are.
@@ -182,7 +182,7 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
 fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let mut wrong = Vec::new();
-    for fixture in fixtures().into_iter().take(if all { usize::MAX } else { 1 }) {
+    for fixture in if all { fixtures() } else { vec![plain_fixture()] } {
         for dtype in part.types {
             let model = written(&fixture, *dtype, scratch.path());
             let name = format!("{} as {dtype} on {}", fixture.name, part.name);
@@ -201,7 +201,7 @@ fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<S
 fn run_faulty(part: &Part) -> Vec<String> {
     let device = open(part, 0) as Arc<dyn Device>;
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let fixture = fixtures().into_iter().next().expect("a fixture");
+    let fixture = plain_fixture();
     let passed = |dtype: &DType| {
         let model = written(&fixture, *dtype, scratch.path());
         let said = verdict(&device, &fixture, &model, None);
@@ -217,7 +217,7 @@ fn run_faulty(part: &Part) -> Vec<String> {
 fn over_cards(cards: &str, count: usize) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     if count == 2 {
-        let fixture = fixtures().into_iter().next().expect("a fixture");
+        let fixture = plain_fixture();
         return cards::cards(&written(&fixture, DType::Q8_0, scratch.path()), cards);
     }
     many::many(&written(&stories(), DType::Q8_0, scratch.path()), cards, count)
@@ -266,7 +266,7 @@ fn print_cost() {
     println!(
         "| model | nodes a token | operators of CANN a token | graphs a token | ms a token | nodes a second |\n|---|---|---|---|---|---|"
     );
-    for fixture in fixtures().into_iter().take(1).chain([stories()]) {
+    for fixture in [plain_fixture(), stories()] {
         for dtype in COST.types {
             let model = written(&fixture, *dtype, scratch.path());
             println!("{}", cost::cost(&device, &model, &format!("{} {dtype}", fixture.name)));
@@ -307,9 +307,8 @@ fn operators(device: &dyn Device, part: &Part, all: bool, seed: u64) -> Vec<Stri
 fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let mut wrong = Vec::new();
-    let every = fixtures();
-    let (mut count, few) = (0, every.len().min(2));
-    for fixture in every.into_iter().take(if all { usize::MAX } else { few }).chain(all.then(stories)) {
+    let (mut count, every) = (0, if all { fixtures() } else { few_fixtures() });
+    for fixture in every.into_iter().chain(all.then(stories)) {
         for dtype in part.types {
             let target = written(&fixture, *dtype, scratch.path());
             let sentence = verdict(device, &fixture, &target, None);

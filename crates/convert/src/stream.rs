@@ -102,7 +102,7 @@ fn lines(source: &dyn Checkpoint, mapping: &Mapping, targets: &[TensorInfo], cho
         source_type: tensor.dtype.name(),
         dtype: target.dtype.name(),
         bytes: target.bytes,
-        sorted: tensor.expected.transform != Transform::None,
+        sorted: matches!(tensor.expected.transform, Transform::PermuteRope(_)),
         note: choice.note.clone(),
     };
     mapping.tensors().iter().zip(targets).zip(choices).map(line).collect()

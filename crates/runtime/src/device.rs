@@ -44,6 +44,11 @@ pub trait Device: Send + Sync {
         Rooms::default()
     }
 
+    /// Bytes of its memory that one allocation of so many takes: no fewer. By default as many.
+    fn taken_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 

@@ -1,6 +1,8 @@
 // The entry points of the driver library: streams, events, graphs.
 
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "driver.h"
 
@@ -184,6 +186,9 @@ EXPORTED int cuGraphGetNodes(void* handle, void** nodes, size_t* count) {
 EXPORTED int cuGraphInstantiateWithFlags(void** exec, void* handle, unsigned long long) {
     const auto graph = graphs().find(handle);
     if (!graph) return INVALID_HANDLE;
+    // A card that is full, for those who want to see what happens then.
+    const char* const refused = std::getenv("TRUEUP_CUDA_SIM_REFUSES");
+    if (refused != nullptr && std::string_view(refused) == "graphs") return OUT_OF_MEMORY;
     auto made = std::make_shared<GraphExec>();
     made->parts = graph->parts;
     made->nodes = graph->nodes;

@@ -30,6 +30,12 @@ constexpr size_t FREED_MAX = 512;
 
 static size_t rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Bytes of the card that an allocation takes: from a MiB on it has pages of 2 MiB of its own, as is seen on cards.
+static size_t taken(size_t bytes) {
+    constexpr size_t OWN_PAGES_FROM = 1 << 20, CARD_PAGE_BYTES = 2 << 20;
+    return rounded(bytes, bytes < OWN_PAGES_FROM ? MEMORY_ALIGN : CARD_PAGE_BYTES);
+}
+
 // Bytes of the guard zone behind an allocation.
 static size_t behind(size_t bytes) { return rounded(bytes, MEMORY_ALIGN) - bytes; }
 
@@ -44,7 +50,7 @@ Memory::~Memory() {
 
 uintptr_t Memory::allocate(size_t bytes) {
     const std::lock_guard lock(mutex);
-    if (bytes == 0 || bytes > limit || rounded(bytes, MEMORY_ALIGN) > limit - used) return 0;
+    if (bytes == 0 || bytes > limit || taken(bytes) > limit - used) return 0;
     const size_t room = rounded(rounded(bytes, MEMORY_ALIGN) + GUARD_BYTES, PAGE_BYTES), map_bytes = room + 2 * CLOSED_BYTES;
     void* const map = mmap(nullptr, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return 0;
@@ -57,7 +63,7 @@ uintptr_t Memory::allocate(size_t bytes) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(first) + room - rounded(bytes, MEMORY_ALIGN);
     std::memset(reinterpret_cast<void*>(address), UNWRITTEN, bytes);
     fill_guards(address, place);
-    used += rounded(bytes, MEMORY_ALIGN);
+    used += taken(bytes);
     places.emplace(address, place);
     return address;
 }
@@ -104,7 +110,7 @@ std::string Memory::free(uintptr_t address, bool& overrun) {
     Place place = found->second;
     overrun = !guards_are_whole(address, place);
     places.erase(found);
-    used -= rounded(place.bytes, MEMORY_ALIGN);
+    used -= taken(place.bytes);
     UNPOISON(place.map, place.map_bytes);
     // Its pages go back, its addresses do not.
     void* const again = mmap(place.map, place.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

@@ -1,4 +1,4 @@
-//! Cards of other generations, each in a process of its own: those that begin no launch early, those without tensor cores, and one whose driver refuses a module.
+//! Cards of other generations, each in a process of its own: those that begin no launch early, those without tensor cores, and some whose driver refuses a module or graphs.
 
 use crate::{BUILT, CARD, CARDS, has, operators, replay, with_model};
 use std::process::{Command, exit};
@@ -8,6 +8,7 @@ use trueup::verify::suite::{self, SEED_DEFAULT, Selection};
 /// Says that this process is one of those, and which.
 const OLDER: &str = "--older";
 const REFUSED: &str = "--refused";
+const WITHOUT_GRAPHS: &str = "--without-graphs";
 
 /// What the simulator reads.
 pub const CAPABILITY: &str = "TRUEUP_CUDA_SIM_CAPABILITY";
@@ -22,12 +23,17 @@ const ONE_OF: u64 = 50;
 /// The kernel whose module is refused.
 const KERNEL: &str = "rms_norm_f32";
 
+/// What is refused by a card that has no room for it.
+const GRAPHS: &str = "graphs";
+
 /// Does what this process was started for, and ends it; nothing in the first one.
 pub fn child(seed: u64) {
     let faults = if has(OLDER) {
         older(seed)
     } else if has(REFUSED) {
         refused().into_iter().collect()
+    } else if has(WITHOUT_GRAPHS) {
+        with_model(|model| replay::without_graphs(model, &CARD).into_iter().collect())
     } else {
         return;
     };
@@ -38,7 +44,9 @@ pub fn child(seed: u64) {
 /// What is not right on other cards.
 pub fn generations(seed: u64) -> Vec<String> {
     let older = GENERATIONS.into_iter().filter_map(|capability| started(&[(CAPABILITY, capability)], OLDER, seed));
-    let wrong: Vec<String> = older.chain(started(&[(REFUSES, KERNEL)], REFUSED, seed)).collect();
+    let refused = [(KERNEL, REFUSED), (GRAPHS, WITHOUT_GRAPHS)];
+    let refused = refused.into_iter().filter_map(|(what, child)| started(&[(REFUSES, what)], child, seed));
+    let wrong: Vec<String> = older.chain(refused).collect();
     println!("cuda-sim, simulated: cards of {} generations, {} wrong", GENERATIONS.len(), wrong.len());
     wrong
 }

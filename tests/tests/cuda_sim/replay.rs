@@ -45,6 +45,23 @@ fn logits(model: &Path, device: Arc<dyn Device>) -> Result<Vec<Vec<f64>>, Error>
     (1..=TOKENS).map(|token| session.compute(&[entry(token)], None).map(|logits| logits.row(0).to_vec())).collect()
 }
 
+/// What is not right where the card has no room for graphs: tokens are launched one by one then, and the device says so.
+pub fn without_graphs(model: &Path, card: &CudaOptions) -> Option<String> {
+    let device = Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
+    let run = || -> Result<Option<String>, Error> {
+        let expected = logits(model, Arc::new(OneByOne(Arc::clone(&device))))?;
+        let said = device.about().description;
+        if logits(model, Arc::clone(&device) as Arc<dyn Device>)? != expected {
+            return Ok(Some("launches have other bits than single steps".to_owned()));
+        }
+        let (now, graphs) = (device.about().description, device.launched().graphs);
+        let added = now.strip_prefix(&said).unwrap_or(&now);
+        let right = graphs == 0 && added.contains("launched one by one: CUDA_ERROR_OUT_OF_MEMORY");
+        Ok((!right).then(|| format!("{graphs} graphs were launched, and the device says: {now}")))
+    };
+    run().unwrap_or_else(|error| Some(format!("without graphs: {error}")))
+}
+
 fn decode(model: &Path, device: &Arc<Cuda>) -> Option<String> {
     let run = || -> Result<Option<String>, Error> {
         let expected = logits(model, Arc::new(OneByOne(Arc::clone(device))))?;

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
 use carrier::Carrier;
-use driver::{BlasLibrary, Card, Library, NcclLibrary};
+use driver::{Allocation, BlasLibrary, Card, Library, NcclLibrary};
 use faults::Faults;
 use launches::Target;
 use memory::Memory;
@@ -160,6 +160,16 @@ impl Cuda {
         self.replay().launched()
     }
 
+    /// The card, by what it computes, and what it could not do.
+    fn describe(&self) -> String {
+        let mut parts = vec![self.description.clone()];
+        if self.means.tensor_cores {
+            parts.push(self.blas.says());
+        }
+        parts.extend(self.replay().refused().map(|why| format!("steps are launched one by one: {why}")));
+        parts.join(", ")
+    }
+
     /// What steps are recorded for.
     fn target(&self) -> Target<'_> {
         Target { card: &self.card, means: &self.means, faults: &self.faults, blas: &self.blas }
@@ -187,7 +197,7 @@ impl Device for Cuda {
     fn about(&self) -> About {
         About {
             name: self.name.clone(),
-            description: self.description.clone(),
+            description: self.describe(),
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
             batch_invariant: !self.means.repack,
@@ -200,6 +210,10 @@ impl Device for Cuda {
 
     fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> Rooms {
         operator::needed(op, inputs, &self.means, &self.blas).rooms()
+    }
+
+    fn taken_bytes(&self, bytes: u64) -> u64 {
+        Allocation::taken_bytes(bytes)
     }
 
     fn scratch_held(&self) -> Rooms {

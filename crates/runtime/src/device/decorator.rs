@@ -66,6 +66,10 @@ impl<D: Decorator> Device for D {
         self.device().scratch_bytes(op, inputs)
     }
 
+    fn taken_bytes(&self, bytes: u64) -> u64 {
+        self.device().taken_bytes(bytes)
+    }
+
     fn scratch_held(&self) -> Rooms {
         self.device().scratch_held()
     }

@@ -268,6 +268,10 @@ impl Device for Pair {
         self.first().scratch_bytes(op, inputs)
     }
 
+    fn taken_bytes(&self, bytes: u64) -> u64 {
+        self.first().taken_bytes(bytes)
+    }
+
     fn scratch_held(&self) -> super::Rooms {
         self.first().scratch_held()
     }

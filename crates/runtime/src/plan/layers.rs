@@ -92,7 +92,8 @@ fn needed(
     let nodes = place(graph, devices, answers, count, &homes.of_nodes(graph))?;
     let PlannedDevice { arena_bytes, held, .. } = plan_device(graph, &cut(graph, &nodes), index);
     let rooms = rooms(graph, &nodes, index, devices[index]);
-    let beside = rooms.into_iter().fold(arena_bytes, usize::saturating_add) as u64;
-    let bytes = held.into_iter().map(|value| TensorType::bytes(&graph.value(value).ty) as u64);
-    Ok(bytes.fold(beside, u64::saturating_add))
+    let values = held.into_iter().map(|value| TensorType::bytes(&graph.value(value).ty));
+    let taken =
+        rooms.into_iter().chain([arena_bytes]).chain(values).map(|bytes| devices[index].taken_bytes(bytes as u64));
+    Ok(taken.fold(0, u64::saturating_add))
 }

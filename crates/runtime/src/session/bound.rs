@@ -47,8 +47,9 @@ impl Buffers {
     /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
-            self.arena_bytes(device) >= plan.arena_bytes(device)
-                && self.missing_scratch(plan, device, Rooms::default()) == 0
+            let found = self.rooms.get(&device).copied().unwrap_or_default();
+            let has_rooms = plan.rooms(device).into_iter().zip(found).all(|(needed, found)| needed <= found);
+            has_rooms && self.arena_bytes(device) >= plan.arena_bytes(device)
         })
     }
 
@@ -60,14 +61,15 @@ impl Buffers {
             let about = device.about();
             let free = about.memory.map_or(u64::MAX, |(_, free)| free);
             let held = || plan.held(index).map(|id| plan.graph().value(id));
-            let arena = plan.arena_bytes(index).saturating_sub(self.arena_bytes(index)) as u64;
+            let taken = |bytes: usize| device.taken_bytes(bytes as u64);
+            let arena = taken(plan.arena_bytes(index)).saturating_sub(taken(self.arena_bytes(index)));
             let others = held().filter(|value| match value.origin {
                 Origin::State => !self.states.contains_key(&(index, value.name.clone())),
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
-            let beside = arena.saturating_add(self.missing_scratch(plan, index, device.scratch_held()) as u64);
-            let others = others.fold(beside, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
+            let beside = arena.saturating_add(self.missing_scratch(plan, index, &**device));
+            let others = others.fold(beside, |sum, value| sum.saturating_add(taken(value.ty.bytes())));
             let missing = || {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
                 of_file.filter(|value| !weights.is_uploaded(index, &value.name))
@@ -91,7 +93,7 @@ impl Buffers {
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
-            let needed = missing().fold(others, |sum, value| sum.saturating_add(value.ty.bytes() as u64));
+            let needed = missing().fold(others, |sum, value| sum.saturating_add(taken(value.ty.bytes())));
             // A smaller session may find room for what this one would have left in the file.
             expect(needed).inspect_err(|_| weights.forget_mapped(index, &to_place))?;
         }
@@ -178,11 +180,12 @@ impl Buffers {
     }
 
     /// Bytes by which the rooms of a device must grow for a plan, beyond those that it holds and those that room was found for.
-    fn missing_scratch(&self, plan: &Plan, device: usize, held: Rooms) -> usize {
-        let found = self.rooms.get(&device).copied().unwrap_or_default();
-        let there = found.into_iter().zip(held).map(|(found, held)| found.max(held));
-        let missing = plan.rooms(device).into_iter().zip(there).map(|(needed, there)| needed.saturating_sub(there));
-        missing.fold(0, usize::saturating_add)
+    fn missing_scratch(&self, plan: &Plan, index: usize, device: &dyn Device) -> u64 {
+        let found = self.rooms.get(&index).copied().unwrap_or_default();
+        let there = found.into_iter().zip(device.scratch_held()).map(|(found, held)| found.max(held));
+        let taken = |bytes: usize| device.taken_bytes(bytes as u64);
+        let missing = plan.rooms(index).into_iter().zip(there);
+        missing.map(|(needed, there)| taken(needed).saturating_sub(taken(there))).fold(0, u64::saturating_add)
     }
 
     fn arena_bytes(&self, device: usize) -> usize {

@@ -12,10 +12,11 @@
 
 extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 extern "C" int cuStreamIsCapturing(void* stream, int* status);
+extern "C" int cuCtxGetCurrent(void** context);
 
 namespace {
 
-enum Status { SUCCESS = 0, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
+enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum Type { F32 = 0, F16 = 2 };
 constexpr int COMPUTE_F32 = 68, TRANSPOSED = 1, DESCRIPTION_TRANSPOSE_A = 3, PREFERENCE_WORKSPACE = 1;
 
@@ -76,14 +77,32 @@ bool fits(const Description& description, const Layout& a, const Layout& b, cons
     return description.transpose_a == TRANSPOSED && types && sizes;
 }
 
+// The library on one card: whose context it was made in.
+struct Handle {
+    void* context;
+};
+
+void* current() {
+    void* context = nullptr;
+    return cuCtxGetCurrent(&context) == 0 ? context : nullptr;
+}
+
+// It loads kernels and launches them in the context of whoever calls, which must be that of the handle's card.
+bool is_at_home(const void* handle) { return static_cast<const Handle*>(handle)->context == current(); }
+
 }  // namespace
 
+// 12.4, as the kernels' compiler.
+EXPORTED size_t cublasLtGetCudartVersion() { return 12040; }
+
 EXPORTED int cublasLtCreate(void** handle) {
-    *handle = new char;
+    void* const context = current();
+    if (context == nullptr) return NOT_INITIALIZED;
+    *handle = new Handle{context};
     return SUCCESS;
 }
 
-EXPORTED int cublasLtDestroy(void* handle) { return destroy(static_cast<char*>(handle)); }
+EXPORTED int cublasLtDestroy(void* handle) { return destroy(static_cast<Handle*>(handle)); }
 
 EXPORTED int cublasLtMatmulDescCreate(Description** description, int compute, int scale) {
     if (compute != COMPUTE_F32 || scale != F32) return NOT_SUPPORTED;
@@ -132,20 +151,22 @@ struct Found {
     int reserved[4];
 };
 
-EXPORTED int cublasLtMatmulAlgoGetHeuristic(void*, const Description* description, const Layout* a, const Layout* b, const Layout* c, const Layout* d,
+EXPORTED int cublasLtMatmulAlgoGetHeuristic(void* handle, const Description* description, const Layout* a, const Layout* b, const Layout* c, const Layout* d,
                                             const Preference*, int wanted, Found* found, int* count) {
     *count = 0;
     if (wanted < 1) return INVALID_VALUE;
+    if (!is_at_home(handle)) return EXECUTION_FAILED;
     if (!fits(*description, *a, *b, *c, *d)) return NOT_SUPPORTED;
     *found = Found{{1}, 0, SUCCESS, 1.0f, {}};
     *count = 1;
     return SUCCESS;
 }
 
-EXPORTED int cublasLtMatmul(void*, const Description* description, const float* alpha, const void* a, const Layout* a_layout, const void* b,
+EXPORTED int cublasLtMatmul(void* handle, const Description* description, const float* alpha, const void* a, const Layout* a_layout, const void* b,
                             const Layout* b_layout, const float* beta, const void* c, const Layout* c_layout, void* d, const Layout* d_layout,
                             const uint64_t* algorithm, void*, size_t, void* stream) {
     if (!fits(*description, *a_layout, *b_layout, *c_layout, *d_layout) || algorithm == nullptr || *algorithm != 1) return INVALID_VALUE;
+    if (!is_at_home(handle)) return EXECUTION_FAILED;
     int capturing = 0;
     if (cuStreamIsCapturing(stream, &capturing) != 0) return EXECUTION_FAILED;
     auto product = std::make_unique<Product>(Product{

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  first time     recorded, and launched one by one        (kernels are loaded)
-//!  second time    a graph is made of the launches, and run
+//!  second time    a graph is made of the launches, and run; where none can be made, they are launched one by one from then on
 //!  from then on   the graph is run: steps are compared with those it was made of, and nothing else is looked at
 //! ```
 //!
@@ -31,6 +31,16 @@ pub struct Launched {
     pub graphs: u64,
 }
 
+impl Launched {
+    /// Launches all, and counts them.
+    fn one_by_one(&mut self, card: &Arc<Card>, launches: &[Launch]) -> Result<(), String> {
+        launches.iter().try_for_each(|launch| card.run(launch))?;
+        self.kernels += launches.len() as u64;
+        self.early += launches.iter().filter(|launch| launch.begins_early()).count() as u64;
+        Ok(())
+    }
+}
+
 /// Runs steps, and remembers those that may come again.
 #[derive(Default, Debug)]
 pub struct Replay {
@@ -38,6 +48,8 @@ pub struct Replay {
     /// The most recently used last.
     kept: Vec<Kept>,
     launched: Launched,
+    /// Why no graph could be made, the first time.
+    refused: Option<String>,
 }
 
 /// Steps that were executed.
@@ -50,7 +62,10 @@ struct Kept {
 /// What steps launch.
 #[derive(Debug)]
 enum Work {
+    /// Of which a graph is to be made.
     Launches(Vec<Launch>),
+    /// Of which no graph could be made.
+    OneByOne(Vec<Launch>),
     Graph(Graph),
 }
 
@@ -73,10 +88,8 @@ impl Replay {
         if moved {
             self.kept.clear();
         }
-        let run = launches.iter().try_for_each(|launch| target.card.run(launch));
+        let run = self.launched.one_by_one(target.card, &launches);
         self.count_anew_behind(run)?;
-        self.launched.kernels += launches.len() as u64;
-        self.launched.early += launches.iter().filter(|launch| launch.begins_early()).count() as u64;
         if launches.len() >= LAUNCHES_MIN {
             if self.kept.len() == KEPT_MAX {
                 self.kept.remove(0);
@@ -90,14 +103,25 @@ impl Replay {
     fn run_again(&mut self, card: &Arc<Card>) -> Result<(), String> {
         let Some(Kept { work, .. }) = self.kept.last_mut() else { return Ok(()) };
         if let Work::Launches(launches) = work {
-            *work = Work::Graph(Graph::new(card, launches)?);
+            // It takes memory of the card, which may be full; the launches need none.
+            *work = Graph::new(card, launches).map(Work::Graph).unwrap_or_else(|why| {
+                self.refused.get_or_insert(why);
+                Work::OneByOne(std::mem::take(launches))
+            });
         }
-        if let Work::Graph(graph) = work {
-            let run = graph.run();
-            self.launched.graphs += 1;
-            return self.count_anew_behind(run);
-        }
-        Ok(())
+        let run = match work {
+            Work::Graph(graph) => {
+                self.launched.graphs += 1;
+                graph.run()
+            }
+            Work::Launches(launches) | Work::OneByOne(launches) => self.launched.one_by_one(card, launches),
+        };
+        self.count_anew_behind(run)
+    }
+
+    /// Why no graph could be made of steps, where that happened: they are launched one by one then.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// A list that ran in part may have left counters that are not zero.

@@ -28,6 +28,9 @@ const NAMES: [&str; 2] = ["libcublasLt.so.13", "libcublasLt.so.12"];
 /// Folders of Python's packages that have it.
 const PACKAGES: [&str; 2] = ["cu13", "cublas"];
 
+/// The oldest version that is used: earlier ones know no cards of sm_90.
+const OLDEST: usize = 12_000;
+
 /// The driver's version that the latest one needs.
 const LATEST_NEEDS: i32 = 13_000;
 
@@ -53,30 +56,46 @@ pub struct Library {
     card: Arc<Card>,
     /// The simulator's library, on a simulated card.
     simulator: Option<PathBuf>,
-    installed: OnceLock<bool>,
-    opened: OnceLock<Option<Arc<Blas>>>,
+    /// Its version, or why it is not used.
+    found: OnceLock<Result<String, String>>,
+    opened: OnceLock<Result<Arc<Blas>, String>>,
 }
 
 impl Library {
     /// For a card; on a simulated one, the stand-in beside the simulator's own library.
     pub fn new(card: &Arc<Card>, simulator: Option<PathBuf>) -> Library {
-        Library { card: Arc::clone(card), simulator, installed: OnceLock::new(), opened: OnceLock::new() }
+        Library { card: Arc::clone(card), simulator, found: OnceLock::new(), opened: OnceLock::new() }
     }
 
-    /// Whether it is installed, which takes nothing of the card to know.
-    pub fn is_installed(&self) -> bool {
-        *self.installed.get_or_init(|| is_installed(self.simulator.as_deref()))
+    /// Whether it computes: it is installed, which takes nothing of the card to know, fits the driver, and did not fail when it was opened.
+    pub fn is_used(&self) -> bool {
+        self.found().is_ok() && self.opened.get().is_none_or(Result::is_ok)
+    }
+
+    /// By what products of f16 are computed, and why by nothing else.
+    pub fn says(&self) -> String {
+        match (self.found(), self.opened.get()) {
+            (Ok(version), None | Some(Ok(_))) => format!("products of f16 by cuBLASLt {version}"),
+            (Err(why), _) | (_, Some(Err(why))) => format!("products of f16 by own kernels: {why}"),
+        }
+    }
+
+    fn found(&self) -> &Result<String, String> {
+        self.found.get_or_init(|| find(self.simulator.as_deref()))
     }
 
     /// The library, opened once.
     pub fn get(&self) -> Option<&Arc<Blas>> {
-        let open = || self.is_installed().then(|| Blas::open(&self.card)).flatten();
-        self.opened.get_or_init(|| open().map(Arc::new)).as_ref()
+        let open = || match self.found() {
+            Ok(_) => Blas::open(&self.card).map(Arc::new),
+            Err(why) => Err(why.clone()),
+        };
+        self.opened.get_or_init(open).as_ref().ok()
     }
 
     /// Bytes of the card in which it computes; 0 before it is opened.
     pub fn workspace_bytes(&self) -> usize {
-        self.opened.get().and_then(Option::as_ref).map_or(0, |blas| blas.workspace.bytes())
+        self.opened.get().and_then(|opened| opened.as_ref().ok()).map_or(0, |blas| blas.workspace.bytes())
     }
 }
 
@@ -158,21 +177,42 @@ impl Drop for Layout {
     }
 }
 
-/// Looks for the library; beside `simulator` on a simulated card.
-fn is_installed(simulator: Option<&Path>) -> bool {
+/// Looks for the library, beside `simulator` on a simulated card, and gives its version.
+fn find(simulator: Option<&Path>) -> Result<String, String> {
+    let driver = driver_version();
     let found = match simulator {
         Some(simulator) => load(&simulator.with_file_name(STAND_IN)),
-        None => is_present() || load_first(&packages(&PACKAGES), names()),
+        None => is_present() || load_first(&packages(&PACKAGES), names(driver)),
     };
-    found && is_present()
+    if !(found && is_present()) {
+        return Err("cuBLASLt is not installed".to_owned());
+    }
+    // SAFETY: the library is there, and has the function since its first version; it takes nothing.
+    let version = unsafe { sys::cublasLtGetCudartVersion() };
+    fits(version, driver)
+}
+
+/// The version of a library, as `1000 major + 10 minor`, if a driver of that version can run it: one of its major version or a later one can.
+fn fits(version: usize, driver: i32) -> Result<String, String> {
+    let named = |version: usize| format!("{}.{}", version / 1000, version % 1000 / 10);
+    let driver = usize::try_from(driver).unwrap_or(0);
+    if version < OLDEST {
+        return Err(format!("cuBLASLt is of CUDA {}, and {} or later is needed", named(version), named(OLDEST)));
+    }
+    match version / 1000 > driver / 1000 {
+        true => Err(format!("cuBLASLt is of CUDA {}, and the driver knows {}", named(version), named(driver))),
+        false => Ok(named(version)),
+    }
 }
 
 impl Blas {
     /// The library on a card, where it starts.
-    fn open(card: &Arc<Card>) -> Option<Blas> {
-        let workspace = Allocation::new(card, WORKSPACE_BYTES).ok()??;
-        let handle = card.call(|| Ok(result::create_handle())).ok()?.ok()?;
-        Some(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })
+    fn open(card: &Arc<Card>) -> Result<Blas, String> {
+        let workspace = Allocation::new(card, WORKSPACE_BYTES)?
+            .ok_or_else(|| format!("no room for the {WORKSPACE_BYTES} bytes that cuBLASLt computes in"))?;
+        let handle = card.call(|| Ok(result::create_handle()))?;
+        let handle = handle.map_err(|error| format!("cuBLASLt does not start: {error:?}"))?;
+        Ok(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })
     }
 
     /// The product `y = w' x` of matrices at these addresses, multiples of 256. The library is asked for its way
@@ -218,7 +258,9 @@ impl Blas {
         if plans.len() >= PLANS_MAX && !plans.contains_key(&sizes) {
             plans.clear();
         }
-        plans.entry(sizes).or_insert_with(|| self.describe(sizes).ok().map(Arc::new)).clone()
+        // The library loads kernels when it looks for a way: into the context of whoever asks.
+        let describe = || self.card.call(|| Ok(self.describe(sizes))).ok()?.ok();
+        plans.entry(sizes).or_insert_with(|| describe().map(Arc::new)).clone()
     }
 
     fn describe(&self, sizes: Sizes) -> Result<Plan, result::CublasError> {
@@ -279,10 +321,33 @@ fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Names of versions that the driver is new enough for.
-fn names() -> &'static [&'static str] {
+/// Names of versions that a driver is new enough for.
+fn names(driver: i32) -> &'static [&'static str] {
+    if driver >= LATEST_NEEDS { &NAMES } else { &NAMES[1..] }
+}
+
+/// The latest version of CUDA that the driver knows, as `1000 major + 10 minor`; 0 where it does not say.
+fn driver_version() -> i32 {
     let mut version = 0;
     // SAFETY: the driver's library is there, for a card is open; it writes one number.
     let known = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }.result().is_ok();
-    if known && version >= LATEST_NEEDS { &NAMES } else { &NAMES[1..] }
+    if known { version } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_of_a_later_major_version_than_the_driver_is_not_used() {
+        assert_eq!(fits(12_040, 12_080), Ok("12.4".to_owned()));
+        // Minor versions are compatible in both directions.
+        assert_eq!(fits(12_090, 12_040), Ok("12.9".to_owned()));
+        assert_eq!(fits(12_060, 13_000), Ok("12.6".to_owned()));
+        let newer = fits(13_010, 12_080).unwrap_err();
+        assert!(newer.contains("CUDA 13.1") && newer.contains("knows 12.8"), "{newer}");
+        assert!(fits(11_080, 12_080).unwrap_err().contains("12.0 or later"));
+        assert_eq!(names(12_080), ["libcublasLt.so.12"]);
+        assert_eq!(names(13_000), NAMES);
+    }
 }

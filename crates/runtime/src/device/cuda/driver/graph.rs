@@ -25,7 +25,11 @@ impl Graph {
         let destroyed = card.call(|| unsafe { result::stream::destroy(stream) });
         let exec = captured?;
         let graph = Graph { card: Arc::clone(card), exec };
-        destroyed.map(|()| graph)
+        destroyed?;
+        // What it needs of the card is taken now, so that running it does not fail for want of room.
+        // SAFETY: a graph that was made for this card, and the card's own stream.
+        card.call(|| unsafe { sys::cuGraphUpload(exec, card.stream).result() })?;
+        Ok(graph)
     }
 
     /// Runs all launches, behind all that was asked for before.

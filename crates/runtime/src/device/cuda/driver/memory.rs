@@ -5,6 +5,13 @@ use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::sync::Arc;
 
+/// What allocations begin at multiples of.
+const ALIGN_BYTES: u64 = 256;
+/// Bytes of a card's page.
+const PAGE_BYTES: u64 = 2 << 20;
+/// From so many bytes on an allocation has pages of its own.
+const OWN_PAGES_FROM: u64 = 1 << 20;
+
 /// Bytes of a card.
 #[derive(Debug)]
 pub struct Allocation {
@@ -23,6 +30,12 @@ impl Allocation {
             start => start.map(Some),
         })?;
         Ok(start.map(|start| Allocation { card: Arc::clone(card), start, bytes }))
+    }
+
+    /// Bytes of the card that an allocation of so many takes. What the driver does is not written down: small ones share pages of 2 MiB, those of a
+    /// MiB and more are seen to have pages of their own.
+    pub fn taken_bytes(bytes: u64) -> u64 {
+        bytes.next_multiple_of(if bytes < OWN_PAGES_FROM { ALIGN_BYTES } else { PAGE_BYTES })
     }
 
     pub(super) fn card(&self) -> &Arc<Card> {

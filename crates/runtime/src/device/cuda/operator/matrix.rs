@@ -354,7 +354,7 @@ pub fn is_readable(w: &Operand) -> bool {
 pub fn by_library(library: &BlasLibrary, w: &View, taken: u64, y: &Operand) -> bool {
     let begins = [w.data, taken, y.view.data].iter().all(|address| address.is_multiple_of(ALIGNMENT as u64));
     let one = batches(&y.ty) == 1 && w.steps[1] == w.sizes[0] && y.ty.shape.elements() > 0 && w.sizes[0] > 0;
-    begins && one && library.is_installed()
+    begins && one && library.is_used()
 }
 
 /// A grid of tiles of results; with several matrices a tile has its share of the rows of each.
@@ -423,7 +423,7 @@ pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &Tensor
     match way {
         Way::Halves => by_library(library, &Operand::unplaced(w).view, 0, &result),
         // Matrix by matrix, and batch by batch of the last dimension; decoded rows lie behind each other, whatever the weights do.
-        Way::Decoded => y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_installed(),
+        Way::Decoded => y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_used(),
         Way::Plain | Way::Rows | Way::Tiles => false,
     }
 }
