@@ -96,6 +96,14 @@ class Fixture:
     def token_entries(self):
         return reference_gguf.read_json(self.folder, "tokenizer_config.json")["added_tokens_decoder"].values()
 
+    def is_in_llama_cpp(self):
+        """It ends the process for a baichuan of other numbers of layers than 32 and 40."""
+        return self.source.arch != "baichuan"
+
+    def nmse_max(self, kind):
+        """Rows of a head that are divided by their lengths fit no grid; all other weights are exact in each type."""
+        return {"f16": 1e-7, "bf16": 1e-5}.get(kind, NMSE_MAX) if "z_loss_weight" in self.source.config else NMSE_MAX
+
     def not_in_llama_cpp(self, text):
         """Why llama.cpp cannot give the ids of this text, or None."""
         if any(t["content"] in text for t in self.token_entries() if t["lstrip"] or t["rstrip"]):
@@ -158,14 +166,14 @@ def check_keys(report, label, reader, reference, even_heads):
 
 # ---------------------------------------------------------------- 2: trueup against the goldens
 
-def check_trueup(report, trueup, fixture, label, path, scratch):
+def check_trueup(report, trueup, fixture, label, path, scratch, most):
     from safetensors.numpy import load_file
     expected = load_file(os.path.join(fixture.folder, "golden.safetensors"))
     for i, prompt in enumerate(fixture.golden["prompts"]):
         ids = trueup.generate(path, prompt["ids"], 16)
         report.check(ids == prompt["greedy_ids"][:16], f"{label}: prompt {i}: trueup gives {ids}, expected {prompt['greedy_ids'][:16]}")
         error = numpy_forward.nmse(trueup.logits(path, prompt["ids"], scratch), expected[f"logits_{i}"])
-        report.check(error < NMSE_MAX, f"{label}: prompt {i}: NMSE of ref is {error:.3g}, allowed {NMSE_MAX}")
+        report.check(error < most, f"{label}: prompt {i}: NMSE of ref is {error:.3g}, allowed {most}")
 
 
 def check_trueup_texts(report, trueup, fixture, label, path, scratch):
@@ -185,7 +193,22 @@ def check_trueup_quantized(report, trueup, fixture, label, path, scratch):
 # ---------------------------------------------------------------- 3: llama.cpp
 
 def open_llama(path):
-    from llama_cpp import Llama
+    """Computed by its common kernels: those for AMX read beyond rows of 64 and end the process, seen in 0.3.36."""
+    import llama_cpp
+    defaults = llama_cpp.llama_model_default_params
+
+    def without_extra():
+        params = defaults()
+        params.use_extra_bufts = False
+        return params
+    llama_cpp.llama_cpp.llama_model_default_params = without_extra
+    try:
+        return open_common(llama_cpp.Llama, path)
+    finally:
+        llama_cpp.llama_cpp.llama_model_default_params = defaults
+
+
+def open_common(Llama, path):
     return Llama(path, n_ctx=256, n_batch=256, n_threads=1, verbose=False, logits_all=True)
 
 
@@ -248,7 +271,7 @@ def check_stored(report, trueup, fixture, work, with_llama):
         check_tensors(report, label, [reader], expected_tensors(fixture, kind))
         even_heads = fixture.source.head_size * fixture.source.heads == fixture.source.config["hidden_size"]
         check_keys(report, label, reader, reference, even_heads)
-        check_trueup(report, trueup, fixture, label, path, work)
+        check_trueup(report, trueup, fixture, label, path, work, fixture.nmse_max(kind))
         if kind == "f32":
             check_trueup_texts(report, trueup, fixture, label, path, work)
         if with_llama:
@@ -307,9 +330,11 @@ def main():
             fixture = Fixture(name)
             for step in (check_stored, check_quantized, check_split):
                 try:
-                    step(report, trueup, fixture, work, llama is not None)
+                    step(report, trueup, fixture, work, llama is not None and fixture.is_in_llama_cpp())
                 except Exception as error:  # one broken fixture must not hide the others
                     report.check(False, f"{name}: {step.__name__}: {type(error).__name__}: {error}")
+            if llama and not fixture.is_in_llama_cpp():
+                report.notes.append(f"{name}: llama.cpp runs no {fixture.source.arch} of so few layers: not compared")
             print(f"{name}: {report.passed - before[0]} passed, {len(report.failures) - before[1]} differ", flush=True)
     for note in report.notes:
         print("note: " + note)

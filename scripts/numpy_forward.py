@@ -5,8 +5,8 @@
 
 Reads the file with the `gguf` package, dequantizes with it (to f32, then f64) and writes the logits of all positions as
 `p0_logits` [tokens, vocabulary] (f64). For the Llama family: architectures llama (rotary pairs side by side), qwen2 and
-qwen3 (rotary halves), with biases, norms on q and k, tied heads, frequency factors, linear and yarn scaling, and sliding
-windows. It shares no code with the project.
+qwen3 (rotary halves), baichuan (side by side, or ALiBi), with biases, norms on q and k, tied heads, frequency factors,
+linear and yarn scaling, and sliding windows. It shares no code with the project.
 """
 import argparse
 import math
@@ -14,7 +14,7 @@ import math
 import gguf
 import numpy as np
 
-SIDE_BY_SIDE = {"llama": True, "qwen2": False, "qwen3": False}
+SIDE_BY_SIDE = {"llama": True, "qwen2": False, "qwen3": False, "baichuan": True}
 
 
 class Model:
@@ -106,6 +106,14 @@ def visible(count, window):
     return (key <= query) & (query - key < window if window else True)
 
 
+def alibi_slopes(heads, max_bias):
+    """Press et al. 2022; where heads are no power of two, every second slope of twice as many for the rest."""
+    power = 2 ** math.floor(math.log2(heads))
+    first = [2 ** (-max_bias * (head + 1) / power) for head in range(power)]
+    rest = [2 ** (-max_bias * (2 * head + 1) / (2 * power)) for head in range(heads - power)]
+    return np.array(first + rest)
+
+
 def attention(model, prefix, x, rotation, mask):
     count, heads = len(x), model.key("attention.head_count")
     kv_heads = model.key("attention.head_count_kv", heads)
@@ -116,9 +124,14 @@ def attention(model, prefix, x, rotation, mask):
         epsilon = model.key("attention.layer_norm_rms_epsilon")
         q = rms_norm(q, model.tensors[prefix + "attn_q_norm.weight"], epsilon)
         k = rms_norm(k, model.tensors[prefix + "attn_k_norm.weight"], epsilon)
-    q, k = (rotate(t, *rotation, SIDE_BY_SIDE[model.arch]) for t in (q, k))
+    max_bias = model.key("attention.max_alibi_bias", 0.0)
+    if not max_bias:
+        q, k = (rotate(t, *rotation, SIDE_BY_SIDE[model.arch]) for t in (q, k))
     k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
     scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
+    if max_bias:
+        distances = np.arange(count)[None, :] - np.arange(count)[:, None]
+        scores = scores + alibi_slopes(heads, max_bias)[:, None, None] * distances
     scores = np.where(mask, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)

@@ -16,7 +16,10 @@ import numpy as np
 from gguf import GGMLQuantizationType as T
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
-                 "Qwen3ForCausalLM": "qwen3"}
+                 "Qwen3ForCausalLM": "qwen3", "BaiChuanForCausalLM": "baichuan", "BaichuanForCausalLM": "baichuan",
+                 "InternLMForCausalLM": "llama"}
+# Whose rotary pairs stand side by side in GGUF.
+SIDE_BY_SIDE = ("llama", "baichuan")
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
 FOUR_BITS = ("q4_0", "q4_1")
 
@@ -57,10 +60,26 @@ class Source:
         self.head_size = self.config.get("head_dim") or self.config["hidden_size"] // self.heads
         self.scaling = self.config.get("rope_scaling") or {}
         self.scaling_type = self.scaling.get("rope_type", self.scaling.get("type"))
-        self.weights = read_safetensors(os.path.join(folder, "model.safetensors"))
+        self.has_alibi = self.arch == "baichuan" and "max_position_embeddings" not in self.config
+        self.weights = divided(self, read_safetensors(os.path.join(folder, "model.safetensors")))
 
 
 # ---------------------------------------------------------------- tensors
+
+def divided(source, weights):
+    """Baichuan's joined queries, keys and values apart, and the rows of version 2's head divided by their lengths."""
+    result = {}
+    for name, values in weights.items():
+        if ".W_pack." in name:
+            for part, rows in zip("qkv", np.split(values, 3)):
+                result[name.replace("W_pack", part + "_proj")] = rows
+            continue
+        if name == "lm_head.weight" and "z_loss_weight" in source.config:
+            wide = values.astype(np.float64)
+            values = (wide / np.sqrt((wide * wide).sum(axis=1, keepdims=True))).astype(np.float32)
+        result[name] = values
+    return result
+
 
 def interleave(rows, heads):
     """Rows of one head from [first halves, second halves] to pairs side by side."""
@@ -79,13 +98,13 @@ def rope_factors(source):
 
 def gguf_tensors(source):
     """GGUF name -> f32 array, in the order of the source."""
-    arch = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}[source.arch]
+    arch = gguf.MODEL_ARCH[source.arch.upper()]
     names = gguf.get_tensor_name_map(arch, source.config["num_hidden_layers"])
     tensors = {}
     for name, values in source.weights.items():
-        if source.arch == "llama" and ".q_proj." in name:
+        if source.arch in SIDE_BY_SIDE and ".q_proj." in name:
             values = interleave(values, source.heads)
-        if source.arch == "llama" and ".k_proj." in name:
+        if source.arch in SIDE_BY_SIDE and ".k_proj." in name:
             values = interleave(values, source.kv_heads)
         tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
     if source.scaling_type == "llama3":
@@ -173,7 +192,7 @@ def add_tokenizer(writer, source):
 
 def add_keys(writer, source):
     config = source.config
-    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_context_length(config.get("max_position_embeddings") or config["model_max_length"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -181,8 +200,11 @@ def add_keys(writer, source):
     writer.add_head_count_kv(source.kv_heads)
     writer.add_key_length(source.head_size)
     writer.add_value_length(source.head_size)
-    writer.add_rope_dimension_count(source.head_size)
-    writer.add_rope_freq_base(config["rope_theta"])
+    if source.has_alibi:
+        writer.add_max_alibi_bias(8.0)
+    else:
+        writer.add_rope_dimension_count(source.head_size)
+        writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     if config.get("sliding_window"):

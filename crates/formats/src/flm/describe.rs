@@ -7,7 +7,12 @@ use super::records::{Coding, Record};
 use serde_json::{Map, Value};
 
 /// Classes of the kinds of models that FastLLM's table names without a class.
-const CLASSES: [(&str, &str); 2] = [("llama", "LlamaForCausalLM"), ("qwen2", "Qwen2ForCausalLM")];
+const CLASSES: [(&str, &str); 4] = [
+    ("llama", "LlamaForCausalLM"),
+    ("qwen2", "Qwen2ForCausalLM"),
+    ("baichuan", "BaichuanForCausalLM"),
+    ("internlm", "InternLMForCausalLM"),
+];
 /// The matrix behind the last norm.
 const HEAD: &str = "lm_head.weight";
 
