@@ -30,10 +30,9 @@ pub(crate) struct Candidate {
 struct Entry {
     rank: f64,
     left: usize,
-    right: usize,
     result: u32,
-    /// Bytes of both together: a symbol that has grown since makes the entry stale.
-    range: Range<usize>,
+    /// Where both together end: a symbol that has grown since makes the entry stale. Where they begin does not change.
+    end: usize,
 }
 
 impl PartialEq for Entry {
@@ -57,12 +56,14 @@ impl Ord for Entry {
     }
 }
 
-/// A symbol in the list of those that are left.
+/// A symbol in the list of those that are left. A text may have a million of them, so neighbours are numbers, [`NONE`] where there is none.
 struct Link {
     symbol: Option<Symbol>,
-    previous: Option<usize>,
-    next: Option<usize>,
+    previous: usize,
+    next: usize,
 }
+
+const NONE: usize = usize::MAX;
 
 /// Merges adjacent symbols until no candidate is left.
 pub(crate) fn merge(symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>) -> Vec<Symbol> {
@@ -72,53 +73,55 @@ pub(crate) fn merge(symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -
         .enumerate()
         .map(|(place, symbol)| Link {
             symbol: Some(symbol),
-            previous: place.checked_sub(1),
-            next: place.checked_add(1).filter(|next| *next < count),
+            previous: place.checked_sub(1).unwrap_or(NONE),
+            next: place.checked_add(1).filter(|next| *next < count).unwrap_or(NONE),
         })
         .collect();
-    let mut queue = BinaryHeap::new();
+    let mut queue = BinaryHeap::with_capacity(count);
     for left in 0..count {
-        queue.extend(entry(&links, Some(left), &candidate));
+        queue.extend(entry(&links, left, &candidate));
     }
     while let Some(next) = queue.pop() {
         if let Some((previous, merged)) = apply(&mut links, &next) {
             queue.extend(entry(&links, previous, &candidate));
-            queue.extend(entry(&links, Some(merged), &candidate));
+            queue.extend(entry(&links, merged, &candidate));
         }
     }
-    links.into_iter().filter_map(|link| link.symbol).collect()
+    drop(queue);
+    let mut left = Vec::with_capacity(links.iter().filter(|link| link.symbol.is_some()).count());
+    left.extend(links.into_iter().filter_map(|link| link.symbol));
+    left
 }
 
 /// The queue entry of the pair that begins at `left`.
 fn entry(
     links: &[Link],
-    left: Option<usize>,
+    left: usize,
     candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>,
 ) -> Option<Entry> {
-    let left = left?;
     let first = links.get(left)?;
-    let right = first.next?;
-    let (a, b) = (first.symbol.as_ref()?, links.get(right)?.symbol.as_ref()?);
+    let (a, b) = (first.symbol.as_ref()?, links.get(first.next)?.symbol.as_ref()?);
     let found = candidate(a, b)?;
-    Some(Entry { rank: found.rank, left, right, result: found.result, range: a.range.start..b.range.end })
+    Some(Entry { rank: found.rank, left, result: found.result, end: b.range.end })
 }
 
 /// Merges the pair of an entry, unless one of its symbols is gone or has grown. Returns the neighbours to look at again.
-fn apply(links: &mut [Link], entry: &Entry) -> Option<(Option<usize>, usize)> {
+fn apply(links: &mut [Link], entry: &Entry) -> Option<(usize, usize)> {
     let first = links.get(entry.left)?;
-    let (a, b) = (first.symbol.as_ref()?, links.get(entry.right)?.symbol.as_ref()?);
-    if first.next != Some(entry.right) || (a.range.start..b.range.end) != entry.range {
+    let right = first.next;
+    let (a, b) = (first.symbol.as_ref()?, links.get(right)?.symbol.as_ref()?);
+    if b.range.end != entry.end {
         return None;
     }
-    let after = links.get(entry.right)?.next;
-    if let Some(right) = links.get_mut(entry.right) {
-        right.symbol = None;
-    }
-    if let Some(after) = after.and_then(|after| links.get_mut(after)) {
-        after.previous = Some(entry.left);
+    let merged = Symbol { id: Some(entry.result), range: a.range.start..entry.end };
+    let second = links.get_mut(right)?;
+    second.symbol = None;
+    let after = second.next;
+    if let Some(after) = links.get_mut(after) {
+        after.previous = entry.left;
     }
     let first = links.get_mut(entry.left)?;
-    first.symbol = Some(Symbol { id: Some(entry.result), range: entry.range.clone() });
+    first.symbol = Some(merged);
     first.next = after;
     Some((first.previous, entry.left))
 }
