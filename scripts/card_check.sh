@@ -100,6 +100,7 @@ models_as() {
 }
 
 speed() {
+    rm -f "$folder/speed.json"
     try "ops perf" "$trueup" ops perf --dev "$device" ${PERF_OP:+--op "$PERF_OP"} --json "$folder/speed.json" || true
 }
 

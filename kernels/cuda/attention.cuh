@@ -87,7 +87,8 @@ DEVICE void attend(const Head<Q, K, V>& head, float* shared, float* y, Index ste
         const Index position = first + threadIdx.x;
         const float bias = position < head.positions ? head.mask[position] : -INFINITY;
         scores[threadIdx.x] = bias;
-        if (block_max(bias, sums) == -INFINITY) continue;
+        // What is no number is seen, and told on.
+        if (__syncthreads_or(bias != -INFINITY) == 0) continue;
         add_scores(head, query, scores, first);
         const float score = scores[threadIdx.x], next = fmaxf(largest, block_max(score, sums));
         // Scores of -infinity only: their exponentials are 0.

@@ -55,7 +55,7 @@ struct Bounds {
 KERNEL(attention_bounds, View mask, int mask_type, Bounds* bounds) {
     const Index row = thread_number() / WARP;
     const int lane = threadIdx.x % WARP, positions = (int)mask.sizes[0];
-    if (row >= elements(mask) / positions) return;
+    if (row >= mask.sizes[1] * mask.sizes[2] * mask.sizes[3]) return;
     const Index token = row % mask.sizes[1], head = row / mask.sizes[1] % mask.sizes[2], batch = row / mask.sizes[1] / mask.sizes[2];
     const MaskRow biases = mask_row(mask, mask_type, token, head, batch, 1.0f);
     int first = positions, end = 0;

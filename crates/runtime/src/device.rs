@@ -49,6 +49,11 @@ pub trait Device: Send + Sync {
         bytes
     }
 
+    /// Bytes of its memory that a weight takes. `is_multiplied` says whether products alone read it. By default an allocation of its size.
+    fn weight_bytes(&self, ty: &TensorType, _is_multiplied: bool) -> u64 {
+        self.taken_bytes(ty.bytes() as u64)
+    }
+
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 

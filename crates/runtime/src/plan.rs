@@ -28,7 +28,7 @@ pub use report::{PlanReport, ReportedDevice, ReportedNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use trueup_graph::fuse::{Fused, Pieces};
-use trueup_graph::{Graph, Origin, TensorType, ValueId};
+use trueup_graph::{Graph, Op, Origin, TensorType, Value, ValueId};
 
 /// What is to be computed where, and where results lie.
 #[derive(Clone, Debug)]
@@ -182,6 +182,13 @@ fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
         Origin::Node(index) => Some(nodes[index].device),
         Origin::Input(_) | Origin::Weight | Origin::State => None,
     }
+}
+
+/// Bytes that a device takes for a weight of a graph.
+pub(crate) fn weight_bytes(graph: &Graph, weight: &Value, device: &dyn Device) -> u64 {
+    let is_weight = |id: &ValueId| graph.value(*id).name == weight.name && graph.value(*id).origin == Origin::Weight;
+    let mut readers = graph.nodes().iter().filter(|node| node.inputs.iter().any(is_weight));
+    device.weight_bytes(&weight.ty, readers.all(|node| matches!(node.op, Op::MulMat(_) | Op::MulMatGated(_))))
 }
 
 /// The rooms that a device takes beside the tensors for its nodes, each for the node that needs most of it.

@@ -1,14 +1,19 @@
 //! Ranges in the timeline of NVIDIA's profilers, which carry the names of nodes.
 //!
-//! The library is the one that profilers watch, libnvToolsExt; it is found at run time, and does nothing where no profiler runs.
+//! The library is the one that profilers watch, of the second or the third version; it is found at run time, and does nothing where no profiler runs.
 
+use crate::device::cuda::packages;
 use crate::error::{Error, Result};
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
+use std::path::{Path, PathBuf};
 
-/// The library's file, as its packages call it.
-const LIBRARY: &str = "libnvToolsExt.so.1";
+/// The library's files: of the second version, which CUDA 12.9 is the first without, and of the third.
+const LIBRARIES: [&str; 3] = ["libnvToolsExt.so.1", "libnvtx3interop.so.1", "libnvtx3interop.so"];
+
+/// Folders of Python's packages that may have one.
+const PACKAGES: [&str; 2] = ["nvtx", "cu13"];
 
 /// Begins a range of that name within those that are open in this thread.
 type Push = unsafe extern "C" fn(*const c_char) -> c_int;
@@ -26,26 +31,31 @@ pub(crate) struct Ranges {
 
 impl fmt::Debug for Ranges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(LIBRARY)
+        f.write_str("NVTX")
     }
 }
 
 impl Ranges {
     /// Looks for the library.
     pub fn open() -> Result<Ranges> {
-        let opened = || -> std::result::Result<Ranges, libloading::Error> {
-            // SAFETY: the vendor's library, whose start does nothing that concerns us.
-            let library = unsafe { Library::new(LIBRARY) }?;
-            // SAFETY: functions of these names have these forms, and are called while the library is open only.
-            let (push, pop) =
-                unsafe { (*library.get::<Push>(b"nvtxRangePushA")?, *library.get::<Pop>(b"nvtxRangePop")?) };
-            Ok(Ranges { push, pop, _library: library })
-        };
-        opened().map_err(|error| {
+        let by_name = LIBRARIES.map(PathBuf::from);
+        let of_packages = packages(&PACKAGES).into_iter().flat_map(|folder| LIBRARIES.map(|name| folder.join(name)));
+        let opened = by_name.into_iter().chain(of_packages).find_map(|path| Ranges::of(&path).ok());
+        opened.ok_or_else(|| {
+            let tried = LIBRARIES.join(", ");
             Error::Request(format!(
-                "nodes cannot be named to NVIDIA's profilers: {error}; install NVTX (nvidia-nvtx), or leave --nvtx out"
+                "nodes cannot be named to NVIDIA's profilers: none of {tried} is found; install NVTX (a CUDA toolkit, or pip install \
+                 nvidia-nvtx-cu12), or leave --nvtx out"
             ))
         })
+    }
+
+    fn of(path: &Path) -> std::result::Result<Ranges, libloading::Error> {
+        // SAFETY: the vendor's library, whose start does nothing that concerns us.
+        let library = unsafe { Library::new(path) }?;
+        // SAFETY: functions of these names have these forms, and are called while the library is open only.
+        let (push, pop) = unsafe { (*library.get::<Push>(b"nvtxRangePushA")?, *library.get::<Pop>(b"nvtxRangePop")?) };
+        Ok(Ranges { push, pop, _library: library })
     }
 
     /// Does something within a range.

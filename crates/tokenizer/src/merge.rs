@@ -94,11 +94,7 @@ pub(crate) fn merge(symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -
 }
 
 /// The queue entry of the pair that begins at `left`.
-fn entry(
-    links: &[Link],
-    left: usize,
-    candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>,
-) -> Option<Entry> {
+fn entry(links: &[Link], left: usize, candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>) -> Option<Entry> {
     let first = links.get(left)?;
     let (a, b) = (first.symbol.as_ref()?, links.get(first.next)?.symbol.as_ref()?);
     let found = candidate(a, b)?;

@@ -2,7 +2,9 @@
 //! results are moved, rounded or chosen the `cpu` device, which its own tests hold to the formulas, has the same bits.
 
 use trueup::blocks::DType::{self, Bf16, F16, F32, I32, I64, Q4_0, Q8_0};
-use trueup::graph::op::{Arrange, Cast, Concat, IndexFill, Overlay, Overlaying, Rank, RankRule, SetRows, SsmScan};
+use trueup::graph::op::{
+    Arrange, Cast, Concat, IndexFill, MulMat, Overlay, Overlaying, Rank, RankRule, SetRows, SsmScan,
+};
 use trueup::graph::{Op, Shape, TensorType};
 use trueup::runtime::device::{Device, Step, Tensor, Usage};
 use trueup::runtime::{DeviceOptions, open_device};
@@ -17,7 +19,7 @@ struct Given {
 /// Computes everything on the device and on `cpu`; what differs.
 pub fn edges(device: &dyn Device) -> Vec<String> {
     let cpu = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let cases = [casts(), ranks(), rows_written_twice(), integers_moved()].concat();
+    let cases = [casts(), ranks(), rows_written_twice(), integers_moved(), many_tokens()].concat();
     let count = cases.len();
     let mut wrong: Vec<String> = cases.iter().filter_map(|(op, inputs)| differs(device, &*cpu, op, inputs)).collect();
     wrong.extend(outside().iter().filter_map(|(op, inputs, words)| is_not_told(device, op, inputs, words)));
@@ -26,6 +28,16 @@ pub fn edges(device: &dyn Device) -> Vec<String> {
 }
 
 type Computation = (Op, Vec<Given>);
+
+/// More tokens than a grid has blocks for, of two batches that share a matrix: whole numbers, whose sums are exact.
+fn many_tokens() -> Vec<Computation> {
+    let numbers = |sizes: &[usize]| {
+        let ty = TensorType::new(F32, sizes);
+        let bytes = (0..ty.shape.elements()).flat_map(|place| ((place * 7 % 23) as f32 - 11.0).to_le_bytes()).collect();
+        Given { ty, bytes }
+    };
+    vec![(MulMat.into(), vec![numbers(&[4, 2]), numbers(&[4, 262_145, 2])])]
+}
 
 /// Every pair of types, on numbers at the ends of both.
 fn casts() -> Vec<Computation> {

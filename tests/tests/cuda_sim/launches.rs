@@ -39,6 +39,10 @@ pub fn launches(card: &CudaOptions) -> Vec<String> {
             wrong.extend(unlike(&fixture.name, dtype, found, expected.map(|launches| launches[place])));
         }
     }
+    let is_there = |name: &str| fixtures().iter().any(|fixture| fixture.name == name);
+    wrong.extend(
+        LAUNCHES.iter().filter(|(name, _)| !is_there(name)).map(|(name, _)| format!("there is no fixture {name}")),
+    );
     println!("cuda-sim, simulated: launches of a token, {} fixtures with others than they should have", wrong.len());
     wrong
 }

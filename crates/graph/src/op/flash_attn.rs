@@ -89,7 +89,7 @@ impl Rule for FlashAttn {
 }
 
 /// `[D, E, positions, tokens, heads, kv heads, batch]`.
-const SHAPES: [[usize; 7]; 7] = [
+const SHAPES: [[usize; 7]; 8] = [
     [1, 1, 1, 1, 1, 1, 1],
     [31, 33, 65, 3, 4, 2, 1],
     [64, 64, 33, 7, 6, 3, 2],
@@ -97,6 +97,7 @@ const SHAPES: [[usize; 7]; 7] = [
     [128, 64, 100, 9, 3, 3, 1],
     [16, 16, 64, 0, 2, 2, 1],
     [33, 31, 0, 2, 4, 2, 1],
+    [64, 64, 0, 9, 4, 2, 1],
 ];
 
 fn case(op: FlashAttn, kv: DType, q: DType, shape: [usize; 7], mask: DType) -> Case {

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
 use carrier::Carrier;
+pub(crate) use driver::packages;
 use driver::{Allocation, BlasLibrary, Card, Library, NcclLibrary};
 use faults::Faults;
 use launches::Target;

@@ -70,6 +70,10 @@ impl<D: Decorator> Device for D {
         self.device().taken_bytes(bytes)
     }
 
+    fn weight_bytes(&self, ty: &TensorType, is_multiplied: bool) -> u64 {
+        self.device().weight_bytes(ty, is_multiplied)
+    }
+
     fn scratch_held(&self) -> Rooms {
         self.device().scratch_held()
     }

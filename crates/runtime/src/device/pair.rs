@@ -248,14 +248,15 @@ impl Device for Pair {
         let memory = first.memory.zip(second.memory);
         let joined = match &self.gathered_by {
             Ok(Some(name)) => format!("; gathered by {name}"),
-            Ok(None) => String::new(),
+            Ok(None) => "; halves are copied from card to card".to_owned(),
             Err(problem) => format!("; copied from card to card, for halves cannot be gathered: {problem}"),
         };
         About {
             name: format!("{name}+{number}"),
-            description: format!("{}; {}{joined}", first.description, second.description),
+            description: format!("{}; {}{joined}; memory of each", first.description, second.description),
             simulated: first.simulated,
-            memory: memory.map(|((all, free), (more, more_free))| (all + more, free + more_free)),
+            // Of each: what a plan counts is what the first one takes, and the second takes less.
+            memory: memory.map(|((all, free), (other, other_free))| (all.min(other), free.min(other_free))),
             batch_invariant: first.batch_invariant && second.batch_invariant,
         }
     }
@@ -264,8 +265,23 @@ impl Device for Pair {
         self.first().supports(op, inputs, output)
     }
 
+    /// Those of the first device, which takes more than the second; both halves of a product lie in a room of their own there.
     fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> super::Rooms {
-        self.first().scratch_bytes(op, inputs)
+        let mut rooms = self.first().scratch_bytes(op, inputs);
+        let is_divided =
+            matches!(op, Op::MulMat(_) | Op::MulMatGated(_)) && inputs.first().is_some_and(|w| halves(w).is_some());
+        if let (true, Ok(output)) = (is_divided, op.infer(inputs)) {
+            rooms[0] += output.bytes() + 2 * ALIGN_BYTES;
+        }
+        rooms
+    }
+
+    fn weight_bytes(&self, ty: &TensorType, is_multiplied: bool) -> u64 {
+        let whole = || self.first().weight_bytes(ty, is_multiplied);
+        match halves(ty) {
+            Some([upper, _]) => self.first().weight_bytes(&upper, true) + if is_multiplied { 0 } else { whole() },
+            None => whole(),
+        }
     }
 
     fn taken_bytes(&self, bytes: u64) -> u64 {
@@ -273,7 +289,10 @@ impl Device for Pair {
     }
 
     fn scratch_held(&self) -> super::Rooms {
-        self.first().scratch_held()
+        let mut held = self.first().scratch_held();
+        let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        held[0] += rooms[0].as_ref().map_or(0, |(bytes, _)| *bytes);
+        held
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {

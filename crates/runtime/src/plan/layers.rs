@@ -9,10 +9,10 @@
 //! its inputs counted. Layers once placed stay where they are, for their weights and their cache do.
 
 use super::place::{Answer, answers, place};
-use super::{PlannedDevice, cut, plan_device, rooms};
+use super::{PlannedDevice, cut, plan_device, rooms, weight_bytes};
 use crate::device::Device;
 use crate::error::Result;
-use trueup_graph::{Graph, TensorType};
+use trueup_graph::{Graph, Origin};
 
 /// The part of its free memory that a device keeps free: one in so many bytes. The driver takes some for kernels and graphs.
 const FREE_SHARE: u64 = 16;
@@ -92,8 +92,11 @@ fn needed(
     let nodes = place(graph, devices, answers, count, &homes.of_nodes(graph))?;
     let PlannedDevice { arena_bytes, held, .. } = plan_device(graph, &cut(graph, &nodes), index);
     let rooms = rooms(graph, &nodes, index, devices[index]);
-    let values = held.into_iter().map(|value| TensorType::bytes(&graph.value(value).ty));
-    let taken =
-        rooms.into_iter().chain([arena_bytes]).chain(values).map(|bytes| devices[index].taken_bytes(bytes as u64));
-    Ok(taken.fold(0, u64::saturating_add))
+    let device = devices[index];
+    let taken = |bytes: usize| device.taken_bytes(bytes as u64);
+    let values = held.into_iter().map(|id| match graph.value(id) {
+        value if value.origin == Origin::Weight => weight_bytes(graph, value, device),
+        value => taken(value.ty.bytes()),
+    });
+    Ok(rooms.into_iter().chain([arena_bytes]).map(taken).chain(values).fold(0, u64::saturating_add))
 }

@@ -2,7 +2,7 @@
 
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
 use crate::error::{Error, Result};
-use crate::plan::{Place, Plan};
+use crate::plan::{Place, Plan, weight_bytes};
 use crate::weights::Weights;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,7 +93,8 @@ impl Buffers {
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
-            let needed = missing().fold(others, |sum, value| sum.saturating_add(taken(value.ty.bytes())));
+            let needed =
+                missing().fold(others, |sum, value| sum.saturating_add(weight_bytes(plan.graph(), value, &**device)));
             // A smaller session may find room for what this one would have left in the file.
             expect(needed).inspect_err(|_| weights.forget_mapped(index, &to_place))?;
         }

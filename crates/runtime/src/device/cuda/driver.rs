@@ -28,6 +28,7 @@ pub use event::Event;
 pub use graph::Graph;
 use kernel::Loaded;
 pub use kernel::{Argument, Grid, Heads, HeadsBehind, Launch, Rotation, View};
+pub use library::packages;
 pub use memory::{Allocation, Words};
 pub use nccl::{Library as NcclLibrary, Nccl, Rank};
 pub use staging::Transfers;

@@ -212,9 +212,13 @@ impl Card {
         .map_err(|problem| format!("{}: {problem}", kernel.name))
     }
 
-    /// Lets blocks of a kernel have as much shared memory as the card has for one: launches that are kept may need more than this one.
+    /// Lets blocks of a kernel have as much shared memory as the card has for one beside what the kernel itself declares: launches that are kept may need more than this one.
     fn allow_shared(&self, kernel: Kernel) -> Result<(), String> {
         let bytes = i32::try_from(self.facts()?.shared_bytes_max).unwrap_or(i32::MAX);
+        let own = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: a function of this context, which stays loaded; one number is read.
+        let own = self.call(|| unsafe { result::function::get_function_attribute(kernel.function, own) });
+        let bytes = bytes - own.map_err(|problem| format!("{}: {problem}", kernel.name))?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: a function of this context, which stays loaded.
         self.call(|| unsafe { result::function::set_function_attribute(kernel.function, most, bytes) })

@@ -1,4 +1,4 @@
-//! Products of more batches than a grid takes: some batches at a time, each part a product by itself.
+//! Products of more batches or tokens than a grid takes: some at a time, each part a product by itself.
 
 use super::Call;
 use std::ops::Range;
@@ -6,23 +6,40 @@ use std::ops::Range;
 /// Batches that a grid takes at once.
 const BATCHES_MAX: usize = 65_535;
 
+/// Tokens that it takes at once, at four of them a block at least.
+const TOKENS_MAX: usize = 4 * 65_535;
+
 /// Launches a product of matrices, the inputs but the last, with batches of tokens, the last one: at once, or in parts.
 pub fn launch_parts(call: &mut Call, launch: impl Fn(&mut Call) -> Result<(), String>) -> Result<(), String> {
     if fits(call) { launch(call) } else { parts(call).iter_mut().try_for_each(launch) }
 }
 
 fn fits(call: &Call) -> bool {
-    let [.., n2, n3] = call.output.ty.shape.sizes();
-    n2 * n3 <= BATCHES_MAX
+    let [_, tokens, n2, n3] = call.output.ty.shape.sizes();
+    n2 * n3 <= BATCHES_MAX && tokens <= TOKENS_MAX
 }
 
 /// Calls of fewer batches, which compute all of them.
 fn parts<'a>(call: &Call<'a>) -> Vec<Call<'a>> {
-    let [.., n2, n3] = call.output.ty.shape.sizes();
-    let (dimension, size, most) = if n3 > 1 { (3, n3, BATCHES_MAX / n2) } else { (2, n2, BATCHES_MAX) };
+    let [_, tokens, n2, n3] = call.output.ty.shape.sizes();
+    if tokens > TOKENS_MAX && n2 * n3 == 1 {
+        return (0..tokens).step_by(TOKENS_MAX).map(|first| some_tokens(call, first, tokens)).collect();
+    }
+    let at_once = if tokens > TOKENS_MAX { 1 } else { BATCHES_MAX };
+    let (dimension, size, most) = if n3 > 1 { (3, n3, at_once / n2) } else { (2, n2, at_once) };
     let matrices = call.inputs[0].ty.shape[dimension];
     let calls = runs(size, matrices, most.max(1)).into_iter().map(|run| part(call, dimension, size / matrices, &run));
     calls.flat_map(|call| if fits(&call) { vec![call] } else { parts(&call) }).collect()
+}
+
+/// The part of a call of one batch that computes tokens from `first` on.
+fn some_tokens<'a>(call: &Call<'a>, first: usize, tokens: usize) -> Call<'a> {
+    let (x, count) = (call.inputs.len() - 1, TOKENS_MAX.min(tokens - first));
+    let mut inputs = call.inputs.clone();
+    if let Some(x) = inputs.get_mut(x) {
+        *x = x.part(1, first, count);
+    }
+    Call { inputs, output: call.output.part(1, first, count), ..*call }
 }
 
 /// The part of a call that computes some batches along a dimension, of which `shared` neighbours have a matrix together.
