@@ -57,6 +57,11 @@ struct Band {
 }
 
 impl Band {
+    /// The band that holds: a single query has none, and mode 0 has none without a mask, whatever the distances.
+    fn holding(self, queries: u64, masked: bool) -> Option<Self> {
+        (queries > 1 && (self.sparse_mode > 0 || masked)).then_some(self)
+    }
+
     /// Whether the mode and the distances let query `q` of `queries` see key `k` of `keys`.
     fn sees(self, q: i64, k: i64, queries: i64, keys: i64) -> bool {
         match self.sparse_mode {
@@ -83,7 +88,7 @@ struct Attention {
     views: [View; 4],
     heads_a_key: u64,
     scale: f32,
-    band: Band,
+    band: Option<Band>,
     keys_used: Option<Vec<i64>>,
     ty: Type,
 }
@@ -146,8 +151,8 @@ impl Attention {
         let mut out = vec![0f32; queries * value_columns];
         for row in 0..queries {
             let seen = |key: usize| {
-                let banded = queries == 1 || self.band.sees(row as i64, key as i64, queries as i64, keys as i64);
-                banded && mask.as_ref().is_none_or(|mask| mask[row * all_keys + key] == 0.0)
+                let sees = |band: Band| band.sees(row as i64, key as i64, queries as i64, keys as i64);
+                self.band.is_none_or(sees) && mask.as_ref().is_none_or(|mask| mask[row * all_keys + key] == 0.0)
             };
             let score = |key: usize| match seen(key) {
                 true => {
@@ -253,8 +258,8 @@ fn judge_optional(call: &Call, asked: &Asked, shape: [u64; 4]) -> Result<(), Ref
             format!("has the shape {}, {} is expected", sizes(shift.shape()), sizes(&shape))
         })?;
     }
-    let mode = asked.band.sparse_mode;
-    call.require(mode < 2 || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {mode}"))?;
+    let mode = asked.band.holding(queries, asked.mask.is_some()).map_or(0, |band| band.sparse_mode);
+    call.require(mode == 0 || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {mode}"))?;
     if let Some(mask) = &asked.mask {
         judge_mask(call, mask, queries, keys, batches, mode)?;
     }
@@ -297,7 +302,8 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
     }
     call.require(out.shape == q.shape, "attentionOut", || format!("has the shape {}", sizes(asked.out.shape())))?;
     judge_optional(call, &asked, [batches, heads, queries, keys])?;
-    let compressed = asked.band.sparse_mode >= 2;
+    let band = asked.band.holding(queries, asked.mask.is_some());
+    let compressed = band.is_some_and(|band| band.sparse_mode >= 2);
     call.keep_apart();
     call.asks(32 * 1024);
     let mask = asked.mask.as_ref().map(three_axes_as_four);
@@ -314,7 +320,7 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
         views: [q, k, v, out],
         heads_a_key: heads / key_heads,
         scale: asked.scale as f32,
-        band: asked.band,
+        band,
         keys_used: asked.keys_used,
         ty,
     };
