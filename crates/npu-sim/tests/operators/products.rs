@@ -120,6 +120,27 @@ fn a_weight_in_nz_gives_the_same_product() {
 }
 
 #[test]
+fn a_swapped_weight_in_nz_gives_the_same_product() {
+    let card = Card::open("{}");
+    for (shape, strides) in [(vec![32i64, 16], vec![1i64, 32]), (vec![2, 32, 16], vec![512, 1, 32])] {
+        let batches = shape.len() - 1;
+        let (a, b) = (rounded(F16, &drawn(batches * 96, 5, 1.0)), rounded(F16, &drawn(batches * 512, 6, 1.0)));
+        let rows = [&shape[..batches - 1], &[3, 32]].concat();
+        let x = card.numbers(F16, &rows, &a);
+        let w = card.view(card.upload(&encode(F16, &b)), F16, &shape, &strides, 0, 2);
+        let out = card.blank(F16, &[&shape[..batches - 1], &[3, 16]].concat());
+        let expected: Vec<f64> = (0..batches)
+            .flat_map(|batch| product(&a[batch * 96..][..96], &turned(&b[batch * 512..][..512], 16, 32), 3, 32, 16))
+            .collect();
+        card.done("Matmul", (x.handle, w, out.handle, 0i8));
+        near("swapped", &card.values(out), &expected, 1e-3);
+        card.done("TransMatmulWeight", (w,));
+        card.done("Matmul", (x.handle, w, out.handle, 0i8));
+        near("swapped in nz", &card.values(out), &expected, 1e-3);
+    }
+}
+
+#[test]
 fn a_chip_without_nz_says_so() {
     let card = Card::open(r#"{"chip": "910a"}"#);
     let size: unsafe extern "C" fn(Handle, i32, *mut u64) -> i32 = card.symbol("aclnnCalculateMatmulWeightSizeV2");
