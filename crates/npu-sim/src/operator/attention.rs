@@ -307,7 +307,8 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
     call.keep_apart();
     call.asks(32 * 1024);
     let mask = asked.mask.as_ref().map(three_axes_as_four);
-    let (query, key, value) = (call.input(&asked.query), call.input(&asked.key), call.input(&asked.value));
+    let [key, value] = [&asked.key, &asked.value].map(|only| call.inputs(std::slice::from_ref(only))[0]);
+    let query = call.input(&asked.query);
     let (shift, mask, out_slot) =
         (call.optional(asked.shift.as_ref()), call.optional(mask.as_ref()), call.output(&asked.out));
     let attention = Attention {

@@ -256,7 +256,7 @@ fn begin(chip: &str) -> (Begun, u64) {
         let slot = call.output(&tensor);
         super::work(move |stage| stage.write(slot, &vec![0f32; MEMORY as usize / 4]))
     };
-    assert_eq!(super::prepare("aclnnInplaceZero", &mut size, &mut executor, fill), 0);
+    assert_eq!(super::prepare("aclnnInplaceZero", &["selfRef"], &mut size, &mut executor, fill), 0);
     assert_eq!(execute("aclnnInplaceZero", std::ptr::null_mut(), 0, executor, std::ptr::null_mut()), 0);
     object::destroy(whole, "aclTensor").expect("it was made");
     (world, memory)

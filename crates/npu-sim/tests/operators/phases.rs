@@ -100,6 +100,33 @@ fn a_repeatable_executor_runs_again_at_other_addresses() {
 }
 
 #[test]
+fn operands_are_counted_as_arguments_stand() {
+    let card = Card::open("{}");
+    let place = |values: &[f64]| card.numbers(F32, &[2, 2], values);
+    let (bias, other, out) = (place(&[1.0; 4]), place(&[100.0; 4]), card.blank(F32, &[2, 2]));
+    let (left, right, one) = (place(&[2.0, 0.0, 0.0, 2.0]), place(&[3.0, 0.0, 0.0, 3.0]), card.scalar(1.0));
+    let addmm: unsafe extern "C" fn(Handle, Handle, Handle, Handle, Handle, Handle, i8, *mut u64, *mut Handle) -> i32 =
+        card.symbol("aclnnAddmmGetWorkspaceSize");
+    let second: Second = card.symbol("aclnnAddmm");
+    let repeatable: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclSetAclOpExecutorRepeatable");
+    let set: unsafe extern "C" fn(Handle, usize, Handle, Handle) -> i32 = card.symbol("aclSetInputTensorAddr");
+    let synchronize: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclrtSynchronizeStream");
+    let destroy: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclDestroyAclOpExecutor");
+    let (mut size, mut executor) = (0, null_mut());
+    let (a, b, c, sum) = (bias.handle, left.handle, right.handle, out.handle);
+    // SAFETY: as the C interface says; the workspace has its size.
+    unsafe {
+        assert_eq!(addmm(a, b, c, one, one, sum, 0, &mut size, &mut executor), 0, "{}", card.message());
+        assert_eq!(repeatable(executor), 0);
+        let workspace = card.upload(&vec![0; size as usize]);
+        assert_eq!(set(executor, 0, a, other.data), 0);
+        assert_eq!((second(workspace, size, executor, null_mut()), synchronize(null_mut())), (0, 0));
+        assert_eq!(destroy(executor), 0);
+    }
+    assert_eq!(card.values(out), [106.0, 100.0, 100.0, 106.0]);
+}
+
+#[test]
 fn handles_tell_what_they_were_told() {
     let card = Card::open("{}");
     let x = card.blank(F16, &[2, 3]);
