@@ -277,11 +277,11 @@ fn pack_int4(call: &mut Call, weight: Tensor, packed: Tensor) -> Result<Work, Re
     call.shape(&packed, &shape)?;
     call.packed(&packed)?;
     call.keep_apart();
-    let (weight, packed) = (call.input(&weight), call.output(&packed));
+    let (weight, packed) = (call.trapped(&weight), call.output(&packed));
     work(move |stage| {
         let codes: Vec<i64> = stage.read(weight)?;
         if let Some(code) = codes.iter().find(|code| !(-8..=7).contains(*code)) {
-            return Err(super::gather::trap("aclnnConvertWeightToINT4Pack", &format!("{code} is none of -8..7")));
+            return Err(stage.trap(weight, format!("holds {code}, which is none of -8..7")));
         }
         let view = stage.view(packed);
         let nibbles = View {

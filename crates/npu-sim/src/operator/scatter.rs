@@ -34,11 +34,10 @@ fn index_copy(call: &mut Call, target: Tensor, dim: i64, index: Tensor, source: 
     shape[axis] = index.view.count();
     call.shape(&source, &shape)?;
     call.keep_apart();
-    let name = call.name;
-    let (target, index, source) = (call.output(&target), call.input(&index), call.input(&source));
+    let (target, index, source) = (call.output(&target), call.trapped(&index), call.input(&source));
     work(move |stage| {
         let target = stage.view(target);
-        let indices = indices(stage, name, index, target.shape[axis])?;
+        let indices = indices(stage, index, target.shape[axis])?;
         put_pieces(stage, target, stage.view(source), axis, &indices)
     })
 }
@@ -97,18 +96,18 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
     let shape = [&index.shape()[..index.rank() - 1], &target.shape()[depth..]].concat();
     call.shape(&updates, &shape)?;
     call.keep_apart();
-    let name = call.name;
-    let (target, index, updates) = (call.in_place(&target), call.input(&index), call.input(&updates));
+    let (target, slot, updates) = (call.in_place(&target), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (target, updates) = (stage.view(target), stage.view(updates));
-        let places: Vec<i64> = stage.read(index)?;
+        let places: Vec<i64> = stage.read(slot)?;
         let pieces = updates.read_bytes(stage.memory)?;
         let piece_bytes = (target.shape[depth..].iter().product::<u64>() * target.ty.bits() / 8) as usize;
         places.chunks(depth).enumerate().try_for_each(|(number, place)| {
             let mut view = target.clone();
             for &index in place {
                 if !(0..view.shape[0] as i64).contains(&index) {
-                    return Err(super::gather::trap(name, &format!("index {index} is out of 0..{}", view.shape[0])));
+                    let what = format!("holds index {index} at place {number}, which is out of 0..{}", view.shape[0]);
+                    return Err(stage.trap(slot, what));
                 }
                 view = view.at_index(0, index as u64);
             }
@@ -135,12 +134,11 @@ fn scatter_update(call: &mut Call, data: Tensor, index: Tensor, updates: Tensor,
         && (1..d.len()).all(|at| if at == along { u[at] <= d[at] } else { u[at] == d[at] });
     call.require(fits, "updates", || format!("has the shape {} for data of {}", sizes(u), sizes(d)))?;
     call.keep_apart();
-    let name = call.name;
-    let (data, index, updates) = (call.in_place(&data), call.input(&index), call.input(&updates));
+    let (data, index, updates) = (call.in_place(&data), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (data, updates) = (stage.view(data), stage.view(updates));
         let length = updates.shape[along];
-        let starts = indices(stage, name, index, (data.shape[along] + 1).saturating_sub(length))?;
+        let starts = indices(stage, index, (data.shape[along] + 1).saturating_sub(length))?;
         starts.iter().enumerate().try_for_each(|(batch, &start)| {
             let target = data.at_index(0, batch as u64).part(along - 1, start, length, 1);
             super::shape::move_view(stage, &updates.at_index(0, batch as u64), &target)
@@ -199,11 +197,11 @@ fn scatter(
         "does not lie within src and self".to_owned()
     })?;
     call.keep_apart();
-    let (name, shape) = (call.name, i.to_vec());
-    let (x, index, source, out) = (call.input(&x), call.input(&index), call.input(&source), call.output(&out));
+    let shape = i.to_vec();
+    let (x, index, source, out) = (call.input(&x), call.trapped(&index), call.input(&source), call.output(&out));
     work(move |stage| {
         let target = stage.view(x).shape.clone();
-        let mut places = indices(stage, name, index, target[axis])?;
+        let mut places = indices(stage, index, target[axis])?;
         let part = (0..shape.len()).fold(stage.view(source).clone(), |view, at| view.part(at, 0, shape[at], 1));
         let strides = crate::view::packed_strides(&target);
         for (number, place) in places.iter_mut().enumerate() {
@@ -265,14 +263,14 @@ fn index_put(
         format!("has the shape {}, which does not stretch to {}", sizes(values.shape()), sizes(&shape))
     })?;
     call.keep_apart();
-    let name = call.name;
+    call.traps = true;
     let (target, index, values) = (call.in_place(&target), call.inputs(&index), call.input(&values));
     work(move |stage| {
         let target = stage.view(target);
         let lists = index
             .iter()
             .enumerate()
-            .map(|(axis, &slot)| indices(stage, name, slot, target.shape[axis]))
+            .map(|(axis, &slot)| indices(stage, slot, target.shape[axis]))
             .collect::<Result<Vec<_>, _>>()?;
         let piece = |number| lists.iter().fold(target.clone(), |view, list| view.at_index(0, list[number]));
         let pieces: Vec<View> = (0..lists[0].len()).map(piece).collect();

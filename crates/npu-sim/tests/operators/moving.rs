@@ -152,9 +152,10 @@ fn an_index_out_of_range_traps() {
     let card = Card::open(r#"{"on_finding": "report"}"#);
     let (table, out) = (card.blank(F16, &[5, 4]), card.blank(F16, &[1, 4]));
     let index = card.numbers(I32, &[1], &[5.0]);
-    let (code, _) =
+    let (code, message) =
         card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
     assert_eq!(code, 507015);
+    assert!(message.contains("aclnnIndexSelect index holds index 5 at place 0, which is out of 0..5"), "{message}");
 }
 
 #[test]
