@@ -74,6 +74,31 @@ fn a_workspace_that_was_asked_for_is_wanted() {
 }
 
 #[test]
+fn a_workspace_on_an_operand_is_found() {
+    let card = Card::open("{}");
+    let mm: unsafe extern "C" fn(Handle, Handle, Handle, i8, *mut u64, *mut Handle) -> i32 =
+        card.symbol("aclnnMmGetWorkspaceSize");
+    let run: Second = card.symbol("aclnnMm");
+    let synchronize: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclrtSynchronizeStream");
+    let (room, w, out) = (card.upload(&[0; 1 << 20]), card.blank(F32, &[4, 4]), card.blank(F32, &[4, 4]));
+    // An operand just behind the workspace is none of it; one that begins 32 bytes before its end is.
+    for (bytes_behind, code) in [(0i64, 0), (-32, 507000)] {
+        let (mut size, mut executor) = (0u64, null_mut());
+        let view = |offset: i64| card.view(room, F32, &[4, 4], &[4, 1], offset, 2);
+        // SAFETY: as the C interface says; the room holds the workspace and the operand.
+        unsafe {
+            assert_eq!(mm(view(0), w.handle, out.handle, 1, &mut size, &mut executor), 0);
+            let x = view((size as i64 + bytes_behind) / 4);
+            assert_eq!(mm(x, w.handle, out.handle, 1, &mut size, &mut executor), 0);
+            assert_eq!(run(room, size, executor, null_mut()), 0);
+            assert_eq!(synchronize(null_mut()), code, "{}", card.message());
+        }
+    }
+    let expected = "race: aclnnMm workspace lies on bytes of argument self of the same launch";
+    assert!(card.message().contains(expected), "{}", card.message());
+}
+
+#[test]
 fn a_repeatable_executor_runs_again_at_other_addresses() {
     let card = Card::open("{}");
     let (x, y) = (card.numbers(F32, &[2], &[1.0, 2.0]), card.numbers(F32, &[2], &[5.0, 6.0]));
