@@ -76,6 +76,29 @@ pub enum FaultKind {
 }
 
 /// A fault to be made.
+/// Operators that add products up, which is where a tile can be wrong and a group left out.
+const PRODUCTS: [&str; 12] = [
+    "aclnnAddmm",
+    "aclnnBatchMatMul",
+    "aclnnConvolution",
+    "aclnnFusedInferAttentionScore",
+    "aclnnFusedInferAttentionScoreV2",
+    "aclnnMatmul",
+    "aclnnMm",
+    "aclnnMv",
+    "aclnnQuantMatmulV3",
+    "aclnnQuantMatmulV4",
+    "aclnnWeightQuantBatchMatmulV2",
+    "aclnnWeightQuantBatchMatmulV3",
+];
+
+impl FaultKind {
+    /// Whether an operator can have it.
+    pub fn can_be_in(self, operator: &str) -> bool {
+        !matches!(self, Self::WrongTile | Self::DroppedGroup) || PRODUCTS.contains(&operator)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFault {
@@ -208,6 +231,10 @@ impl Settings {
     }
 
     /// Bytes of memory of each card.
+        let cannot = |fault: &&PlannedFault| fault.operator.as_ref().is_some_and(|named| !fault.kind.can_be_in(named));
+        if let Some(PlannedFault { kind, operator: Some(operator), .. }) = settings.faults.iter().find(cannot) {
+            return Err(format!("{operator} cannot have the fault {kind:?}, only these can: {}", PRODUCTS.join(", ")));
+        }
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or(self.chip().memory_bytes)
     }
@@ -254,3 +281,7 @@ mod tests {
         }
     }
 }
+            (
+                r#"{"faults": [{"kind": "wrong_tile", "operator": "aclnnAdd"}]}"#,
+                "aclnnAdd cannot have the fault WrongTile",
+            ),

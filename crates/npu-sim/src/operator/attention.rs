@@ -15,7 +15,7 @@ use super::{
     argument::{Ints, Tensor, Tensors, Text},
     call::{Call, broadcast, sizes},
     operators,
-    product::dot,
+    product::{dot, drop_group, spoil_tile},
     stage::{Slot, Stage, round_to},
     work,
 };
@@ -130,7 +130,7 @@ impl Attention {
     fn head(&self, stage: &Stage, batch: u64, head: u64) -> Result<Vec<f32>, Fault> {
         let part = |view: View, head: u64| stage.read_view::<f32>(&view.at_index(0, batch).at_index(0, head));
         let key_head = head / self.heads_a_key;
-        let q = part(self.at(stage, self.query, 0), head)?;
+        let mut q = part(self.at(stage, self.query, 0), head)?;
         let k = part(self.at(stage, self.key, 1), key_head)?;
         let v = part(self.at(stage, self.value, 2), key_head)?;
         let (queries, columns) = (self.views[0].shape[2] as usize, self.views[0].shape[3] as usize);
@@ -143,6 +143,7 @@ impl Attention {
         let plane = |slot: Option<Slot>| {
             slot.map(|slot| self.plane(stage, slot, batch, head, queries as u64, all_keys as u64)).transpose()
         };
+        q.chunks_mut(columns.max(1)).for_each(|row| drop_group(stage, row));
         let (shift, mask) = (plane(self.shift)?, plane(self.mask)?);
         let turned: Vec<f32> = (0..value_columns)
             .flat_map(|column| (0..keys).map(move |key| (column, key)))
@@ -164,6 +165,7 @@ impl Attention {
             let mut scores: Vec<f32> = (0..keys).map(score).collect();
             let sum = exponents(stage, &mut scores);
             round_to(&mut scores, self.ty, stage.chip);
+            drop_group(stage, &mut scores);
             let target = &mut out[row * value_columns..][..value_columns];
             if sum > 0.0 {
                 target
@@ -172,6 +174,7 @@ impl Attention {
                     .for_each(|(column, out)| *out = dot(&scores, &turned[column * keys..][..keys]) / sum);
             }
         }
+        spoil_tile(stage, &mut out, queries, value_columns);
         Ok(out)
     }
 }

@@ -376,6 +376,29 @@ fn a_single_query_has_no_sparse_mode() {
 }
 
 #[test]
+fn attention_has_planned_faults() {
+    let run = |fault: &str| {
+        let card = Card::open(&format!(
+            r#"{{"faults": [{{"kind": "{fault}", "operator": "aclnnFusedInferAttentionScoreV2", "at": 2}}]}}"#
+        ));
+        let shapes = Shapes { queries: 20, keys: 40, heads: 2, key_heads: 1, columns: 32 };
+        let (q, kv) = (rounded(F16, &drawn(20 * 64, 1, 1.0)), rounded(F16, &drawn(40 * 32, 2, 1.0)));
+        let (query, none) = (card.numbers(F16, &[1, 20, 2, 32], &q).handle, null_mut());
+        let results = [(); 2].map(|()| {
+            let [key, value] = [(); 2].map(|()| card.numbers(F16, &[1, 40, 1, 32], &kv).handle);
+            let out = card.blank(F16, &[1, 20, 2, 32]);
+            let operands = [query, key, value, none, none, out.handle];
+            assert_eq!(attend(&card, &shapes, operands, 0.25, (0, FAR)), Ok(()));
+            card.values(out)
+        });
+        results[0].iter().zip(&results[1]).filter(|(a, b)| a != b).count()
+    };
+    let tiles = run("wrong_tile");
+    assert!((2..=512).contains(&tiles), "{tiles} numbers of a tile of each head");
+    assert!(run("dropped_group") > 1200);
+}
+
+#[test]
 fn attention_refuses_what_it_does_not_do() {
     let card = Card::open("{}");
     let n = null_mut::<c_void>();

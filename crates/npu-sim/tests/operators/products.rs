@@ -316,6 +316,26 @@ fn a_drawn_order_of_sums_changes_last_bits_only() {
 }
 
 #[test]
+fn integer_products_have_planned_faults() {
+    let run = |fault: &str| {
+        let plan = format!(r#"{{"faults": [{{"kind": "{fault}", "operator": "aclnnQuantMatmulV3", "at": 2}}]}}"#);
+        let card = Card::open(&plan);
+        let whole = |count, seed| -> Vec<f64> { drawn(count, seed, 127.9).into_iter().map(f64::trunc).collect() };
+        let (x, w) = (card.numbers(I8, &[20, 64], &whole(1280, 1)), card.numbers(I8, &[64, 33], &whole(2112, 2)));
+        let scale = card.numbers(F32, &[1], &[1.0]);
+        let results = [(); 2].map(|()| {
+            let (out, none) = (card.blank(I32, &[20, 33]), null_mut::<()>());
+            card.done("QuantMatmulV3", (x.handle, w.handle, scale.handle, none, none, 0u8, 0u8, out.handle));
+            card.values(out)
+        });
+        results[0].iter().zip(&results[1]).filter(|(a, b)| a != b).count()
+    };
+    let tile = run("wrong_tile");
+    assert!((1..=256).contains(&tile), "{tile} numbers of one tile");
+    assert!(run("dropped_group") > 600);
+}
+
+#[test]
 fn planned_faults_are_made_where_they_are_planned() {
     let run = |fault: &str| {
         let card =
