@@ -11,6 +11,7 @@
 
 use crate::{
     chip::{CHIPS, Chip},
+    finding::say,
     status::{INVALID_PARAMETER, Refusal},
 };
 use serde::Deserialize;
@@ -77,7 +78,7 @@ pub enum FaultKind {
 }
 
 /// Operators that add products up, which is where a tile can be wrong and a group left out.
-const PRODUCTS: [&str; 12] = [
+pub const PRODUCTS: [&str; 12] = [
     "aclnnAddmm",
     "aclnnBatchMatMul",
     "aclnnConvolution",
@@ -205,6 +206,7 @@ impl Settings {
             if has_setting(&text) {
                 return Self::parse(&text).map_err(|what| wrong(path, what));
             }
+            say(&format!("npu-sim: {} names no setting of the simulator: it is left to the program", path.display()));
         }
         match other {
             Some(path) => Self::parse(&text_of(path)?).map_err(|what| wrong(path, what)),

@@ -8,7 +8,7 @@ use crate::{
     chip::CHIPS,
     element::Type,
     object::{self, Handle, Object, ScalarObject, TensorObject},
-    settings::{OnFinding, Settings},
+    settings::{OnFinding, PRODUCTS, Settings},
     status, stream,
     world::{self, tests::Begun},
 };
@@ -297,6 +297,12 @@ fn end(begun: Option<(Begun, u64)>) {
     if let Some((_world, memory)) = begun {
         world::held().cards[0].memory.free(memory).expect("it was allocated");
     }
+}
+
+#[test]
+fn faults_of_products_are_of_operators_that_there_are() {
+    let calls = all_calls();
+    assert!(PRODUCTS.iter().all(|&product| calls.iter().any(|call| call.name == product)));
 }
 
 #[test]
