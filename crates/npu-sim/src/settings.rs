@@ -1,4 +1,4 @@
-//! What a run of the simulator is told: one JSON file, given to `aclInit`. A program that cannot be told to pass one names it by the environment.
+//! What a run of the simulator is told: one JSON file, given to `aclInit`, or named by the environment for a program that gives none, or one of its own.
 //!
 //! ```json
 //! {
@@ -11,9 +11,11 @@
 
 use crate::{
     chip::{CHIPS, Chip},
+    finding::say,
     status::{INVALID_PARAMETER, Refusal},
 };
 use serde::Deserialize;
+use serde_json::Value;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -73,6 +75,29 @@ pub enum FaultKind {
     DeviceLost,
     /// A capture turns out invalid at its end, as where an operator did what cannot be kept.
     CaptureInvalidated,
+}
+
+/// Operators that add products up, which is where a tile can be wrong and a group left out.
+pub const PRODUCTS: [&str; 12] = [
+    "aclnnAddmm",
+    "aclnnBatchMatMul",
+    "aclnnConvolution",
+    "aclnnFusedInferAttentionScore",
+    "aclnnFusedInferAttentionScoreV2",
+    "aclnnMatmul",
+    "aclnnMm",
+    "aclnnMv",
+    "aclnnQuantMatmulV3",
+    "aclnnQuantMatmulV4",
+    "aclnnWeightQuantBatchMatmulV2",
+    "aclnnWeightQuantBatchMatmulV3",
+];
+
+impl FaultKind {
+    /// Whether an operator can have it.
+    pub fn can_be_in(self, operator: &str) -> bool {
+        !matches!(self, Self::WrongTile | Self::DroppedGroup) || PRODUCTS.contains(&operator)
+    }
 }
 
 /// A fault to be made.
@@ -170,14 +195,23 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the file of the settings.
+    /// The settings of a run: those of the file that the program has given, where it names any; else those of the other file, or the defaults. A program may
+    /// give a file of its own, with switches of the vendor's runtime.
     ///
     /// # Errors
-    /// 100000 with a sentence: the file cannot be read, is no JSON of this form, or names what there is not.
-    pub fn read(path: &Path) -> Result<Self, Refusal> {
-        let refuse = |what: String| Refusal::new(INVALID_PARAMETER, format!("settings {}: {what}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-        Self::parse(&text).map_err(refuse)
+    /// 100000 with a sentence: a file cannot be read, is no JSON of this form, or names what there is not.
+    pub fn of_run(given: Option<&Path>, other: Option<&Path>) -> Result<Self, Refusal> {
+        if let Some(path) = given {
+            let text = text_of(path)?;
+            if has_setting(&text) {
+                return Self::parse(&text).map_err(|what| wrong(path, what));
+            }
+            say(&format!("npu-sim: {} names no setting of the simulator: it is left to the program", path.display()));
+        }
+        match other {
+            Some(path) => Self::parse(&text_of(path)?).map_err(|what| wrong(path, what)),
+            None => Ok(Self::default()),
+        }
     }
 
     /// Reads settings from JSON.
@@ -199,6 +233,10 @@ impl Settings {
         if settings.faults.iter().any(|fault| fault.at == Some(0)) {
             return Err("the `at` of a fault counts from 1".to_owned());
         }
+        let cannot = |fault: &&PlannedFault| fault.operator.as_ref().is_some_and(|named| !fault.kind.can_be_in(named));
+        if let Some(PlannedFault { kind, operator: Some(operator), .. }) = settings.faults.iter().find(cannot) {
+            return Err(format!("{operator} cannot have the fault {kind:?}, only these can: {}", PRODUCTS.join(", ")));
+        }
         Ok(settings)
     }
 
@@ -211,6 +249,23 @@ impl Settings {
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or(self.chip().memory_bytes)
     }
+}
+
+fn wrong(path: &Path, what: impl std::fmt::Display) -> Refusal {
+    Refusal::new(INVALID_PARAMETER, format!("settings {}: {what}", path.display()))
+}
+
+fn text_of(path: &Path) -> Result<String, Refusal> {
+    std::fs::read_to_string(path).map_err(|error| wrong(path, error))
+}
+
+/// Whether a text names a setting of the simulator, or is none that has fields.
+fn has_setting(text: &str) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return true };
+    fields.into_iter().any(|field| {
+        let alone = serde_json::from_value::<Settings>(Value::Object([field].into_iter().collect()));
+        alone.err().is_none_or(|error| !error.to_string().starts_with("unknown field"))
+    })
 }
 
 #[cfg(test)]
@@ -238,6 +293,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_program_is_not_taken_for_settings() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("the folder can be written");
+            path
+        };
+        let other = write("other", r#"{"cards": 3}"#);
+        let cards = |text: &str, other: Option<&Path>| {
+            Settings::of_run(Some(&write("given", text)), other).map(|settings| settings.cards)
+        };
+        for text in ["{}", r#"{"dump": {"dump_list": [{"model_name": "m"}]}}"#, r#"{"profiler": {"switch": "on"}}"#] {
+            assert_eq!((cards(text, None), cards(text, Some(&other))), (Ok(1), Ok(3)), "{text}");
+        }
+        assert_eq!(cards(r#"{"cards": 2}"#, Some(&other)), Ok(2));
+        assert!(cards(r#"{"cards": 2, "dump": {}}"#, Some(&other)).expect_err("a mixture").message.contains("`dump`"));
+        assert!(cards(r#"{"cards": "two"}"#, None).is_err() && cards("[", None).is_err());
+        assert!(Settings::of_run(Some(&folder.path().join("none")), Some(&other)).is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let wrong = [
             (r#"{"chips": "910b"}"#, "unknown field `chips`"),
@@ -245,6 +321,10 @@ mod tests {
             (r#"{"cards": 0}"#, "cards is 1 to 64"),
             (r#"{"memory_bytes": 5}"#, "a MiB at least"),
             (r#"{"faults": [{"kind": "wrong_tile", "at": 0}]}"#, "counts from 1"),
+            (
+                r#"{"faults": [{"kind": "wrong_tile", "operator": "aclnnAdd"}]}"#,
+                "aclnnAdd cannot have the fault WrongTile",
+            ),
             (r#"{"faults": [{"kind": "gremlin"}]}"#, "unknown variant `gremlin`"),
             ("[", "EOF"),
         ];

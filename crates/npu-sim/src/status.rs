@@ -118,15 +118,16 @@ thread_local! {
     static RECENT: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Sets the thread's recent message.
+/// Sets the thread's recent message. A thread that is ending, whose own things are gone already, keeps none.
 pub fn remember(refusal: &Refusal) {
     let text = format!("npu-sim: {} ({} {})", refusal.message, refusal.code, name(refusal.code)).replace('\0', " ");
-    RECENT.with(|recent| *recent.borrow_mut() = CString::new(text).ok());
+    let _ = RECENT.try_with(|recent| *recent.borrow_mut() = CString::new(text).ok());
 }
 
-/// The thread's recent message for `aclGetRecentErrMsg`: null where nothing was refused; valid until the thread's next refusal.
+/// The thread's recent message for `aclGetRecentErrMsg`: null where nothing was refused or the thread is ending; valid until the thread's next refusal.
 pub fn recent() -> *const c_char {
-    RECENT.with(|recent| recent.borrow().as_ref().map_or(ptr::null(), |text| text.as_ptr()))
+    let text = RECENT.try_with(|recent| recent.borrow().as_ref().map_or(ptr::null(), |text| text.as_ptr()));
+    text.unwrap_or(ptr::null())
 }
 
 /// Runs the body of an entry of the C surface: a refusal becomes its code and the recent message, a panic becomes 500000.
@@ -160,12 +161,39 @@ pub fn recent_text() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn a_refusal_is_a_code_and_a_sentence() {
         assert_eq!(answer("entry", || Ok(())), 0);
         assert_eq!(answer("entry", || Err(Refusal::new(PARAMETER_INVALID, "aclnnAdd: out is int8"))), 161002);
         assert_eq!(recent_text(), "npu-sim: aclnnAdd: out is int8 (161002 PARAMETER_INVALID)");
+    }
+
+    /// Calls when its thread ends, as a destructor of C does.
+    struct AtTheEnd;
+
+    static AT_THE_END: Mutex<Option<(i32, bool)>> = Mutex::new(None);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let code = answer("entry", || Err(Refusal::new(BAD_PARAMETER, "aclrtFree: nothing is there")));
+            *AT_THE_END.lock().expect("nobody failed") = Some((code, recent().is_null()));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_ending_is_answered() {
+        thread_local! {
+            static END: AtTheEnd = const { AtTheEnd };
+        }
+        // What a thread has made last goes first: the message is gone when the other calls.
+        let thread = std::thread::spawn(|| {
+            END.with(|_| ());
+            answer("entry", || Err(Refusal::new(BAD_PARAMETER, "aclrtFree: nothing is there")))
+        });
+        assert_eq!(thread.join().expect("the thread ends"), BAD_PARAMETER);
+        assert_eq!(*AT_THE_END.lock().expect("nobody failed"), Some((BAD_PARAMETER, true)));
     }
 
     #[test]

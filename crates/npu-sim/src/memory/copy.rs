@@ -192,7 +192,7 @@ impl Copy {
             None => at_once(world, card, self.entry, Kind::Copy, &touches, work),
             Some(stream) => {
                 let shapes = format!("{} bytes", self.width * self.height);
-                let launch = Launch { operator: self.entry, shapes, touches, work: Arc::new(work) };
+                let launch = Launch { operator: self.entry, shapes, touches, traps: false, work: Arc::new(work) };
                 queued(world, stream, launch, Kind::Copy, pageable)
             }
         }
@@ -285,7 +285,13 @@ pub fn fill(entry: &'static str, at: Address, bytes_max: u64, value: i32, bytes:
     match on {
         None => at_once(world, card, entry, Kind::Fill, &touches, work),
         Some(stream) => {
-            let launch = Launch { operator: entry, shapes: format!("{bytes} bytes"), touches, work: Arc::new(work) };
+            let launch = Launch {
+                operator: entry,
+                shapes: format!("{bytes} bytes"),
+                touches,
+                traps: false,
+                work: Arc::new(work),
+            };
             queued(world, stream, launch, Kind::Fill, pageable)
         }
     }

@@ -15,7 +15,7 @@ use super::{
     argument::{Ints, Tensor, Tensors, Text},
     call::{Call, broadcast, sizes},
     operators,
-    product::dot,
+    product::{dot, drop_group, spoil_tile},
     stage::{Slot, Stage, round_to},
     work,
 };
@@ -57,6 +57,11 @@ struct Band {
 }
 
 impl Band {
+    /// The band that holds: a single query has none, and mode 0 has none without a mask, whatever the distances.
+    fn holding(self, queries: u64, masked: bool) -> Option<Self> {
+        (queries > 1 && (self.sparse_mode > 0 || masked)).then_some(self)
+    }
+
     /// Whether the mode and the distances let query `q` of `queries` see key `k` of `keys`.
     fn sees(self, q: i64, k: i64, queries: i64, keys: i64) -> bool {
         match self.sparse_mode {
@@ -83,7 +88,7 @@ struct Attention {
     views: [View; 4],
     heads_a_key: u64,
     scale: f32,
-    band: Band,
+    band: Option<Band>,
     keys_used: Option<Vec<i64>>,
     ty: Type,
 }
@@ -125,7 +130,7 @@ impl Attention {
     fn head(&self, stage: &Stage, batch: u64, head: u64) -> Result<Vec<f32>, Fault> {
         let part = |view: View, head: u64| stage.read_view::<f32>(&view.at_index(0, batch).at_index(0, head));
         let key_head = head / self.heads_a_key;
-        let q = part(self.at(stage, self.query, 0), head)?;
+        let mut q = part(self.at(stage, self.query, 0), head)?;
         let k = part(self.at(stage, self.key, 1), key_head)?;
         let v = part(self.at(stage, self.value, 2), key_head)?;
         let (queries, columns) = (self.views[0].shape[2] as usize, self.views[0].shape[3] as usize);
@@ -138,6 +143,7 @@ impl Attention {
         let plane = |slot: Option<Slot>| {
             slot.map(|slot| self.plane(stage, slot, batch, head, queries as u64, all_keys as u64)).transpose()
         };
+        q.chunks_mut(columns.max(1)).for_each(|row| drop_group(stage, row));
         let (shift, mask) = (plane(self.shift)?, plane(self.mask)?);
         let turned: Vec<f32> = (0..value_columns)
             .flat_map(|column| (0..keys).map(move |key| (column, key)))
@@ -146,8 +152,8 @@ impl Attention {
         let mut out = vec![0f32; queries * value_columns];
         for row in 0..queries {
             let seen = |key: usize| {
-                let banded = queries == 1 || self.band.sees(row as i64, key as i64, queries as i64, keys as i64);
-                banded && mask.as_ref().is_none_or(|mask| mask[row * all_keys + key] == 0.0)
+                let sees = |band: Band| band.sees(row as i64, key as i64, queries as i64, keys as i64);
+                self.band.is_none_or(sees) && mask.as_ref().is_none_or(|mask| mask[row * all_keys + key] == 0.0)
             };
             let score = |key: usize| match seen(key) {
                 true => {
@@ -159,6 +165,7 @@ impl Attention {
             let mut scores: Vec<f32> = (0..keys).map(score).collect();
             let sum = exponents(stage, &mut scores);
             round_to(&mut scores, self.ty, stage.chip);
+            drop_group(stage, &mut scores);
             let target = &mut out[row * value_columns..][..value_columns];
             if sum > 0.0 {
                 target
@@ -167,6 +174,7 @@ impl Attention {
                     .for_each(|(column, out)| *out = dot(&scores, &turned[column * keys..][..keys]) / sum);
             }
         }
+        spoil_tile(stage, &mut out, queries, value_columns);
         Ok(out)
     }
 }
@@ -253,8 +261,8 @@ fn judge_optional(call: &Call, asked: &Asked, shape: [u64; 4]) -> Result<(), Ref
             format!("has the shape {}, {} is expected", sizes(shift.shape()), sizes(&shape))
         })?;
     }
-    let mode = asked.band.sparse_mode;
-    call.require(mode < 2 || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {mode}"))?;
+    let mode = asked.band.holding(queries, asked.mask.is_some()).map_or(0, |band| band.sparse_mode);
+    call.require(mode == 0 || asked.mask.is_some(), "attenMask", || format!("is null for sparseMode {mode}"))?;
     if let Some(mask) = &asked.mask {
         judge_mask(call, mask, queries, keys, batches, mode)?;
     }
@@ -297,11 +305,13 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
     }
     call.require(out.shape == q.shape, "attentionOut", || format!("has the shape {}", sizes(asked.out.shape())))?;
     judge_optional(call, &asked, [batches, heads, queries, keys])?;
-    let compressed = asked.band.sparse_mode >= 2;
+    let band = asked.band.holding(queries, asked.mask.is_some());
+    let compressed = band.is_some_and(|band| band.sparse_mode >= 2);
     call.keep_apart();
     call.asks(32 * 1024);
     let mask = asked.mask.as_ref().map(three_axes_as_four);
-    let (query, key, value) = (call.input(&asked.query), call.input(&asked.key), call.input(&asked.value));
+    let [key, value] = [&asked.key, &asked.value].map(|only| call.inputs(std::slice::from_ref(only))[0]);
+    let query = call.input(&asked.query);
     let (shift, mask, out_slot) =
         (call.optional(asked.shift.as_ref()), call.optional(mask.as_ref()), call.output(&asked.out));
     let attention = Attention {
@@ -314,7 +324,7 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
         views: [q, k, v, out],
         heads_a_key: heads / key_heads,
         scale: asked.scale as f32,
-        band: asked.band,
+        band,
         keys_used: asked.keys_used,
         ty,
     };

@@ -23,6 +23,8 @@ pub struct Call {
     pub operands: Vec<Operand>,
     /// Bytes of workspace that it asks for.
     pub workspace: u64,
+    /// Whether the device may find numbers of an operand wrong, and end in an error.
+    pub traps: bool,
     apart: bool,
 }
 
@@ -48,7 +50,7 @@ pub fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
 impl Call {
     /// A call of an operator.
     pub fn new(name: &'static str, chip: &'static Chip) -> Self {
-        Self { name, chip, operands: Vec::new(), workspace: 0, apart: false }
+        Self { name, chip, operands: Vec::new(), workspace: 0, traps: false, apart: false }
     }
 
     /// A refusal about an argument: 161002.
@@ -179,6 +181,12 @@ impl Call {
     /// Says that the results may not lie where any operand lies, not even at the same place.
     pub fn keep_apart(&mut self) {
         self.apart = true;
+    }
+
+    /// An operand that is read, and of which the device may find numbers wrong.
+    pub fn trapped(&mut self, tensor: &Tensor) -> Slot {
+        self.traps = true;
+        self.input(tensor)
     }
 
     fn operand(&mut self, tensor: &Tensor, reads: bool, writes: bool) -> Slot {

@@ -37,12 +37,17 @@ enum Rule {
     Greater,
 }
 
-/// The arithmetic of one form.
-trait Arithmetic: Number {
+/// The arithmetic of one form; that of integers wraps.
+pub trait Arithmetic: Number {
+    /// The sum.
     fn add(self, other: Self) -> Self;
+    /// The difference.
     fn subtract(self, other: Self) -> Self;
+    /// The product.
     fn multiply(self, other: Self) -> Self;
+    /// The quotient; of integers by 0 it is 0.
     fn divide(self, other: Self) -> Self;
+    /// The power; of integers by a negative exponent it is 0.
     fn power(self, other: Self) -> Self;
 }
 
@@ -413,7 +418,8 @@ fn clamp(
     let target = out.unwrap_or(a);
     call.converts(a.ty(), target)?;
     call.shape(target, a.shape())?;
-    let (ty, limits) = (a.ty(), (low.map(|low| low.value), high.map(|high| high.value)));
+    // The limits are numbers of the result's type.
+    let (ty, limits) = (target.ty(), (low.map(|low| low.value), high.map(|high| high.value)));
     let source = if out.is_some() { call.input(a) } else { call.in_place(a) };
     let out = out.map_or(source, |out| call.output(out));
     let real = move |x: f64| {
@@ -456,10 +462,17 @@ fn masked_fill(call: &mut Call, a: Tensor, mask: Tensor, value: Scalar) -> Resul
     let (a, mask) = (call.in_place(&a), call.input(&mask));
     work(move |stage| {
         let mask: Vec<i64> = stage.read_as(mask, &shape)?;
-        let mut values: Vec<f64> = stage.read(a)?;
-        values.iter_mut().zip(&mask).filter(|(_, mask)| **mask != 0).for_each(|(x, _)| *x = value.value.real);
-        stage.write(a, &values)
+        match stage.view(a).ty {
+            ty if ty.form() == Form::Whole && ty != Type::Bool => fill_where(stage, a, &mask, value.value.whole),
+            _ => fill_where(stage, a, &mask, value.value.real),
+        }
     })
+}
+
+fn fill_where<T: Number>(stage: &Stage, target: Slot, mask: &[i64], value: T) -> Result<(), Fault> {
+    let mut values: Vec<T> = stage.read(target)?;
+    values.iter_mut().zip(mask).filter(|(_, mask)| **mask != 0).for_each(|(x, _)| *x = value);
+    stage.write(target, &values)
 }
 
 fn choose(call: &mut Call, condition: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Result<Work, Refusal> {

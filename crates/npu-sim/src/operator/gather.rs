@@ -8,24 +8,16 @@ use super::{
     stage::{Slot, Stage},
     work,
 };
-use crate::{
-    memory::Fault,
-    status::{AICORE_EXCEPTION, Refusal},
-};
+use crate::{memory::Fault, status::Refusal};
 
 /// Types that are moved.
 pub const MOVED: &str = "f32,f16,bf16,i64,i32,i16,i8,u8,u16,u32,u64,b,f64";
 
-/// What the device does with an index that leads nowhere.
-pub fn trap(operator: &str, what: &str) -> Fault {
-    Fault { code: AICORE_EXCEPTION, message: format!("{operator}: {what}") }
-}
-
 /// The indices of an operand, each in `0..size`.
-pub fn indices(stage: &Stage, operator: &str, slot: Slot, size: u64) -> Result<Vec<u64>, Fault> {
+pub fn indices(stage: &Stage, slot: Slot, size: u64) -> Result<Vec<u64>, Fault> {
     let indices: Vec<i64> = stage.read(slot)?;
     if let Some((place, index)) = indices.iter().enumerate().find(|(_, index)| !(0..size as i64).contains(*index)) {
-        return Err(trap(operator, &format!("index {index} (the {place}. one) is out of 0..{size}")));
+        return Err(stage.trap(slot, format!("holds index {index} at place {place}, which is out of 0..{size}")));
     }
     Ok(indices.into_iter().map(|index| index as u64).collect())
 }
@@ -36,11 +28,10 @@ fn take(call: &mut Call, x: Tensor, axis: usize, index: Tensor, out: Tensor, sha
     call.type_is(&out, x.ty())?;
     call.shape(&out, shape)?;
     call.keep_apart();
-    let name = call.name;
-    let (x, index, out) = (call.input(&x), call.input(&index), call.output(&out));
+    let (x, index, out) = (call.input(&x), call.trapped(&index), call.output(&out));
     work(move |stage| {
         let source = stage.view(x);
-        let indices = indices(stage, name, index, source.shape[axis])?;
+        let indices = indices(stage, index, source.shape[axis])?;
         if stage.view(out).count() == 0 {
             return Ok(());
         }
@@ -113,11 +104,10 @@ fn gather_elements(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Ten
     call.type_is(&out, x.ty())?;
     call.shape(&out, index.shape())?;
     call.keep_apart();
-    let name = call.name;
-    let (x, index, out) = (call.input(&x), call.input(&index), call.output(&out));
+    let (x, index, out) = (call.input(&x), call.trapped(&index), call.output(&out));
     work(move |stage| {
         let (source, shape) = (stage.view(x), stage.view(index).shape.clone());
-        let taken = indices(stage, name, index, source.shape[axis])?;
+        let taken = indices(stage, index, source.shape[axis])?;
         let within = (0..shape.len())
             .fold(source.clone(), |view, at| if at == axis { view } else { view.part(at, 0, shape[at], 1) });
         let bytes = within.read_bytes(stage.memory)?;

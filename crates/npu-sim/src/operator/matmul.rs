@@ -23,7 +23,7 @@ use crate::{
     memory::Fault,
     object::{self, FRACTAL_NZ, Handle, Object},
     status::{self, OPERATOR_RUNTIME, PARAMETER_INVALID, PARAMETER_NULL, Refusal},
-    view::View,
+    view::{View, packed_strides},
     world,
 };
 
@@ -145,7 +145,7 @@ impl Stack {
 
 /// A packed view at address 0: its offsets are places.
 fn numbered(shape: &[u64]) -> View {
-    View { at: 0, offset: 0, ty: Type::F32, shape: shape.to_vec(), strides: crate::view::packed_strides(shape) }
+    View { at: 0, offset: 0, ty: Type::F32, shape: shape.to_vec(), strides: packed_strides(shape) }
 }
 
 /// A vector as a matrix: (k) as (1, k) on the left, as (k, 1) on the right.
@@ -285,9 +285,12 @@ fn trans_weight(call: &mut Call, weight: Tensor) -> Result<Work, Refusal> {
     let count = matrices * fractal_count(rows, columns, ty);
     let mut stored = weight.clone();
     stored.view = View { offset: weight.view.offset, shape: vec![count], strides: vec![1], ..weight.view.clone() };
+    // What was a strided view lies packed from here on, and the handle says so.
+    let strides = packed_strides(weight.shape());
     object::with(weight.handle as Handle, call.name, "aclTensor", |object| {
         let Object::Tensor(tensor) = object else { return None };
         tensor.format = FRACTAL_NZ;
+        tensor.strides = strides.iter().map(|&stride| stride as i64).collect();
         Some(())
     })?;
     let target = call.in_place(&stored);

@@ -80,14 +80,13 @@ fn rms_norm(call: &mut Call, x: Tensor, gamma: Tensor, epsilon: f64, y: Tensor, 
     judge_rms(call, &x, &gamma, &y, &rstd)?;
     let strict = call.chip.family == Family::Ascend310p;
     call.asks(1024);
+    call.traps = strict;
     let (x, gamma, y, rstd) = (call.input(&x), call.input(&gamma), call.output(&y), call.output(&rstd));
     work(move |stage| {
         let mut values: Vec<f32> = stage.read(x)?;
         if strict && values.iter().any(|value| !value.is_finite()) {
-            return Err(Fault {
-                code: crate::status::VECTOR_CORE_EXCEPTION,
-                message: "aclnnRmsNorm: x has Inf or NaN, which 310P does not take".to_owned(),
-            });
+            let fault = stage.trap(x, "holds Inf or NaN, which 310P does not take");
+            return Err(Fault { code: crate::status::VECTOR_CORE_EXCEPTION, ..fault });
         }
         let gamma: Vec<f32> = stage.read(gamma)?;
         let roots = rms_rows(stage, &mut values, &gamma, epsilon);

@@ -10,7 +10,7 @@
 use super::{argument::Tensor, call::Call, stage::Stage};
 use crate::{
     chip::Chip,
-    element::{Type, decode, through_bf16, through_f16, through_hf32},
+    element::{Number, Type, decode, through_bf16, through_f16, through_hf32},
     memory::Fault,
     settings::FaultKind,
     status::Refusal,
@@ -196,24 +196,26 @@ pub fn transposed(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 /// Terms in a group that the fault leaves out.
 const GROUP: usize = 32;
 
-fn drop_group(stage: &Stage, left: &mut [f32]) {
-    if stage.drawn.has(FaultKind::DroppedGroup) {
-        let group = stage.drawn.number(3) as usize % left.len().div_ceil(GROUP);
-        left.iter_mut().skip(group * GROUP).take(GROUP).for_each(|value| *value = 0.0);
+/// Leaves a group of one side's factors out of a sum, where that fault was drawn.
+pub fn drop_group<T: Number>(stage: &Stage, factors: &mut [T]) {
+    if stage.drawn.has(FaultKind::DroppedGroup) && !factors.is_empty() {
+        let group = stage.drawn.number(3) as usize % factors.len().div_ceil(GROUP);
+        factors.iter_mut().skip(group * GROUP).take(GROUP).for_each(|value| *value = T::default());
     }
 }
 
 /// Edge of the cube's tile.
 const TILE: usize = 16;
 
-fn spoil_tile(stage: &Stage, out: &mut [f32], m: usize, n: usize) {
+/// Makes a tile of a packed result (m, n) wrong, where that fault was drawn.
+pub fn spoil_tile<T: Number>(stage: &Stage, out: &mut [T], m: usize, n: usize) {
     if !stage.drawn.has(FaultKind::WrongTile) || out.is_empty() {
         return;
     }
     let top = stage.drawn.number(4) as usize % m.div_ceil(TILE) * TILE;
     let left = stage.drawn.number(5) as usize % n.div_ceil(TILE) * TILE;
     for row in out.chunks_mut(n).skip(top).take(TILE) {
-        row.iter_mut().skip(left).take(TILE).for_each(|value| *value = 1.0 - 0.5 * *value);
+        row.iter_mut().skip(left).take(TILE).for_each(|value| *value = T::of_f64(1.0 - 0.5 * value.f64()));
     }
 }
 

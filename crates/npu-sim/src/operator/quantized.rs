@@ -12,7 +12,7 @@ use super::{
     argument::{Tensor, Text},
     call::{Call, sizes},
     operators,
-    product::{Cube, Right, Sizes, ask, product, rounded},
+    product::{Cube, Right, Sizes, ask, drop_group, product, rounded, spoil_tile},
     stage::{Slot, Stage},
     work,
 };
@@ -277,11 +277,11 @@ fn pack_int4(call: &mut Call, weight: Tensor, packed: Tensor) -> Result<Work, Re
     call.shape(&packed, &shape)?;
     call.packed(&packed)?;
     call.keep_apart();
-    let (weight, packed) = (call.input(&weight), call.output(&packed));
+    let (weight, packed) = (call.trapped(&weight), call.output(&packed));
     work(move |stage| {
         let codes: Vec<i64> = stage.read(weight)?;
         if let Some(code) = codes.iter().find(|code| !(-8..=7).contains(*code)) {
-            return Err(super::gather::trap("aclnnConvertWeightToINT4Pack", &format!("{code} is none of -8..7")));
+            return Err(stage.trap(weight, format!("holds {code}, which is none of -8..7")));
         }
         let view = stage.view(packed);
         let nibbles = View {
@@ -363,9 +363,11 @@ fn quant_product(
     work(move |stage| {
         let turned =
             |slot: Slot, turn: bool| if turn { stage.view(slot).transposed() } else { stage.view(slot).clone() };
-        let left: Vec<i64> = stage.read_view(&turned(x1, turn1))?;
+        let mut left: Vec<i64> = stage.read_view(&turned(x1, turn1))?;
+        left.chunks_mut(sizes.k.max(1)).for_each(|row| drop_group(stage, row));
         let right: Vec<i64> = stage.read_view(&turned(x2, turn2).transposed())?;
-        let sums = integer_sums(&left, &right, sizes, made.bias.map(|bias| stage.read::<i64>(bias)).transpose()?);
+        let mut sums = integer_sums(&left, &right, sizes, made.bias.map(|bias| stage.read::<i64>(bias)).transpose()?);
+        spoil_tile(stage, &mut sums, sizes.m, sizes.n);
         if whole { stage.write(out, &sums) } else { made.write(stage, out, &sums, sizes) }
     })
 }

@@ -1,14 +1,17 @@
 //! Writing elements by index. An index out of range ends the launch in 507015; the order of equal indices is not kept by the hardware, here the last one stays.
 //!
+//! Integers are computed in i64, and what is beyond their type loses its high bits; floats in f64.
+//!
 //! The whole target counts as written, since which of it is written stands on the device.
 
 use super::{
     Work,
     argument::{Ints, Scalar, Tensor, Tensors},
     call::{Call, broadcast, sizes},
+    elementwise::Arithmetic,
     gather::{MOVED, indices},
     operators,
-    stage::Stage,
+    stage::{Slot, Stage},
     work,
 };
 use crate::{element::Form, memory::Fault, status::Refusal, view::View};
@@ -31,11 +34,10 @@ fn index_copy(call: &mut Call, target: Tensor, dim: i64, index: Tensor, source: 
     shape[axis] = index.view.count();
     call.shape(&source, &shape)?;
     call.keep_apart();
-    let name = call.name;
-    let (target, index, source) = (call.output(&target), call.input(&index), call.input(&source));
+    let (target, index, source) = (call.output(&target), call.trapped(&index), call.input(&source));
     work(move |stage| {
         let target = stage.view(target);
-        let indices = indices(stage, name, index, target.shape[axis])?;
+        let indices = indices(stage, index, target.shape[axis])?;
         put_pieces(stage, target, stage.view(source), axis, &indices)
     })
 }
@@ -94,18 +96,18 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
     let shape = [&index.shape()[..index.rank() - 1], &target.shape()[depth..]].concat();
     call.shape(&updates, &shape)?;
     call.keep_apart();
-    let name = call.name;
-    let (target, index, updates) = (call.in_place(&target), call.input(&index), call.input(&updates));
+    let (target, slot, updates) = (call.in_place(&target), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (target, updates) = (stage.view(target), stage.view(updates));
-        let places: Vec<i64> = stage.read(index)?;
+        let places: Vec<i64> = stage.read(slot)?;
         let pieces = updates.read_bytes(stage.memory)?;
         let piece_bytes = (target.shape[depth..].iter().product::<u64>() * target.ty.bits() / 8) as usize;
         places.chunks(depth).enumerate().try_for_each(|(number, place)| {
             let mut view = target.clone();
             for &index in place {
                 if !(0..view.shape[0] as i64).contains(&index) {
-                    return Err(super::gather::trap(name, &format!("index {index} is out of 0..{}", view.shape[0])));
+                    let what = format!("holds index {index} at place {number}, which is out of 0..{}", view.shape[0]);
+                    return Err(stage.trap(slot, what));
                 }
                 view = view.at_index(0, index as u64);
             }
@@ -132,12 +134,11 @@ fn scatter_update(call: &mut Call, data: Tensor, index: Tensor, updates: Tensor,
         && (1..d.len()).all(|at| if at == along { u[at] <= d[at] } else { u[at] == d[at] });
     call.require(fits, "updates", || format!("has the shape {} for data of {}", sizes(u), sizes(d)))?;
     call.keep_apart();
-    let name = call.name;
-    let (data, index, updates) = (call.in_place(&data), call.input(&index), call.input(&updates));
+    let (data, index, updates) = (call.in_place(&data), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (data, updates) = (stage.view(data), stage.view(updates));
         let length = updates.shape[along];
-        let starts = indices(stage, name, index, (data.shape[along] + 1).saturating_sub(length))?;
+        let starts = indices(stage, index, (data.shape[along] + 1).saturating_sub(length))?;
         starts.iter().enumerate().try_for_each(|(batch, &start)| {
             let target = data.at_index(0, batch as u64).part(along - 1, start, length, 1);
             super::shape::move_view(stage, &updates.at_index(0, batch as u64), &target)
@@ -146,12 +147,28 @@ fn scatter_update(call: &mut Call, data: Tensor, index: Tensor, updates: Tensor,
 }
 
 /// What `reduce` does with the old number and the new one.
-fn combine(reduce: i64, old: f64, new: f64) -> f64 {
+fn combine<T: Arithmetic>(reduce: i64, old: T, new: T) -> T {
     match reduce {
-        1 => old + new,
-        2 => old * new,
+        1 => old.add(new),
+        2 => old.multiply(new),
         _ => new,
     }
+}
+
+/// Combines numbers with those at the places of an operand; the result goes to another one.
+fn combine_at<T: Arithmetic>(
+    stage: &Stage,
+    reduce: i64,
+    [x, out]: [Slot; 2],
+    places: &[u64],
+    new: &View,
+) -> Result<(), Fault> {
+    let mut values: Vec<T> = stage.read(x)?;
+    for (&place, new) in places.iter().zip(stage.read_view(new)?) {
+        let value = &mut values[place as usize];
+        *value = combine(reduce, *value, new);
+    }
+    stage.write(out, &values)
 }
 
 fn scatter(
@@ -180,26 +197,45 @@ fn scatter(
         "does not lie within src and self".to_owned()
     })?;
     call.keep_apart();
-    let (name, shape) = (call.name, i.to_vec());
-    let (x, index, source, out) = (call.input(&x), call.input(&index), call.input(&source), call.output(&out));
+    let shape = i.to_vec();
+    let (x, index, source, out) = (call.input(&x), call.trapped(&index), call.input(&source), call.output(&out));
     work(move |stage| {
-        let mut values: Vec<f64> = stage.read(x)?;
         let target = stage.view(x).shape.clone();
-        let places = indices(stage, name, index, target[axis])?;
+        let mut places = indices(stage, index, target[axis])?;
         let part = (0..shape.len()).fold(stage.view(source).clone(), |view, at| view.part(at, 0, shape[at], 1));
-        let new: Vec<f64> = stage.read_view(&part)?;
         let strides = crate::view::packed_strides(&target);
-        for (number, (&place, &new)) in places.iter().zip(&new).enumerate() {
+        for (number, place) in places.iter_mut().enumerate() {
             let mut rest = number as u64;
-            let mut at = place * strides[axis];
+            *place *= strides[axis];
             for axis_of in (0..shape.len()).rev() {
-                at += if axis_of == axis { 0 } else { rest % shape[axis_of] * strides[axis_of] };
+                *place += if axis_of == axis { 0 } else { rest % shape[axis_of] * strides[axis_of] };
                 rest /= shape[axis_of];
             }
-            values[at as usize] = combine(reduce, values[at as usize], new);
         }
-        stage.write(out, &values)
+        match part.ty.form() {
+            Form::Whole => combine_at::<i64>(stage, reduce, [x, out], &places, &part),
+            Form::Single | Form::Double => combine_at::<f64>(stage, reduce, [x, out], &places, &part),
+        }
     })
+}
+
+/// Writes the rows of an operand, stretched to a shape, each to its piece of the target, or adds it there.
+fn put_rows<T: Arithmetic>(
+    stage: &Stage,
+    pieces: &[View],
+    rows: (Slot, &[u64]),
+    accumulate: bool,
+) -> Result<(), Fault> {
+    let mut new: Vec<T> = stage.read_as(rows.0, rows.1)?;
+    let length = pieces.first().map_or(1, |piece| piece.count().max(1)) as usize;
+    for (piece, new) in pieces.iter().zip(new.chunks_mut(length)) {
+        if accumulate {
+            let old: Vec<T> = stage.read_view(piece)?;
+            new.iter_mut().zip(old).for_each(|(new, old)| *new = old.add(*new));
+        }
+        stage.write_view(piece, new)?;
+    }
+    Ok(())
 }
 
 fn index_put(
@@ -227,23 +263,21 @@ fn index_put(
         format!("has the shape {}, which does not stretch to {}", sizes(values.shape()), sizes(&shape))
     })?;
     call.keep_apart();
-    let name = call.name;
+    call.traps = true;
     let (target, index, values) = (call.in_place(&target), call.inputs(&index), call.input(&values));
     work(move |stage| {
         let target = stage.view(target);
         let lists = index
             .iter()
             .enumerate()
-            .map(|(axis, &slot)| indices(stage, name, slot, target.shape[axis]))
+            .map(|(axis, &slot)| indices(stage, slot, target.shape[axis]))
             .collect::<Result<Vec<_>, _>>()?;
-        let new: Vec<f64> = stage.read_as(values, &shape)?;
-        let length = target.shape[depth..].iter().product::<u64>() as usize;
-        for (number, new) in new.chunks(length.max(1)).enumerate() {
-            let piece = lists.iter().fold(target.clone(), |view, list| view.at_index(0, list[number]));
-            let old: Vec<f64> = if accumulate { stage.read_view(&piece)? } else { vec![0.0; new.len()] };
-            stage.write_view(&piece, &new.iter().zip(old).map(|(new, old)| new + old).collect::<Vec<_>>())?;
+        let piece = |number| lists.iter().fold(target.clone(), |view, list| view.at_index(0, list[number]));
+        let pieces: Vec<View> = (0..lists[0].len()).map(piece).collect();
+        match target.ty.form() {
+            Form::Whole => put_rows::<i64>(stage, &pieces, (values, &shape), accumulate),
+            Form::Single | Form::Double => put_rows::<f64>(stage, &pieces, (values, &shape), accumulate),
         }
-        Ok(())
     })
 }
 

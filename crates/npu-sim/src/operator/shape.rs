@@ -251,14 +251,14 @@ fn interleave_by_tensor(
     call.type_is(&out, x.ty())?;
     call.shape(&out, &[u64::try_from(output_size).unwrap_or(u64::MAX)])?;
     call.keep_apart();
-    let (x, repeats, out) = (call.input(&x), call.input(&repeats), call.output(&out));
+    let (x, repeats, out) = (call.input(&x), call.trapped(&repeats), call.output(&out));
     work(move |stage| {
         let counts: Vec<i64> = stage.read_as(repeats, &[count])?;
         let bytes = stage.view(x).read_bytes(stage.memory)?;
         let size = (stage.view(x).ty.bits() / 8) as usize;
         let valid = counts.iter().all(|&count| count >= 0) && counts.iter().sum::<i64>() == output_size;
         if !valid {
-            return Err(super::gather::trap("aclnnRepeatInterleave", "repeats do not add up to outputSize"));
+            return Err(stage.trap(repeats, format!("holds counts that do not add up to outputSize, {output_size}")));
         }
         let elements = bytes.chunks_exact(size).zip(counts);
         let repeated: Vec<u8> = elements.flat_map(|(element, count)| element.repeat(count as usize)).collect();

@@ -6,6 +6,7 @@ use crate::{
     element::{Number, Type, through_bf16, through_f16},
     memory::{Fault, Memory},
     settings::FaultKind,
+    status::AICORE_EXCEPTION,
     view::View,
 };
 use std::any::TypeId;
@@ -118,6 +119,11 @@ impl Stage<'_> {
     /// The view of an operand.
     pub fn view(&self, slot: Slot) -> &View {
         &self.operands[slot.0].view
+    }
+
+    /// What the device does with an operand that holds what it must not: the launch ends in 507015.
+    pub fn trap(&self, slot: Slot, what: impl Into<String>) -> Fault {
+        Fault { argument: self.operands[slot.0].argument, ..Fault::new(AICORE_EXCEPTION, what) }
     }
 
     /// The elements of an operand, packed.

@@ -8,7 +8,7 @@ use crate::{
     chip::CHIPS,
     element::Type,
     object::{self, Handle, Object, ScalarObject, TensorObject},
-    settings::{OnFinding, Settings},
+    settings::{OnFinding, PRODUCTS, Settings},
     status, stream,
     world::{self, tests::Begun},
 };
@@ -256,7 +256,7 @@ fn begin(chip: &str) -> (Begun, u64) {
         let slot = call.output(&tensor);
         super::work(move |stage| stage.write(slot, &vec![0f32; MEMORY as usize / 4]))
     };
-    assert_eq!(super::prepare("aclnnInplaceZero", &mut size, &mut executor, fill), 0);
+    assert_eq!(super::prepare("aclnnInplaceZero", &["selfRef"], &mut size, &mut executor, fill), 0);
     assert_eq!(execute("aclnnInplaceZero", std::ptr::null_mut(), 0, executor, std::ptr::null_mut()), 0);
     object::destroy(whole, "aclTensor").expect("it was made");
     (world, memory)
@@ -297,6 +297,12 @@ fn end(begun: Option<(Begun, u64)>) {
     if let Some((_world, memory)) = begun {
         world::held().cards[0].memory.free(memory).expect("it was allocated");
     }
+}
+
+#[test]
+fn faults_of_products_are_of_operators_that_there_are() {
+    let calls = all_calls();
+    assert!(PRODUCTS.iter().all(|&product| calls.iter().any(|call| call.name == product)));
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// How the workspace of a launch is named among its arguments.
+pub const WORKSPACE: &str = "workspace";
+
 /// An access to be judged.
 pub struct Asked<'a> {
     /// The card of the stream, or of the thread.
@@ -61,6 +64,7 @@ pub fn admit(world: &World, asked: Asked) -> Vec<Found> {
     if found.iter().any(|found| found.kind.breaks()) {
         return found;
     }
+    found.extend(workspace_on_operand(asked.touches));
     let copies =
         asked.kind == Kind::Copy && places.len() == 2 && places.iter().all(|(_, place)| place.memory.is_some());
     for (touch, place) in places.iter().filter(|(touch, _)| !touch.write) {
@@ -86,6 +90,23 @@ pub fn admit(world: &World, asked: Asked) -> Vec<Found> {
         }
     }
     found
+}
+
+/// A workspace that lies on an operand of its own launch, which writes it before and while it reads the operand.
+fn workspace_on_operand(touches: &[Touch]) -> Option<Found> {
+    let workspace = touches.iter().find(|touch| touch.argument == WORKSPACE)?;
+    let (start, end) = (workspace.runs.start, workspace.runs.start.saturating_add(workspace.runs.bytes()));
+    let meets = |touch: &&Touch| {
+        let mut meets = false;
+        let near = touch.runs.start < end && start < touch.runs.start.saturating_add(touch.runs.span());
+        if touch.argument != WORKSPACE && near {
+            touch.runs.each(&mut |from, bytes| meets |= from < end && start < from.saturating_add(bytes));
+        }
+        meets
+    };
+    let other = touches.iter().find(meets)?;
+    let what = format!("lies on bytes of argument {} of the same launch, which it overwrites", other.argument);
+    Some(Found { kind: FindingKind::Race, argument: WORKSPACE, what })
 }
 
 /// The regions of an operand; none for host memory that is not pinned.

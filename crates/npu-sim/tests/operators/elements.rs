@@ -219,6 +219,11 @@ fn limits_masks_and_choices() {
     assert_eq!(card.values(x), [-2.0, -0.5, 0.0, 9.0, 9.0]);
     card.done("InplaceThreshold", (x.handle, card.scalar(-1.0), card.scalar(7.0)));
     assert_eq!(card.values(x), [7.0, -0.5, 0.0, 9.0, 9.0]);
+    let whole = card.numbers(I32, &[5], &[-2.0, -1.0, 0.0, 1.0, 2.0]);
+    card.done("Clamp", (whole.handle, card.scalar(-1.5), card.scalar(1.5), out.handle));
+    assert_eq!(card.values(out), [-1.5, -1.0, 0.0, 1.0, 1.5], "the limits are of the result's type");
+    card.done("InplaceMaskedFillScalar", (whole.handle, mask.handle, card.whole(2_147_483_648)));
+    assert_eq!(card.values(whole), [-2.0, -1.0, 0.0, -2_147_483_648.0, -2_147_483_648.0], "as a fill does");
     card.done("PowTensorScalar", (x.handle, card.scalar(2.0), out.handle));
     assert_eq!(card.values(out), [49.0, 0.25, 0.0, 81.0, 81.0]);
 }

@@ -124,13 +124,38 @@ fn rows_by_index() {
 }
 
 #[test]
+fn integers_are_put_and_added_as_integers() {
+    let card = Card::open("{}");
+    let first = || card.numbers(I64, &[1], &[0.0]).handle;
+    let odd = (1i64 << 60) + 1;
+    let (cache, value) = (card.numbers(I64, &[2], &[5.0, 6.0]), card.tensor(I64, &[1], &odd.to_le_bytes()));
+    card.done("IndexPutImpl", (cache.handle, card.list(&[first()]), value.handle, 0u8, 1u8));
+    assert_eq!(card.download(cache.data, 8), odd.to_le_bytes());
+    let (counts, ten) = (card.numbers(I32, &[2], &[2_147_483_647.0, 7.0]), card.numbers(I32, &[1], &[10.0]));
+    card.done("IndexPutImpl", (counts.handle, card.list(&[first()]), ten.handle, 1u8, 1u8));
+    assert_eq!(card.values(counts), [-2_147_483_639.0, 7.0]);
+    let (small, more, sums) =
+        (card.numbers(I8, &[2], &[100.0, 3.0]), card.numbers(I8, &[1], &[50.0]), card.blank(I8, &[2]));
+    for (reduce, expected) in [(0i64, 50.0), (1, -106.0), (2, -120.0)] {
+        card.done("Scatter", (small.handle, 0i64, first(), more.handle, reduce, sums.handle));
+        assert_eq!(card.values(sums), [expected, 3.0], "reduce {reduce}");
+    }
+    let (rows, added) = (card.numbers(F16, &[2, 2], &[1.0, 2.0, 3.0, 4.0]), card.numbers(F16, &[2], &[0.5, -0.0]));
+    card.done("IndexPutImpl", (rows.handle, card.list(&[first()]), added.handle, 1u8, 1u8));
+    assert_eq!(card.values(rows), [1.5, 2.0, 3.0, 4.0]);
+    card.done("IndexPutImpl", (rows.handle, card.list(&[first()]), added.handle, 0u8, 1u8));
+    assert_eq!(card.download(rows.data, 4), encode(F16, &[0.5, -0.0]), "a negative zero stays one");
+}
+
+#[test]
 fn an_index_out_of_range_traps() {
     let card = Card::open(r#"{"on_finding": "report"}"#);
     let (table, out) = (card.blank(F16, &[5, 4]), card.blank(F16, &[1, 4]));
     let index = card.numbers(I32, &[1], &[5.0]);
-    let (code, _) =
+    let (code, message) =
         card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
     assert_eq!(code, 507015);
+    assert!(message.contains("aclnnIndexSelect index holds index 5 at place 0, which is out of 0..5"), "{message}");
 }
 
 #[test]

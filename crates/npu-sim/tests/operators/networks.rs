@@ -213,13 +213,16 @@ type First = unsafe extern "C" fn(
     *mut H,
 ) -> i32;
 
-/// One attention without quantization; the code with the message where it is refused.
+/// preTokens and nextTokens beyond all keys.
+const FAR: i64 = 65535;
+
+/// One attention without quantization, by a sparse mode and a distance to both sides; the code with the message where it is refused.
 fn attend(
     card: &Card,
     shapes: &Shapes,
     [q, k, v, shift, mask, out]: [H; 6],
     scale: f64,
-    sparse: i64,
+    (sparse, distance): (i64, i64),
 ) -> Result<(), (i32, String)> {
     let first: First = card.symbol("aclnnFusedInferAttentionScoreV2GetWorkspaceSize");
     let second: unsafe extern "C" fn(H, u64, H, H) -> i32 = card.symbol("aclnnFusedInferAttentionScoreV2");
@@ -256,8 +259,8 @@ fn attend(
             n,
             shapes.heads as i64,
             scale,
-            65535,
-            65535,
+            distance,
+            distance,
             layout.as_ptr(),
             shapes.key_heads as i64,
             sparse,
@@ -324,24 +327,75 @@ fn attention_is_its_formula() {
     let keys = || (place(&[1, 7, 2, 16], &k).handle, place(&[1, 7, 2, 16], &v).handle);
     let (query, out) = (place(&[1, 5, 4, 16], &q), card.blank(F16, &[1, 5, 4, 16]));
     let (n, (key, value)) = (null_mut::<c_void>(), keys());
-    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, n, out.handle], 0.25, 0), Ok(()));
+    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, n, out.handle], 0.25, (0, FAR)), Ok(()));
     near("plain", &card.values(out), &attended(&shapes, &q, &k, &v, 0.25, |_, _| 0.0), 2e-3);
+    // Without a mask there is no band, however near.
+    let (key, value) = keys();
+    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, n, out.handle], 0.25, (0, 0)), Ok(()));
+    near("without a mask", &card.values(out), &attended(&shapes, &q, &k, &v, 0.25, |_, _| 0.0), 2e-3);
     let shift = rounded(F16, &drawn(35, 4, 2.0));
     let plane = card.upload(&encode(F16, &shift));
     let stretched = card.view(plane, F16, &[1, 4, 5, 7], &[35, 0, 7, 1], 0, 2);
     let (key, value) = keys();
-    assert_eq!(attend(&card, &shapes, [query.handle, key, value, stretched, n, out.handle], 0.25, 0), Ok(()));
+    assert_eq!(attend(&card, &shapes, [query.handle, key, value, stretched, n, out.handle], 0.25, (0, FAR)), Ok(()));
     near("shifted", &card.values(out), &attended(&shapes, &q, &k, &v, 0.25, |row, key| shift[row * 7 + key]), 2e-3);
     let causal: Vec<f64> = (0..35).map(|at| f64::from(u8::from(at % 7 > at / 7 + 2))).collect();
     let mask = card.numbers(BOOL, &[5, 7], &causal);
     let (key, value) = keys();
-    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, mask.handle, out.handle], 0.25, 0), Ok(()));
+    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, mask.handle, out.handle], 0.25, (0, FAR)), Ok(()));
     let expected = attended(&shapes, &q, &k, &v, 0.25, |row, key| if key > row + 2 { f64::NEG_INFINITY } else { 0.0 });
     near("masked", &card.values(out), &expected, 2e-3);
+    let (key, value) = keys();
+    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, mask.handle, out.handle], 0.25, (0, 1)), Ok(()));
+    let near_ones = |row: usize, key: usize| if row.abs_diff(key) > 1 { f64::NEG_INFINITY } else { 0.0 };
+    near("banded", &card.values(out), &attended(&shapes, &q, &k, &v, 0.25, near_ones), 2e-3);
     let compressed = card.blank(BOOL, &[2048, 2048]);
     let (key, value) = keys();
-    assert_eq!(attend(&card, &shapes, [query.handle, key, value, n, compressed.handle, out.handle], 0.25, 3), Ok(()));
+    assert_eq!(
+        attend(&card, &shapes, [query.handle, key, value, n, compressed.handle, out.handle], 0.25, (3, FAR)),
+        Ok(())
+    );
     near("right-down", &card.values(out), &expected, 2e-3);
+}
+
+#[test]
+fn a_single_query_has_no_sparse_mode() {
+    let card = Card::open("{}");
+    let shapes = Shapes { queries: 1, keys: 7, heads: 2, key_heads: 2, columns: 16 };
+    let (q, kv) = (rounded(F16, &drawn(32, 1, 1.0)), rounded(F16, &drawn(7 * 32, 2, 1.0)));
+    let (query, out) = (card.numbers(F16, &[1, 1, 2, 16], &q).handle, card.blank(F16, &[1, 1, 2, 16]));
+    let odd: Vec<f64> = (0..7).map(|key| f64::from(key % 2)).collect();
+    for (mask, added) in [(false, 0.0), (true, f64::NEG_INFINITY)] {
+        let (key, value) = (card.numbers(F16, &[1, 7, 2, 16], &kv), card.numbers(F16, &[1, 7, 2, 16], &kv));
+        let given = if mask { card.numbers(BOOL, &[1, 7], &odd).handle } else { null_mut() };
+        let operands = [query, key.handle, value.handle, null_mut(), given, out.handle];
+        assert_eq!(attend(&card, &shapes, operands, 0.25, (3, FAR)), Ok(()));
+        let expected = attended(&shapes, &q, &kv, &kv, 0.25, |_, key| if key % 2 == 1 { added } else { 0.0 });
+        near("a single query", &card.values(out), &expected, 2e-3);
+    }
+}
+
+#[test]
+fn attention_has_planned_faults() {
+    let run = |fault: &str| {
+        let card = Card::open(&format!(
+            r#"{{"faults": [{{"kind": "{fault}", "operator": "aclnnFusedInferAttentionScoreV2", "at": 2}}]}}"#
+        ));
+        let shapes = Shapes { queries: 20, keys: 40, heads: 2, key_heads: 1, columns: 32 };
+        let (q, kv) = (rounded(F16, &drawn(20 * 64, 1, 1.0)), rounded(F16, &drawn(40 * 32, 2, 1.0)));
+        let (query, none) = (card.numbers(F16, &[1, 20, 2, 32], &q).handle, null_mut());
+        let results = [(); 2].map(|()| {
+            let [key, value] = [(); 2].map(|()| card.numbers(F16, &[1, 40, 1, 32], &kv).handle);
+            let out = card.blank(F16, &[1, 20, 2, 32]);
+            let operands = [query, key, value, none, none, out.handle];
+            assert_eq!(attend(&card, &shapes, operands, 0.25, (0, FAR)), Ok(()));
+            card.values(out)
+        });
+        results[0].iter().zip(&results[1]).filter(|(a, b)| a != b).count()
+    };
+    let tiles = run("wrong_tile");
+    assert!((2..=512).contains(&tiles), "{tiles} numbers of a tile of each head");
+    assert!(run("dropped_group") > 1200);
 }
 
 #[test]
@@ -356,13 +410,14 @@ fn attention_refuses_what_it_does_not_do() {
             &shapes,
             [place(2, heads), place(3, key_heads), place(3, key_heads), n, n, place(2, heads)],
             1.0,
-            sparse,
+            (sparse, FAR),
         );
         let (code, message) = found.expect_err(words);
         assert!(code == 161002 && message.contains(words), "{message:?} lacks {words:?}");
     };
     refused(4, 2, 24, 0, "a head size of 24");
     refused(4, 3, 16, 0, "numKeyValueHeads is 3 for 4 heads");
+    refused(4, 2, 16, 1, "attenMask is null for sparseMode 1");
     refused(4, 2, 16, 3, "attenMask is null for sparseMode 3");
     refused(4, 2, 16, 5, "sparseMode is 5");
     drop(card);
@@ -370,7 +425,7 @@ fn attention_refuses_what_it_does_not_do() {
     let shapes = Shapes { queries: 1, keys: 1, heads: 1, key_heads: 1, columns: 16 };
     let place = || card.blank(F16, &[1, 1, 1, 16]).handle;
     assert_eq!(
-        attend(&card, &shapes, [place(), place(), place(), n, n, place()], 1.0, 0).expect_err("no kernel").0,
+        attend(&card, &shapes, [place(), place(), place(), n, n, place()], 1.0, (0, FAR)).expect_err("no kernel").0,
         361001
     );
 }

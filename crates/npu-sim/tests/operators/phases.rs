@@ -74,6 +74,31 @@ fn a_workspace_that_was_asked_for_is_wanted() {
 }
 
 #[test]
+fn a_workspace_on_an_operand_is_found() {
+    let card = Card::open("{}");
+    let mm: unsafe extern "C" fn(Handle, Handle, Handle, i8, *mut u64, *mut Handle) -> i32 =
+        card.symbol("aclnnMmGetWorkspaceSize");
+    let run: Second = card.symbol("aclnnMm");
+    let synchronize: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclrtSynchronizeStream");
+    let (room, w, out) = (card.upload(&[0; 1 << 20]), card.blank(F32, &[4, 4]), card.blank(F32, &[4, 4]));
+    // An operand just behind the workspace is none of it; one that begins 32 bytes before its end is.
+    for (bytes_behind, code) in [(0i64, 0), (-32, 507000)] {
+        let (mut size, mut executor) = (0u64, null_mut());
+        let view = |offset: i64| card.view(room, F32, &[4, 4], &[4, 1], offset, 2);
+        // SAFETY: as the C interface says; the room holds the workspace and the operand.
+        unsafe {
+            assert_eq!(mm(view(0), w.handle, out.handle, 1, &mut size, &mut executor), 0);
+            let x = view((size as i64 + bytes_behind) / 4);
+            assert_eq!(mm(x, w.handle, out.handle, 1, &mut size, &mut executor), 0);
+            assert_eq!(run(room, size, executor, null_mut()), 0);
+            assert_eq!(synchronize(null_mut()), code, "{}", card.message());
+        }
+    }
+    let expected = "race: aclnnMm workspace lies on bytes of argument self of the same launch";
+    assert!(card.message().contains(expected), "{}", card.message());
+}
+
+#[test]
 fn a_repeatable_executor_runs_again_at_other_addresses() {
     let card = Card::open("{}");
     let (x, y) = (card.numbers(F32, &[2], &[1.0, 2.0]), card.numbers(F32, &[2], &[5.0, 6.0]));
@@ -97,6 +122,33 @@ fn a_repeatable_executor_runs_again_at_other_addresses() {
         assert_eq!(destroy(executor), 0);
     }
     assert_eq!((card.values(out), card.values(second_out)), (vec![-1.0, -2.0], vec![-5.0, -6.0]));
+}
+
+#[test]
+fn operands_are_counted_as_arguments_stand() {
+    let card = Card::open("{}");
+    let place = |values: &[f64]| card.numbers(F32, &[2, 2], values);
+    let (bias, other, out) = (place(&[1.0; 4]), place(&[100.0; 4]), card.blank(F32, &[2, 2]));
+    let (left, right, one) = (place(&[2.0, 0.0, 0.0, 2.0]), place(&[3.0, 0.0, 0.0, 3.0]), card.scalar(1.0));
+    let addmm: unsafe extern "C" fn(Handle, Handle, Handle, Handle, Handle, Handle, i8, *mut u64, *mut Handle) -> i32 =
+        card.symbol("aclnnAddmmGetWorkspaceSize");
+    let second: Second = card.symbol("aclnnAddmm");
+    let repeatable: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclSetAclOpExecutorRepeatable");
+    let set: unsafe extern "C" fn(Handle, usize, Handle, Handle) -> i32 = card.symbol("aclSetInputTensorAddr");
+    let synchronize: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclrtSynchronizeStream");
+    let destroy: unsafe extern "C" fn(Handle) -> i32 = card.symbol("aclDestroyAclOpExecutor");
+    let (mut size, mut executor) = (0, null_mut());
+    let (a, b, c, sum) = (bias.handle, left.handle, right.handle, out.handle);
+    // SAFETY: as the C interface says; the workspace has its size.
+    unsafe {
+        assert_eq!(addmm(a, b, c, one, one, sum, 0, &mut size, &mut executor), 0, "{}", card.message());
+        assert_eq!(repeatable(executor), 0);
+        let workspace = card.upload(&vec![0; size as usize]);
+        assert_eq!(set(executor, 0, a, other.data), 0);
+        assert_eq!((second(workspace, size, executor, null_mut()), synchronize(null_mut())), (0, 0));
+        assert_eq!(destroy(executor), 0);
+    }
+    assert_eq!(card.values(out), [106.0, 100.0, 100.0, 106.0]);
 }
 
 #[test]

@@ -120,6 +120,27 @@ fn a_weight_in_nz_gives_the_same_product() {
 }
 
 #[test]
+fn a_swapped_weight_in_nz_gives_the_same_product() {
+    let card = Card::open("{}");
+    for (shape, strides) in [(vec![32i64, 16], vec![1i64, 32]), (vec![2, 32, 16], vec![512, 1, 32])] {
+        let batches = shape.len() - 1;
+        let (a, b) = (rounded(F16, &drawn(batches * 96, 5, 1.0)), rounded(F16, &drawn(batches * 512, 6, 1.0)));
+        let rows = [&shape[..batches - 1], &[3, 32]].concat();
+        let x = card.numbers(F16, &rows, &a);
+        let w = card.view(card.upload(&encode(F16, &b)), F16, &shape, &strides, 0, 2);
+        let out = card.blank(F16, &[&shape[..batches - 1], &[3, 16]].concat());
+        let expected: Vec<f64> = (0..batches)
+            .flat_map(|batch| product(&a[batch * 96..][..96], &turned(&b[batch * 512..][..512], 16, 32), 3, 32, 16))
+            .collect();
+        card.done("Matmul", (x.handle, w, out.handle, 0i8));
+        near("swapped", &card.values(out), &expected, 1e-3);
+        card.done("TransMatmulWeight", (w,));
+        card.done("Matmul", (x.handle, w, out.handle, 0i8));
+        near("swapped in nz", &card.values(out), &expected, 1e-3);
+    }
+}
+
+#[test]
 fn a_chip_without_nz_says_so() {
     let card = Card::open(r#"{"chip": "910a"}"#);
     let size: unsafe extern "C" fn(Handle, i32, *mut u64) -> i32 = card.symbol("aclnnCalculateMatmulWeightSizeV2");
@@ -292,6 +313,26 @@ fn a_drawn_order_of_sums_changes_last_bits_only() {
     near("orders", &permuted, &forward, 1e-6);
     assert_ne!(forward, permuted);
     assert_eq!(permuted, run(r#"{"sums": "permuted", "seed": 5}"#));
+}
+
+#[test]
+fn integer_products_have_planned_faults() {
+    let run = |fault: &str| {
+        let plan = format!(r#"{{"faults": [{{"kind": "{fault}", "operator": "aclnnQuantMatmulV3", "at": 2}}]}}"#);
+        let card = Card::open(&plan);
+        let whole = |count, seed| -> Vec<f64> { drawn(count, seed, 127.9).into_iter().map(f64::trunc).collect() };
+        let (x, w) = (card.numbers(I8, &[20, 64], &whole(1280, 1)), card.numbers(I8, &[64, 33], &whole(2112, 2)));
+        let scale = card.numbers(F32, &[1], &[1.0]);
+        let results = [(); 2].map(|()| {
+            let (out, none) = (card.blank(I32, &[20, 33]), null_mut::<()>());
+            card.done("QuantMatmulV3", (x.handle, w.handle, scale.handle, none, none, 0u8, 0u8, out.handle));
+            card.values(out)
+        });
+        results[0].iter().zip(&results[1]).filter(|(a, b)| a != b).count()
+    };
+    let tile = run("wrong_tile");
+    assert!((1..=256).contains(&tile), "{tile} numbers of one tile");
+    assert!(run("dropped_group") > 600);
 }
 
 #[test]

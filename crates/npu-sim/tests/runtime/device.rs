@@ -186,6 +186,26 @@ fn an_error_of_a_task_stays_until_the_card_is_reset() {
     assert_eq!(run.kinds(), ["device_fault"]);
 }
 
+/// A run in which a task ends in an error, and so many calls come before the host waits: the finding.
+fn fault_before_calls(calls: usize) -> serde_json::Value {
+    let run = Run::with(r#""timing": "late", "faults": [{"kind": "asynchronous_error", "operator": "aclnnAdd"}]"#);
+    let [a, b, out] = [(); 3].map(|()| device(64));
+    [a, b].iter().for_each(|&pointer| fine(aclrtMemset(pointer, 64, 0, 64)));
+    fine(add(a, b, out, 16, null_mut()));
+    (0..calls).for_each(|_| fine(aclrtGetDevice(&mut 0)));
+    refused(aclrtSynchronizeDevice(), 507015, "aclnnAdd ends in an asynchronous error");
+    assert_eq!(run.end().1[0].kind, "device_fault");
+    run.report()["findings"][0].take()
+}
+
+#[test]
+fn an_error_of_a_task_is_found_where_it_was_asked_for() {
+    let [few, many] = [0, 20].map(fault_before_calls);
+    assert_eq!(few["call"], many["call"]);
+    let callers = many["callers"].to_string();
+    assert!(callers.contains("fault_before_calls") || callers.contains("library::add"), "{callers}");
+}
+
 #[test]
 fn a_lost_card_answers_nothing_until_it_is_reset() {
     let run = Run::with(r#""faults": [{"kind": "device_lost", "at": 1}], "cards": 2"#);

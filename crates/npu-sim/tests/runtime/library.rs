@@ -173,11 +173,16 @@ impl Run {
         aclInit(path.as_ptr())
     }
 
+    /// The report that the end has written.
+    pub fn report(&self) -> serde_json::Value {
+        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
+        serde_json::from_str(&report).expect("JSON")
+    }
+
     /// Ends, and gives the code and what was found.
     pub fn end(&self) -> (i32, Vec<Finding>) {
         let code = aclFinalize();
-        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
-        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let report = self.report();
         let field = |finding: &serde_json::Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
         let findings = report["findings"].as_array().expect("a list");
         let findings = findings.iter().map(|finding| Finding {
@@ -196,8 +201,7 @@ impl Run {
 
     /// Launches and bytes of an operator, of the report of the end.
     pub fn launches(&self, operator: &str) -> (u64, u64) {
-        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
-        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let report = self.report();
         let count = |name: &str| report["operators"][operator][name].as_u64().expect("a count");
         (count("launches"), count("bytes"))
     }
@@ -205,8 +209,7 @@ impl Run {
     /// Ends, and gives how many calls had a finding of a kind.
     pub fn calls_with(&self, kind: &str) -> usize {
         self.end();
-        let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
-        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let report = self.report();
         let findings = report["findings"].as_array().expect("a list");
         let calls = findings.iter().filter(|finding| finding["kind"] == kind).map(|finding| finding["call"].as_u64());
         calls.collect::<std::collections::BTreeSet<_>>().len()
