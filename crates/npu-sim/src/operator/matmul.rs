@@ -5,7 +5,8 @@
 //!   C0 is 16 for two bytes, 32 for one
 //! ```
 //!
-//! Inputs become what `cubeMathType` says (ABI 4.4), sums are f32, the result is rounded once to its type. A view with format NZ that is a swapped view of (n, k)
+//! Inputs become what `cubeMathType` says (ABI 4.4), sums are f32, the result is rounded once to its type; where a cube that takes f32 is told to take f16, it is
+//! rounded to f16 before (SetMmSupportDType in the vendor's published matmul_util.cpp). A view with format NZ that is a swapped view of (n, k)
 //! stands for the NZ form of (n, k).
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     chip::{Chip, Family},
-    element::Type,
+    element::{Type, through_f16},
     memory::Fault,
     object::{self, FRACTAL_NZ, Handle, Object},
     status::{self, OPERATOR_RUNTIME, PARAMETER_INVALID, PARAMETER_NULL, Refusal},
@@ -83,6 +84,8 @@ struct Stack {
     left_shape: Vec<u64>,
     right_shape: Vec<u64>,
     cube: Cube,
+    /// Whether the cube writes f16 that become the result's type.
+    writes_f16: bool,
 }
 
 impl Stack {
@@ -138,6 +141,9 @@ impl Stack {
             let left = rounded(stage, &self.matrix(left, batch), self.cube)?;
             let right = self.right(stage, batch)?;
             out.extend(product(stage, sizes, self.cube, left, |index, row| right.row(index, row)));
+        }
+        if self.writes_f16 {
+            through_f16(&mut out, stage.chip.f16_saturates);
         }
         Ok(out)
     }
@@ -195,6 +201,7 @@ fn stack(call: &mut Call, a: &Tensor, b: &Tensor, math: i8) -> Result<(Stack, Ve
         left_shape,
         right_shape,
         cube,
+        writes_f16: call.chip.cube_f32 && math == 2 && meeting == Type::F32,
     };
     call.keep_apart();
     Ok((stack, shape, meeting))

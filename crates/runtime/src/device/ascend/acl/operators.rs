@@ -147,8 +147,6 @@ operators! {
     /// `out = (x + offset) scale`, of integers.
     anti_quantize = c"aclnnAscendAntiQuantGetWorkspaceSize", c"aclnnAscendAntiQuant"
         (x: &Array, scale: &Array, offset: Option<&Array>, ty: i64, sqrt: bool, out: &Array);
-    /// Words from -8 to 7 as nibbles.
-    pack_nibbles = c"aclnnConvertWeightToINT4PackGetWorkspaceSize", c"aclnnConvertWeightToINT4Pack" (words: &Array, out: &Array);
     /// `out = x cos + rotate(x) sin`.
     rotate = c"aclnnRotaryPositionEmbeddingGetWorkspaceSize", c"aclnnRotaryPositionEmbedding"
         (x: &Array, cos: &Array, sin: &Array, mode: i64, out: &Array);

@@ -16,17 +16,17 @@ pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     if Split::of(&inputs[1]).is_some() {
         expect_readable("the cache", &inputs[1], chip)?;
         // Codes times scales become f16 before they are multiplied.
-        return Ok(Profile { activations: Activations::F16, weights: Weights::F16, ..ELEMENTWISE });
+        return Ok(Profile { activations: rounding(chip), weights: Weights::F16, ..ELEMENTWISE });
     }
     expect_known("the cache", &inputs[1])?;
     expect_unrounded(&inputs[1], chip)?;
-    Ok(Profile { activations: rounding(inputs[1].dtype, chip), ..ELEMENTWISE })
+    Ok(Profile { activations: rounding(chip), ..ELEMENTWISE })
 }
 
 pub fn profile_whole(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     inputs.iter().try_for_each(|ty| expect_known("an input", ty))?;
     inputs[1..3].iter().try_for_each(|ty| expect_unrounded(ty, chip))?;
-    let activations = rounding(inputs[1].dtype, chip);
+    let activations = rounding(chip);
     Ok(Profile { activations, function_ulp: FUNCTION_ULP, ..ELEMENTWISE })
 }
 
@@ -38,12 +38,13 @@ fn expect_unrounded(ty: &TensorType, chip: &Chip) -> Result<(), String> {
     Err(format!("chip {} rounds {} to f16 before it multiplies; take an f16 cache", chip.name, ty.dtype))
 }
 
-fn math(dtype: DType, chip: &Chip) -> i8 {
-    if dtype != DType::F16 && !dtype.is_quantized() && chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
+/// Queries and weights are f32, and so is what a cube computes that takes f32: told to take f16, it would round scores to f16 too.
+fn math(chip: &Chip) -> i8 {
+    if chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
 }
 
-fn rounding(dtype: DType, chip: &Chip) -> Activations {
-    if math(dtype, chip) == KEPT_PRODUCTS { Activations::Unchanged } else { Activations::F16 }
+fn rounding(chip: &Chip) -> Activations {
+    if chip.f32_products { Activations::Unchanged } else { Activations::F16 }
 }
 
 /// Runs of neighbouring tokens of one sequence: the sequence, the first token, how many.
@@ -90,7 +91,7 @@ impl Cache {
 
 pub fn scores(op: &KvScores, call: &Call) -> Result<(), String> {
     let (q, out) = (call.input(0)?, call.output()?);
-    let math = math(call.ty(1).dtype, call.engine.chip);
+    let math = math(call.engine.chip);
     let [width, _, sequences, _] = call.ty(1).shape.sizes();
     let kv_heads = width as i64 / q.sizes[3];
     let cache = Cache::new(call, kv_heads)?;
@@ -106,7 +107,7 @@ pub fn scores(op: &KvScores, call: &Call) -> Result<(), String> {
 
 pub fn mix(op: &KvMix, call: &Call) -> Result<(), String> {
     let (p, out) = (call.input(0)?, call.output()?);
-    let math = math(call.ty(1).dtype, call.engine.chip);
+    let math = math(call.engine.chip);
     let (capacity, heads, kv_heads) = (p.sizes[3], p.sizes[1], op.kv_heads as i64);
     let cache = Cache::new(call, kv_heads)?;
     for (sequence, first, tokens) in runs(&call.indices(2, call.ty(1).shape[2])?) {
@@ -121,7 +122,7 @@ pub fn mix(op: &KvMix, call: &Call) -> Result<(), String> {
 /// Attention over tensors: `q [batch, heads, tokens, D]`, `k` and `v` `[batch, kv heads, positions, ...]`.
 pub fn whole(op: &FlashAttn, call: &Call) -> Result<(), String> {
     let (queue, q, k, v, out) = (&call.engine.queue, call.input(0)?, call.input(1)?, call.input(2)?, call.output()?);
-    let math = math(call.ty(1).dtype, call.engine.chip);
+    let math = math(call.engine.chip);
     let (kv_heads, positions) = (k.sizes[1], k.sizes[2]);
     if positions == 0 || k.sizes[3] == 0 {
         return queue.zero(&out);

@@ -30,22 +30,35 @@ pub fn encode(call: &Call, x: &Array, targets: &[Matrix]) -> Result<(), String> 
     for target in targets {
         let count = target.codes.sizes[0];
         let part = |array: &Array| array.clone().part(0, row, count);
-        write(call, &part(&codes.0), &target.codes)?;
+        write(call, &part(&codes.0), target)?;
         call.engine.queue.cast(&part(&scales.0), Type::F16, &target.scales)?;
         row += count;
     }
     Ok(())
 }
 
-/// Integers in f32 as codes.
-fn write(call: &Call, codes: &Array, target: &Array) -> Result<(), String> {
+/// Integers in f32 as codes. Two of 4 bits are a byte, the first one its lower half: `16 b + a`, and 16 more where `a` is negative. The vendor's operator
+/// that packs them does so on the host, when it is asked what it needs: it would see what the card has not computed yet.
+fn write(call: &Call, codes: &Array, target: &Matrix) -> Result<(), String> {
     let queue = &call.engine.queue;
-    if target.ty != Type::I4 {
-        return queue.cast(codes, target.ty, target);
+    if target.codes.ty != Type::I4 {
+        return queue.cast(codes, target.codes.ty, &target.codes);
     }
-    let words = call.room(Type::I32, &codes.sizes)?;
-    queue.cast(codes, Type::I32, &words)?;
-    queue.pack_nibbles(&words, target)
+    let pairs = codes.clone().split(1, codes.sizes[1] / 2);
+    let half = |place: i64| {
+        let half = call.room(Type::F32, &[codes.sizes[0], codes.sizes[1] / 2, 1])?;
+        queue.copy_to(&half, &pairs.clone().part(2, place, 1)).map(|()| half)
+    };
+    let (lower, upper) = (half(0)?, half(1)?);
+    let (below, is_below) = (call.room(Type::F32, &lower.sizes)?, call.room(Type::Bool, &lower.sizes)?);
+    queue.muls(&lower, Scalar::F32(-1.0), &below)?;
+    queue.greater(&below, Scalar::F32(0.0), &is_below)?;
+    queue.copy_to(&below, &is_below)?;
+    queue.muls(&upper, Scalar::F32(16.0), &upper)?;
+    queue.sub(&upper, &lower, Scalar::F32(-1.0), &upper)?;
+    queue.sub(&upper, &below, Scalar::F32(-16.0), &upper)?;
+    let bytes = target.code_bytes();
+    queue.cast(&upper.clone().under(&bytes.sizes), Type::I8, &bytes)
 }
 
 /// Codes and scales of blocks `[blocks, 32]`.

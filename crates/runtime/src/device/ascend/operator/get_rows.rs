@@ -81,8 +81,8 @@ pub fn decode(call: &Call, matrix: &Matrix, out: &Array) -> Result<(), String> {
         if matrix.codes.ty == Type::I8 {
             queue.cast(&matrix.codes, Type::F32, &wide)?;
         } else {
-            // Nibbles become f16, which holds them exactly, by a scale of one.
-            let (decoded, one) = (call.room(Type::F16, &[rows, columns])?, call.room(Type::F16, &[1])?);
+            // Nibbles become f16, which holds them exactly, by a scale of one; scales of f16 are refused.
+            let (decoded, one) = (call.room(Type::F16, &[rows, columns])?, call.room(Type::F32, &[1])?);
             queue.fill(&one, Scalar::F32(1.0))?;
             queue.anti_quantize(&matrix.codes, &one, None, Type::F16 as i64, false, &decoded)?;
             queue.cast(&decoded, Type::F32, &wide)?;

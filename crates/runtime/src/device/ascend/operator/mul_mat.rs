@@ -9,8 +9,11 @@ use crate::profile::{Activations, Profile, Weights};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
-/// Longest rows and most rows of weights in groups.
+/// Longest rows of weights in groups.
 const SIZE_MAX: i64 = 65_535;
+
+/// Most rows of them at once: pieces of a larger matrix begin at multiples of 32 bytes, codes and scales alike.
+const ROWS_MAX: i64 = SIZE_MAX / 32 * 32;
 
 /// Elements of weights that are decoded at once.
 const DECODED_MAX: i64 = 16 << 20;
@@ -36,7 +39,9 @@ pub fn plain(dtype: DType, chip: &Chip) -> Profile {
         return ELEMENTWISE;
     }
     let weights = if dtype == DType::F16 { Weights::Unchanged } else { Weights::F16 };
-    Profile { activations: Activations::F16, weights, ..ELEMENTWISE }
+    // A cube that could take f32 writes f16 where it is told to take f16, whatever the type of the result.
+    let output = if chip.f32_products { DType::F16 } else { DType::F32 };
+    Profile { activations: Activations::F16, weights, output, ..ELEMENTWISE }
 }
 
 /// How the cube takes weights of a type.
@@ -90,7 +95,7 @@ pub fn apply(call: &Call, matrix: &Matrix, x: &Array, out: &Array) -> Result<(),
     let rows = matrix.codes.sizes[0];
     let columns = matrix.codes.sizes[1];
     let (most, decoded) = match call.engine.chip.quantized_products {
-        Quantized::Both => (SIZE_MAX, false),
+        Quantized::Both => (ROWS_MAX, false),
         Quantized::Decoded => ((DECODED_MAX / columns.max(1)).max(1), true),
     };
     for first in (0..rows).step_by(most as usize) {
