@@ -44,6 +44,18 @@ models() {
     models_as "$types" ""
 }
 
+# How many cards there are, of so many that were asked for: the next one computes something small, or is not there.
+cards_there() {
+    local base="${device%:0}" count=1
+    while [ "$count" -lt "$1" ] && "$trueup" ops test --dev "$base:$count" --op scale --one-of 1000 >>"$log" 2>&1; do count=$((count + 1)); done
+    printf %s "$count"
+}
+
+# Whether the chip multiplies with weights of a type: 4-bit ones are not for all.
+takes() {
+    [ "$1" != q4_0 ] || "$trueup" bench synth:llama-15m:q4_0 --dev "$device" --prompt 2 --generate 1 >>"$log" 2>&1
+}
+
 # The device as a list of the first so many cards.
 cards() {
     local list="$device" base="${device%:0}" card
@@ -58,11 +70,16 @@ speed() {
 }
 
 decode() {
-    local model dtype prompt sequences count
+    local model dtype prompt sequences count there wanted=""
+    there="$(cards_there "$cards_most")"
+    [ "$there" = "$cards_most" ] || say "not run: more than the $there cards that are here"
+    for dtype in $bench_types; do
+        if takes "$dtype"; then wanted="$wanted $dtype"; else say "not run: $dtype, which $device does not multiply with"; fi
+    done
     for model in $bench_models; do
-        for dtype in $bench_types; do
+        for dtype in $wanted; do
             for prompt in $bench_prompts; do
-                for ((count = 1; count <= cards_most; count++)); do
+                for ((count = 1; count <= there; count++)); do
                     benched "$model-$dtype-$prompt-$count" "bench $model $dtype, prompt $prompt, cards $count" "synth:$model:$dtype" --dev "$(cards "$count")" \
                         --prompt "$prompt" --generate "$bench_tokens"
                 done
@@ -73,7 +90,7 @@ decode() {
             done
         done
     done
-    { printf '{"published": %s, "measured": ' "$published" && joined "$work"/decode-*.json && printf '}'; } >"$folder/decode.json"
+    { printf '{"published": %s, "cards": %s, "types": %s, "measured": ' "$published" "$there" "$(quoted "${wanted# }")" && joined "$work"/decode-*.json && printf '}'; } >"$folder/decode.json"
 }
 
 run_stages
