@@ -56,8 +56,8 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
-        (rope(json!({ "rope_type": "dynamic", "factor": 2.0 })), "found \"dynamic\""),
-        (rope(json!({ "type": null, "rope_type": "dynamic", "factor": 2.0 })), "found \"dynamic\""),
+        (rope(json!({ "type": null, "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
+        (rope(json!({ "rope_type": "dynamic", "alpha": 2.0 })), "found \"alpha\""),
         (rope(json!({ "type": null, "factor": 2.0 })), "found \"factor\""),
         (rope(json!({ "rope_type": "linear" })), "factor in rope_scaling: expected a number, found nothing"),
         (

@@ -66,6 +66,10 @@ impl Place {
         }
     }
 
+    fn is_pinned(&self) -> bool {
+        matches!(self, Self::Pinned)
+    }
+
     fn card(&self) -> Option<u32> {
         if let Self::Device(memory) = self { Some(memory.card) } else { None }
     }
@@ -141,7 +145,7 @@ impl Copy {
                 return Err(self.refuse(BAD_PARAMETER, format!("{argument} is a null pointer")));
             }
             if let Some((start, region)) = world.pinned.around(runs.start).filter(|_| matches!(place, Place::Pinned))
-                && runs.start + runs.span() > start + region.bytes
+                && runs.span() > region.bytes - (runs.start - start)
             {
                 return Err(self.refuse(code, format!("{argument} leaves its pinned memory of {} bytes", region.bytes)));
             }
@@ -167,8 +171,12 @@ impl Copy {
     pub fn run(self, on: On) -> Result<(), Refusal> {
         let mut world = world::open()?;
         let card = world.context()?.1.card;
-        let pitched = self.height <= 1 || (self.target_pitch >= self.width && self.source_pitch >= self.width);
-        if !pitched || self.width.checked_mul(self.height).is_none() {
+        let pitches = [self.target_pitch, self.source_pitch];
+        let pitched = self.height <= 1 || pitches.iter().all(|pitch| *pitch >= self.width);
+        if !pitched
+            || self.width.checked_mul(self.height).is_none()
+            || pitches.iter().any(|pitch| self.is_endless(*pitch))
+        {
             let what =
                 format!("width is {}, the pitches are {} and {}", self.width, self.target_pitch, self.source_pitch);
             return Err(self.refuse(BAD_PARAMETER, what));
@@ -185,8 +193,9 @@ impl Copy {
         let to = runs(self.target, self.width, self.height, self.target_pitch);
         let from = runs(self.source, self.width, self.height, self.source_pitch);
         self.reachable(&world, card, [("dst", &target, &to), ("src", &source, &from)], on.is_some())?;
-        let touches =
-            vec![Touch { argument: "src", runs: from, write: false }, Touch { argument: "dst", runs: to, write: true }];
+        let touches = [("src", from, false, &source), ("dst", to, true, &target)]
+            .map(|(argument, runs, write, place)| Touch { argument, runs, write, pinned: place.is_pinned() });
+        let touches = touches.to_vec();
         let work = move |_: &Memory| self.perform(&target, &source);
         match on {
             None => at_once(world, card, self.entry, Kind::Copy, &touches, work),
@@ -196,6 +205,14 @@ impl Copy {
                 queued(world, stream, launch, Kind::Copy, pageable)
             }
         }
+    }
+
+    /// Whether rows at this distance reach beyond any address.
+    fn is_endless(&self, pitch: u64) -> bool {
+        let far =
+            i64::try_from(pitch).ok().and_then(|pitch| pitch.unsigned_abs().checked_mul(self.height.saturating_sub(1)));
+        let end = far.and_then(|far| far.checked_add(self.width)).and_then(|span| i64::try_from(span).ok());
+        self.height > 1 && end.is_none()
     }
 
     fn perform(&self, target: &Place, source: &Place) -> Result<(), Fault> {
@@ -277,7 +294,7 @@ pub fn fill(entry: &'static str, at: Address, bytes_max: u64, value: i32, bytes:
         return Ok(());
     }
     copy.reachable(&world, card, [("devPtr", &place, &target); 2], on.is_some())?;
-    let touches = vec![Touch { argument: "devPtr", runs: target, write: true }];
+    let touches = vec![Touch { argument: "devPtr", runs: target, write: true, pinned: place.is_pinned() }];
     let work = move |_: &Memory| {
         arena::fill_raw(place.bytes(at, bytes)?, value as u8, bytes);
         Ok(())

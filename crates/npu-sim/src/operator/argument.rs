@@ -31,6 +31,9 @@ pub struct Scalar {
 /// Elements of a view at most: beyond, no card holds it.
 const COUNT_MAX: u64 = 1 << 40;
 
+/// Elements of a view that shows some of its memory more than once: each takes memory of the host when it is computed with.
+const REPEATED_MAX: u64 = 1 << 28;
+
 /// Tensor data lies at multiples of this.
 const ALIGNMENT: u64 = 32;
 
@@ -61,6 +64,12 @@ impl Tensor {
         let count = shape.iter().try_fold(1u64, |count, &size| count.checked_mul(size.max(1)));
         if count.is_none_or(|count| count > COUNT_MAX) || reach.is_none_or(|reach| reach > COUNT_MAX) {
             return refuse("is larger than any card's memory".to_owned());
+        }
+        let shown = reach.map_or(0, |reach| reach.saturating_sub(offset)).saturating_add(1);
+        if count.is_some_and(|count| count > shown && count > REPEATED_MAX) {
+            return refuse(format!(
+                "repeats its memory to more than the {REPEATED_MAX} elements that are computed with"
+            ));
         }
         let view = View { at: object.data, offset, ty, shape, strides };
         if view.count() > 0 && object.data == 0 {

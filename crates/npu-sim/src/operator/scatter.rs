@@ -96,7 +96,7 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
     let shape = [&index.shape()[..index.rank() - 1], &target.shape()[depth..]].concat();
     call.shape(&updates, &shape)?;
     call.keep_apart();
-    let (target, slot, updates) = (call.in_place(&target), call.trapped(&index), call.input(&updates));
+    let (target, slot, updates) = (call.output(&target), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (target, updates) = (stage.view(target), stage.view(updates));
         let places: Vec<i64> = stage.read(slot)?;
@@ -134,7 +134,7 @@ fn scatter_update(call: &mut Call, data: Tensor, index: Tensor, updates: Tensor,
         && (1..d.len()).all(|at| if at == along { u[at] <= d[at] } else { u[at] == d[at] });
     call.require(fits, "updates", || format!("has the shape {} for data of {}", sizes(u), sizes(d)))?;
     call.keep_apart();
-    let (data, index, updates) = (call.in_place(&data), call.trapped(&index), call.input(&updates));
+    let (data, index, updates) = (call.output(&data), call.trapped(&index), call.input(&updates));
     work(move |stage| {
         let (data, updates) = (stage.view(data), stage.view(updates));
         let length = updates.shape[along];
@@ -264,7 +264,9 @@ fn index_put(
     })?;
     call.keep_apart();
     call.traps = true;
-    let (target, index, values) = (call.in_place(&target), call.inputs(&index), call.input(&values));
+    // What is only put is not read.
+    let target = if accumulate { call.in_place(&target) } else { call.output(&target) };
+    let (index, values) = (call.inputs(&index), call.input(&values));
     work(move |stage| {
         let target = stage.view(target);
         let lists = index

@@ -129,7 +129,15 @@ fn place(world: &World, asked: &Asked, touch: &Touch) -> Result<Place, Found> {
             let what = format!("is {start:#x}, which is no device address");
             return Err(Found { kind: FindingKind::WrongMemory, argument: touch.argument, what });
         }
-        None => return Ok(pinned(world, start)),
+        None => {
+            let place = pinned(world, start);
+            if touch.pinned && place.pieces.is_empty() {
+                let what =
+                    format!("leaves live memory: the pinned memory at {start:#x} was freed since it was asked for");
+                return Err(Found { kind: FindingKind::OutOfBounds, argument: touch.argument, what });
+            }
+            return Ok(place);
+        }
     };
     let pieces = memory.pieces(start, span).map_err(|problem| fault(FindingKind::OutOfBounds, problem))?;
     Ok(Place { memory: Some(memory.clone()), pieces })

@@ -186,3 +186,25 @@ fn handles_tell_what_they_were_told() {
         assert_eq!(init(std::ptr::null()), 0);
     }
 }
+
+#[test]
+fn one_element_for_very_many_is_refused() {
+    let card = Card::open("{}");
+    let (one, out) = (card.numbers(F32, &[1], &[1.0]), card.blank(F32, &[]));
+    let many = card.view(one.data, F32, &[1 << 36], &[0], 0, 2);
+    card.refused("Max", (many, out.handle), 161002, "repeats its memory to more than the 268435456 elements");
+    let some = card.view(one.data, F32, &[1 << 10], &[0], 0, 2);
+    card.done("Max", (some, out.handle));
+}
+
+#[test]
+fn the_same_bytes_are_in_place_however_they_are_said() {
+    let card = Card::open("{}");
+    let x = card.numbers(F32, &[1, 64], &[2.0; 64]);
+    let by_offset = card.view(x.data, F32, &[1, 32], &[64, 1], 32, 2);
+    let by_pointer = card.view(x.data.wrapping_byte_add(128), F32, &[1, 32], &[32, 1], 0, 2);
+    card.done("Neg", (by_offset, by_pointer));
+    assert_eq!(card.values(x), [[2.0; 32], [-2.0; 32]].concat());
+    let shifted = card.view(x.data.wrapping_byte_add(64), F32, &[1, 32], &[32, 1], 0, 2);
+    card.refused("Neg", (shifted, by_pointer), 161002, "lies on bytes of");
+}

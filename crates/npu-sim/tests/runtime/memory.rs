@@ -98,6 +98,12 @@ fn copies_are_judged_by_what_the_addresses_are() {
     refused(aclrtMemset(block, 10, 0, 11), 107000, "count is 11, maxCount is 10");
     refused(aclrtMemcpy2d(block, 4, page, 8, 8, 2, H2D), 107000, "width is 8, the pitches are 4 and 8");
     let pinned = handle(|pointer| aclrtMallocHost(pointer, 32));
+    refused(aclrtMemset(pinned, usize::MAX, 0, usize::MAX - 5), 107000, "leaves its pinned memory of 32 bytes");
+    refused(
+        aclrtMemcpy2d(pinned, 1 << 63, block, 8, 8, 2, D2H),
+        107000,
+        "width is 8, the pitches are 9223372036854775808",
+    );
     refused(aclrtMemcpy(block, 64, pinned, 64, H2D), 107000, "leaves its pinned memory of 32 bytes");
     fine(aclrtMemcpy(block, 64, pinned, 32, H2D));
     fine(aclrtMemcpy(block, 64, page, 0, H2D));

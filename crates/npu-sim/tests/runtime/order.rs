@@ -167,6 +167,35 @@ fn pinned_memory_outlives_its_copies() {
 }
 
 #[test]
+fn a_replay_does_not_reach_pinned_memory_that_was_freed() {
+    let run = Run::with("");
+    let (block, pinned) = (device(64), handle(|pointer| aclrtMallocHost(pointer, 64)));
+    fine(aclrtMemset(block, 64, 5, 64));
+    let stream = stream();
+    fine(aclmdlRICaptureBegin(stream, 0));
+    fine(aclrtMemcpyAsync(pinned, 64, block, 64, 2, stream));
+    let model = handle(|model| aclmdlRICaptureEnd(stream, model));
+    fine(aclrtFreeHost(pinned));
+    aclmdlRIExecuteAsync(model, stream);
+    refused(aclrtSynchronizeStream(stream), 507015, "was freed since it was asked for");
+    let (_, findings) = run.end();
+    assert_eq!((findings[0].kind.as_str(), findings[0].operator.as_str()), ("out_of_bounds", "aclrtMemcpyAsync"));
+}
+
+#[test]
+fn what_ends_with_its_context_is_over() {
+    finds(&[], || {
+        let block = device(64);
+        let current = handle(|context| aclrtGetCurrentContext(context));
+        let context = handle(|context| aclrtCreateContext(context, 0));
+        fine(aclrtMemsetAsync(block, 64, 1, 64, null_mut()));
+        fine(aclrtDestroyContext(context));
+        fine(aclrtSetCurrentContext(current));
+        fine(aclrtFree(block));
+    });
+}
+
+#[test]
 fn a_stream_ends_behind_its_work() {
     finds(&[], || {
         let (block, stream) = (device(64), stream());
