@@ -80,12 +80,18 @@ pub struct Facts {
 }
 
 impl Card {
-    /// The card with this number.
-    pub fn open(library: &Arc<Library>, number: usize) -> Result<Arc<Card>, String> {
+    /// How many there are.
+    pub fn count(library: &Library) -> Result<usize, String> {
         let mut count = 0;
         // SAFETY: writes a number.
         unsafe { library.device_count(&raw mut count) }?;
-        let card = i32::try_from(number).ok().filter(|card| card.unsigned_abs() < count);
+        Ok(count as usize)
+    }
+
+    /// The card with this number.
+    pub fn open(library: &Arc<Library>, number: usize) -> Result<Arc<Card>, String> {
+        let count = Card::count(library)?;
+        let card = i32::try_from(number).ok().filter(|_| number < count);
         let card = card.ok_or_else(|| match count {
             0 => "CANN reports no card".to_owned(),
             count => format!("there is no card {number}; the last of {count} is {}", count - 1),
