@@ -19,6 +19,10 @@ mod cards;
 mod casts;
 #[path = "npu_sim/cost.rs"]
 mod cost;
+#[path = "npu_sim/full.rs"]
+mod full;
+#[path = "npu_sim/installed.rs"]
+mod installed;
 #[path = "npu_sim/many.rs"]
 mod many;
 #[path = "npu_sim/peer.rs"]
@@ -32,6 +36,7 @@ mod verdict;
 #[path = "npu_sim/visible.rs"]
 mod visible;
 
+use full::FULL;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::Arc;
@@ -109,6 +114,9 @@ const COST: Part =
 /// Which cards a process has.
 const VISIBLE: &str = "visible";
 
+/// How an installation is found.
+const INSTALLED: &str = "installed";
+
 /// The parts of a model over several cards, how these are called, and how many they are.
 const CARDS: [(&str, &str, usize); 3] =
     [("two cards", "npu-sim:910bx2", 2), ("three cards", "npu-sim:910bx3", 3), ("four cards", "npu-sim:910bx4", 4)];
@@ -132,7 +140,8 @@ fn main() {
         !status.expect("the test starts itself").success()
     };
     let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
-    let failed: Vec<&str> = parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE]).filter(fails).collect();
+    let failed: Vec<&str> =
+        parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE, INSTALLED]).filter(fails).collect();
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
         exit(1);
@@ -149,6 +158,9 @@ fn run_part(name: &str, all: bool, seed: u64) {
         (_, _, _, Some(part), _) => tell(part, all, seed),
         (_, _, _, _, Some((_, cards, count))) => over_cards(cards, *count),
         _ if name == VISIBLE => visible::visible(),
+        _ if FULL.iter().any(|(part, _)| *part == name) => full::full(name.trim_start_matches("full ")),
+        _ if name == INSTALLED => installed::installed(),
+        _ if name == installed::LISTED => return installed::listed(),
         _ if name == visible::COUNTED => return visible::counted(|card| open_one_of("910b", "", 4, card)),
         _ if name == COST.name => return print_cost(),
         _ => panic!("there is no part {name}"),

@@ -7,6 +7,7 @@ use crate::device::reference::Reference;
 use crate::device::{About, Bounded, Device, Pair};
 use crate::error::{Error, Result};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a device is opened. Nothing here changes a bit of what `ref` and `cpu` compute.
@@ -41,22 +42,61 @@ impl Default for DeviceOptions {
 /// A kind of device, by the first part of its name.
 struct Kind {
     name: &'static str,
-    simulated: bool,
+    listed: Listed,
     /// Opens the device whose name has this behind the kind's.
     open: fn(&str, &DeviceOptions) -> Result<Arc<dyn Device>>,
 }
 
 /// All kinds. A new device is one line here.
 const KINDS: [Kind; 6] = [
-    Kind { name: "ref", simulated: false, open: open_reference },
-    Kind { name: "cpu", simulated: false, open: open_cpu },
-    Kind { name: "cuda", simulated: false, open: open_cuda },
-    Kind { name: "npu", simulated: false, open: open_npu },
-    Kind { name: "cuda-sim", simulated: true, open: open_cuda_sim },
-    Kind { name: "npu-sim", simulated: true, open: open_npu_sim },
+    Kind { name: "ref", listed: Listed::One, open: open_reference },
+    Kind { name: "cpu", listed: Listed::One, open: open_cpu },
+    Kind { name: "cuda", listed: Listed::Cards(Cuda::count), open: open_cuda },
+    Kind { name: "npu", listed: Listed::Cards(Ascend::count), open: open_npu },
+    Kind { name: "cuda-sim", listed: Listed::Simulator(Cuda::simulator), open: open_cuda_sim },
+    Kind { name: "npu-sim", listed: Listed::Simulator(Ascend::simulator), open: open_npu_sim },
 ];
 
-/// What `trueup devices` says about one kind of device.
+/// What is listed of a kind.
+enum Listed {
+    /// The only one.
+    One,
+    /// Every card, of which there are so many.
+    Cards(fn() -> Result<usize>),
+    /// Whether its library is here, which lies there. It is not opened: a process has real cards or simulated ones, and has looked at the real ones.
+    Simulator(fn() -> Result<PathBuf>),
+}
+
+impl Kind {
+    fn is_simulated(&self) -> bool {
+        matches!(self.listed, Listed::Simulator(_))
+    }
+
+    /// What there is of it; where there is nothing, why.
+    fn reports(&self, options: &DeviceOptions) -> Vec<DeviceReport> {
+        let named = |rest: &str| match (self.open)(rest, options) {
+            Ok(device) => DeviceReport::of(device.about()),
+            Err(error) => DeviceReport::unavailable(self, rest, error.to_string()),
+        };
+        let unavailable = |error: Error| vec![DeviceReport::unavailable(self, "", error.to_string())];
+        match self.listed {
+            Listed::One => vec![named("")],
+            // Where there is none, opening the first says so.
+            Listed::Cards(count) => count()
+                .map_or_else(unavailable, |count| (0..count.max(1)).map(|card| named(&card_rest(card))).collect()),
+            Listed::Simulator(file) => {
+                file().map_or_else(unavailable, |file| vec![DeviceReport::simulator(self, &file)])
+            }
+        }
+    }
+}
+
+/// What stands behind the kind in a card's name: nothing for the first.
+fn card_rest(card: usize) -> String {
+    if card == 0 { String::new() } else { format!(":{card}") }
+}
+
+/// What `trueup devices` says about one device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DeviceReport {
     /// The name that selects it.
@@ -83,7 +123,7 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     // The number of cards belongs to the simulators' names: `npu-simx2`.
     let matches = |kind: &&Kind| match kind_name.strip_prefix(kind.name) {
         Some("") => true,
-        Some(rest) => kind.simulated && rest.starts_with('x'),
+        Some(rest) => kind.is_simulated() && rest.starts_with('x'),
         None => false,
     };
     let Some(kind) = KINDS.iter().find(matches) else {
@@ -112,13 +152,9 @@ fn halves(name: &str) -> Option<[String; 2]> {
     Some([first, second].map(|numbers| format!("{kind}:{}{memory}", numbers.join("+"))))
 }
 
-/// Every kind of device, whether it can be used or not.
+/// Every kind of device, whether it can be used or not: of cards each that is here. Opens all but simulators.
 pub fn list_devices(options: &DeviceOptions) -> Vec<DeviceReport> {
-    let report = |kind: &Kind| match (kind.open)("", options) {
-        Ok(device) => DeviceReport::of(device.about()),
-        Err(error) => DeviceReport::unavailable(kind, error.to_string()),
-    };
-    KINDS.iter().map(report).collect()
+    KINDS.iter().flat_map(|kind| kind.reports(options)).collect()
 }
 
 impl DeviceReport {
@@ -133,15 +169,21 @@ impl DeviceReport {
         }
     }
 
-    fn unavailable(kind: &Kind, description: String) -> DeviceReport {
+    fn unavailable(kind: &Kind, rest: &str, description: String) -> DeviceReport {
         DeviceReport {
-            name: kind.name.to_owned(),
+            name: format!("{}{rest}", kind.name),
             available: false,
-            simulated: kind.simulated,
+            simulated: kind.is_simulated(),
             description,
             memory_bytes: None,
             memory_free_bytes: None,
         }
+    }
+
+    fn simulator(kind: &Kind, file: &Path) -> DeviceReport {
+        let file = file.file_name().unwrap_or_default().to_string_lossy();
+        let description = format!("simulated cards, computed on the processor: {file} lies beside the program");
+        DeviceReport { available: true, ..DeviceReport::unavailable(kind, "", description) }
     }
 }
 
@@ -398,10 +440,44 @@ mod tests {
     #[test]
     fn every_kind_is_reported() {
         let reports = list_devices(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() });
-        assert_eq!(reports.len(), KINDS.len());
+        for kind in &KINDS {
+            assert!(reports.iter().any(|report| report.name.split(':').next() == Some(kind.name)), "{}", kind.name);
+        }
         assert!(reports.iter().all(|report| !report.simulated || report.description.contains("simulat")));
         // What else is here depends on the machine; what is not says why.
         assert!(reports[..2].iter().all(|report| report.available));
         assert!(reports.iter().all(|report| report.available || !report.description.is_empty()));
+    }
+    /// Three cards, the second of which cannot be used.
+    fn open_card(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+        match card_number("card", rest)? {
+            1 => Err(Error::Device { device: "card:1".to_owned(), problem: "taken".to_owned() }),
+            _ => open_reference("", options),
+        }
+    }
+
+    #[test]
+    fn every_card_is_listed_and_what_is_wrong_with_one_hides_no_other() {
+        let told = |listed| {
+            let reports = Kind { name: "card", listed, open: open_card }.reports(&DeviceOptions::default());
+            reports.into_iter().map(|report| (report.name, report.available)).collect::<Vec<_>>()
+        };
+        let named = |names: [(&str, bool); 3]| names.map(|(name, here)| (name.to_owned(), here)).to_vec();
+        assert_eq!(told(Listed::Cards(|| Ok(3))), named([("ref", true), ("card:1", false), ("ref", true)]));
+        let none = Listed::Cards(|| Err(Error::Request("no driver".to_owned())));
+        assert_eq!(told(none), [("card".to_owned(), false)]);
+    }
+
+    /// A process that has real cards cannot open a simulator, which is here all the same.
+    #[test]
+    fn a_simulator_is_listed_and_not_opened() {
+        let kind = |listed| Kind { name: "card-sim", listed, open: |_, _| panic!("it is not opened") };
+        let here = kind(Listed::Simulator(|| Ok(PathBuf::from("/programs/libcards.so"))));
+        let [report] = &here.reports(&DeviceOptions::default())[..] else { panic!("one simulator") };
+        assert!(report.available && report.simulated && report.name == "card-sim", "{report:?}");
+        assert!(report.description.contains("simulated") && report.description.contains("libcards.so"), "{report:?}");
+        let gone = kind(Listed::Simulator(|| Err(Error::Request("build it".to_owned()))));
+        let [report] = &gone.reports(&DeviceOptions::default())[..] else { panic!("one simulator") };
+        assert!(!report.available && report.simulated && report.description == "build it", "{report:?}");
     }
 }

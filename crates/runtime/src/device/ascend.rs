@@ -116,6 +116,17 @@ impl Ascend {
         opened().map_err(failure)
     }
 
+    /// How many cards there are. Fails where there is no CANN.
+    pub fn count() -> Result<usize> {
+        let count = Library::open(&Source::Vendor).and_then(|library| Card::count(&library));
+        count.map_err(|problem| Error::Device { device: "npu".to_owned(), problem })
+    }
+
+    /// Where the simulator lies. Fails where it was not built.
+    pub fn simulator() -> Result<PathBuf> {
+        simulator_path().map_err(|problem| Error::Device { device: "npu-sim".to_owned(), problem })
+    }
+
     fn failure(&self, problem: String) -> Error {
         Error::Device { device: self.name.clone(), problem }
     }

@@ -152,6 +152,17 @@ impl Cuda {
         opened().map_err(failure)
     }
 
+    /// How many cards there are. Fails where there is no driver.
+    pub fn count() -> Result<usize> {
+        let count = driver::load(Library::Driver).and_then(|()| Card::count());
+        count.map_err(|problem| Error::Device { device: "cuda".to_owned(), problem })
+    }
+
+    /// Where the simulator lies. Fails where it was not built.
+    pub fn simulator() -> Result<PathBuf> {
+        simulator_path().map_err(|problem| Error::Device { device: "cuda-sim".to_owned(), problem })
+    }
+
     fn failure(&self, problem: String) -> Error {
         Error::Device { device: self.name.clone(), problem }
     }

@@ -1,6 +1,6 @@
 //! Where the vendor's operators are asked for, and the room that compositions compute in.
 
-use super::acl::{Allocation, Array, Card, Graph, Queue, Transfers, Type};
+use super::acl::{Allocation, Array, Card, Graph, Queue, Spare, Transfers, Type};
 use super::chip::Chip;
 use super::notes::{Must, Notes};
 use super::pool::{Pool, Room};
@@ -37,12 +37,13 @@ pub struct Captured {
 impl Engine {
     /// For a card.
     pub fn new(card: &Arc<Card>, transfers: &Arc<Transfers>, chip: &'static Chip) -> Engine {
+        let pool = Pool::new(card);
         Engine {
-            queue: Queue::new(card),
+            queue: Queue::new(card, Box::new(pool.clone())),
             chip,
             transfers: Arc::clone(transfers),
             card: Arc::clone(card),
-            pool: Pool::new(card),
+            pool,
             tables: RefCell::default(),
             notes: RefCell::default(),
         }
@@ -55,7 +56,17 @@ impl Engine {
 
     /// Room for elements behind each other, which hold anything.
     pub fn room(&self, ty: Type, sizes: &[i64]) -> Result<Room, String> {
-        self.pool.room(ty, sizes)
+        self.pool.room(ty, sizes).or_else(|_| {
+            self.queue.drop_free();
+            self.pool.room(ty, sizes)
+        })
+    }
+
+    /// Gives the card all memory that nothing is computed in any more, when no graph is left that would compute there.
+    pub fn drop_free(&self) {
+        self.pool.drop_all_free();
+        self.queue.drop_free();
+        self.tables.borrow_mut().clear();
     }
 
     /// Keeps the operators that `work` asks for, instead of asking the card for them.
@@ -101,7 +112,15 @@ impl Engine {
         let mut tables = self.tables.borrow_mut();
         let table = match tables.iter().position(|table| table.name == name) {
             Some(place) => tables.remove(place),
-            None => Arc::new(Table::new(&self.card, name, sizes.iter().product::<i64>().unsigned_abs() as usize)?),
+            None => {
+                let len = sizes.iter().product::<i64>().unsigned_abs() as usize;
+                let table = Table::new(&self.card, name.clone(), len).or_else(|_| {
+                    self.queue.drop_free();
+                    self.pool.drop_free();
+                    Table::new(&self.card, name, len)
+                });
+                Arc::new(table?)
+            }
         };
         table.fill(&self.transfers, inputs.1, &numbers)?;
         let array = Array::dense(Type::F32, table.address(), sizes);

@@ -9,7 +9,7 @@
 mod cached;
 mod stack;
 
-use super::acl::{Allocation, Array, Card, Type};
+use super::acl::{Allocation, Array, Card, Spare, Type};
 use cached::Cached;
 use stack::Stack;
 use std::ops::Deref;
@@ -26,6 +26,15 @@ pub struct Pool(Arc<Mutex<Lender>>);
 enum Lender {
     Stack(Stack),
     Cached(Cached),
+}
+
+impl Spare for Pool {
+    /// Buffers: graphs have their own. A range of addresses stays, for graphs compute there.
+    fn drop_free(&self) {
+        if let Lender::Cached(cached) = &mut *self.lender() {
+            cached.drop_free();
+        }
+    }
 }
 
 /// Elements in lent room, which go back when this is dropped.
@@ -91,6 +100,14 @@ impl Pool {
         match &mut *self.lender() {
             Lender::Stack(_) => Vec::new(),
             Lender::Cached(cached) => cached.kept(),
+        }
+    }
+
+    /// Gives the card the memory of all that is not lent. Graphs that compute there must be gone.
+    pub fn drop_all_free(&self) {
+        match &mut *self.lender() {
+            Lender::Stack(stack) => stack.drop_free(),
+            Lender::Cached(cached) => cached.drop_free(),
         }
     }
 

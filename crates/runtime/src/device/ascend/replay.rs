@@ -90,9 +90,10 @@ impl Replay {
         self.kept.retain(|kept| kept.steps.is_there());
     }
 
-    /// Forgets everything, and the memory that it keeps.
+    /// Forgets everything, and gives the card the memory of it, and of the room that compositions computed in.
     pub fn forget(&mut self) {
         self.kept.clear();
+        self.engine.drop_free();
     }
 
     /// Asks for the work of steps behind all that was asked for before.

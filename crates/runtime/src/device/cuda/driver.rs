@@ -94,7 +94,9 @@ pub fn load(library: Library) -> Result<(), String> {
             return Err("this process has opened the simulator already; use cuda in a process of its own".to_owned());
         }
         (Library::Simulator { .. }, Err(_)) => {
-            return Err("this process has opened the driver already; use cuda-sim in a process of its own".to_owned());
+            return Err(
+                "this process has opened the driver already; simulated cards are for a process of their own".to_owned()
+            );
         }
     }
     result::init().map_err(|error| format!("the driver does not start: {}", said(&error)))?;
@@ -172,10 +174,16 @@ pub struct Facts {
 }
 
 impl Card {
+    /// How many there are, for which [`load`] found a library.
+    pub fn count() -> Result<usize, String> {
+        let count = result::device::get_count().map_err(|error| said(&error))?;
+        Ok(count.unsigned_abs() as usize)
+    }
+
     /// The card with this number, for which [`load`] found a library.
     pub fn open(ordinal: usize) -> Result<Arc<Card>, String> {
-        let count = result::device::get_count().map_err(|error| said(&error))?;
-        let number = c_int::try_from(ordinal).ok().filter(|number| *number < count);
+        let count = Card::count()?;
+        let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
         let number = number.ok_or_else(|| match count {
             0 => "the driver reports no card".to_owned(),
             count => format!("there is no card {ordinal}; the last of {count} is {}", count - 1),

@@ -168,7 +168,8 @@ type CreateTensor =
 type CreateScalar = unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void;
 type CreateNumbers = unsafe extern "C" fn(*const i64, u64) -> *mut c_void;
 type CreateList = unsafe extern "C" fn(*const *mut c_void, u64) -> *mut c_void;
-type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
+/// What destroys a handle.
+pub(super) type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// Handles that were made for a call, destroyed behind it.
 pub(super) struct Held<'a> {
@@ -181,29 +182,52 @@ impl<'a> Held<'a> {
         Held { library, handles: Vec::new() }
     }
 
-    fn keep(&mut self, destroy: &'static CStr, what: &str, handle: *mut c_void) -> Result<*mut c_void, String> {
+    /// Makes a handle, once there is what destroys it.
+    fn keep(
+        &mut self,
+        destroy: &'static CStr,
+        what: &str,
+        make: impl FnOnce() -> Result<*mut c_void, String>,
+    ) -> Result<*mut c_void, String> {
+        // SAFETY: a function of that name has this form.
+        let destroy = unsafe { self.library.function::<Destroy>(destroy) }?;
+        let handle = make()?;
         if handle.is_null() {
             return Err(format!("CANN makes no handle of {what}"));
         }
-        // SAFETY: a function of that name has this form.
-        let destroy = unsafe { self.library.function::<Destroy>(destroy) }?;
         self.handles.push((destroy, handle));
         Ok(handle)
     }
 
-    fn tensor(&self, array: &Array) -> Result<*mut c_void, String> {
-        let rank = array.sizes.len() as u64;
-        let (data, offset) = array.placed();
-        let last = array.sizes.iter().zip(&array.steps).map(|(size, step)| (size - 1).max(0) * step).sum::<i64>();
-        let storage = [offset + last + 1];
-        // SAFETY: a function of that name has this form.
-        let create = unsafe { self.library.function::<CreateTensor>(c"aclCreateTensor") }?;
-        let (sizes, steps) = (array.sizes.as_ptr(), array.steps.as_ptr());
-        // SAFETY: arrays of these lengths, which are copied; the address is the card's.
-        Ok(unsafe {
-            create(sizes, rank, array.ty as c_int, steps, offset, ND, storage.as_ptr(), 1, data as *mut c_void)
-        })
+    fn tensor(&mut self, array: &Array) -> Result<*mut c_void, String> {
+        let library = self.library;
+        self.keep(c"aclDestroyTensor", "elements", || make_tensor(library, array))
     }
+
+    /// A list of what was made last, which owns it: destroying the list destroys its tensors.
+    fn list(&mut self, tensors: &[*mut c_void]) -> Result<*mut c_void, String> {
+        let library = self.library;
+        let list = self.keep(c"aclDestroyTensorList", "a list", || {
+            // SAFETY: a function of that name has this form.
+            let create = unsafe { library.function::<CreateList>(c"aclCreateTensorList") }?;
+            // SAFETY: an array of this length, which is copied.
+            Ok(unsafe { create(tensors.as_ptr(), tensors.len() as u64) })
+        })?;
+        self.handles.retain(|(_, handle)| !tensors.contains(handle));
+        Ok(list)
+    }
+}
+
+fn make_tensor(library: &Library, array: &Array) -> Result<*mut c_void, String> {
+    let rank = array.sizes.len() as u64;
+    let (data, offset) = array.placed();
+    let last = array.sizes.iter().zip(&array.steps).map(|(size, step)| (size - 1).max(0) * step).sum::<i64>();
+    let storage = [offset + last + 1];
+    // SAFETY: a function of that name has this form.
+    let create = unsafe { library.function::<CreateTensor>(c"aclCreateTensor") }?;
+    let (sizes, steps) = (array.sizes.as_ptr(), array.steps.as_ptr());
+    // SAFETY: arrays of these lengths, which are copied; the address is the card's.
+    Ok(unsafe { create(sizes, rank, array.ty as c_int, steps, offset, ND, storage.as_ptr(), 1, data as *mut c_void) })
 }
 
 impl Drop for Held<'_> {
@@ -228,8 +252,7 @@ impl Pass for &Array {
     type C = *mut c_void;
 
     fn pass(&self, held: &mut Held) -> Result<*mut c_void, String> {
-        let tensor = held.tensor(self)?;
-        held.keep(c"aclDestroyTensor", "elements", tensor)
+        held.tensor(self)
     }
 }
 
@@ -244,14 +267,9 @@ impl Pass for Option<&Array> {
 impl Pass for &[&Array] {
     type C = *mut c_void;
 
-    /// The list owns its tensors: destroying it destroys them.
     fn pass(&self, held: &mut Held) -> Result<*mut c_void, String> {
         let tensors = self.iter().map(|array| held.tensor(array)).collect::<Result<Vec<_>, String>>()?;
-        // SAFETY: a function of that name has this form.
-        let create = unsafe { held.library.function::<CreateList>(c"aclCreateTensorList") }?;
-        // SAFETY: an array of this length, which is copied.
-        let list = unsafe { create(tensors.as_ptr(), tensors.len() as u64) };
-        held.keep(c"aclDestroyTensorList", "a list", list)
+        held.list(&tensors)
     }
 }
 
@@ -259,15 +277,17 @@ impl Pass for Scalar {
     type C = *mut c_void;
 
     fn pass(&self, held: &mut Held) -> Result<*mut c_void, String> {
-        // SAFETY: a function of that name has this form.
-        let create = unsafe { held.library.function::<CreateScalar>(c"aclCreateScalar") }?;
-        let scalar = match *self {
-            // SAFETY: a number of that type, which is copied.
-            Scalar::F32(mut number) => unsafe { create((&raw mut number).cast(), Type::F32 as c_int) },
-            // SAFETY: as above.
-            Scalar::I64(mut number) => unsafe { create((&raw mut number).cast(), Type::I64 as c_int) },
-        };
-        held.keep(c"aclDestroyScalar", "a number", scalar)
+        let library = held.library;
+        held.keep(c"aclDestroyScalar", "a number", || {
+            // SAFETY: a function of that name has this form.
+            let create = unsafe { library.function::<CreateScalar>(c"aclCreateScalar") }?;
+            Ok(match *self {
+                // SAFETY: a number of that type, which is copied.
+                Scalar::F32(mut number) => unsafe { create((&raw mut number).cast(), Type::F32 as c_int) },
+                // SAFETY: as above.
+                Scalar::I64(mut number) => unsafe { create((&raw mut number).cast(), Type::I64 as c_int) },
+            })
+        })
     }
 }
 
@@ -275,11 +295,13 @@ impl Pass for &[i64] {
     type C = *mut c_void;
 
     fn pass(&self, held: &mut Held) -> Result<*mut c_void, String> {
-        // SAFETY: a function of that name has this form.
-        let create = unsafe { held.library.function::<CreateNumbers>(c"aclCreateIntArray") }?;
-        // SAFETY: an array of this length, which is copied.
-        let numbers = unsafe { create(self.as_ptr(), self.len() as u64) };
-        held.keep(c"aclDestroyIntArray", "a list of numbers", numbers)
+        let library = held.library;
+        held.keep(c"aclDestroyIntArray", "a list of numbers", || {
+            // SAFETY: a function of that name has this form.
+            let create = unsafe { library.function::<CreateNumbers>(c"aclCreateIntArray") }?;
+            // SAFETY: an array of this length, which is copied.
+            Ok(unsafe { create(self.as_ptr(), self.len() as u64) })
+        })
     }
 }
 
@@ -324,6 +346,7 @@ plain!(i64, i32, i8, f64, bool);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn views_are_placed_at_aligned_data() {
@@ -339,5 +362,63 @@ mod tests {
         assert_eq!((array.sizes.as_slice(), array.steps.as_slice()), (&[3, 2, 4][..], &[4, 12, 1][..]));
         assert!(!array.is_dense());
         assert!(array.exchanged(0, 1).is_dense());
+    }
+
+    /// Handles that were made and destroyed in a test: as many at its end as it says.
+    static TENSORS: AtomicUsize = AtomicUsize::new(0);
+    static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Every third tensor is none.
+    extern "C" fn create_tensor(
+        _: *const i64,
+        _: u64,
+        _: c_int,
+        _: *const i64,
+        _: i64,
+        _: c_int,
+        _: *const i64,
+        _: u64,
+        _: *mut c_void,
+    ) -> *mut c_void {
+        let number = TENSORS.fetch_add(1, Ordering::Relaxed) + 1;
+        if number.is_multiple_of(3) { std::ptr::null_mut() } else { number as *mut c_void }
+    }
+
+    extern "C" fn create_list(_: *const *mut c_void, _: u64) -> *mut c_void {
+        100 as *mut c_void
+    }
+
+    extern "C" fn destroy(_: *mut c_void) -> c_int {
+        DESTROYED.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    /// A list owns its tensors; where it is not made, those that were made for it go all the same.
+    #[test]
+    fn handles_are_destroyed_once() {
+        let functions = [
+            (c"aclCreateTensor", create_tensor as CreateTensor as usize),
+            (c"aclCreateTensorList", create_list as CreateList as usize),
+            (c"aclDestroyTensor", destroy as Destroy as usize),
+            (c"aclDestroyTensorList", destroy as Destroy as usize),
+        ];
+        let array = Array::dense(Type::F32, 0, &[4]);
+        let destroyed = || DESTROYED.swap(0, Ordering::Relaxed);
+        let library = Library::of(&functions);
+        let pass = |arrays: &[&Array]| {
+            let passed = arrays.pass(&mut Held::new(&library));
+            passed.is_ok()
+        };
+        assert_eq!((pass(&[&array, &array]), destroyed()), (true, 1));
+        assert_eq!((pass(&[&array]), destroyed()), (false, 0));
+        assert_eq!((pass(&[&array, &array, &array]), destroyed()), (false, 2));
+        // Without what makes lists, and without what destroys tensors, of which none is made then.
+        let library = Library::of(&[functions[0], functions[2]]);
+        assert!((&[&array, &array][..]).pass(&mut Held::new(&library)).is_err());
+        assert_eq!(destroyed(), 2);
+        let library = Library::of(&functions[..1]);
+        let made = TENSORS.load(Ordering::Relaxed);
+        assert!((&array).pass(&mut Held::new(&library)).is_err());
+        assert_eq!(TENSORS.load(Ordering::Relaxed), made);
     }
 }

@@ -1,10 +1,11 @@
 //! One card: its context, its stream, what it says of itself.
 
 use super::library::Library;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Declares functions of the library that answer with a number: each becomes a method that turns what is not success into a sentence.
 macro_rules! functions {
@@ -53,6 +54,8 @@ pub struct Card {
     number: i32,
     context: *mut c_void,
     pub(super) stream: *mut c_void,
+    /// Cards by their numbers that were asked for, and whether both reach each other's memory.
+    pub(super) peers: Mutex<HashMap<i32, bool>>,
 }
 
 // SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does first.
@@ -80,12 +83,18 @@ pub struct Facts {
 }
 
 impl Card {
-    /// The card with this number.
-    pub fn open(library: &Arc<Library>, number: usize) -> Result<Arc<Card>, String> {
+    /// How many there are.
+    pub fn count(library: &Library) -> Result<usize, String> {
         let mut count = 0;
         // SAFETY: writes a number.
         unsafe { library.device_count(&raw mut count) }?;
-        let card = i32::try_from(number).ok().filter(|card| card.unsigned_abs() < count);
+        Ok(count as usize)
+    }
+
+    /// The card with this number.
+    pub fn open(library: &Arc<Library>, number: usize) -> Result<Arc<Card>, String> {
+        let count = Card::count(library)?;
+        let card = i32::try_from(number).ok().filter(|_| number < count);
         let card = card.ok_or_else(|| match count {
             0 => "CANN reports no card".to_owned(),
             count => format!("there is no card {number}; the last of {count} is {}", count - 1),
@@ -97,7 +106,7 @@ impl Card {
             library.current_context(&raw mut context)?;
             library.create_stream(&raw mut stream)?;
         }
-        Ok(Arc::new(Card { library: Arc::clone(library), number: card, context, stream }))
+        Ok(Arc::new(Card { library: Arc::clone(library), number: card, context, stream, peers: Mutex::default() }))
     }
 
     /// Its number.
@@ -166,5 +175,44 @@ impl Drop for Card {
             let waited = library.wait_for_stream(self.stream);
             waited.and(library.destroy_stream(self.stream)).and(library.reset_device(self.number))
         };
+    }
+}
+
+/// What tests open cards by.
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    extern "C" fn count(count: *mut u32) -> c_int {
+        // SAFETY: a place for a number.
+        unsafe { *count = 3 };
+        0
+    }
+
+    extern "C" fn set_device(_: i32) -> c_int {
+        0
+    }
+
+    extern "C" fn make(handle: *mut *mut c_void) -> c_int {
+        // SAFETY: a place for a handle.
+        unsafe { *handle = 8 as *mut c_void };
+        0
+    }
+
+    extern "C" fn take(_: *mut c_void) -> c_int {
+        0
+    }
+
+    /// A library of three cards that open, with these functions besides and no others.
+    pub fn library(functions: &[(&'static CStr, usize)]) -> Arc<Library> {
+        type Make = extern "C" fn(*mut *mut c_void) -> c_int;
+        let opening = [
+            (c"aclrtGetDeviceCount", count as extern "C" fn(*mut u32) -> c_int as usize),
+            (c"aclrtSetDevice", set_device as extern "C" fn(i32) -> c_int as usize),
+            (c"aclrtGetCurrentContext", make as Make as usize),
+            (c"aclrtCreateStream", make as Make as usize),
+            (c"aclrtSetCurrentContext", take as extern "C" fn(*mut c_void) -> c_int as usize),
+        ];
+        Library::of(&[&opening, functions].concat())
     }
 }

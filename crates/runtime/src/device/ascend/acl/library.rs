@@ -3,13 +3,14 @@
 //! ```text
 //!  acl*, aclrt*, aclmdlRI*    libascendcl.so, else libacl_rt.so
 //!  aclCreate*, aclDestroy*    libnnopbase.so
-//!  aclnn*                     custom operators, then libopapi_*.so, then libopapi.so
+//!  aclnn*                     custom operators, then libopapi_*.so, of which libopapi_legacy.so last, then libopapi.so
 //! ```
 //!
 //! A simulated card has one library for all. A function that no library has is an answer, not a crash: operators differ from version to version.
 
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,8 @@ impl Settings {
 pub struct Library {
     /// In the order in which functions are looked for.
     opened: Vec<Opened>,
+    /// What is wrong with those that are here and cannot be opened.
+    problems: Vec<String>,
     found: Mutex<HashMap<&'static CStr, usize>>,
 }
 
@@ -94,11 +97,11 @@ impl Library {
     }
 
     fn open_first(source: &Source) -> Result<Library, String> {
-        let opened = match source {
+        let (opened, problems) = match source {
             Source::Vendor => vendor()?,
-            Source::Simulator(path, _) => vec![load(path, RTLD_LOCAL)?],
+            Source::Simulator(path, _) => (vec![load(path, RTLD_LOCAL)?], Vec::new()),
         };
-        let library = Library { opened, found: Mutex::default() };
+        let library = Library { opened, problems, found: Mutex::default() };
         let file = match source {
             Source::Vendor => None,
             Source::Simulator(_, settings) => Some(settings_file(settings)?),
@@ -120,6 +123,13 @@ impl Library {
         }
     }
 
+    /// Functions of a test's own, by their names and addresses.
+    #[cfg(test)]
+    pub fn of(functions: &[(&'static CStr, usize)]) -> Arc<Library> {
+        let found = Mutex::new(functions.iter().copied().collect());
+        Arc::new(Library { opened: Vec::new(), problems: Vec::new(), found })
+    }
+
     /// Whether a library has a function of that name.
     pub fn has(&self, name: &'static CStr) -> bool {
         self.address(name).is_some()
@@ -133,10 +143,20 @@ impl Library {
     pub(super) unsafe fn function<F: Copy>(&self, name: &'static CStr) -> Result<F, String> {
         assert_eq!(size_of::<F>(), size_of::<usize>(), "a function is called by its address");
         let address = self.address(name);
-        let address =
-            address.ok_or_else(|| format!("the installed CANN has no {}; a newer one may", name.to_string_lossy()))?;
+        let address = address.ok_or_else(|| self.missing(name))?;
         // SAFETY: an address of a function, which the caller says has this form; sizes are equal.
         Ok(unsafe { std::mem::transmute_copy(&address) })
+    }
+
+    fn missing(&self, name: &CStr) -> String {
+        let name = name.to_string_lossy();
+        if self.problems.is_empty() {
+            return format!("the installed CANN has no {name}; a newer one may");
+        }
+        format!(
+            "no {name} is in those libraries of the installed CANN that can be opened: {}",
+            self.problems.join("; ")
+        )
     }
 
     fn address(&self, name: &'static CStr) -> Option<usize> {
@@ -221,25 +241,63 @@ const TOOLKITS: [&str; 3] =
 /// Where the driver's own libraries lie.
 const DRIVER: &str = "/usr/local/Ascend/driver/lib64";
 
-/// The vendor's libraries.
-fn vendor() -> Result<Vec<Opened>, String> {
+/// The vendor's libraries, and what is wrong with those of its operators that are here and cannot be opened.
+fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
     let folders = folders();
-    let first = |names: &[&str]| names.iter().find_map(|name| find(&folders, name));
-    let runtime = first(&["libascendcl.so", "libacl_rt.so"]);
-    let runtime = runtime.ok_or_else(|| {
-        "no CANN is here: its library libascendcl.so could not be loaded; install the toolkit and source its set_env.sh".to_owned()
+    let runtime = find(&folders, &["libascendcl.so", "libacl_rt.so"]).map_err(|problems| {
+        no_library(
+            "no CANN is here: its library libascendcl.so is nowhere; install the toolkit and source its set_env.sh",
+            &problems,
+        )
     })?;
-    let meta = first(&["libnnopbase.so"]).ok_or_else(|| {
-        "CANN is here without its operators: libnnopbase.so could not be loaded; source set_env.sh of the toolkit"
-            .to_owned()
-    })?;
+    let without = "CANN is here without its operators: libnnopbase.so is nowhere; source set_env.sh of the toolkit";
+    let meta = find(&folders, &["libnnopbase.so"]).map_err(|problems| no_library(without, &problems))?;
+    let (mut problems, mut operators) = (Vec::new(), Vec::new());
+    for name in operator_names(&folders) {
+        match find(&folders, &[&name]) {
+            Ok(opened) => operators.push(opened),
+            Err(more) => problems.extend(more),
+        }
+    }
+    if operators.is_empty() {
+        let without = "CANN is here without its operators: libopapi.so is nowhere; install the operators of your chip";
+        return Err(no_library(without, &problems));
+    }
     let mut all = vec![runtime, meta];
-    all.extend(custom_operators());
-    all.extend(
-        ["math", "nn", "cv", "transformer"].iter().filter_map(|part| find(&folders, &format!("libopapi_{part}.so"))),
-    );
-    all.extend(find(&folders, "libopapi.so"));
-    Ok(all)
+    for path in custom_operators().iter().filter(|path| path.is_file()) {
+        match load(path, RTLD_GLOBAL) {
+            Ok(opened) => all.push(opened),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    all.extend(operators);
+    Ok((all, problems))
+}
+
+/// What is wrong where no library could be opened: those that are here, and else that there is none.
+fn no_library(absent: &str, problems: &[String]) -> String {
+    if problems.is_empty() {
+        return absent.to_owned();
+    }
+    format!("CANN is here, and {}; are the driver and set_env.sh of the toolkit at hand?", problems.join("; "))
+}
+
+/// Names of the vendor's operators, in the order in which they are looked for: parts that every version has, those besides them in the first
+/// folder that has any, what is kept for programs of before, and what had everything once.
+fn operator_names(folders: &[PathBuf]) -> Vec<String> {
+    let in_folder = |folder: &PathBuf| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter(|name| name.starts_with("libopapi_") && name.ends_with(".so")).collect();
+        names.sort();
+        names
+    };
+    let known = ["math", "nn", "cv", "transformer", "oam"].map(|part| format!("libopapi_{part}.so"));
+    let last = ["libopapi_legacy.so", "libopapi.so"].map(str::to_owned);
+    let found = folders.iter().map(in_folder).find(|names| !names.is_empty()).unwrap_or_default();
+    let more = found.into_iter().filter(|name| !known.contains(name) && !last.contains(name)).collect::<Vec<_>>();
+    [&known[..], &more, &last].concat()
 }
 
 /// Folders that libraries are looked for in, behind those that the system's loader knows.
@@ -251,28 +309,56 @@ fn folders() -> Vec<PathBuf> {
     all
 }
 
-/// Operators of the user's own, which go before the vendor's.
-fn custom_operators() -> Vec<Opened> {
-    let roots = ["ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"].iter().filter_map(std::env::var_os);
-    let roots: Vec<PathBuf> = roots.flat_map(|list| std::env::split_paths(&list).collect::<Vec<_>>()).collect();
-    let vendors = roots.iter().flat_map(|root| {
-        let entries = std::fs::read_dir(root.join("vendors"));
-        entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>()
-    });
-    let places = roots.iter().cloned().chain(vendors).map(|place| place.join("op_api/lib/libcust_opapi.so"));
-    places.filter_map(|path| load(&path, RTLD_GLOBAL).ok()).collect()
+/// Where operators of the user's own may lie, which go before the vendor's: in folders that are named, and in those of an installation.
+fn custom_operators() -> Vec<PathBuf> {
+    let named = |variable: &str| {
+        let list = std::env::var_os(variable).unwrap_or_default();
+        std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect::<Vec<_>>()
+    };
+    let roots = [named("ASCEND_CUSTOM_OPP_PATH"), named("ASCEND_OPP_PATH")].concat();
+    let packages = roots.iter().flat_map(|root| packages(&root.join("vendors")));
+    roots.iter().cloned().chain(packages).map(|place| place.join("op_api/lib/libcust_opapi.so")).collect()
 }
 
-/// A library as the system's loader finds it, or in one of the folders.
-fn find(folders: &[PathBuf], name: &str) -> Option<Opened> {
-    let paths = folders.iter().map(|folder| folder.join(name)).filter(|path| path.is_file());
-    [PathBuf::from(name)].into_iter().chain(paths).find_map(|path| load(&path, RTLD_GLOBAL).ok())
+/// Packages of operators in a folder: those that its `config.ini` names, in its order, and then the others by name.
+fn packages(folder: &Path) -> Vec<PathBuf> {
+    let config = std::fs::read_to_string(folder.join("config.ini")).unwrap_or_default();
+    let first = config.lines().find_map(|line| line.trim().strip_prefix("load_priority")?.trim().strip_prefix('='));
+    let first: Vec<&str> = first.unwrap_or_default().split(',').map(str::trim).collect();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut packages: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    packages.sort_by_cached_key(|path| {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        (first.iter().position(|first| name == *first).unwrap_or(first.len()), name)
+    });
+    packages
+}
+
+/// A library by the first of its names that can be opened, as the system's loader finds it or in one of the folders. Fails with what is wrong with those
+/// that are there.
+fn find(folders: &[PathBuf], names: &[&str]) -> Result<Opened, Vec<String>> {
+    let mut problems = Vec::new();
+    for name in names {
+        let files = folders.iter().map(|folder| folder.join(name)).filter(|path| path.is_file());
+        // The loader's sentence begins with the library that it does not find: this one, or one that this one needs.
+        let nowhere = format!("{name}: cannot be opened: {name}: cannot open shared object file");
+        for path in [PathBuf::from(name)].into_iter().chain(files) {
+            match load(&path, RTLD_GLOBAL) {
+                Ok(opened) => return Ok(opened),
+                Err(problem) if problem.starts_with(&nowhere) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+    }
+    Err(problems)
 }
 
 fn load(path: &Path, scope: c_int) -> Result<Opened, String> {
     // SAFETY: a library of the vendor, or ours, started as any program would; it stays open as long as the process lives.
     let opened = unsafe { Opened::open(Some(path), RTLD_LAZY | scope) };
-    opened.map_err(|error| format!("{}: cannot be opened: {error}", path.display()))
+    // The loader's own sentence stands behind the error.
+    let reason = |error: libloading::Error| error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    opened.map_err(|error| format!("{}: cannot be opened: {}", path.display(), reason(error)))
 }
 
 #[cfg(test)]
@@ -285,5 +371,55 @@ mod tests {
         assert_eq!(settings.text(), "{\"chip\": \"310p\", \"cards\": 2, \"memory_bytes\": 5}\n");
         let settings = Settings { more: "\"seed\": 3".to_owned(), ..settings };
         assert_eq!(settings.text(), "{\"chip\": \"310p\", \"cards\": 2, \"memory_bytes\": 5, \"seed\": 3}\n");
+    }
+
+    #[test]
+    fn all_libraries_of_operators_are_looked_for() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let write =
+            |folder: usize, name: &str| std::fs::write(folders[folder].path().join(name), "no library").unwrap();
+        write(1, "libopapi_legacy.so");
+        write(1, "libopapi_nn.so");
+        write(1, "libopapi_audio.so");
+        write(1, "libopapi_audio.so.bak");
+        // Of another installation, whose operators are not mixed with those of the first.
+        write(2, "libopapi_old.so");
+        let paths = folders.each_ref().map(|folder| folder.path().to_owned());
+        let parts =
+            ["math", "nn", "cv", "transformer", "oam", "audio", "legacy"].map(|part| format!("libopapi_{part}.so"));
+        assert_eq!(operator_names(&paths), [&parts[..], &["libopapi.so".to_owned()]].concat());
+        assert_eq!(operator_names(&[]).len(), 7);
+    }
+
+    #[test]
+    fn packages_of_operators_go_by_their_priority() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["beta", "alpha", "delta", "customize"];
+        names.iter().for_each(|name| std::fs::create_dir(folder.path().join(name)).unwrap());
+        let found = || {
+            packages(folder.path())
+                .iter()
+                .map(|path| path.strip_prefix(folder.path()).unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found(), ["alpha", "beta", "customize", "delta"].map(PathBuf::from));
+        std::fs::write(folder.path().join("config.ini"), "load_priority=delta, beta,gone\n").unwrap();
+        assert_eq!(found(), ["delta", "beta", "alpha", "customize"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_is_there_and_cannot_be_opened_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = [folder.path().to_owned()];
+        let names = ["libtrueup_nowhere.so", "libtrueup_broken.so"];
+        let told = |problems: Vec<String>| no_library("there is none", &problems);
+        assert_eq!(told(find(&folders, &names).unwrap_err()), "there is none");
+        std::fs::write(folder.path().join(names[1]), "no library").unwrap();
+        let problem = told(find(&folders, &names).unwrap_err());
+        assert!(problem.contains("libtrueup_broken.so: cannot be opened") && !problem.contains(names[0]), "{problem}");
+        let library =
+            Library { opened: Vec::new(), problems: vec!["libopapi.so: broken".to_owned()], found: Mutex::default() };
+        let missing = library.missing(c"aclnnAdd");
+        assert!(missing.contains("aclnnAdd") && missing.contains("libopapi.so: broken"), "{missing}");
     }
 }

@@ -6,7 +6,7 @@ use super::library::Library;
 use super::memory::Allocation;
 use super::staging::copies;
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 functions! {
     can_reach = c"aclrtDeviceCanAccessPeer" (can: *mut i32, card: i32, peer: i32);
@@ -17,11 +17,21 @@ functions! {
 const DEVICE_TO_DEVICE: c_int = 3;
 
 impl Card {
-    /// Whether this card and the other reach each other's memory, which they do from now on if they can.
+    /// Whether this card and the other reach each other's memory, which they do from now on if they can. They are asked once.
     pub fn reaches(&self, other: &Card) -> Result<bool, String> {
         if self.number() == other.number() {
             return Ok(true);
         }
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reaches) = peers.get(&other.number()) {
+            return Ok(*reaches);
+        }
+        let reaches = self.opens(other)?;
+        peers.insert(other.number(), reaches);
+        Ok(reaches)
+    }
+
+    fn opens(&self, other: &Card) -> Result<bool, String> {
         for (from, to) in [(self, other), (other, self)] {
             let library = from.enter()?;
             let mut can = 0;
@@ -64,5 +74,40 @@ impl Allocation {
     ) -> Result<(), String> {
         // SAFETY: both lie within allocations, which wait before they are freed.
         unsafe { copies::ask(self.card(), (target, bytes), source, DEVICE_TO_DEVICE) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ascend::acl::card;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    /// The third card is reached by none.
+    extern "C" fn can_reach(can: *mut i32, card: i32, peer: i32) -> c_int {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: a place for a number.
+        unsafe { *can = i32::from(card < 2 && peer < 2) };
+        0
+    }
+
+    extern "C" fn open_to(_: i32, _: u32) -> c_int {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    /// A product that two cards divide copies its activations each time.
+    #[test]
+    fn cards_are_asked_once_whether_they_reach_each_other() {
+        let library = card::tests::library(&[
+            (c"aclrtDeviceCanAccessPeer", can_reach as extern "C" fn(*mut i32, i32, i32) -> c_int as usize),
+            (c"aclrtDeviceEnablePeerAccess", open_to as extern "C" fn(i32, u32) -> c_int as usize),
+        ]);
+        let cards = [0, 1, 2].map(|number| Card::open(&library, number).unwrap());
+        let reaches = |other: usize| (cards[0].reaches(&cards[other]), ASKED.swap(0, Ordering::Relaxed));
+        assert_eq!([reaches(1), reaches(1)], [(Ok(true), 4), (Ok(true), 0)]);
+        assert_eq!([reaches(2), reaches(2), reaches(0)], [(Ok(false), 1), (Ok(false), 0), (Ok(true), 0)]);
     }
 }

@@ -1,14 +1,21 @@
 //! An operator's two calls: the first looks at the arguments and says how much room it needs, the second asks the card's stream for the work.
 
-use super::array::Held;
+use super::array::{Destroy, Held};
 use super::card::Card;
 use super::graph::{Capture, Graph};
 use super::library::Library;
 use super::memory::Allocation;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
+use std::fmt::Debug;
 use std::ptr::null_mut;
 use std::sync::Arc;
+
+/// What has memory of a card that it can do without.
+pub trait Spare: Debug + Send {
+    /// Gives the card that memory.
+    fn drop_free(&self);
+}
 
 /// What takes operators for a card, one thread at a time. The room that they ask for is one, for they run one behind the other.
 #[derive(Debug)]
@@ -16,6 +23,8 @@ pub struct Queue {
     card: Arc<Card>,
     /// What was too small may still be computed in: freeing it waits.
     workspace: RefCell<Option<Arc<Allocation>>>,
+    /// What is asked for memory where the card has none left.
+    spare: Box<dyn Spare>,
     launched: Cell<u64>,
     /// Where work goes while it is kept.
     kept: RefCell<Option<Kept>>,
@@ -41,14 +50,26 @@ impl Prepared {
     pub fn none() -> Prepared {
         Prepared { workspace_bytes: 0, executor: null_mut() }
     }
+
+    /// Where there is no second call, which would end the executor.
+    fn discard(&self, library: &Library) {
+        if self.executor.is_null() {
+            return;
+        }
+        // SAFETY: a function of that name has this form.
+        let destroy = unsafe { library.function::<Destroy>(c"aclDestroyAclOpExecutor") };
+        // SAFETY: an executor that the first call made, and that nothing was asked with; destroyed once.
+        let _told = destroy.map(|destroy| unsafe { destroy(self.executor) });
+    }
 }
 
 impl Queue {
     /// For a card.
-    pub fn new(card: &Arc<Card>) -> Queue {
+    pub fn new(card: &Arc<Card>, spare: Box<dyn Spare>) -> Queue {
         Queue {
             card: Arc::clone(card),
             workspace: RefCell::default(),
+            spare,
             launched: Cell::new(0),
             kept: RefCell::default(),
         }
@@ -80,6 +101,11 @@ impl Queue {
         self.card.library().has(first)
     }
 
+    /// Gives the card the memory of the room that operators asked for.
+    pub fn drop_free(&self) {
+        *self.workspace.borrow_mut() = None;
+    }
+
     pub(super) fn enter(&self) -> Result<(&Library, Held<'_>), String> {
         let library = self.card.enter()?;
         Ok((library, Held::new(library)))
@@ -88,9 +114,10 @@ impl Queue {
     /// The second call. The handles of the arguments may go behind it.
     pub(super) fn ask(&self, name: &'static CStr, prepared: Prepared) -> Result<(), String> {
         let library = self.card.enter()?;
-        let room = self.room(prepared.workspace_bytes)?;
         // SAFETY: every operator's second call has this form.
-        let second = unsafe { library.function::<Second>(name) }?;
+        let second = unsafe { library.function::<Second>(name) };
+        let ready = second.and_then(|second| Ok((second, self.room(prepared.workspace_bytes)?)));
+        let (second, room) = ready.inspect_err(|_| prepared.discard(library))?;
         let kept = self.kept.borrow();
         let stream = kept.as_ref().map_or(self.card.stream, |kept| kept.capture.stream);
         // SAFETY: at least as many bytes as the first call asked for, its executor, used once, and a stream of the card.
@@ -107,7 +134,11 @@ impl Queue {
         let mut workspace = self.workspace.borrow_mut();
         if workspace.as_ref().is_none_or(|room| (room.bytes() as u64) < bytes) {
             *workspace = None;
-            *workspace = Some(Arc::new(Allocation::new(&self.card, bytes as usize)?));
+            let room = Allocation::new(&self.card, bytes as usize).or_else(|_| {
+                self.spare.drop_free();
+                Allocation::new(&self.card, bytes as usize)
+            });
+            *workspace = Some(Arc::new(room?));
         }
         let Some(room) = workspace.as_ref() else { return Ok(null_mut()) };
         if let Some(kept) = &mut *self.kept.borrow_mut()
@@ -116,5 +147,47 @@ impl Queue {
             kept.rooms.push(Arc::clone(room));
         }
         Ok(room.address() as *mut c_void)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ascend::acl::card;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Spare for Nothing {
+        fn drop_free(&self) {}
+    }
+
+    static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn destroy(_: *mut c_void) -> c_int {
+        DESTROYED.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    extern "C" fn second(_: *mut c_void, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
+        0
+    }
+
+    /// An executor ends by the second call; where there is none, for there is no memory or no such function, it is destroyed.
+    #[test]
+    fn an_executor_that_is_not_used_is_destroyed() {
+        let library = card::tests::library(&[
+            (c"aclDestroyAclOpExecutor", destroy as Destroy as usize),
+            (c"aclnnRelu", second as extern "C" fn(*mut c_void, u64, *mut c_void, *mut c_void) -> c_int as usize),
+        ]);
+        let queue = Queue::new(&Card::open(&library, 0).unwrap(), Box::new(Nothing));
+        let asked = |name, workspace_bytes| {
+            let asked = queue.ask(name, Prepared { workspace_bytes, executor: 16 as *mut c_void });
+            (asked.is_ok(), DESTROYED.swap(0, Ordering::Relaxed))
+        };
+        assert_eq!(asked(c"aclnnRelu", 0), (true, 0));
+        assert_eq!(asked(c"aclnnSilu", 0), (false, 1));
+        assert_eq!(asked(c"aclnnRelu", 100), (false, 1));
     }
 }

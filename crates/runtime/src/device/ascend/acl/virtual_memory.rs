@@ -122,16 +122,25 @@ impl Reservation {
         self.mapped += more;
         Ok(())
     }
+
+    /// Gives the card the memory of pieces behind the first so many bytes, when it has passed what it was asked for before.
+    pub fn shrink(&mut self, bytes: usize) {
+        // What fails here has failed before, and was told then.
+        let _waited = self.card.wait();
+        let Ok(library) = self.card.enter() else { return };
+        let end = self.address + bytes as u64;
+        while let Some((address, handle)) = self.pieces.pop_if(|(address, _)| *address >= end) {
+            // SAFETY: mapped once and taken once; nothing that was asked for before uses it any more.
+            let _told = unsafe { library.unmap(address as *mut c_void).and(library.give_physical_back(handle)) };
+            self.mapped = (address - self.address) as usize;
+        }
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let _waited = self.card.wait();
+        self.shrink(0);
         let Ok(library) = self.card.enter() else { return };
-        for (address, handle) in self.pieces.drain(..).rev() {
-            // SAFETY: mapped once and taken once; nothing that was asked for before uses it any more.
-            let _told = unsafe { library.unmap(address as *mut c_void).and(library.give_physical_back(handle)) };
-        }
         // SAFETY: reserved once, and nothing is mapped there any more.
         let _told = unsafe { library.release(self.address as *mut c_void) };
     }

@@ -54,10 +54,15 @@ impl<B: Clone> Slots<B> {
         found.map(|(address, buffer)| self.keep(address, buffer))
     }
 
+    /// Drops those that are not lent.
+    fn drop_free(&mut self) {
+        self.slots.retain(|slot| slot.back.is_none());
+    }
+
     /// Makes place for one more; whether there is some.
     fn has_place(&mut self) -> bool {
         if self.slots.len() >= BUFFERS_MAX {
-            self.slots.retain(|slot| slot.back.is_none());
+            self.drop_free();
         }
         self.slots.len() < BUFFERS_MAX
     }
@@ -108,9 +113,18 @@ impl Cached {
         if !self.slots.has_place() {
             return Err(format!("{BUFFERS_MAX} buffers are in use at once, more than there may be"));
         }
-        let buffer = Arc::new(Allocation::new(&self.card, bytes)?);
+        let buffer = Allocation::new(&self.card, bytes).or_else(|_| {
+            self.drop_free();
+            Allocation::new(&self.card, bytes)
+        });
+        let buffer = Arc::new(buffer?);
         let (bytes, address) = (buffer.bytes(), buffer.address());
         Ok(self.slots.add(buffer, bytes, address))
+    }
+
+    /// Gives the card the memory of what is not lent.
+    pub fn drop_free(&mut self) {
+        self.slots.drop_free();
     }
 
     /// Takes back the buffer at an address.
@@ -177,5 +191,16 @@ mod tests {
         assert_eq!(slots.lend(100, now + 2 * IDLE_MAX), Some(3));
         assert_eq!(slots.slots.iter().map(|slot| slot.address).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(kept.iter().map(|(_, buffer)| Arc::strong_count(buffer)).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_not_lent_is_dropped_at_once() {
+        let mut slots: Slots<()> = Slots { slots: Vec::new(), kept: None };
+        for address in 1..4 {
+            slots.add((), 100, address);
+        }
+        slots.take_back(2, Instant::now());
+        slots.drop_free();
+        assert_eq!(slots.slots.iter().map(|slot| slot.address).collect::<Vec<_>>(), [1, 3]);
     }
 }

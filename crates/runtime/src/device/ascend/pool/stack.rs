@@ -59,6 +59,11 @@ impl Stack {
         Ok(self.reservation.address() + self.parts.lend(bytes) as u64)
     }
 
+    /// Gives the card the memory above all that is lent.
+    pub fn drop_free(&mut self) {
+        self.reservation.shrink(self.parts.top());
+    }
+
     /// Takes back what was lent at an address.
     pub fn take_back(&mut self, address: u64) {
         self.parts.take_back((address - self.reservation.address()) as usize);
