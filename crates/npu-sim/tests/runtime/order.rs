@@ -186,7 +186,7 @@ fn a_replay_does_not_reach_pinned_memory_that_was_freed() {
 fn what_ends_with_its_context_is_over() {
     finds(&[], || {
         let block = device(64);
-        let current = handle(|context| aclrtGetCurrentContext(context));
+        let current = handle(aclrtGetCurrentContext);
         let context = handle(|context| aclrtCreateContext(context, 0));
         fine(aclrtMemsetAsync(block, 64, 1, 64, null_mut()));
         fine(aclrtDestroyContext(context));
