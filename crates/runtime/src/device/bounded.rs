@@ -50,7 +50,11 @@ impl Decorator for Bounded {
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
-        let (bytes, left) = (ty.bytes() as u64, self.left());
+        let bytes = match usage {
+            Usage::Weight => self.device.weight_bytes(ty, true),
+            _ => self.device.taken_bytes(ty.bytes() as u64),
+        };
+        let left = self.left();
         if bytes > left {
             let problem = format!(
                 "{bytes} bytes of {ty} are more than the {left} that are left of the {} that it may hold; {}",
