@@ -241,8 +241,14 @@ const TOOLKITS: [&str; 3] =
 /// Where the driver's own libraries lie.
 const DRIVER: &str = "/usr/local/Ascend/driver/lib64";
 
+/// Whether the C library that this program holds has no loader.
+const OPENS_NOTHING: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
+
 /// The vendor's libraries, and what is wrong with those of its operators that are here and cannot be opened.
 fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
+    if OPENS_NOTHING {
+        return Err("this program is linked statically and opens no libraries; CANN needs one that is linked to the system's C library".to_owned());
+    }
     let folders = folders();
     let runtime = find(&folders, &["libascendcl.so", "libacl_rt.so"]).map_err(|problems| {
         no_library(
@@ -340,12 +346,15 @@ fn find(folders: &[PathBuf], names: &[&str]) -> Result<Opened, Vec<String>> {
     let mut problems = Vec::new();
     for name in names {
         let files = folders.iter().map(|folder| folder.join(name)).filter(|path| path.is_file());
-        // The loader's sentence begins with the library that it does not find: this one, or one that this one needs.
-        let nowhere = format!("{name}: cannot be opened: {name}: cannot open shared object file");
+        // The loader's sentence names the library that it does not find: this one, or one that this one needs.
+        let nowhere = [
+            format!("{name}: cannot be opened: {name}: cannot open shared object file"),
+            format!("{name}: cannot be opened: Error loading shared library {name}: No such file"),
+        ];
         for path in [PathBuf::from(name)].into_iter().chain(files) {
             match load(&path, RTLD_GLOBAL) {
                 Ok(opened) => return Ok(opened),
-                Err(problem) if problem.starts_with(&nowhere) => {}
+                Err(problem) if nowhere.iter().any(|nowhere| problem.starts_with(nowhere)) => {}
                 Err(problem) => problems.push(problem),
             }
         }
@@ -409,6 +418,11 @@ mod tests {
 
     #[test]
     fn what_is_there_and_cannot_be_opened_is_told() {
+        if OPENS_NOTHING {
+            let problem = vendor().unwrap_err();
+            assert!(problem.contains("linked statically"), "{problem}");
+            return;
+        }
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
         let names = ["libtrueup_nowhere.so", "libtrueup_broken.so"];
