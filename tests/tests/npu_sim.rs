@@ -27,6 +27,8 @@ mod installed;
 mod many;
 #[path = "npu_sim/peer.rs"]
 mod peer;
+#[path = "npu_sim/pools.rs"]
+mod pools;
 #[path = "npu_sim/replay.rs"]
 mod replay;
 #[path = "npu_sim/texts.rs"]
@@ -37,6 +39,7 @@ mod verdict;
 mod visible;
 
 use full::FULL;
+use pools::POOLS;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::Arc;
@@ -140,6 +143,7 @@ fn main() {
         !status.expect("the test starts itself").success()
     };
     let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
+    let parts = parts.chain(FULL.map(|(name, _)| name)).chain(POOLS.map(|(name, ..)| name));
     let failed: Vec<&str> =
         parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE, INSTALLED]).filter(fails).collect();
     if !failed.is_empty() {
@@ -151,12 +155,14 @@ fn main() {
 fn run_part(name: &str, all: bool, seed: u64) {
     let of = |parts: &'static [Part]| parts.iter().find(|part| part.name == name);
     let cards = CARDS.iter().find(|(part, ..)| *part == name);
-    let faults = match (of(&PARTS), of(&FAULTY), of(&UNCAPTURED), of(&TELLING), cards) {
+    let drawn = POOLS.iter().find(|(part, ..)| *part == name);
+    let faults = match (of(&PARTS), of(&FAULTY), of(&UNCAPTURED), of(&TELLING), cards, drawn) {
         (Some(part), ..) => run(part, all, seed),
         (_, Some(part), ..) => run_faulty(part),
         (_, _, Some(part), ..) => replayed(part, &open(part, 0), all, false),
-        (_, _, _, Some(part), _) => tell(part, all, seed),
-        (_, _, _, _, Some((_, cards, count))) => over_cards(cards, *count),
+        (_, _, _, Some(part), ..) => tell(part, all, seed),
+        (_, _, _, _, Some((_, cards, count)), _) => over_cards(cards, *count),
+        (.., Some((_, chip, timing))) => pools::pools(chip, timing, seed),
         _ if name == VISIBLE => visible::visible(),
         _ if FULL.iter().any(|(part, _)| *part == name) => full::full(name.trim_start_matches("full ")),
         _ if name == INSTALLED => installed::installed(),

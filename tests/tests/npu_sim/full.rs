@@ -2,8 +2,9 @@
 
 use crate::peer::tensor;
 use trueup::blocks::DType;
+use trueup::graph::Op;
 use trueup::graph::TensorType;
-use trueup::graph::op::Cast;
+use trueup::graph::op::{Cast, MulMat};
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::runtime::device::{Buffer, Device, Step, Usage};
 
@@ -16,6 +17,9 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// What does not count: the card's own, and what it takes up besides.
 const SLACK_BYTES: u64 = 4 << 20;
 
+/// Less than the product of [`graphs`] asks for.
+const LITTLE_BYTES: u64 = 256 << 10;
+
 /// What is not right.
 pub fn full(chip: &str) -> Vec<String> {
     let chip = Chip::from_name(chip).expect("a chip that is known");
@@ -23,7 +27,8 @@ pub fn full(chip: &str) -> Vec<String> {
     let more = "\"timing\": \"late\"".to_owned();
     let place = Place::Simulated { chip, cards: 1, card: 0, memory_bytes: MEMORY_BYTES, more };
     let device = Ascend::new(&AscendOptions { place }).unwrap_or_else(|error| panic!("{error}"));
-    let wrong: Vec<String> = [tensors(&device), rooms(&device)].into_iter().filter_map(Result::err).collect();
+    let wrong: Vec<String> =
+        [tensors(&device), rooms(&device), graphs(&device)].into_iter().filter_map(Result::err).collect();
     println!("npu-sim, simulated, {}: full memory, {} wrong", chip.name, wrong.len());
     wrong
 }
@@ -65,4 +70,20 @@ fn rooms(device: &Ascend) -> Result<(), String> {
     device.execute(&[large]).map_err(|error| error.to_string())?;
     let _filled = fill(device, SLACK_BYTES)?;
     device.execute(&[small]).map_err(|error| format!("a cast finds no room: {error}"))
+}
+
+/// A product finds the room that a graph of casts computes in, where nothing else is left; the casts are kept anew, and right.
+fn graphs(device: &Ascend) -> Result<(), String> {
+    let told = |error: trueup::runtime::Error| error.to_string();
+    let casts = vec![cast(device, 1 << 18); 4];
+    (0..3).try_for_each(|_| device.execute(&casts)).map_err(told)?;
+    let [w, x, output] = [[32, 1 << 18], [32, 1], [1 << 18, 1]]
+        .map(|sizes| tensor(device, TensorType::new(DType::F32, &sizes), Usage::Input));
+    device.upload(&vec![0; w.ty.bytes()], &w).map_err(told)?;
+    device.upload(&vec![0; x.ty.bytes()], &x).map_err(told)?;
+    let product = Step { node: 4, op: Op::from(MulMat), inputs: vec![w, x], output };
+    let filled = fill(device, LITTLE_BYTES)?;
+    device.execute(&[product]).map_err(|error| format!("a product finds no room: {error}"))?;
+    drop(filled);
+    (0..3).try_for_each(|_| device.execute(&casts)).map_err(told)
 }

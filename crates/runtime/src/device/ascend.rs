@@ -27,7 +27,7 @@ mod table;
 use super::{About, Buffer, Device, Step, Tensor, Usage, through_host};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-use acl::{Card, Library, Settings, Source, Transfers};
+use acl::{Card, Library, Link, Settings, Source, Transfers};
 pub use chip::Chip;
 use engine::Engine;
 use memory::Memory;
@@ -89,6 +89,8 @@ pub struct Ascend {
     card: Arc<Card>,
     transfers: Arc<Transfers>,
     replay: Mutex<Replay>,
+    /// From other cards, one each.
+    links: Mutex<Vec<Link>>,
 }
 
 impl Ascend {
@@ -111,7 +113,9 @@ impl Ascend {
             let description = format!("{}{cores}{interface}, room from {}", facts.soc, replay.pool_name());
             let simulated = matches!(source, Source::Simulator(..));
             let description = if simulated { format!("simulated {description}") } else { description };
-            Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, replay: Mutex::new(replay) })
+            let replay = Mutex::new(replay);
+            let links = Mutex::default();
+            Ok(Ascend { name: name.clone(), description, chip, simulated, card, transfers, replay, links })
         };
         opened().map_err(failure)
     }
@@ -134,6 +138,23 @@ impl Ascend {
     /// How often the card was asked for work.
     pub fn launched(&self) -> Launched {
         self.replay().launched()
+    }
+
+    /// Does work around which the other card is waited for, and waits.
+    fn linked(
+        &self,
+        other: &Arc<Card>,
+        copy: impl FnOnce() -> std::result::Result<(), String>,
+    ) -> std::result::Result<(), String> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match links.iter().position(|link| link.is_of(&self.card, other)) {
+            Some(place) => place,
+            None => {
+                links.push(Link::new(&self.card, other)?);
+                links.len() - 1
+            }
+        };
+        links[place].around(copy)
     }
 
     fn replay(&self) -> std::sync::MutexGuard<'_, Replay> {
@@ -194,7 +215,7 @@ impl Device for Ascend {
 
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
         let write = || {
-            let memory = Memory::of(target)?;
+            let memory = Memory::here(target, &self.card)?;
             expect_bytes(source.len(), &target.ty)?;
             if !target.ty.shape.is_dense() {
                 return Err(format!("a view cannot be written: {}", target.ty));
@@ -206,7 +227,7 @@ impl Device for Ascend {
 
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
         let read = |target: &mut [u8]| {
-            let memory = Memory::of(source)?;
+            let memory = Memory::here(source, &self.card)?;
             expect_bytes(target.len(), &source.ty)?;
             memory.read(&self.transfers, source, target)
         };
@@ -216,17 +237,26 @@ impl Device for Ascend {
     /// From another card without the host, where they reach each other.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
         let plain = |tensor| Memory::of(tensor).ok().filter(|memory| !memory.is_split());
-        let (Some(memory), Some(own)) = (plain(source), plain(target)) else {
+        let (Some(memory), Some(_)) = (plain(source), plain(target)) else {
             return through_host(source, from, &mut |bytes| self.upload(bytes, target));
         };
         if !(source.ty == target.ty && source.ty.shape.is_dense()) {
             return Err(self.failure(format!("{} cannot be copied to {}", source.ty, target.ty)));
         }
-        let reaches = memory.reaches(own).map_err(|problem| self.failure(problem))?;
-        if !reaches {
-            return through_host(source, from, &mut |bytes| self.upload(bytes, target));
+        let copied = || {
+            let own = Memory::here(target, &self.card)?;
+            if Arc::ptr_eq(memory.card(), &self.card) {
+                return own.copy(target, memory, source).map(|()| true);
+            }
+            if !self.card.reaches(memory.card())? {
+                return Ok(false);
+            }
+            self.linked(memory.card(), || own.copy(target, memory, source)).map(|()| true)
+        };
+        if copied().map_err(|problem| self.failure(problem))? {
+            return Ok(());
         }
-        own.copy(target, memory, source).map_err(|problem| self.failure(problem))
+        through_host(source, from, &mut |bytes| self.upload(bytes, target))
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

@@ -28,6 +28,7 @@ pub use graph::Graph;
 pub use library::{Library, Settings, Source};
 pub use memory::Allocation;
 pub use operators::Attention;
+pub use peer::Link;
 pub use queue::{Queue, Spare};
 pub use staging::Transfers;
 pub use virtual_memory::Reservation;

@@ -6,7 +6,7 @@ use super::notes::{Must, Notes};
 use super::pool::{Pool, Room};
 use super::table::{Numbers, Table};
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// One stream's worth of a card.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub struct Engine {
     pub transfers: Arc<Transfers>,
     card: Arc<Card>,
     pool: Pool,
+    graphs: Graphs,
     tables: RefCell<Vec<Arc<Table>>>,
     notes: RefCell<Notes>,
 }
@@ -26,27 +27,92 @@ pub struct Engine {
 /// Tables that are kept, those asked for last; graphs keep their own.
 const TABLES_MAX: usize = 16;
 
-/// Work that was kept, and the memory that it was made with, which goes behind it.
+/// Work that was kept, unless its memory was needed for other work.
+#[derive(Clone, Debug)]
+pub struct Captured(Arc<Slot>);
+
+type Slot = Mutex<Option<Run>>;
+
+/// Work, and the memory that it was made with, which goes behind it.
 #[derive(Debug)]
-pub struct Captured {
-    /// The work.
-    pub graph: Graph,
+struct Run {
+    graph: Graph,
     _rooms: Vec<Arc<Allocation>>,
+}
+
+impl Captured {
+    /// Whether its memory was taken.
+    pub fn is_gone(&self) -> bool {
+        self.run().is_none()
+    }
+
+    /// Asks the card for the work. Fails where its memory was taken.
+    pub fn ask(&self) -> Result<(), String> {
+        self.run().as_ref().ok_or("a graph without memory is asked for")?.graph.run()
+    }
+
+    fn run(&self) -> std::sync::MutexGuard<'_, Option<Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All that is kept by somebody.
+#[derive(Clone, Default, Debug)]
+struct Graphs(Arc<Mutex<Vec<Weak<Slot>>>>);
+
+impl Graphs {
+    fn add(&self, run: Run) -> Captured {
+        let run = Arc::new(Mutex::new(Some(run)));
+        let mut graphs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        graphs.retain(|graph| graph.strong_count() > 0);
+        graphs.push(Arc::downgrade(&run));
+        Captured(run)
+    }
+
+    /// Gives the card their memory, when it has passed them.
+    fn drop_all(&self) {
+        let graphs = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for graph in graphs.iter().filter_map(Weak::upgrade) {
+            *graph.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+/// What compositions can do without: graphs, which are kept anew, and room that is not lent.
+#[derive(Debug)]
+struct Kept {
+    pool: Pool,
+    graphs: Graphs,
+}
+
+impl Spare for Kept {
+    fn drop_free(&self, is_capturing: bool) {
+        self.graphs.drop_all();
+        // What is captured now computes in room that is back already.
+        if is_capturing { self.pool.drop_unkept() } else { self.pool.drop_free() }
+    }
 }
 
 impl Engine {
     /// For a card.
     pub fn new(card: &Arc<Card>, transfers: &Arc<Transfers>, chip: &'static Chip) -> Engine {
-        let pool = Pool::new(card);
+        let (pool, graphs) = (Pool::new(card), Graphs::default());
+        let spare = Kept { pool: pool.clone(), graphs: graphs.clone() };
         Engine {
-            queue: Queue::new(card, Box::new(pool.clone())),
+            queue: Queue::new(card, Box::new(spare)),
             chip,
             transfers: Arc::clone(transfers),
             card: Arc::clone(card),
             pool,
+            graphs,
             tables: RefCell::default(),
             notes: RefCell::default(),
         }
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
     }
 
     /// What room is lent from.
@@ -62,9 +128,8 @@ impl Engine {
         })
     }
 
-    /// Gives the card all memory that nothing is computed in any more, when no graph is left that would compute there.
+    /// Gives the card all memory that nothing is computed in any more.
     pub fn drop_free(&self) {
-        self.pool.drop_all_free();
         self.queue.drop_free();
         self.tables.borrow_mut().clear();
     }
@@ -76,7 +141,7 @@ impl Engine {
         let mut rooms = self.pool.kept();
         let (graph, workspaces) = captured?;
         rooms.extend(workspaces);
-        Ok(Captured { graph, _rooms: rooms })
+        Ok(self.graphs.add(Run { graph, _rooms: rooms }))
     }
 
     /// Compositions are of the step with this number from now on.
@@ -116,7 +181,6 @@ impl Engine {
                 let len = sizes.iter().product::<i64>().unsigned_abs() as usize;
                 let table = Table::new(&self.card, name.clone(), len).or_else(|_| {
                     self.queue.drop_free();
-                    self.pool.drop_free();
                     Table::new(&self.card, name, len)
                 });
                 Arc::new(table?)

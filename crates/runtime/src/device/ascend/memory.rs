@@ -42,11 +42,16 @@ impl Memory {
         Ok(Memory { ty: *ty, allocation, split, written: is_kept.then(Mutex::default) })
     }
 
-    /// The memory of a tensor of this device, in which it was found to lie.
+    /// The memory of a tensor of this card, in which it was found to lie.
+    pub fn here<'a>(tensor: &'a Tensor, card: &Arc<Card>) -> Result<&'a Memory, String> {
+        let memory = Memory::of(tensor)?;
+        if Arc::ptr_eq(memory.card(), card) { Ok(memory) } else { Err(elsewhere(tensor)) }
+    }
+
+    /// The memory of a tensor of a card, in which it was found to lie.
     pub fn of(tensor: &Tensor) -> Result<&Memory, String> {
         let memory = tensor.buffer.0.downcast_ref::<Memory>();
-        let memory =
-            memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+        let memory = memory.ok_or_else(|| elsewhere(tensor))?;
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
         let is_split = memory.split.is_some();
         let bytes = if is_split { memory.ty.bytes() } else { memory.allocation.bytes() };
@@ -120,15 +125,15 @@ impl Memory {
         }
     }
 
-    /// Takes a whole tensor of another card, which has no gaps.
+    /// Takes a whole tensor without gaps, whose memory this card reaches.
     pub fn copy(&self, tensor: &Tensor, source: &Memory, from: &Tensor) -> Result<(), String> {
         self.is_written_by_operator();
         self.allocation.copy_from(tensor.offset_bytes, &source.allocation, from.offset_bytes, tensor.ty.bytes())
     }
 
-    /// Whether the cards of both reach each other's memory.
-    pub fn reaches(&self, other: &Memory) -> Result<bool, String> {
-        self.allocation.card().reaches(other.allocation.card())
+    /// The card that it is memory of.
+    pub fn card(&self) -> &Arc<Card> {
+        self.allocation.card()
     }
 
     /// Whether it lies in blocks with their scales apart.
@@ -180,6 +185,10 @@ impl Memory {
         let (start, first) = self.origin(tensor);
         split.matrix(self.allocation.address() + start as u64, first, [tensor.ty.shape.rows(), tensor.ty.shape[0]])
     }
+}
+
+fn elsewhere(tensor: &Tensor) -> String {
+    format!("{} lies in another device's memory; copy it here first", tensor.ty)
 }
 
 /// How operators call a type.

@@ -140,7 +140,9 @@ pub fn compute(engine: &Engine, step: &Step) -> Result<(), String> {
     if step.op.is_view() {
         return Ok(());
     }
-    Memory::of(&step.output).map_err(told)?.is_written_by_operator();
+    let here = |tensor| Memory::here(tensor, engine.card()).map_err(told);
+    step.inputs.iter().try_for_each(|input| here(input).map(drop))?;
+    here(&step.output)?.is_written_by_operator();
     if step.output.ty.shape.elements() == 0 {
         return Ok(());
     }

@@ -9,7 +9,7 @@
 mod cached;
 mod stack;
 
-use super::acl::{Allocation, Array, Card, Spare, Type};
+use super::acl::{Allocation, Array, Card, Type};
 use cached::Cached;
 use stack::Stack;
 use std::ops::Deref;
@@ -26,15 +26,6 @@ pub struct Pool(Arc<Mutex<Lender>>);
 enum Lender {
     Stack(Stack),
     Cached(Cached),
-}
-
-impl Spare for Pool {
-    /// Buffers: graphs have their own. A range of addresses stays, for graphs compute there.
-    fn drop_free(&self) {
-        if let Lender::Cached(cached) = &mut *self.lender() {
-            cached.drop_free();
-        }
-    }
 }
 
 /// Elements in lent room, which go back when this is dropped.
@@ -103,8 +94,15 @@ impl Pool {
         }
     }
 
+    /// Gives the card the memory of buffers that are not lent, of which graphs keep their own. A range of addresses stays, for graphs compute there.
+    pub fn drop_unkept(&self) {
+        if let Lender::Cached(cached) = &mut *self.lender() {
+            cached.drop_free();
+        }
+    }
+
     /// Gives the card the memory of all that is not lent. Graphs that compute there must be gone.
-    pub fn drop_all_free(&self) {
+    pub fn drop_free(&self) {
         match &mut *self.lender() {
             Lender::Stack(stack) => stack.drop_free(),
             Lender::Cached(cached) => cached.drop_free(),

@@ -122,6 +122,9 @@ impl Replay {
     /// Runs what was used last.
     fn run_again(&mut self, steps: &[Step]) -> Result<(), String> {
         let Some(kept) = self.kept.last_mut() else { return Ok(()) };
+        if matches!(&kept.work, Work::Graph(captured) if captured.is_gone()) {
+            kept.work = Work::Once;
+        }
         match &kept.work {
             Work::Once => match self.engine.capture(|| one_by_one(&self.engine, steps)) {
                 Ok(captured) => {
@@ -143,7 +146,7 @@ impl Replay {
             Work::OneByOne => {}
         }
         if let Work::Graph(captured) = &kept.work {
-            captured.graph.run()?;
+            captured.ask()?;
             self.graphs += 1;
             return Ok(());
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 functions! {
     create_event = c"aclrtCreateEventWithFlag" (event: *mut *mut c_void, flags: u32);
+    create_repeated_event = c"aclrtCreateEventExWithFlag" (event: *mut *mut c_void, flags: u32);
     destroy_event = c"aclrtDestroyEvent" (event: *mut c_void);
     record_event = c"aclrtRecordEvent" (event: *mut c_void, stream: *mut c_void);
     wait_for_event = c"aclrtSynchronizeEvent" (event: *mut c_void);
@@ -23,6 +24,8 @@ pub struct Event {
     card: Arc<Card>,
     event: *mut c_void,
     marked: bool,
+    /// Whether it may be marked anew while somebody waits for its last mark: not every version and chip has such events.
+    is_repeated: bool,
 }
 
 // SAFETY: events may be used from any thread that has made their context its own, which each call does first.
@@ -31,10 +34,14 @@ unsafe impl Send for Event {}
 impl Event {
     /// One that nothing waits for yet.
     pub fn new(card: &Arc<Card>) -> Result<Event, String> {
-        let mut event = null_mut();
+        let (library, mut event) = (card.enter()?, null_mut());
         // SAFETY: writes a handle, which is destroyed once.
-        unsafe { card.enter()?.create_event(&raw mut event, SYNC) }?;
-        Ok(Event { card: Arc::clone(card), event, marked: false })
+        let is_repeated = unsafe { library.create_repeated_event(&raw mut event, SYNC) }.is_ok();
+        if !is_repeated {
+            // SAFETY: as above; the first call has made none.
+            unsafe { library.create_event(&raw mut event, SYNC) }?;
+        }
+        Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated })
     }
 
     /// Stands behind all that the card was asked for until now.
@@ -43,6 +50,14 @@ impl Event {
         unsafe { self.card.enter()?.record_event(self.event, self.card.stream) }?;
         self.marked = true;
         Ok(())
+    }
+
+    /// As [`Event::mark`], while another card may wait for the last mark still.
+    pub fn mark_again(&mut self) -> Result<(), String> {
+        if !self.is_repeated {
+            self.wait()?;
+        }
+        self.mark()
     }
 
     /// Waits until all before the mark is done; not at all where there is none.

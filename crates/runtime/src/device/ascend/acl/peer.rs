@@ -47,33 +47,45 @@ impl Card {
     }
 }
 
-impl Allocation {
-    /// Takes bytes of another card, behind all that both cards were asked for before; what the other is asked for next waits until they are taken.
-    pub fn copy_from(&self, first: usize, source: &Allocation, from: usize, bytes: usize) -> Result<(), String> {
-        let (target, origin) = (self.place(first, bytes)?, source.place(from, bytes)?);
-        let (card, other): (&Arc<Card>, &Arc<Card>) = (self.card(), source.card());
-        let is_far = !Arc::ptr_eq(card, other);
-        if is_far {
-            let mut written = Event::new(other)?;
-            written.mark()?;
-            written.before(card)?;
-            // Neither event may go before the card has passed it: dropping waits.
-            self.copy_here(target, origin, bytes)?;
-            let mut taken = Event::new(card)?;
-            taken.mark()?;
-            return taken.before(other);
-        }
-        self.copy_here(target, origin, bytes)
+/// The way from another card to this one: what orders copies, and stays for the next.
+#[derive(Debug)]
+pub struct Link {
+    card: Arc<Card>,
+    other: Arc<Card>,
+    /// All that the other was asked for before.
+    written: Event,
+    /// The copy.
+    taken: Event,
+}
+
+impl Link {
+    /// To a card, from another one.
+    pub fn new(card: &Arc<Card>, other: &Arc<Card>) -> Result<Link, String> {
+        let (written, taken) = (Event::new(other)?, Event::new(card)?);
+        Ok(Link { card: Arc::clone(card), other: Arc::clone(other), written, taken })
     }
 
-    fn copy_here(
-        &self,
-        target: *mut std::ffi::c_void,
-        source: *mut std::ffi::c_void,
-        bytes: usize,
-    ) -> Result<(), String> {
+    /// Whether it is the way between these.
+    pub fn is_of(&self, card: &Arc<Card>, other: &Arc<Card>) -> bool {
+        Arc::ptr_eq(&self.card, card) && Arc::ptr_eq(&self.other, other)
+    }
+
+    /// Asks for a copy behind all that both cards were asked for before; what the other is asked for next waits until it is done. The host waits for neither.
+    pub fn around(&mut self, copy: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        self.written.mark_again()?;
+        self.written.before(&self.card)?;
+        copy()?;
+        self.taken.mark_again()?;
+        self.taken.before(&self.other)
+    }
+}
+
+impl Allocation {
+    /// Takes bytes of memory that this card reaches, behind all that this card was asked for before.
+    pub fn copy_from(&self, first: usize, source: &Allocation, from: usize, bytes: usize) -> Result<(), String> {
+        let (target, origin) = (self.place(first, bytes)?, source.place(from, bytes)?);
         // SAFETY: both lie within allocations, which wait before they are freed.
-        unsafe { copies::ask(self.card(), (target, bytes), source, DEVICE_TO_DEVICE) }
+        unsafe { copies::ask(self.card(), (target, bytes), origin, DEVICE_TO_DEVICE) }
     }
 }
 

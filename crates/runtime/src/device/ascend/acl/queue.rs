@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// What has memory of a card that it can do without.
 pub trait Spare: Debug + Send {
-    /// Gives the card that memory.
-    fn drop_free(&self);
+    /// Gives the card that memory. `is_capturing` says whether work is kept now, which may compute in some of it.
+    fn drop_free(&self, is_capturing: bool);
 }
 
 /// What takes operators for a card, one thread at a time. The room that they ask for is one, for they run one behind the other.
@@ -101,8 +101,9 @@ impl Queue {
         self.card.library().has(first)
     }
 
-    /// Gives the card the memory of the room that operators asked for.
+    /// Gives the card the memory of all that can be done without, and of the room that operators asked for.
     pub fn drop_free(&self) {
+        self.spare.drop_free(self.is_kept());
         *self.workspace.borrow_mut() = None;
     }
 
@@ -135,7 +136,7 @@ impl Queue {
         if workspace.as_ref().is_none_or(|room| (room.bytes() as u64) < bytes) {
             *workspace = None;
             let room = Allocation::new(&self.card, bytes as usize).or_else(|_| {
-                self.spare.drop_free();
+                self.spare.drop_free(self.is_kept());
                 Allocation::new(&self.card, bytes as usize)
             });
             *workspace = Some(Arc::new(room?));
@@ -160,7 +161,7 @@ mod tests {
     struct Nothing;
 
     impl Spare for Nothing {
-        fn drop_free(&self) {}
+        fn drop_free(&self, _: bool) {}
     }
 
     static DESTROYED: AtomicUsize = AtomicUsize::new(0);

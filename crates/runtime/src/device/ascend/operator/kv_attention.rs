@@ -17,6 +17,13 @@ const PIECE: usize = 16;
 /// So many heads share one of the cache at most.
 const SHARED_MAX: usize = 64;
 
+/// So many heads there are at most.
+const HEADS_MAX: usize = 256;
+
+/// What stands for minus infinity in the mask: its weight is zero as well, and where the operator begins with positions that are all hidden, no number of its
+/// own becomes infinite, not even with a score added in f16.
+const HIDDEN: Scalar = Scalar::F32(-32768.0);
+
 pub fn profile(op: &KvAttention, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     let [q, keys, values, ..] = inputs else { return Err("attention is of five inputs".to_owned()) };
     if !chip.fused_attention {
@@ -32,6 +39,8 @@ pub fn profile(op: &KvAttention, inputs: &[TensorType], chip: &Chip) -> Result<P
         "the vendor's attention would round slopes of positions to f16; its pieces are composed"
     } else if keys.shape[0] != values.shape[0] || !size.is_multiple_of(PIECE) || size > SIZE_MAX {
         "the vendor's attention takes heads of one size, a multiple of 16 up to 512; pieces are composed of others"
+    } else if heads > HEADS_MAX {
+        "the vendor's attention takes 256 heads at most; its pieces are composed"
     } else if heads > SHARED_MAX * kv_heads {
         "the vendor's attention lets 64 heads share one of the cache at most; its pieces are composed"
     } else {
@@ -57,13 +66,15 @@ pub fn compose(op: &KvAttention, call: &Call) -> Result<(), String> {
         // Repeated by heads: the vendor's page wants no strides.
         let shift = call.room(Type::F16, &[1, heads, tokens, positions])?;
         let seen = mask.clone().part(2, first, tokens);
-        queue.copy_to(&shift, &seen)?;
+        let finite = call.room(seen.ty, &seen.sizes)?;
+        queue.clamp_min(&seen, HIDDEN, &finite)?;
+        queue.copy_to(&shift, &finite)?;
         let mixed = call.room(Type::F16, &[1, tokens, heads, size])?;
         queue.attention(&Attention { q: &queries, k: &k, v: &v, shift: &shift, scale: op.scale, out: &mixed })?;
         // No page says what a token that sees nothing gets.
-        let hidden = call.room(Type::F16, &[1, heads, tokens, 1])?;
-        queue.largest(&shift, &[3], true, &hidden)?;
-        let [endless, none] = [call.room(Type::F16, &hidden.sizes)?, call.room(Type::Bool, &hidden.sizes)?];
+        let hidden = call.room(seen.ty, &[1, seen.sizes[1], tokens, 1])?;
+        queue.largest(&seen, &[3], true, &hidden)?;
+        let [endless, none] = [call.room(seen.ty, &hidden.sizes)?, call.room(Type::Bool, &hidden.sizes)?];
         queue.neg(&hidden, &endless)?;
         queue.greater(&endless, Scalar::F32(f32::MAX), &none)?;
         queue.fill_where(&mixed, &none.clone().exchanged(1, 2), Scalar::F32(0.0))?;

@@ -95,8 +95,9 @@ pub fn apply(call: &Call, matrix: &Matrix, x: &Array, out: &Array) -> Result<(),
     let rows = matrix.codes.sizes[0];
     let columns = matrix.codes.sizes[1];
     let (most, decoded) = match call.engine.chip.quantized_products {
-        Quantized::Both => (ROWS_MAX, false),
-        Quantized::Decoded => ((DECODED_MAX / columns.max(1)).max(1), true),
+        // Rows of one group would be channels of their own, which cards compute with in another way than is declared.
+        Quantized::Both if columns > LEN as i64 => (ROWS_MAX, false),
+        _ => ((DECODED_MAX / columns.max(1)).max(1), true),
     };
     for first in (0..rows).step_by(most as usize) {
         let count = most.min(rows - first);
@@ -108,12 +109,9 @@ pub fn apply(call: &Call, matrix: &Matrix, x: &Array, out: &Array) -> Result<(),
 
 fn multiply_grouped(call: &Call, matrix: &Matrix, x: &Array, out: &Array) -> Result<(), String> {
     let queue = &call.engine.queue;
-    let columns = matrix.codes.sizes[1];
-    // A row of one group is a channel of its own.
-    let group = if columns > LEN as i64 { LEN as i32 } else { 0 };
     let result = call.room(Type::F16, &out.sizes)?;
     let [codes, scales] = [&matrix.codes, &matrix.scales].map(|array| array.clone().exchanged(0, 1));
-    queue.weight_quantized_matmul(x, &codes, &scales, None, None, None, None, group, &result)?;
+    queue.weight_quantized_matmul(x, &codes, &scales, None, None, None, None, LEN as i32, &result)?;
     queue.copy_to(out, &result)
 }
 

@@ -1,0 +1,92 @@
+//! Room that compositions compute in, against a model: casts of many sizes, asked for in drawn orders while the card has computed none yet, and tensors that are
+//! freed while work on them is queued. The model is what each cast gives by itself.
+
+use crate::peer::{downloaded, tensor};
+use trueup::blocks::DType;
+use trueup::graph::TensorType;
+use trueup::graph::op::Cast;
+use trueup::runtime::HostTensor;
+use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
+use trueup::runtime::device::reference::evaluate;
+use trueup::runtime::device::{Device, Step, Tensor, Usage};
+use trueup_tests::fuzz::random::Random;
+
+/// The parts, their chips, of which one has virtual memory and one room of cached buffers, and when work is done.
+pub const POOLS: [(&str, &str, &str); 2] = [("pools 910b", "910b", "late"), ("pools 310b", "310b", "random")];
+
+/// Bytes of memory of the card: few, so that it is full at times.
+const MEMORY_BYTES: u64 = 96 << 20;
+
+/// What is asked for.
+const MOVES: usize = 400;
+
+/// Tensors at a time.
+const HELD_MAX: usize = 24;
+
+/// What is not right.
+pub fn pools(chip: &str, timing: &str, seed: u64) -> Vec<String> {
+    let chip = Chip::from_name(chip).expect("a chip that is known");
+    let wrong: Vec<String> = moves(chip, timing, seed).err().into_iter().collect();
+    println!("npu-sim, simulated, {}: room in drawn orders, {} wrong", chip.name, wrong.len());
+    wrong
+}
+
+/// A cast that was asked for, and what it gives.
+struct Asked {
+    name: String,
+    /// Stays as long as the card may read it.
+    _x: Tensor,
+    output: Tensor,
+    expected: Vec<u8>,
+}
+
+fn moves(chip: &'static Chip, timing: &str, seed: u64) -> Result<(), String> {
+    let place = Place::Simulated {
+        chip,
+        cards: 1,
+        card: 0,
+        memory_bytes: MEMORY_BYTES,
+        more: format!("\"timing\": \"{timing}\", \"seed\": {seed}"),
+    };
+    let device = Ascend::new(&AscendOptions { place }).map_err(|error| error.to_string())?;
+    let mut random = Random::named(seed, timing);
+    let mut held: Vec<Asked> = Vec::new();
+    for _ in 0..MOVES {
+        let ends = held.len() == HELD_MAX || !held.is_empty() && random.once_in(3);
+        if !ends {
+            held.push(ask(&device, &mut random)?);
+            continue;
+        }
+        let asked = held.swap_remove(random.below(held.len()));
+        // Some are freed unseen: the card may still compute them.
+        if random.once_in(2) {
+            compare(&device, &asked)?;
+        }
+    }
+    held.iter().try_for_each(|asked| compare(&device, asked))
+}
+
+/// Asks for a cast of drawn numbers to a type that the chip has.
+fn ask(device: &Ascend, random: &mut Random) -> Result<Asked, String> {
+    let most = 1 << random.below(13);
+    let rows = 1 + random.below(most);
+    let x: Vec<u8> = (0..32 * rows).flat_map(|_| (random.below(4001) as f32 / 16.0 - 125.0).to_le_bytes()).collect();
+    let ty = TensorType::new(DType::F32, &[32, rows]);
+    let drawn = *random.pick(&[DType::Q8_0, DType::Q4_0, DType::F16]);
+    let is_had =
+        |to: &DType| device.supports(&Cast { to: *to }.into(), &[ty], &TensorType::new(*to, &[32, rows])).is_ok();
+    let to = Some(drawn).filter(is_had).unwrap_or(DType::F16);
+    let op = Cast { to }.into();
+    let expected = evaluate(&op, &[&HostTensor::stored(ty, x.clone())]).map_err(|error| error.to_string())?;
+    let output = tensor(device, TensorType::new(to, &[32, rows]), Usage::State);
+    let name = format!("{ty} as {to}");
+    let step = Step { node: 0, op, inputs: vec![tensor(device, ty, Usage::State)], output: output.clone() };
+    let done = device.upload(&x, &step.inputs[0]).and_then(|()| device.execute(std::slice::from_ref(&step)));
+    done.map_err(|error| format!("{name}: {error}"))?;
+    Ok(Asked { name, _x: step.inputs[0].clone(), output, expected: expected.to_bytes().into_owned() })
+}
+
+fn compare(device: &Ascend, asked: &Asked) -> Result<(), String> {
+    let is_equal = downloaded(device, &asked.output) == asked.expected;
+    if is_equal { Ok(()) } else { Err(format!("{} is wrong among others", asked.name)) }
+}
