@@ -1,11 +1,13 @@
 //! Cards whose memory is full: room that compositions computed in goes to whoever needs it.
 
-use crate::peer::tensor;
+use crate::peer::{downloaded, tensor};
 use trueup::blocks::DType;
 use trueup::graph::Op;
 use trueup::graph::TensorType;
 use trueup::graph::op::{Cast, MulMat};
+use trueup::runtime::HostTensor;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
+use trueup::runtime::device::reference::evaluate;
 use trueup::runtime::device::{Buffer, Device, Step, Usage};
 
 /// The parts, and their chips: one with virtual memory, one whose room is of cached buffers.
@@ -69,21 +71,37 @@ fn rooms(device: &Ascend) -> Result<(), String> {
     let (large, small) = (cast(device, 1 << 18), cast(device, 1 << 16));
     device.execute(&[large]).map_err(|error| error.to_string())?;
     let _filled = fill(device, SLACK_BYTES)?;
-    device.execute(&[small]).map_err(|error| format!("a cast finds no room: {error}"))
+    device.execute(&[small]).map_err(|error| format!("a cast finds no room: {error}"))?;
+    device.sync().map_err(|error| error.to_string())
 }
 
-/// A product finds the room that a graph of casts computes in, where nothing else is left; the casts are kept anew, and right.
+/// A product finds the room that a graph of casts computes in, where nothing else is left; the casts are kept anew, where the chip keeps any, and right.
 fn graphs(device: &Ascend) -> Result<(), String> {
     let told = |error: trueup::runtime::Error| error.to_string();
     let casts = vec![cast(device, 1 << 18); 4];
+    let x = &casts[0].inputs[0];
+    let numbers: Vec<u8> = (0..x.ty.shape.elements()).flat_map(|i| ((i % 997) as f32 - 400.0).to_le_bytes()).collect();
+    device.upload(&numbers, x).map_err(told)?;
+    let before = device.launched().graphs;
     (0..3).try_for_each(|_| device.execute(&casts)).map_err(told)?;
-    let [w, x, output] = [[32, 1 << 18], [32, 1], [1 << 18, 1]]
+    let graphs = device.launched().graphs - before;
+    let [w, y, output] = [[32, 1 << 18], [32, 1], [1 << 18, 1]]
         .map(|sizes| tensor(device, TensorType::new(DType::F32, &sizes), Usage::Input));
     device.upload(&vec![0; w.ty.bytes()], &w).map_err(told)?;
-    device.upload(&vec![0; x.ty.bytes()], &x).map_err(told)?;
-    let product = Step { node: 4, op: Op::from(MulMat), inputs: vec![w, x], output };
+    device.upload(&vec![0; y.ty.bytes()], &y).map_err(told)?;
+    let product = Step { node: 4, op: Op::from(MulMat), inputs: vec![w, y], output };
     let filled = fill(device, LITTLE_BYTES)?;
     device.execute(&[product]).map_err(|error| format!("a product finds no room: {error}"))?;
+    device.sync().map_err(told)?;
     drop(filled);
-    (0..3).try_for_each(|_| device.execute(&casts)).map_err(told)
+    let before = device.launched().graphs;
+    (0..2).try_for_each(|_| device.execute(&casts)).map_err(told)?;
+    // Kept anew the first time, for the steps were seen before.
+    let again = device.launched().graphs - before;
+    if graphs != again || ![0, 2].contains(&graphs) {
+        return Err(format!("casts are {graphs} graphs, and {again} when their memory was taken"));
+    }
+    let expected = evaluate(&casts[0].op, &[&HostTensor::stored(x.ty, numbers)]).map_err(told)?.to_bytes().into_owned();
+    let is_right = downloaded(device, &casts[0].output) == expected;
+    if is_right { Ok(()) } else { Err("casts are wrong when their graph's memory was taken".to_owned()) }
 }

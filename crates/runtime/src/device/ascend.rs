@@ -150,7 +150,7 @@ impl Ascend {
         let place = match links.iter().position(|link| link.is_of(&self.card, other)) {
             Some(place) => place,
             None => {
-                links.push(Link::new(&self.card, other)?);
+                links.push(Link::new(&self.card, other));
                 links.len() - 1
             }
         };

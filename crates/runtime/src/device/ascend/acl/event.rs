@@ -1,4 +1,11 @@
 //! What was asked of a card before.
+//!
+//! Two kinds, by what the vendor's published runtime does with them:
+//!
+//! ```text
+//! aclrtCreateEventExWithFlag    marked again and again; a stream's wait for it is left out where both streams have one number, also on two cards
+//! aclrtCreateEventWithFlag      stays reached when it was reached once, so it is marked once; a stream's wait for it is always asked for
+//! ```
 
 use super::card::{Card, functions};
 use super::library::Library;
@@ -24,7 +31,7 @@ pub struct Event {
     card: Arc<Card>,
     event: *mut c_void,
     marked: bool,
-    /// Whether it may be marked anew while somebody waits for its last mark: not every version and chip has such events.
+    /// Whether it may be marked again: not every version and chip has such events.
     is_repeated: bool,
 }
 
@@ -32,32 +39,34 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// One that nothing waits for yet.
-    pub fn new(card: &Arc<Card>) -> Result<Event, String> {
-        let (library, mut event) = (card.enter()?, null_mut());
+    /// One that the host waits for, mark after mark.
+    pub fn for_host(card: &Arc<Card>) -> Result<Event, String> {
+        let mut event = null_mut();
         // SAFETY: writes a handle, which is destroyed once.
-        let is_repeated = unsafe { library.create_repeated_event(&raw mut event, SYNC) }.is_ok();
-        if !is_repeated {
-            // SAFETY: as above; the first call has made none.
-            unsafe { library.create_event(&raw mut event, SYNC) }?;
+        match unsafe { card.enter()?.create_repeated_event(&raw mut event, SYNC) } {
+            Ok(()) => Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated: true }),
+            Err(_) => Event::for_card(card),
         }
-        Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated })
+    }
+
+    /// One that another card waits for, marked once.
+    pub fn for_card(card: &Arc<Card>) -> Result<Event, String> {
+        let mut event = null_mut();
+        // SAFETY: writes a handle, which is destroyed once.
+        unsafe { card.enter()?.create_event(&raw mut event, SYNC) }?;
+        Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated: false })
     }
 
     /// Stands behind all that the card was asked for until now.
     pub fn mark(&mut self) -> Result<(), String> {
+        if self.marked && !self.is_repeated {
+            // The old one goes when its mark was passed.
+            *self = Event::for_card(&self.card)?;
+        }
         // SAFETY: an event and a stream of one card.
         unsafe { self.card.enter()?.record_event(self.event, self.card.stream) }?;
         self.marked = true;
         Ok(())
-    }
-
-    /// As [`Event::mark`], while another card may wait for the last mark still.
-    pub fn mark_again(&mut self) -> Result<(), String> {
-        if !self.is_repeated {
-            self.wait()?;
-        }
-        self.mark()
     }
 
     /// Waits until all before the mark is done; not at all where there is none.

@@ -5,6 +5,7 @@ use super::event::Event;
 use super::library::Library;
 use super::memory::Allocation;
 use super::staging::copies;
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::{Arc, PoisonError};
 
@@ -47,22 +48,22 @@ impl Card {
     }
 }
 
-/// The way from another card to this one: what orders copies, and stays for the next.
+/// The way from another card to this one: what orders copies.
 #[derive(Debug)]
 pub struct Link {
     card: Arc<Card>,
     other: Arc<Card>,
-    /// All that the other was asked for before.
-    written: Event,
-    /// The copy.
-    taken: Event,
+    /// Marks that the cards may not have passed, the oldest first: destroying one waits for it.
+    marks: VecDeque<Event>,
 }
+
+/// Marks that are kept: cards have few events, and the oldest of these were passed long ago.
+const MARKS_MAX: usize = 16;
 
 impl Link {
     /// To a card, from another one.
-    pub fn new(card: &Arc<Card>, other: &Arc<Card>) -> Result<Link, String> {
-        let (written, taken) = (Event::new(other)?, Event::new(card)?);
-        Ok(Link { card: Arc::clone(card), other: Arc::clone(other), written, taken })
+    pub fn new(card: &Arc<Card>, other: &Arc<Card>) -> Link {
+        Link { card: Arc::clone(card), other: Arc::clone(other), marks: VecDeque::new() }
     }
 
     /// Whether it is the way between these.
@@ -70,13 +71,25 @@ impl Link {
         Arc::ptr_eq(&self.card, card) && Arc::ptr_eq(&self.other, other)
     }
 
-    /// Asks for a copy behind all that both cards were asked for before; what the other is asked for next waits until it is done. The host waits for neither.
+    /// Asks for a copy behind all that both cards were asked for before; what the other is asked for next waits until it is done. The host waits for what
+    /// was copied eight copies ago, no more.
     pub fn around(&mut self, copy: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        self.written.mark_again()?;
-        self.written.before(&self.card)?;
+        let (card, other) = (Arc::clone(&self.card), Arc::clone(&self.other));
+        self.order(&other, &card)?;
         copy()?;
-        self.taken.mark_again()?;
-        self.taken.before(&self.other)
+        self.order(&card, &other)
+    }
+
+    /// What a card is asked for next waits for all that the first was asked for.
+    fn order(&mut self, first: &Arc<Card>, second: &Card) -> Result<(), String> {
+        if self.marks.len() >= MARKS_MAX {
+            self.marks.pop_front();
+        }
+        let mut mark = Event::for_card(first)?;
+        mark.mark()?;
+        mark.before(second)?;
+        self.marks.push_back(mark);
+        Ok(())
     }
 }
 
