@@ -122,6 +122,8 @@ pub struct TokenizerFiles {
     pub llama2c: Option<TokenizerBin>,
     /// The vocabulary in a `.flm` file.
     pub flm: Option<FlmVocabulary>,
+    /// Whether the model was meant to be without: its format holds a vocabulary, and there is nothing in it.
+    pub is_left_out: bool,
 }
 
 /// The largest vocabulary file that is read, in bytes.
@@ -139,6 +141,7 @@ impl TokenizerFiles {
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.llama2c, self.flm) = (None, None, None, None);
+        self.is_left_out = false;
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),

@@ -1,6 +1,6 @@
 //! Hyper-parameters from `config.json` of a Hugging Face directory, or from what speaks its words.
 
-use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Sign, WindowRule};
+use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rotated, Sign, WindowRule};
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
@@ -67,7 +67,7 @@ impl Hyper {
         let mut config = Object::new();
         config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
         config.insert("model_type".to_owned(), Value::from(architecture.gguf_name));
-        for FieldRule { field, theirs, .. } in architecture.fields {
+        for FieldRule { field, theirs, unit, .. } in architecture.fields {
             let value = match field {
                 Field::Width => Value::from(self.width()),
                 Field::Layers => Value::from(self.layers()),
@@ -78,7 +78,7 @@ impl Hyper {
                 Field::Vocabulary => Value::from(self.vocabulary()),
                 Field::Context => Value::from(self.context()),
                 Field::Epsilon => Value::from(shortest(self.epsilon())),
-                Field::RopeBase => Value::from(shortest(self.rope().base)),
+                Field::RopeBase => Value::from(shortest(self.rope().base) / unit),
             };
             config.insert((*theirs).to_owned(), value);
         }
@@ -174,7 +174,11 @@ impl ConfigReader<'_> {
         let (ffn, vocabulary, context) = (count(Field::Ffn), count(Field::Vocabulary), count(Field::Context));
         let epsilon = self.number(rule(architecture, Field::Epsilon));
         let base = self.number(rule(architecture, Field::RopeBase));
-        let rope = self.rope(base, head_size, context);
+        let rotated = match architecture.parts.rotated {
+            Rotated::Whole => head_size,
+            Rotated::Half => head_size / 2,
+        };
+        let rope = self.rope(base, rotated, context);
         let window = architecture.window.and_then(|rule| self.window(&rule));
         Draft {
             width,
@@ -229,9 +233,9 @@ impl ConfigReader<'_> {
     fn number(&mut self, rule: &FieldRule) -> f64 {
         let found = self.config.get(rule.theirs).filter(|value| !value.is_null());
         match (found, rule.missing) {
-            (None, Missing::Is(default)) => default,
+            (None, Missing::Is(default)) => rule.unit * default,
             (found, _) => match found.and_then(Value::as_f64) {
-                Some(number) => number,
+                Some(number) => rule.unit * number,
                 None => self.wrong(rule.theirs, "a number", found, 1.0),
             },
         }
@@ -301,13 +305,13 @@ impl ConfigReader<'_> {
     }
 
     /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as in InternLM's `rotary`.
-    fn rope(&mut self, base: f64, head_size: u64, context: u64) -> RopeDescription {
+    fn rope(&mut self, base: f64, rotated: u64, context: u64) -> RopeDescription {
         let object = ROPE_OBJECTS.into_iter().find_map(|key| match self.config.get(key) {
             None | Some(Value::Null) => None,
             Some(Value::Object(object)) => Some((key, object)),
             found => self.wrong(key, "an object", found, None),
         });
-        let dimensions = usize::try_from(head_size).unwrap_or(0);
+        let dimensions = usize::try_from(rotated).unwrap_or(0);
         let mut rope =
             RopeDescription { dimensions, base: nearest_f32(base), scaling: RopeScaling::None, llama3: None };
         let Some((place, object)) = object else { return rope };

@@ -49,6 +49,9 @@ impl Vocabulary {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
             flm_vocabulary::parts(file, model, path, &mut notes)?
+        } else if files.is_left_out {
+            let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
+            return Err(error.help("give token ids instead of text, or name a tokenizer with --tokenizer"));
         } else {
             return Err(Error::new(
                 path,

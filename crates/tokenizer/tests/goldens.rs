@@ -40,6 +40,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
         llama2c: None,
         flm: None,
+        is_left_out: false,
     }
 }
 
