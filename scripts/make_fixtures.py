@@ -49,10 +49,10 @@ def spread(name, shape):
         return 1.3, 0.4
     if "norm" in name:
         return 1.0, 0.35
-    if "embed_tokens" in name or "lm_head" in name:
+    if any(part in name for part in ("embed", "lm_head", "output_layer")):
         return 0.0, 0.3
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
-            "W_pack": 1.3}
+            "W_pack": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -62,7 +62,7 @@ def fill(model, seed, pad_rows):
         for name, parameter in model.named_parameters():
             mean, deviation = spread(name, parameter.shape)
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
-            if pad_rows and ("embed_tokens" in name or "lm_head" in name):
+            if pad_rows and any(part in name for part in ("embed", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0
 
 
@@ -127,6 +127,10 @@ def remote_without(model, feature):
         other.config["max_position_embeddings"] = 256
         other = type(model)(other.config).double().eval()
         other.load_state_dict(model.state_dict())
+    if feature == "rope_ratio":
+        other.config.pop("rope_ratio")
+        other = type(model)(other.config).double().eval()
+        other.load_state_dict(model.state_dict())
     if feature == "unit_head":
         other.config.pop("z_loss_weight")
     for name, parameter in other.named_parameters():
@@ -170,7 +174,7 @@ def golden_chat(tokenizer):
 def build_spec(spec, tokenizer, size):
     if "remote" not in spec:
         return build(configuration(spec, tokenizer, size))
-    return remote(spec["remote"], dict(spec["config"], vocab_size=size + spec["pad_rows"]))
+    return remote(spec["remote"], dict(spec["config"], **{spec.get("rows", "vocab_size"): size + spec["pad_rows"]}))
 
 
 def remote(kind, config):
@@ -189,6 +193,11 @@ def load_tokenizer(folder, value):
     scratch = folder + ".scratch"
     shutil.copytree(folder, scratch)
     write_json(scratch, "tokenizer.json", value)
+    with open(os.path.join(scratch, "tokenizer_config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    if config["tokenizer_class"] == "ChatGLMTokenizer":
+        # Its program is in no release.
+        write_json(scratch, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False})
     tokenizer = transformers.AutoTokenizer.from_pretrained(scratch)
     shutil.rmtree(scratch)
     return tokenizer

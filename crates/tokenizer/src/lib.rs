@@ -33,6 +33,7 @@ mod chat_budget;
 mod chat_guard;
 mod chat_slice;
 mod chat_source;
+mod chatglm;
 mod decoder;
 mod flm_vocabulary;
 mod gguf_keys;

@@ -9,6 +9,7 @@
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
 use crate::chat_source::chat_template;
+use crate::chatglm;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
@@ -61,7 +62,8 @@ impl Vocabulary {
         };
         assign(&mut parts, files, model, path, &mut notes)?;
         let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
-        parts.chat_template = chat_template(files).or_else(prompts);
+        let of_class = || chatglm::is_here(files).then(chatglm::template);
+        parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
@@ -105,7 +107,10 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
 
 /// Puts added tokens on top of a sentencepiece vocabulary.
 fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<()> {
-    let on_top = added_on_top(files);
+    let mut on_top = added_on_top(files);
+    if chatglm::is_here(files) {
+        on_top.extend(chatglm::behind(parts.tokens.len(), &on_top));
+    }
     let ids_max = ids_max(vocab_size, parts.tokens.len().saturating_add(on_top.len()));
     for added in on_top {
         let place = || format!("added token {}", quote(&added.content));
