@@ -94,7 +94,7 @@ class Fixture:
         self.added = [t["content"] for t in self.token_entries()]
 
     def token_entries(self):
-        return reference_gguf.read_json(self.folder, "tokenizer_config.json")["added_tokens_decoder"].values()
+        return reference_gguf.added_tokens(self.source).values()
 
     def is_in_llama_cpp(self):
         """It ends the process for a baichuan of other numbers of layers than 32 and 40."""

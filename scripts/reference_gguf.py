@@ -17,7 +17,12 @@ from gguf import GGMLQuantizationType as T
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "BaiChuanForCausalLM": "baichuan", "BaichuanForCausalLM": "baichuan",
-                 "InternLMForCausalLM": "llama"}
+                 "InternLMForCausalLM": "llama", "ChatGLMModel": "chatglm"}
+# ChatGLM's words for what others call so.
+CHATGLM_KEYS = {"num_layers": "num_hidden_layers", "multi_query_group_num": "num_key_value_heads", "kv_channels": "head_dim",
+                "ffn_hidden_size": "intermediate_size", "padded_vocab_size": "vocab_size", "seq_length": "max_position_embeddings",
+                "layernorm_epsilon": "rms_norm_eps"}
+CHATGLM_TOKENS = ("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop")
 # Whose rotary pairs stand side by side in GGUF.
 SIDE_BY_SIDE = ("llama", "baichuan")
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
@@ -55,9 +60,13 @@ class Source:
     def __init__(self, folder):
         self.folder, self.config = folder, read_json(folder, "config.json")
         self.arch = ARCHITECTURES[self.config["architectures"][0]]
+        if self.arch == "chatglm":
+            self.config.update({ours: self.config[theirs] for theirs, ours in CHATGLM_KEYS.items()})
+            self.config["rope_theta"] = 10000.0 * self.config.get("rope_ratio", 1)
         self.heads = self.config["num_attention_heads"]
         self.kv_heads = self.config.get("num_key_value_heads", self.heads)
         self.head_size = self.config.get("head_dim") or self.config["hidden_size"] // self.heads
+        self.rotated = self.head_size // 2 if self.arch == "chatglm" else self.head_size
         self.scaling = self.config.get("rope_scaling") or {}
         self.scaling_type = self.scaling.get("rope_type", self.scaling.get("type"))
         self.has_alibi = self.arch == "baichuan" and "max_position_embeddings" not in self.config
@@ -102,6 +111,8 @@ def gguf_tensors(source):
     names = gguf.get_tensor_name_map(arch, source.config["num_hidden_layers"])
     tensors = {}
     for name, values in source.weights.items():
+        if name.endswith("rotary_pos_emb.inv_freq"):
+            continue
         if source.arch in SIDE_BY_SIDE and ".q_proj." in name:
             values = interleave(values, source.heads)
         if source.arch in SIDE_BY_SIDE and ".k_proj." in name:
@@ -164,10 +175,21 @@ def pre_tokenizer_name(folder):
     return "qwen2" if "Split" in text else "smollm"
 
 
+def added_tokens(source):
+    """By id; ChatGLM's stand behind the pieces, and in its program only."""
+    config = read_json(source.folder, "tokenizer_config.json")
+    if config["tokenizer_class"] != "ChatGLMTokenizer":
+        return {int(i): t for i, t in config["added_tokens_decoder"].items()}
+    count = sum(token is not None for token in read_tokens(source)[1])
+    flags = {"special": True, "lstrip": False, "rstrip": False}
+    special = {i: {"content": text, **flags} for i, text in enumerate(("<unk>", "<s>", "</s>"))}
+    return special | {count + i: {"content": text, **flags} for i, text in enumerate(CHATGLM_TOKENS)}
+
+
 def add_tokenizer(writer, source):
     config = read_json(source.folder, "tokenizer_config.json")
     model, tokens, merges, scores = read_tokens(source)
-    added = {int(i): t for i, t in config["added_tokens_decoder"].items()}
+    added = added_tokens(source)
     for i, token in added.items():
         tokens[i] = token["content"]
     writer.add_tokenizer_model(model)
@@ -203,7 +225,7 @@ def add_keys(writer, source):
     if source.has_alibi:
         writer.add_max_alibi_bias(8.0)
     else:
-        writer.add_rope_dimension_count(source.head_size)
+        writer.add_rope_dimension_count(source.rotated)
         writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])

@@ -29,8 +29,8 @@ pub(crate) fn is_here(files: &TokenizerFiles) -> bool {
 /// The tokens behind so many pieces, where the files do not list them.
 pub(crate) fn behind(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
     let first = u32::try_from(pieces).unwrap_or(u32::MAX);
-    let is_listed = |name: &&str| listed.iter().any(|token| token.content == *name);
-    if BEHIND.iter().any(|name| is_listed(&name)) {
+    let is_listed = |name: &str| listed.iter().any(|token| token.content == name);
+    if BEHIND.iter().any(|name| is_listed(name)) {
         return Vec::new();
     }
     let token = |(place, name): (u32, &&str)| AddedToken {
