@@ -84,16 +84,28 @@ def internlm_tokenizer(folder):
 
 def chatglm_tokenizer(folder):
     """As ChatGLM2's: the sentencepiece model alone; five tokens that its program puts behind the pieces, two of them before every text."""
-    size, behind = 384, [added(text) for text in ("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop")]
+    size, behind = 384, [added(text) for text in ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")]
     count, value = sentencepiece_tokenizer(folder, size, 15, behind, files=("model",))
-    before = [{"SpecialToken": {"id": text, "type_id": 0}} for text in ("[gMASK]", "sop")]
+    before = [{"SpecialToken": {"id": text, "type_id": 0}} for text in ("[gMASK]", "<sop>")]
     words = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
-    tokens = {text: {"id": text, "ids": [size + place], "tokens": [text]} for text, place in (("[gMASK]", 1), ("sop", 3))}
+    tokens = {text: {"id": text, "ids": [size + place], "tokens": [text]} for text, place in (("[gMASK]", 1), ("<sop>", 3))}
     value["post_processor"] = {"type": "TemplateProcessing", "single": before + words[:1], "pair": before + words, "special_tokens": tokens}
     for name in ("added_tokens.json", "special_tokens_map.json"):
         os.remove(os.path.join(folder, name))
     write_json(folder, "tokenizer_config.json", {"do_lower_case": False, "remove_space": False, "tokenizer_class": "ChatGLMTokenizer"})
     return count, value
+
+
+def chatglm2_prompt(messages):
+    """As the program of ChatGLM2 puts rounds together; it knows no system."""
+    rounds, text = 0, "[gMASK]<sop>"
+    for message in messages:
+        if message["role"] == "user":
+            rounds += 1
+            text += "[Round {}]\n\n问：{}\n\n答：".format(rounds, message["content"])
+        else:
+            text += message["content"] + "\n\n"
+    return text
 
 
 def mistral_tokenizer(folder):
@@ -180,7 +192,7 @@ MODELS = {
     "internlm": dict(remote="InternLm", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
                      config=dict(REMOTE, architectures=["InternLMForCausalLM"], model_type="internlm", max_position_embeddings=256,
                                  bias=True, rotary={"base": 10000, "type": "dynamic"})),
-    "chatglm2": dict(remote="ChatGlm2", tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
+    "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
                                  multi_query_attention=True, multi_query_group_num=2, kv_channels=32, ffn_hidden_size=96, seq_length=256,
                                  layernorm_epsilon=1e-5, rmsnorm=True, post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True,

@@ -161,7 +161,11 @@ def golden_texts(tokenizer, texts):
     return rows
 
 
-def golden_chat(tokenizer):
+def golden_chat(tokenizer, prompt):
+    if prompt:
+        messages = [message for message in CHAT if message["role"] != "system"]
+        text = prompt(messages)
+        return {"messages": messages, "text": text, "ids": tokenizer.encode(text, add_special_tokens=False)}
     if not tokenizer.chat_template:
         return None
     text = tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
@@ -291,7 +295,7 @@ def write_goldens(folder, model, tokenizer, texts, prompts, results, about):
         "prompts": [{"text": t, "ids": ids, "greedy_ids": g, "min_gap": gap}
                     for t, ids, (g, gap) in zip(PROMPTS, prompts, results)],
         "texts": golden_texts(tokenizer, texts),
-        "chat": golden_chat(tokenizer),
+        "chat": golden_chat(tokenizer, MODELS[about["model"]].get("prompt")),
     }
     with open(os.path.join(folder, "golden.json"), "w", encoding="utf-8", newline="\n") as file:
         file.write(compact(golden))

@@ -22,7 +22,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qw
 CHATGLM_KEYS = {"num_layers": "num_hidden_layers", "multi_query_group_num": "num_key_value_heads", "kv_channels": "head_dim",
                 "ffn_hidden_size": "intermediate_size", "padded_vocab_size": "vocab_size", "seq_length": "max_position_embeddings",
                 "layernorm_epsilon": "rms_norm_eps"}
-CHATGLM_TOKENS = ("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop")
+CHATGLM_TOKENS = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
 # Whose rotary pairs stand side by side in GGUF.
 SIDE_BY_SIDE = ("llama", "baichuan")
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}

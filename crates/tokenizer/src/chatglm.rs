@@ -1,7 +1,7 @@
 //! What ChatGLM2 and ChatGLM3 put around a sentencepiece vocabulary: tokens that no piece is, two of them before every text, and prompts.
 //!
 //! ```text
-//! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] sop eop | ...      before every text: [gMASK] sop
+//! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
 //! ```
 
 use crate::vocabulary::{AddedToken, Parts, ids_by_text};
@@ -10,12 +10,13 @@ use trueup_formats::TokenizerFiles;
 
 /// The class that `tokenizer_config.json` names.
 const CLASS: &str = "ChatGLMTokenizer";
-/// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files.
-const BEHIND: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"];
-/// Before every text.
-const BEFORE: [&str; 2] = ["[gMASK]", "sop"];
+/// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files. It calls the last two `sop` and `eop` and never
+/// looks for them in texts, where such letters are words; GLM-4's names are none.
+const BEHIND: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
+/// Before every text; the second one as files may list it.
+const BEFORE: [&str; 3] = ["[gMASK]", "<sop>", "sop"];
 /// Prompts where no file has a template: rounds are counted from 1.
-const TEMPLATE: &str = "{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
+const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
     {% set rounds.count = rounds.count + 1 %}{{ '[Round ' ~ rounds.count ~ ']\\n\\n问：' ~ message['content'] ~ '\\n\\n答：' }}\
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n\\n' }}\
     {% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}";
@@ -30,7 +31,7 @@ pub(crate) fn is_here(files: &TokenizerFiles) -> bool {
 pub(crate) fn behind(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
     let first = u32::try_from(pieces).unwrap_or(u32::MAX);
     let is_listed = |name: &str| listed.iter().any(|token| token.content == name);
-    if BEHIND.iter().any(|name| is_listed(name)) {
+    if is_listed("[gMASK]") {
         return Vec::new();
     }
     let token = |(place, name): (u32, &&str)| AddedToken {
