@@ -12,6 +12,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &crate::llama2c::LLAMA2C,
     &crate::internlm::INTERNLM,
     &crate::qwen2::QWEN2,
+    &crate::qwen::QWEN,
     &crate::qwen3::QWEN3,
     &crate::baichuan::BAICHUAN,
     &crate::chatglm::CHATGLM,
@@ -57,6 +58,8 @@ pub struct FieldRule {
     pub missing: Missing,
     /// What the number there is counted in: 1, but for the base of the rotation in descriptions that give its multiple.
     pub unit: f64,
+    /// How often the number there counts what is meant: 1, but where it counts gate and up together.
+    pub several: u64,
 }
 
 /// The value of an absent key: the default of the class in the library that wrote the file.
@@ -259,7 +262,12 @@ impl Parts {
 
 impl FieldRule {
     pub(crate) const fn new(field: Field, theirs: &'static str, missing: Missing) -> FieldRule {
-        FieldRule { field, theirs, missing, unit: 1.0 }
+        FieldRule { field, theirs, missing, unit: 1.0, several: 1 }
+    }
+
+    /// The same, where the number counts each so often.
+    pub(crate) const fn of_several(self, several: u64) -> FieldRule {
+        FieldRule { several, ..self }
     }
 
     /// The same, counted in a unit.
@@ -339,7 +347,7 @@ mod tests {
         assert_eq!(classes.len(), count);
         assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm");
         let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, InternLMForCausalLM, Qwen2ForCausalLM, \
-                       Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration";
+                       QWenLMHeadModel, Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration";
         assert_eq!(Architecture::classes(), offered);
     }
 

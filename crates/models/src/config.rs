@@ -4,7 +4,7 @@ use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rot
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
-use crate::number::{nearest_f32, whole_u32};
+use crate::number::{nearest_f32, whole_u32, wide};
 use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
 use crate::{ARCHITECTURES, Condition};
 use serde_json::{Map, Value};
@@ -67,14 +67,14 @@ impl Hyper {
         let mut config = Object::new();
         config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
         config.insert("model_type".to_owned(), Value::from(architecture.gguf_name));
-        for FieldRule { field, theirs, unit, .. } in architecture.fields {
+        for FieldRule { field, theirs, unit, several, .. } in architecture.fields {
             let value = match field {
                 Field::Width => Value::from(self.width()),
                 Field::Layers => Value::from(self.layers()),
                 Field::Heads => Value::from(self.heads()),
                 Field::KvHeads => Value::from(self.kv_heads()),
                 Field::HeadSize => Value::from(self.head_size()),
-                Field::Ffn => Value::from(self.ffn()),
+                Field::Ffn => Value::from(wide(self.ffn()).saturating_mul(*several)),
                 Field::Vocabulary => Value::from(self.vocabulary()),
                 Field::Context => Value::from(self.context()),
                 Field::Epsilon => Value::from(shortest(self.epsilon())),
@@ -130,8 +130,14 @@ impl Architecture {
         let mut notes: Vec<String> = held.map(|rule| rule.note.to_owned()).collect();
         let kind =
             ROPE_OBJECTS.into_iter().find_map(|key| config.get(key)?.get("type").or(config.get(key)?.get("rope_type")));
-        if kind.and_then(Value::as_str) == Some("dynamic") {
-            let context = hyper.context();
+        let is_true = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
+        let context = hyper.context();
+        if is_true("use_logn_attn") {
+            notes.push(format!(
+                "the scaling of queries by the length of the text (use_logn_attn) is left out: it changes nothing up to {context} tokens"
+            ));
+        }
+        if kind.and_then(Value::as_str) == Some("dynamic") || is_true("use_dynamic_ntk") {
             notes.push(format!(
                 "the dynamic scaling of the rotation is left out: it changes nothing up to {context} tokens"
             ));
@@ -200,7 +206,10 @@ impl ConfigReader<'_> {
     fn count(&mut self, rule: &FieldRule, heads: u64, width: u64) -> u64 {
         let found = self.config.get(rule.theirs);
         if let Some(count) = found.and_then(Value::as_u64) {
-            return count;
+            return match count.checked_div(rule.several).filter(|_| count.is_multiple_of(rule.several)) {
+                Some(count) => count,
+                None => self.wrong(rule.theirs, &format!("a multiple of {}", rule.several), found, 1),
+            };
         }
         let is_null = found.is_some_and(Value::is_null);
         if found.is_some() && !is_null {

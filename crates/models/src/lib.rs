@@ -41,6 +41,7 @@ mod tensor_table;
 mod llama;
 mod llama2c;
 mod mistral;
+mod qwen;
 mod qwen2;
 mod qwen3;
 

@@ -11,14 +11,12 @@
 
 use crate::byte_alphabet;
 use crate::decoder::{Decoder, LeadingSpace};
-use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
+use crate::ranked::merges;
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
-use crate::vocabulary::{
-    Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token,
-};
+use crate::vocabulary::{Algorithm, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
@@ -228,35 +226,6 @@ fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Ve
         merged.sort_by(|first, second| second.1.total_cmp(&first.1));
     }
     merged.into_iter().map(|(id, _)| id).collect()
-}
-
-/// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
-fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
-    let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
-    let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
-    let bases: HashMap<&str, u32> = bases.map(|(token, id)| (token.text.as_str(), id)).collect();
-    let mut known: HashMap<(u32, u32), (f64, u32)> = HashMap::with_capacity(ranks.len());
-    let mut merges = Vec::with_capacity(ranks.len());
-    let mut rank = 0.0_f64;
-    for id in ranks {
-        let word = text(*id);
-        let symbols = word.char_indices().map(|(start, c)| {
-            let range = start..start.saturating_add(c.len_utf8());
-            Symbol { id: word.get(range.clone()).and_then(|text| bases.get(text)).copied(), range }
-        });
-        let candidate = |left: &Symbol, right: &Symbol| {
-            let (rank, result) = known.get(&(left.id?, right.id?)).copied()?;
-            Some(Candidate { rank, result })
-        };
-        let left_over = merge(symbols.collect(), candidate);
-        let [Symbol { id: Some(left), .. }, Symbol { id: Some(right), .. }] = left_over[..] else {
-            return (merges, Some(word.to_owned()));
-        };
-        known.insert((left, right), (rank, *id));
-        merges.push(Merge { left, right, result: *id });
-        rank += 1.0;
-    }
-    (merges, None)
 }
 
 /// Prompts as a template: what FastLLM puts before, between and behind what is said. `None` where the file has none.

@@ -44,6 +44,7 @@ mod normalizer;
 mod pattern;
 mod pre_tokenizer;
 pub mod pre_tokenizer_names;
+mod ranked;
 mod role_ids;
 mod sentencepiece_model;
 mod source;

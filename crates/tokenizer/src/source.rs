@@ -5,6 +5,7 @@
 //! | `tokenizer.json` | it decides every id |
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
 //! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
+//! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
 //! | `tokenizer.bin` | llama2.c |
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
@@ -13,6 +14,7 @@ use crate::chatglm;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
+use crate::ranked;
 use crate::sentencepiece_model;
 use crate::special_tokens::{added_entry, added_on_top, assign};
 use crate::tokenizer_json;
@@ -46,6 +48,8 @@ impl Vocabulary {
             let mut parts = sentencepiece_model::read(bytes, path)?;
             put_on_top(&mut parts, files, model.vocab_size, path)?;
             parts
+        } else if let Some(bytes) = &files.qwen_tiktoken {
+            ranked::qwen_parts(bytes, path)?
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
@@ -56,7 +60,7 @@ impl Vocabulary {
         } else {
             return Err(Error::new(
                 path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model and tokenizer.bin",
+                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, qwen.tiktoken and tokenizer.bin",
             )
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };

@@ -140,7 +140,7 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     let flagged = FLAGGED_CLASSES.iter().find(|(name, _)| *name == class).map(|(_, add_bos)| *add_bos);
     let default_bos = match flagged {
         Some(add_bos) => add_bos,
-        None if from_json || files.llama2c.is_some() || files.flm.is_some() => return,
+        None if from_json || files.qwen_tiktoken.is_some() || files.llama2c.is_some() || files.flm.is_some() => return,
         None => true,
     };
     let flag = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_bool);

@@ -7,8 +7,9 @@ use super::records::{Coding, Record};
 use serde_json::{Map, Value};
 
 /// Classes of the kinds of models that FastLLM's table names without a class.
-const CLASSES: [(&str, &str); 5] = [
+const CLASSES: [(&str, &str); 6] = [
     ("llama", "LlamaForCausalLM"),
+    ("qwen", "QWenLMHeadModel"),
     ("qwen2", "Qwen2ForCausalLM"),
     ("baichuan", "BaichuanForCausalLM"),
     ("internlm", "InternLMForCausalLM"),
