@@ -194,7 +194,7 @@ MODELS = {
                                  bias=True, rotary={"base": 10000, "type": "dynamic"})),
     "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
-                                 multi_query_attention=True, multi_query_group_num=2, kv_channels=32, ffn_hidden_size=96, seq_length=256,
+                                 multi_query_attention=True, multi_query_group_num=2, kv_channels=16, ffn_hidden_size=96, seq_length=256,
                                  layernorm_epsilon=1e-5, rmsnorm=True, post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True,
                                  apply_residual_connection_post_layernorm=False, original_rope=True, rope_ratio=2, torch_dtype="bfloat16",
                                  tie_word_embeddings=False, use_cache=True, eos_token_id=2, pad_token_id=0)),

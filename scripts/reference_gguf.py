@@ -117,7 +117,8 @@ def gguf_tensors(source):
             values = interleave(values, source.heads)
         if source.arch in SIDE_BY_SIDE and ".k_proj." in name:
             values = interleave(values, source.kv_heads)
-        tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
+        known = name.removeprefix("transformer.") if source.arch == "chatglm" else name
+        tensors[names.get_name(known, try_suffixes=(".weight", ".bias"))] = values
     if source.scaling_type == "llama3":
         tensors["rope_freqs.weight"] = rope_factors(source)
     return tensors
