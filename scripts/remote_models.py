@@ -218,3 +218,43 @@ class ChatGlm2(nn.Module):
         for layer in self.transformer.encoder.layers:
             x = layer(x)
         return self.transformer.output_layer(self.transformer.encoder.final_layernorm(x))
+
+
+# ---------------------------------------------------------------- Qwen, the first
+
+class QwenBlock(nn.Module):
+    """Queries, keys and values in one matrix with a bias; the gate is the second of the feed-forward's matrices."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon, ffn = config["hidden_size"], config["layer_norm_epsilon"], config["intermediate_size"] // 2
+        self.heads, self.base = config["num_attention_heads"], float(config["rotary_emb_base"])
+        self.ln_1, self.ln_2 = RmsNorm(width, epsilon), RmsNorm(width, epsilon)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn, self.attn.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width, bias=False)
+        self.mlp.w1, self.mlp.w2 = nn.Linear(width, ffn, bias=False), nn.Linear(width, ffn, bias=False)
+        self.mlp.c_proj = nn.Linear(ffn, width, bias=False)
+
+    def forward(self, x):
+        query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in self.attn.c_attn(self.ln_1(x)).chunk(3, -1))
+        positions = torch.arange(len(x))
+        query, key = turned(query, positions, self.base), turned(key, positions, self.base)
+        x = x + self.attn.c_proj(attention(query, key, value, causal(len(x), x.dtype)))
+        y = self.ln_2(x)
+        return x + self.mlp.c_proj(self.mlp.w1(y) * nn.functional.silu(self.mlp.w2(y)))
+
+
+class Qwen(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.transformer.h = nn.ModuleList(QwenBlock(config) for _ in range(config["num_hidden_layers"]))
+        self.transformer.ln_f = RmsNorm(config["hidden_size"], config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))

@@ -18,7 +18,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::HashMap;
 use std::path::Path;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
 /// What errors call the place.
 const PLACE: &str = "qwen.tiktoken";
@@ -28,6 +28,13 @@ const CUT: &str = "qwen2";
 const BEHIND: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 /// So many more have no meaning of their own.
 const EXTRAS: u32 = 205;
+/// The place of the token that ends a turn among those behind the ranks.
+const END_OF_TURN: usize = 2;
+/// Prompts where no file has a template.
+const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
+    {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\
+    {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
 pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
@@ -63,13 +70,19 @@ pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
         normalizer: Some(Normalizer::NFC),
         pre_tokenizer: pre_tokenizer_names::by_name(CUT).map(Known::pre_tokenizer),
         decoder: Decoder::byte_level(),
-        special: Special::default(),
+        special: Special { end_of_turn: added.get(END_OF_TURN).map(|token| token.id), ..Special::default() },
         prefix: Vec::new(),
         suffix: Vec::new(),
         chat_template: None,
         added,
         tokens,
     })
+}
+
+/// How a conversation becomes text for Qwen, where nothing else is its tokenizer.
+pub(crate) fn qwen_template(files: &TokenizerFiles) -> Option<String> {
+    let is_here = files.qwen_tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
+    is_here.then(|| TEMPLATE.to_owned())
 }
 
 fn normal(text: String) -> Token {

@@ -66,7 +66,10 @@ impl Vocabulary {
         };
         assign(&mut parts, files, model, path, &mut notes)?;
         let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
-        let of_class = || chatglm::is_here(files).then(chatglm::template);
+        let of_class = || match chatglm::is_here(files) {
+            true => Some(chatglm::template()),
+            false => ranked::qwen_template(files),
+        };
         parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
