@@ -10,13 +10,16 @@
 //! It does not keep how text is cut into words before anything is merged either: that follows from the kind of model.
 
 use crate::byte_alphabet;
+use crate::chatglm;
 use crate::decoder::{Decoder, LeadingSpace};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
 use crate::ranked::merges;
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
-use crate::vocabulary::{Algorithm, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token};
+use crate::vocabulary::{
+    Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token,
+};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
@@ -28,6 +31,8 @@ const PLACE: &str = "vocabulary";
 const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", "ChatGLM4Tokenizer"];
 /// Kinds of models with byte-level vocabularies, and the name of how they cut text.
 const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), ("qwen", "qwen2"), ("llama", "llama-bpe"), ("chatglm", "glm4")];
+/// The kind of model whose texts begin with two tokens.
+const CHATGLM: &str = "chatglm";
 /// Cuts text where the kind of model says nothing.
 const CUT_OF_OTHERS: &str = "gpt-2";
 /// What is not known is the text of this token, in vocabularies of sentencepiece.
@@ -73,7 +78,21 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let adds_bos = family == Family::Sentencepiece || known_cut(file).is_some_and(|known| known.adds_bos);
     parts.special.bos = model.bos_token_id;
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
+    if file.value("model_type") == Some(CHATGLM) && family == Family::Sentencepiece {
+        chatglm::put_before(&mut parts);
+        if parts.prefix.is_empty() {
+            parts.prefix = chatglm_ids(file, model.vocab_size);
+        }
+    }
     Ok(parts)
+}
+
+/// What FastLLM puts before every text of ChatGLM2 and 3, by ids that the table may say; none where the vocabulary is too small.
+fn chatglm_ids(file: &FlmVocabulary, vocab_size: Option<usize>) -> Vec<u32> {
+    let id = |key: &str, usual: u32| file.value(key).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let ids = [id("gmask_token_id", 64_790), id("bos_token_id", 64_792)];
+    let fits = |id: &u32| usize::try_from(*id).is_ok_and(|id| vocab_size.is_some_and(|size| id < size));
+    if ids.iter().all(fits) { ids.to_vec() } else { Vec::new() }
 }
 
 /// An entry, and its score.
