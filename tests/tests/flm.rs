@@ -232,7 +232,7 @@ fn chatglm_comes_back() {
     let writer = FlmWriter::create(&bare, &vocabulary, &tensors, &[]).expect("a file");
     let source = Flm::open(&between, None).expect("a model");
     for (number, tensor) in tensors.iter().enumerate() {
-        writer.write_rows(number, 0, &numbers_of(&source, &tensor.name)).expect("rows");
+        writer.write_rows(number, 0, &mut numbers_of(&source, &tensor.name)).expect("rows");
     }
     writer.finish().expect("a file");
     let target = scratch.path().join("bare.gguf");
