@@ -52,6 +52,9 @@ class Report:
             print("DIFFERS " + message, flush=True)
         return condition
 
+    def note(self, message):
+        self.notes += [] if message in self.notes else [message]
+
 
 class Trueup:
     """The program under test."""
@@ -94,7 +97,7 @@ class Fixture:
         self.added = [t["content"] for t in self.token_entries()]
 
     def token_entries(self):
-        return reference_gguf.read_json(self.folder, "tokenizer_config.json")["added_tokens_decoder"].values()
+        return reference_gguf.added_tokens(self.source).values()
 
     def is_in_llama_cpp(self):
         """It ends the process for a baichuan of other numbers of layers than 32 and 40."""
@@ -250,10 +253,12 @@ def check_llama_texts(report, llama, fixture, label):
     for row in fixture.golden.get("texts", []):
         reason = fixture.not_in_llama_cpp(row["text"])
         if reason:
-            note = f"{fixture.name}: {reason}: {row['text'][:40]!r} not compared"
-            report.notes += [] if note in report.notes else [note]
+            report.note(f"{fixture.name}: {reason}: {row['text'][:40]!r} not compared")
             continue
         for key, add in (("ids", True), ("ids_no_special", False)):
+            if add and fixture.source.arch == "chatglm":
+                report.note(f"{fixture.name}: GGUF has no key for tokens before every text but bos: only ids without them are compared")
+                continue
             ids = llama.tokenize(row["text"].encode("utf-8"), add_bos=add, special=True)
             report.check(ids == row[key], f"{label}: llama.cpp tokenizes {row['text']!r} to {ids}, expected {row[key]} ({key})")
 

@@ -2,7 +2,11 @@
 
 `MODELS` is the list; a new fixture is one more entry. Weights and goldens are made by make_fixtures.py.
 """
-from fixture_tokenizers import added, byte_level, sentencepiece_tokenizer, write_json
+import base64
+import json
+import os
+
+from fixture_tokenizers import added, byte_level, bytes_of, sentencepiece_tokenizer, write_json
 
 LLAMA3_TEMPLATE = (
     "{{- bos_token }}\n"
@@ -80,6 +84,59 @@ def internlm_tokenizer(folder):
     return sentencepiece_tokenizer(folder, 392, 14, files=("model",))
 
 
+def chatglm_tokenizer(folder):
+    """As ChatGLM2's: the sentencepiece model alone; five tokens that its program puts behind the pieces, two of them before every text."""
+    size, behind = 384, [added(text) for text in ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")]
+    count, value = sentencepiece_tokenizer(folder, size, 15, behind, files=("model",))
+    before = [{"SpecialToken": {"id": text, "type_id": 0}} for text in ("[gMASK]", "<sop>")]
+    words = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    tokens = {text: {"id": text, "ids": [size + place], "tokens": [text]} for text, place in (("[gMASK]", 1), ("<sop>", 3))}
+    value["post_processor"] = {"type": "TemplateProcessing", "single": before + words[:1], "pair": before + words, "special_tokens": tokens}
+    for name in ("added_tokens.json", "special_tokens_map.json"):
+        os.remove(os.path.join(folder, name))
+    write_json(folder, "tokenizer_config.json", {"do_lower_case": False, "remove_space": False, "tokenizer_class": "ChatGLMTokenizer"})
+    return count, value
+
+
+def chatglm2_prompt(messages):
+    """As the program of ChatGLM2 puts rounds together; it knows no system."""
+    rounds, text = 0, "[gMASK]<sop>"
+    for message in messages:
+        if message["role"] == "user":
+            rounds += 1
+            text += "[Round {}]\n\n问：{}\n\n答：".format(rounds, message["content"])
+        else:
+            text += message["content"] + "\n\n"
+    return text
+
+
+chatglm2_prompt.roles = ("user", "assistant")
+
+
+def qwen_prompt(messages):
+    """As the program of Qwen's chat models puts them together."""
+    return "\n".join("<|im_start|>{}\n{}<|im_end|>".format(m["role"], m["content"]) for m in messages) + "\n<|im_start|>assistant\n"
+
+
+qwen_prompt.roles = ("system", "user", "assistant")
+
+
+def qwen_tokenizer(folder):
+    """As the first Qwen's: bytes in base64 with ranks; the tokens behind them stand in its program only."""
+    texts = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{number}|>" for number in range(205)]
+    size = byte_level(folder, "qwen2", 380, 16, [added(text) for text in texts], {})
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
+        value = json.load(file)
+    ranks = {token: rank for token, rank in value["model"]["vocab"].items() if token not in texts}
+    with open(os.path.join(folder, "qwen.tiktoken"), "wb") as file:
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+            file.write(base64.b64encode(bytes_of(token)) + b" %d\n" % rank)
+    for name in ("tokenizer.json", "special_tokens_map.json"):
+        os.remove(os.path.join(folder, name))
+    write_json(folder, "tokenizer_config.json", {"model_max_length": 256, "tokenizer_class": "QWenTokenizer"})
+    return size, value
+
+
 def mistral_tokenizer(folder):
     extra = [added("[INST]"), added("[/INST]"), added("<mark>", special=False, lstrip=True, rstrip=True)]
     return sentencepiece_tokenizer(folder, 400, 9, extra, ("json",), metaspace=True, options={"chat_template": MISTRAL_TEMPLATE})
@@ -136,7 +193,7 @@ REMOTE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_att
               **SENTENCEPIECE_IDS)
 
 # name: class of the configuration (or of remote_models.py), its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
-# whether config.json is written in its `older` form
+# whether config.json is written in its `older` form, rows before the padding that are zero too
 MODELS = {
     "llama2": dict(kind="LlamaConfig", older=True, tokenizer=llama2_tokenizer, pad_rows=0, features=[],
                    config=dict(SMALL, num_key_value_heads=4, **SENTENCEPIECE_IDS)),
@@ -164,6 +221,17 @@ MODELS = {
     "internlm": dict(remote="InternLm", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
                      config=dict(REMOTE, architectures=["InternLMForCausalLM"], model_type="internlm", max_position_embeddings=256,
                                  bias=True, rotary={"base": 10000, "type": "dynamic"})),
+    "qwen": dict(remote="Qwen", prompt=qwen_prompt, tokenizer=qwen_tokenizer, pad_rows=4, silent_rows=205, features=["biases"],
+                 config=dict(architectures=["QWenLMHeadModel"], model_type="qwen", hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                             kv_channels=16, intermediate_size=192, seq_length=256, max_position_embeddings=512, layer_norm_epsilon=1e-6,
+                             rotary_emb_base=10000, rotary_pct=1.0, scale_attn_weights=True, use_dynamic_ntk=True, use_logn_attn=True,
+                             no_bias=True, torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True, bf16=True)),
+    "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
+                     config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
+                                 multi_query_attention=True, multi_query_group_num=2, kv_channels=16, ffn_hidden_size=96, seq_length=256,
+                                 layernorm_epsilon=1e-5, rmsnorm=True, post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True,
+                                 apply_residual_connection_post_layernorm=False, original_rope=True, rope_ratio=2, torch_dtype="bfloat16",
+                                 tie_word_embeddings=False, use_cache=True, eos_token_id=2, pad_token_id=0)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }
@@ -171,6 +239,8 @@ MODELS = {
 
 def generation_config(name, ids):
     """generation_config.json as published models have it; `ids` gives an added token's id by its text."""
+    if name == "qwen":
+        return {"chat_format": "chatml", "eos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "top_p": 0.8}
     if name.startswith("qwen"):
         return {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "do_sample": True,
                 "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]], "temperature": 0.7, "top_k": 20, "top_p": 0.8}

@@ -114,6 +114,14 @@ def sentencepiece_tokenizer(folder, size, seed, extra=(), files=("json", "model"
 
 # ---------------------------------------------------------------- byte-level BPE
 
+def bytes_of(token):
+    """The bytes of a token that is written in GPT-2's printable characters."""
+    plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    other = [b for b in range(256) if b not in plain]
+    table = {chr(b): b for b in plain} | {chr(256 + place): b for place, b in enumerate(other)}
+    return bytes(table[character] for character in token)
+
+
 def pre_tokenizer(kind):
     if kind == "gpt2-digits":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),

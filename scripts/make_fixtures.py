@@ -31,6 +31,7 @@ GAP_MIN = 0.05
 DISTINCT_MIN = 9
 FEATURE_NMSE_MIN = 1e-3
 SEEDS_MAX = 2000
+ADDED_MAX = 8
 
 
 # ---------------------------------------------------------------- weights
@@ -47,12 +48,13 @@ def spread(name, shape):
         return 0.0, 0.4
     if "q_norm" in name or "k_norm" in name:
         return 1.3, 0.4
-    if "norm" in name:
+    if "norm" in name or ".ln_" in name:
         return 1.0, 0.35
-    if "embed_tokens" in name or "lm_head" in name:
+    if any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
         return 0.0, 0.3
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
-            "W_pack": 1.3}
+            "c_attn": 1.3, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
+            "W_pack": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -62,7 +64,7 @@ def fill(model, seed, pad_rows):
         for name, parameter in model.named_parameters():
             mean, deviation = spread(name, parameter.shape)
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
-            if pad_rows and ("embed_tokens" in name or "lm_head" in name):
+            if pad_rows and any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0
 
 
@@ -127,6 +129,10 @@ def remote_without(model, feature):
         other.config["max_position_embeddings"] = 256
         other = type(model)(other.config).double().eval()
         other.load_state_dict(model.state_dict())
+    if feature == "rope_ratio":
+        other.config.pop("rope_ratio")
+        other = type(model)(other.config).double().eval()
+        other.load_state_dict(model.state_dict())
     if feature == "unit_head":
         other.config.pop("z_loss_weight")
     for name, parameter in other.named_parameters():
@@ -157,7 +163,11 @@ def golden_texts(tokenizer, texts):
     return rows
 
 
-def golden_chat(tokenizer):
+def golden_chat(tokenizer, prompt):
+    if prompt:
+        messages = [message for message in CHAT if message["role"] in prompt.roles]
+        text = prompt(messages)
+        return {"messages": messages, "text": text, "ids": tokenizer.encode(text, add_special_tokens=False)}
     if not tokenizer.chat_template:
         return None
     text = tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
@@ -170,7 +180,7 @@ def golden_chat(tokenizer):
 def build_spec(spec, tokenizer, size):
     if "remote" not in spec:
         return build(configuration(spec, tokenizer, size))
-    return remote(spec["remote"], dict(spec["config"], vocab_size=size + spec["pad_rows"]))
+    return remote(spec["remote"], dict(spec["config"], **{spec.get("rows", "vocab_size"): size + spec["pad_rows"]}))
 
 
 def remote(kind, config):
@@ -189,6 +199,11 @@ def load_tokenizer(folder, value):
     scratch = folder + ".scratch"
     shutil.copytree(folder, scratch)
     write_json(scratch, "tokenizer.json", value)
+    with open(os.path.join(scratch, "tokenizer_config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    if config["tokenizer_class"] in ("ChatGLMTokenizer", "QWenTokenizer"):
+        # Their programs are in no release.
+        write_json(scratch, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False})
     tokenizer = transformers.AutoTokenizer.from_pretrained(scratch)
     shutil.rmtree(scratch)
     return tokenizer
@@ -243,13 +258,13 @@ def make(name, spec, out):
     size, value = spec["tokenizer"](folder)
     tokenizer = load_tokenizer(folder, value)
     assert len(tokenizer) == size and tokenizer.clean_up_tokenization_spaces is False
-    texts = hard_texts(sorted(tokenizer.get_added_vocab(), key=tokenizer.get_added_vocab().get))
+    texts = hard_texts(sorted(tokenizer.get_added_vocab(), key=tokenizer.get_added_vocab().get)[:ADDED_MAX])
     from_sentencepiece = check_sentencepiece(folder, tokenizer, texts)
     model = build_spec(spec, tokenizer, size)
     prompts = [tokenizer.encode(p) for p in PROMPTS]
     assert len(prompts[0]) >= 24, f"{name}: {[len(p) for p in prompts]} tokens"
     forbidden = set(tokenizer.get_added_vocab().values()) | set(range(size, size + spec["pad_rows"]))
-    seed, results = find_seed(model, prompts, forbidden, spec["pad_rows"])
+    seed, results = find_seed(model, prompts, forbidden, spec["pad_rows"] + spec.get("silent_rows", 0))
     features = check_features(model, spec["features"], prompts[0])
     save_weights(model, folder)
     if spec.get("older"):
@@ -282,7 +297,7 @@ def write_goldens(folder, model, tokenizer, texts, prompts, results, about):
         "prompts": [{"text": t, "ids": ids, "greedy_ids": g, "min_gap": gap}
                     for t, ids, (g, gap) in zip(PROMPTS, prompts, results)],
         "texts": golden_texts(tokenizer, texts),
-        "chat": golden_chat(tokenizer),
+        "chat": golden_chat(tokenizer, MODELS[about["model"]].get("prompt")),
     }
     with open(os.path.join(folder, "golden.json"), "w", encoding="utf-8", newline="\n") as file:
         file.write(compact(golden))

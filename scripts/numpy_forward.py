@@ -5,7 +5,7 @@
 
 Reads the file with the `gguf` package, dequantizes with it (to f32, then f64) and writes the logits of all positions as
 `p0_logits` [tokens, vocabulary] (f64). For the Llama family: architectures llama (rotary pairs side by side), qwen2 and
-qwen3 (rotary halves), baichuan (side by side, or ALiBi), with biases, norms on q and k, tied heads, frequency factors,
+qwen3 (rotary halves), baichuan (side by side, or ALiBi), chatglm (side by side, joined tensors), with biases, norms on q and k, tied heads, frequency factors,
 linear and yarn scaling, and sliding windows. It shares no code with the project.
 """
 import argparse
@@ -14,7 +14,7 @@ import math
 import gguf
 import numpy as np
 
-SIDE_BY_SIDE = {"llama": True, "qwen2": False, "qwen3": False, "baichuan": True}
+SIDE_BY_SIDE = {"llama": True, "qwen2": False, "qwen3": False, "baichuan": True, "chatglm": True}
 
 
 class Model:
@@ -117,9 +117,12 @@ def alibi_slopes(heads, max_bias):
 def attention(model, prefix, x, rotation, mask):
     count, heads = len(x), model.key("attention.head_count")
     kv_heads = model.key("attention.head_count_kv", heads)
-    q = linear(model, prefix + "attn_q", x).reshape(count, heads, -1)
-    k = linear(model, prefix + "attn_k", x).reshape(count, kv_heads, -1)
-    v = linear(model, prefix + "attn_v", x).reshape(count, kv_heads, -1)
+    if prefix + "attn_qkv.weight" in model.tensors:
+        joined = linear(model, prefix + "attn_qkv", x).reshape(count, heads + 2 * kv_heads, -1)
+        q, k, v = np.split(joined, [heads, heads + kv_heads], axis=1)
+    else:
+        q, k, v = (linear(model, prefix + name, x).reshape(count, number, -1)
+                   for name, number in (("attn_q", heads), ("attn_k", kv_heads), ("attn_v", kv_heads)))
     if prefix + "attn_q_norm.weight" in model.tensors:
         epsilon = model.key("attention.layer_norm_rms_epsilon")
         q = rms_norm(q, model.tensors[prefix + "attn_q_norm.weight"], epsilon)
@@ -139,8 +142,11 @@ def attention(model, prefix, x, rotation, mask):
 
 
 def feed_forward(model, prefix, x):
-    gate = linear(model, prefix + "ffn_gate", x)
-    return linear(model, prefix + "ffn_down", gate / (1 + np.exp(-gate)) * linear(model, prefix + "ffn_up", x))
+    if prefix + "ffn_gate.weight" in model.tensors:
+        gate, up = linear(model, prefix + "ffn_gate", x), linear(model, prefix + "ffn_up", x)
+    else:
+        gate, up = np.split(linear(model, prefix + "ffn_up", x), 2, axis=-1)
+    return linear(model, prefix + "ffn_down", gate / (1 + np.exp(-gate)) * up)
 
 
 def forward(model, ids, ignore_window=False):

@@ -8,6 +8,7 @@ quantized models and to compare what the project writes. The default recipe: mat
 output head are q8_0 when the type has 4 bits; one-dimensional tensors stay f32.
 """
 import argparse
+import base64
 import json
 import os
 
@@ -17,7 +18,19 @@ from gguf import GGMLQuantizationType as T
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "BaiChuanForCausalLM": "baichuan", "BaichuanForCausalLM": "baichuan",
-                 "InternLMForCausalLM": "llama"}
+                 "InternLMForCausalLM": "llama", "ChatGLMModel": "chatglm", "QWenLMHeadModel": "qwen2"}
+# ChatGLM's words for what others call so.
+CHATGLM_KEYS = {"num_layers": "num_hidden_layers", "multi_query_group_num": "num_key_value_heads", "kv_channels": "head_dim",
+                "ffn_hidden_size": "intermediate_size", "padded_vocab_size": "vocab_size", "seq_length": "max_position_embeddings",
+                "layernorm_epsilon": "rms_norm_eps"}
+# The first Qwen's words, and its names of tensors.
+QWEN_KEYS = {"kv_channels": "head_dim", "seq_length": "max_position_embeddings", "layer_norm_epsilon": "rms_norm_eps",
+             "rotary_emb_base": "rope_theta"}
+QWEN_NAMES = {"transformer.wte": "model.embed_tokens", "transformer.ln_f": "model.norm", "transformer.h": "model.layers", "ln_1": "input_layernorm",
+              "ln_2": "post_attention_layernorm", "attn.c_proj": "self_attn.o_proj", "mlp.w2": "mlp.gate_proj", "mlp.w1": "mlp.up_proj",
+              "mlp.c_proj": "mlp.down_proj"}
+QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{number}|>" for number in range(205)]
+CHATGLM_TOKENS = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
 # Whose rotary pairs stand side by side in GGUF.
 SIDE_BY_SIDE = ("llama", "baichuan")
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
@@ -55,9 +68,17 @@ class Source:
     def __init__(self, folder):
         self.folder, self.config = folder, read_json(folder, "config.json")
         self.arch = ARCHITECTURES[self.config["architectures"][0]]
+        if self.arch == "chatglm":
+            self.config.update({ours: self.config[theirs] for theirs, ours in CHATGLM_KEYS.items()})
+            self.config["rope_theta"] = 10000.0 * self.config.get("rope_ratio", 1)
+        self.is_first_qwen = self.config["architectures"] == ["QWenLMHeadModel"]
+        if self.is_first_qwen:
+            self.config.update({ours: self.config[theirs] for theirs, ours in QWEN_KEYS.items()})
+            self.config["intermediate_size"] //= 2
         self.heads = self.config["num_attention_heads"]
         self.kv_heads = self.config.get("num_key_value_heads", self.heads)
         self.head_size = self.config.get("head_dim") or self.config["hidden_size"] // self.heads
+        self.rotated = self.head_size // 2 if self.arch == "chatglm" else self.head_size
         self.scaling = self.config.get("rope_scaling") or {}
         self.scaling_type = self.scaling.get("rope_type", self.scaling.get("type"))
         self.has_alibi = self.arch == "baichuan" and "max_position_embeddings" not in self.config
@@ -67,9 +88,16 @@ class Source:
 # ---------------------------------------------------------------- tensors
 
 def divided(source, weights):
-    """Baichuan's joined queries, keys and values apart, and the rows of version 2's head divided by their lengths."""
+    """Joined queries, keys and values apart (Baichuan, the first Qwen, under Qwen2's names), and the rows of version 2's head divided by their lengths."""
     result = {}
     for name, values in weights.items():
+        if source.is_first_qwen:
+            for theirs, ours in QWEN_NAMES.items():
+                name = name.replace(theirs + ".", ours + ".")
+        if ".c_attn." in name:
+            for part, rows in zip("qkv", np.split(values, 3)):
+                result[name.replace("attn.c_attn", f"self_attn.{part}_proj")] = rows
+            continue
         if ".W_pack." in name:
             for part, rows in zip("qkv", np.split(values, 3)):
                 result[name.replace("W_pack", part + "_proj")] = rows
@@ -102,11 +130,14 @@ def gguf_tensors(source):
     names = gguf.get_tensor_name_map(arch, source.config["num_hidden_layers"])
     tensors = {}
     for name, values in source.weights.items():
+        if name.endswith("rotary_pos_emb.inv_freq"):
+            continue
         if source.arch in SIDE_BY_SIDE and ".q_proj." in name:
             values = interleave(values, source.heads)
         if source.arch in SIDE_BY_SIDE and ".k_proj." in name:
             values = interleave(values, source.kv_heads)
-        tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
+        known = name.removeprefix("transformer.") if source.arch == "chatglm" else name
+        tensors[names.get_name(known, try_suffixes=(".weight", ".bias"))] = values
     if source.scaling_type == "llama3":
         tensors["rope_freqs.weight"] = rope_factors(source)
     return tensors
@@ -136,11 +167,38 @@ def token_types(tokens, added, model):
     return types
 
 
+def printable(data):
+    """Bytes in GPT-2's alphabet."""
+    plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    other = [b for b in range(256) if b not in plain]
+    table = {b: chr(b) for b in plain} | {b: chr(256 + place) for place, b in enumerate(other)}
+    return "".join(table[b] for b in data)
+
+
+def ranked(path):
+    """(tokens, merges) of a file of ranks: a token's two parts are what merges of smaller ranks leave of it."""
+    with open(path, "rb") as file:
+        ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in file)}
+    merges = []
+    for token, own in sorted(ranks.items(), key=lambda item: item[1]):
+        parts = [bytes([b]) for b in token]
+        while len(parts) > 2:
+            rank, place = min((ranks.get(a + b, own), place) for place, (a, b) in enumerate(zip(parts, parts[1:])))
+            assert rank < own, f"{token} is made by no merges"
+            parts[place:place + 2] = [parts[place] + parts[place + 1]]
+        if len(parts) == 2:
+            merges.append(" ".join(map(printable, parts)))
+    return [printable(token) for token, _ in sorted(ranks.items(), key=lambda item: item[1])], merges
+
+
 def read_tokens(source):
     """(kind of model, pieces by id with None for padding, merges, scores)."""
     size = source.config["vocab_size"]
     value = read_json(source.folder, "tokenizer.json")
     tokens, scores, merges = [None] * size, None, []
+    if source.is_first_qwen:
+        tokens, merges = ranked(os.path.join(source.folder, "qwen.tiktoken"))
+        return "gpt2", tokens + [None] * (size - len(tokens)), merges, None
     if value is None:
         import sentencepiece
         processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(source.folder, "tokenizer.model"))
@@ -158,16 +216,32 @@ def read_tokens(source):
 
 def pre_tokenizer_name(folder):
     """GGUF's name for the splitting of the fixture's tokenizer.json."""
+    if os.path.exists(os.path.join(folder, "qwen.tiktoken")):
+        return "qwen2"
     text = json.dumps(read_json(folder, "tokenizer.json")["pre_tokenizer"])
     if "\\\\p{N}{1,3}" in text:
         return "llama-bpe"
     return "qwen2" if "Split" in text else "smollm"
 
 
+def added_tokens(source):
+    """By id; ChatGLM's stand behind the pieces, and in its program only."""
+    config = read_json(source.folder, "tokenizer_config.json")
+    flags = {"special": True, "lstrip": False, "rstrip": False}
+    if source.is_first_qwen:
+        count = sum(token is not None for token in read_tokens(source)[1])
+        return {count + i: {"content": text, **flags} for i, text in enumerate(QWEN_TOKENS)}
+    if config["tokenizer_class"] != "ChatGLMTokenizer":
+        return {int(i): t for i, t in config["added_tokens_decoder"].items()}
+    count = sum(token is not None for token in read_tokens(source)[1])
+    special = {i: {"content": text, **flags} for i, text in enumerate(("<unk>", "<s>", "</s>"))}
+    return special | {count + i: {"content": text, **flags} for i, text in enumerate(CHATGLM_TOKENS)}
+
+
 def add_tokenizer(writer, source):
     config = read_json(source.folder, "tokenizer_config.json")
     model, tokens, merges, scores = read_tokens(source)
-    added = {int(i): t for i, t in config["added_tokens_decoder"].items()}
+    added = added_tokens(source)
     for i, token in added.items():
         tokens[i] = token["content"]
     writer.add_tokenizer_model(model)
@@ -203,7 +277,7 @@ def add_keys(writer, source):
     if source.has_alibi:
         writer.add_max_alibi_bias(8.0)
     else:
-        writer.add_rope_dimension_count(source.head_size)
+        writer.add_rope_dimension_count(source.rotated)
         writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])

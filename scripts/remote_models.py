@@ -151,3 +151,110 @@ class InternLmAttention(nn.Module):
 class InternLm(Decoder):
     def __init__(self, config):
         super().__init__(config, InternLmAttention)
+
+
+# ---------------------------------------------------------------- ChatGLM2 and 3
+
+def turned_pairs(x, positions, base, size):
+    """The first `size` elements of heads [tokens, heads, ..] turned by their positions, with the pairs (2 i, 2 i + 1)."""
+    frequencies = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angles = positions.double()[:, None, None] * frequencies
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    even, odd = x[..., 0:size:2], x[..., 1:size:2]
+    pairs = torch.stack([even * cosine - odd * sine, odd * cosine + even * sine], -1).flatten(-2)
+    return torch.cat([pairs, x[..., size:]], -1)
+
+
+class ChatGlm2Attention(nn.Module):
+    """Queries, keys and values in one matrix with a bias; groups of heads share keys; half of a head is turned."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.size, self.heads = config["kv_channels"], config["num_attention_heads"]
+        self.groups, self.base = config["multi_query_group_num"], 10000.0 * config.get("rope_ratio", 1)
+        rows = (self.heads + 2 * self.groups) * self.size
+        self.query_key_value = nn.Linear(config["hidden_size"], rows, bias=config["add_qkv_bias"])
+        self.dense = nn.Linear(self.heads * self.size, config["hidden_size"], bias=False)
+
+    def forward(self, x):
+        sizes = [self.heads * self.size, self.groups * self.size, self.groups * self.size]
+        query, key, value = (part.unflatten(-1, (-1, self.size)) for part in self.query_key_value(x).split(sizes, -1))
+        positions = torch.arange(len(x))
+        query, key = (turned_pairs(part, positions, self.base, self.size // 2) for part in (query, key))
+        key, value = (part.repeat_interleave(self.heads // self.groups, 1) for part in (key, value))
+        return self.dense(attention(query, key, value, causal(len(x), x.dtype)))
+
+
+class ChatGlm2Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon = config["hidden_size"], config["layernorm_epsilon"]
+        self.input_layernorm, self.post_attention_layernorm = RmsNorm(width, epsilon), RmsNorm(width, epsilon)
+        self.self_attention, self.mlp = ChatGlm2Attention(config), nn.Module()
+        self.mlp.dense_h_to_4h = nn.Linear(width, 2 * config["ffn_hidden_size"], bias=False)
+        self.mlp.dense_4h_to_h = nn.Linear(config["ffn_hidden_size"], width, bias=False)
+
+    def forward(self, x):
+        x = x + self.self_attention(self.input_layernorm(x))
+        gate, up = self.mlp.dense_h_to_4h(self.post_attention_layernorm(x)).chunk(2, -1)
+        return x + self.mlp.dense_4h_to_h(nn.functional.silu(gate) * up)
+
+
+class ChatGlm2(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, rows = config, config["padded_vocab_size"]
+        self.transformer = transformer = nn.Module()
+        transformer.embedding, transformer.encoder, transformer.rotary_pos_emb = nn.Module(), nn.Module(), nn.Module()
+        transformer.embedding.word_embeddings = nn.Embedding(rows, config["hidden_size"])
+        turned = config["kv_channels"] // 2
+        transformer.rotary_pos_emb.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, turned, 2) / turned))
+        transformer.encoder.layers = nn.ModuleList(ChatGlm2Block(config) for _ in range(config["num_layers"]))
+        transformer.encoder.final_layernorm = RmsNorm(config["hidden_size"], config["layernorm_epsilon"])
+        transformer.output_layer = nn.Linear(config["hidden_size"], rows, bias=False)
+
+    def logits(self, ids):
+        x = self.transformer.embedding.word_embeddings(torch.tensor(ids))
+        for layer in self.transformer.encoder.layers:
+            x = layer(x)
+        return self.transformer.output_layer(self.transformer.encoder.final_layernorm(x))
+
+
+# ---------------------------------------------------------------- Qwen, the first
+
+class QwenBlock(nn.Module):
+    """Queries, keys and values in one matrix with a bias; the gate is the second of the feed-forward's matrices."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon, ffn = config["hidden_size"], config["layer_norm_epsilon"], config["intermediate_size"] // 2
+        self.heads, self.base = config["num_attention_heads"], float(config["rotary_emb_base"])
+        self.ln_1, self.ln_2 = RmsNorm(width, epsilon), RmsNorm(width, epsilon)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn, self.attn.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width, bias=False)
+        self.mlp.w1, self.mlp.w2 = nn.Linear(width, ffn, bias=False), nn.Linear(width, ffn, bias=False)
+        self.mlp.c_proj = nn.Linear(ffn, width, bias=False)
+
+    def forward(self, x):
+        query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in self.attn.c_attn(self.ln_1(x)).chunk(3, -1))
+        positions = torch.arange(len(x))
+        query, key = turned(query, positions, self.base), turned(key, positions, self.base)
+        x = x + self.attn.c_proj(attention(query, key, value, causal(len(x), x.dtype)))
+        y = self.ln_2(x)
+        return x + self.mlp.c_proj(self.mlp.w1(y) * nn.functional.silu(self.mlp.w2(y)))
+
+
+class Qwen(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.transformer.h = nn.ModuleList(QwenBlock(config) for _ in range(config["num_hidden_layers"]))
+        self.transformer.ln_f = RmsNorm(config["hidden_size"], config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))

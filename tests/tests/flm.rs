@@ -206,3 +206,53 @@ fn losses_of_codes_are_those_that_are_told() {
         }
     }
 }
+
+/// ChatGLM2's two tokens before every text, and tensors that are one in both files, come back; so does a file without a vocabulary.
+#[test]
+fn chatglm_comes_back() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (first, between, second) =
+        (scratch.path().join("a.gguf"), scratch.path().join("b.flm"), scratch.path().join("c.gguf"));
+    convert(&root().join("fixtures/models/chatglm2"), &first, None, None);
+    let before = Gguf::open(&first).expect("it was just written");
+    written(&before, &between, None);
+    convert(&between, &second, None, None);
+    let after = Gguf::open(&second).expect("it was just written");
+    let ids = |file: &Gguf, path: &Path| {
+        let vocabulary = Vocabulary::from_metadata(file.metadata(), path).expect("a vocabulary");
+        Tokenizer::new(vocabulary).expect("a tokenizer").encode("a sophisticated text", true).expect("ids")
+    };
+    assert_eq!(ids(&before, &first)[..2], [385, 387]);
+    assert_eq!(ids(&after, &second), ids(&before, &first));
+    for tensor in before.tensors() {
+        assert_eq!(numbers_of(&after, &tensor.name), numbers_of(&before, &tensor.name), "{}", tensor.name);
+    }
+    let bare = scratch.path().join("bare.flm");
+    let (vocabulary, tensors) = without_vocabulary(&between);
+    let writer = FlmWriter::create(&bare, &vocabulary, &tensors, &[]).expect("a file");
+    let source = Flm::open(&between, None).expect("a model");
+    for (number, tensor) in tensors.iter().enumerate() {
+        let bytes: Vec<u8> = numbers_of(&source, &tensor.name).iter().flat_map(|number| number.to_le_bytes()).collect();
+        writer.write(number, 0, &bytes).expect("numbers");
+    }
+    writer.finish().expect("a file");
+    let target = scratch.path().join("bare.gguf");
+    convert(&bare, &target, None, None);
+    let converted = Gguf::open(&target).expect("it was just written");
+    assert!(!Vocabulary::is_in(converted.metadata()));
+    let prompts = [vec![385, 387, 5, 6]];
+    assert_eq!(say(&target, "cpu", &prompts, 4, true)[0].ids, say(&first, "cpu", &prompts, 4, true)[0].ids);
+}
+
+/// What a file holds, but for its tokens.
+fn without_vocabulary(path: &Path) -> (FlmVocabulary, Vec<FlmTensor>) {
+    let model = Flm::open(path, None).expect("a model");
+    let table = model.tokenizer().flm.as_ref().expect("a vocabulary").table.clone();
+    let plain = |info: &trueup::formats::TensorInfo| FlmTensor {
+        name: info.name.clone(),
+        shape: info.shape.clone(),
+        dtype: FlmType::F32,
+    };
+    let tensors = model.tensors().iter().map(plain).collect();
+    (FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table }, tensors)
+}

@@ -34,15 +34,21 @@ pub(crate) fn describe(
     let mut notes = mapping.notes().to_vec();
     notes.extend(mapping.architecture().notes(mapping.hyper()));
     notes.extend_from_slice(source.notes());
-    let vocabulary = vocabulary_of(source, mapping)?;
-    notes.extend_from_slice(vocabulary.notes());
-    notes.extend(vocabulary.write_metadata(&mut metadata)?);
+    if source.tokenizer().is_left_out {
+        notes.push("the file holds no vocabulary, so none is written: give token ids instead of text, or convert with --tokenizer".to_owned());
+    } else {
+        let vocabulary = vocabulary_of(source, mapping)?;
+        notes.extend_from_slice(vocabulary.notes());
+        notes.extend(vocabulary.write_metadata(&mut metadata)?);
+    }
     for change in overrides {
         change.apply(&mut metadata).map_err(|fault| Error::new(source.path(), fault.0).at("--metadata"))?;
     }
     // What is written must be usable again, whatever was overridden.
     Model::from_gguf(&metadata, tensors, source.path())?;
-    Tokenizer::new(Vocabulary::from_metadata(&metadata, source.path())?)?;
+    if !source.tokenizer().is_left_out {
+        Tokenizer::new(Vocabulary::from_metadata(&metadata, source.path())?)?;
+    }
     Ok((metadata, notes))
 }
 

@@ -108,8 +108,10 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
             }
             let expected: Vec<ExpectedTensor> =
                 mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
-            let vocabulary = match &source.tokenizer().flm {
+            let files = source.tokenizer();
+            let vocabulary = match &files.flm {
                 Some(own) => own.clone(),
+                None if files.is_left_out => no_vocabulary(),
                 None => vocabulary_of(source, &mapping)?.to_flm(),
             };
             (mapping.hyper().clone(), expected, config.clone(), vocabulary)
@@ -123,7 +125,10 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
                 )
                 .help("convert the original checkpoint")
             })?;
-            let vocabulary = Vocabulary::from_metadata(metadata, source.path())?.to_flm();
+            let vocabulary = match Vocabulary::is_in(metadata) {
+                true => Vocabulary::from_metadata(metadata, source.path())?.to_flm(),
+                false => no_vocabulary(),
+            };
             (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)
         }
     };
@@ -177,6 +182,11 @@ fn outgoing_of(
     let tensor = FlmTensor { name: theirs.to_owned(), shape: expected.shape.clone(), dtype };
     let unit_rows = expected.transform == Transform::UnitRows;
     Ok(Outgoing { tensor, source: number, from, head_rows, unit_rows })
+}
+
+/// Of a model that takes token ids alone.
+fn no_vocabulary() -> FlmVocabulary {
+    FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() }
 }
 
 /// The table: what the vocabulary says of itself, and the configuration where it says nothing.

@@ -108,6 +108,8 @@ pub struct TokenizerFiles {
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer.model` of sentencepiece (protobuf).
     pub tokenizer_model: Option<Vec<u8>>,
+    /// `qwen.tiktoken`: bytes in base64 with ranks.
+    pub qwen_tiktoken: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// `special_tokens_map.json`.
@@ -122,6 +124,8 @@ pub struct TokenizerFiles {
     pub llama2c: Option<TokenizerBin>,
     /// The vocabulary in a `.flm` file.
     pub flm: Option<FlmVocabulary>,
+    /// Whether the model was meant to be without: its format holds a vocabulary, and there is nothing in it.
+    pub is_left_out: bool,
 }
 
 /// The largest vocabulary file that is read, in bytes.
@@ -130,17 +134,20 @@ pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 impl TokenizerFiles {
     /// Whether there is a vocabulary among them.
     pub fn has_vocabulary(&self) -> bool {
-        let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some();
+        let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.qwen_tiktoken.is_some();
         in_files || self.llama2c.is_some() || self.flm.is_some()
     }
 
-    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, else llama2.c's structure, which
+    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's structure, which
     /// needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
-        (self.tokenizer_json, self.tokenizer_model, self.llama2c, self.flm) = (None, None, None, None);
+        (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);
+        (self.llama2c, self.flm) = (None, None);
+        self.is_left_out = false;
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("tiktoken") => self.qwen_tiktoken = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some(_) | None => {
                 let vocabulary = vocabulary.ok_or_else(|| {

@@ -61,6 +61,7 @@ impl Flm {
         let format = format!("FastLLM v{}", header.version);
         let mut files = TokenizerFiles { chat_template: header.value("chat_template"), ..TokenizerFiles::default() };
         files.flm = header.into_vocabulary();
+        files.is_left_out = files.flm.is_none();
         let vocabulary = description.get("vocab_size").and_then(serde_json::Value::as_u64);
         let tokenizer_source = tokenizer.map(|named| files.replace(named, vocabulary)).transpose()?;
         let path = path.to_owned();

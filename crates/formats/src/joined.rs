@@ -3,17 +3,19 @@
 //! ```text
 //! self_attn.W_pack.weight   [3 * width, width]  ──▶  self_attn.q_proj.weight | k_proj | v_proj      Baichuan
 //! self_attn.mergeqkv.weight                     ──▶  the same                                       FastLLM
+//! attn.c_attn.weight                            ──▶  attn.q_proj.weight | k_proj | v_proj           Qwen
 //! mlp.gateup_proj.weight    [2 * ffn, width]    ──▶  mlp.gate_proj.weight | up_proj                 FastLLM
 //! ```
 //!
-//! A reader shows the parts, under the names of Hugging Face checkpoints, so that nobody behind it meets the whole.
+//! A reader shows the parts, under names as Hugging Face checkpoints have them, so that nobody behind it meets the whole.
 
 use crate::checkpoint::TensorInfo;
 use crate::error::Result;
 use serde_json::{Map, Value};
 
-/// Names in which queries, keys and values are one tensor.
-const ATTENTION: [&str; 2] = ["self_attn.mergeqkv.", "self_attn.W_pack."];
+/// Names in which queries, keys and values are one tensor, and what their names begin with.
+const ATTENTION: [(&str, &str); 3] =
+    [("self_attn.mergeqkv.", "self_attn"), ("self_attn.W_pack.", "self_attn"), (".attn.c_attn.", ".attn")];
 /// The name in which gate and up are one tensor.
 const FEED_FORWARD: &str = "mlp.gateup_proj.";
 
@@ -21,16 +23,19 @@ const FEED_FORWARD: &str = "mlp.gateup_proj.";
 /// keys.
 pub(crate) fn parts(whole: &TensorInfo, config: &Map<String, Value>) -> Option<Result<Vec<TensorInfo>>> {
     let rows = whole.shape.last().copied()?;
-    let attention = ATTENTION.into_iter().find_map(|kind| whole.name.split_once(kind));
+    let attention = ATTENTION.into_iter().find_map(|(kind, part)| Some((whole.name.split_once(kind)?, part)));
     let (start, end, parts) = match attention {
-        Some((start, end)) => (start, end, attention_rows(rows, config)?),
+        Some(((start, end), part)) => {
+            let parts = attention_rows(rows, config)?;
+            (start, end, parts.into_iter().map(|(name, rows)| (format!("{part}.{name}"), rows)).collect())
+        }
         None => {
             let (start, end) = whole.name.split_once(FEED_FORWARD)?;
             let half = rows.checked_div(2).filter(|half| rows.is_multiple_of(2) && *half > 0)?;
-            (start, end, vec![("mlp.gate_proj", half), ("mlp.up_proj", half)])
+            (start, end, vec![("mlp.gate_proj".to_owned(), half), ("mlp.up_proj".to_owned(), half)])
         }
     };
-    let part = |(name, rows): (&str, u64)| {
+    let part = |(name, rows): (String, u64)| {
         let mut shape = whole.shape.clone();
         shape.pop();
         shape.push(rows);
@@ -53,7 +58,7 @@ fn attention_rows(rows: u64, config: &Map<String, Value>) -> Option<Vec<(&'stati
     };
     let keys = rows.checked_sub(queries)?;
     let half = keys.checked_div(2).filter(|half| keys.is_multiple_of(2) && *half > 0)?;
-    let names = [("self_attn.q_proj", queries), ("self_attn.k_proj", half), ("self_attn.v_proj", half)];
+    let names = [("q_proj", queries), ("k_proj", half), ("v_proj", half)];
     (queries > 0).then(|| names.to_vec())
 }
 
@@ -81,6 +86,8 @@ mod tests {
         let found = names_and_rows("a.self_attn.mergeqkv.bias", &[24], &config).expect("parts");
         assert_eq!(found.iter().map(|(_, rows)| *rows).collect::<Vec<_>>(), [16, 4, 4]);
         assert_eq!(found[2].0, "a.self_attn.v_proj.bias");
+        let found = names_and_rows("a.attn.c_attn.bias", &[24], &config).expect("parts");
+        assert_eq!(found[1], ("a.attn.k_proj.bias".to_owned(), 4));
         let found = names_and_rows("a.mlp.gateup_proj.weight", &[8, 10], &config).expect("parts");
         assert_eq!(found, [("a.mlp.gate_proj.weight".to_owned(), 5), ("a.mlp.up_proj.weight".to_owned(), 5)]);
     }

@@ -12,8 +12,10 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &crate::llama2c::LLAMA2C,
     &crate::internlm::INTERNLM,
     &crate::qwen2::QWEN2,
+    &crate::qwen::QWEN,
     &crate::qwen3::QWEN3,
     &crate::baichuan::BAICHUAN,
+    &crate::chatglm::CHATGLM,
 ];
 
 /// One architecture: the names it answers to, its hyper-parameters, its tensors and the parts of its block.
@@ -54,6 +56,10 @@ pub struct FieldRule {
     pub theirs: &'static str,
     /// What holds when the key is absent.
     pub missing: Missing,
+    /// What the number there is counted in: 1, but for the base of the rotation in descriptions that give its multiple.
+    pub unit: f64,
+    /// How often the number there counts what is meant: 1, but where it counts gate and up together.
+    pub several: u64,
 }
 
 /// The value of an absent key: the default of the class in the library that wrote the file.
@@ -207,6 +213,8 @@ pub struct Parts {
     pub norm: Norm,
     /// Which elements of a head are rotated together, in the GGUF file.
     pub pairs: RopePairs,
+    /// How much of a head is rotated where a description does not say it.
+    pub rotated: Rotated,
     /// The feed-forward.
     pub feed_forward: FeedForward,
     /// What is known of its positions where they lower scores by distance.
@@ -220,6 +228,15 @@ pub struct AlibiRule {
     pub max_bias: f32,
     /// A GGUF file without the key of the exponent has them all the same when it has so many layers.
     pub layers: usize,
+}
+
+/// How much of a head positions rotate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rotated {
+    /// All of it.
+    Whole,
+    /// Its first half.
+    Half,
 }
 
 /// A kind of norm.
@@ -236,9 +253,26 @@ pub enum FeedForward {
     GatedSilu,
 }
 
+impl Parts {
+    /// The parts of Llama, with rotated pairs as they lie.
+    pub(crate) const fn new(pairs: RopePairs) -> Parts {
+        Parts { norm: Norm::Rms, pairs, rotated: Rotated::Whole, feed_forward: FeedForward::GatedSilu, alibi: None }
+    }
+}
+
 impl FieldRule {
     pub(crate) const fn new(field: Field, theirs: &'static str, missing: Missing) -> FieldRule {
-        FieldRule { field, theirs, missing }
+        FieldRule { field, theirs, missing, unit: 1.0, several: 1 }
+    }
+
+    /// The same, where the number counts each so often.
+    pub(crate) const fn of_several(self, several: u64) -> FieldRule {
+        FieldRule { several, ..self }
+    }
+
+    /// The same, counted in a unit.
+    pub(crate) const fn in_units_of(self, unit: f64) -> FieldRule {
+        FieldRule { unit, ..self }
     }
 }
 
@@ -311,9 +345,9 @@ mod tests {
         let count = classes.len();
         classes.dedup();
         assert_eq!(classes.len(), count);
-        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan");
+        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm");
         let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, InternLMForCausalLM, Qwen2ForCausalLM, \
-                       Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM";
+                       QWenLMHeadModel, Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration";
         assert_eq!(Architecture::classes(), offered);
     }
 

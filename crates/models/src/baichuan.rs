@@ -9,7 +9,7 @@
 //! Queries, keys and values are one tensor in the checkpoint (`W_pack`), which its reader shows apart.
 
 use crate::architecture::{
-    AlibiRule, Architecture, Condition, FeedForward, FieldRule, Heads, Missing, Norm, Parts, Sign, SignRule, TensorRule,
+    AlibiRule, Architecture, Condition, FieldRule, Heads, Missing, Parts, Sign, SignRule, TensorRule,
 };
 use crate::field::Field;
 use crate::gap::Gap;
@@ -67,11 +67,6 @@ pub static BAICHUAN: Architecture = Architecture {
         TensorRule::new(Role::Output, "lm_head.weight").when(Condition::Untied).unit_rows(),
     ],
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts {
-        norm: Norm::Rms,
-        pairs: RopePairs::Neighbours,
-        feed_forward: FeedForward::GatedSilu,
-        alibi: Some(AlibiRule { max_bias: 8.0, layers: 40 }),
-    },
+    parts: Parts { alibi: Some(AlibiRule { max_bias: 8.0, layers: 40 }), ..Parts::new(RopePairs::Neighbours) },
     gaps: &[Gap::RopeFactors, Gap::Alibi],
 };

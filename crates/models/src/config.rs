@@ -1,10 +1,10 @@
 //! Hyper-parameters from `config.json` of a Hugging Face directory, or from what speaks its words.
 
-use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Sign, WindowRule};
+use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rotated, Sign, WindowRule};
 use crate::faults::Faults;
 use crate::field::Field;
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
-use crate::number::{nearest_f32, whole_u32};
+use crate::number::{nearest_f32, whole_u32, wide};
 use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
 use crate::{ARCHITECTURES, Condition};
 use serde_json::{Map, Value};
@@ -67,18 +67,18 @@ impl Hyper {
         let mut config = Object::new();
         config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
         config.insert("model_type".to_owned(), Value::from(architecture.gguf_name));
-        for FieldRule { field, theirs, .. } in architecture.fields {
+        for FieldRule { field, theirs, unit, several, .. } in architecture.fields {
             let value = match field {
                 Field::Width => Value::from(self.width()),
                 Field::Layers => Value::from(self.layers()),
                 Field::Heads => Value::from(self.heads()),
                 Field::KvHeads => Value::from(self.kv_heads()),
                 Field::HeadSize => Value::from(self.head_size()),
-                Field::Ffn => Value::from(self.ffn()),
+                Field::Ffn => Value::from(wide(self.ffn()).saturating_mul(*several)),
                 Field::Vocabulary => Value::from(self.vocabulary()),
                 Field::Context => Value::from(self.context()),
                 Field::Epsilon => Value::from(shortest(self.epsilon())),
-                Field::RopeBase => Value::from(shortest(self.rope().base)),
+                Field::RopeBase => Value::from(shortest(self.rope().base) / unit),
             };
             config.insert((*theirs).to_owned(), value);
         }
@@ -130,8 +130,14 @@ impl Architecture {
         let mut notes: Vec<String> = held.map(|rule| rule.note.to_owned()).collect();
         let kind =
             ROPE_OBJECTS.into_iter().find_map(|key| config.get(key)?.get("type").or(config.get(key)?.get("rope_type")));
-        if kind.and_then(Value::as_str) == Some("dynamic") {
-            let context = hyper.context();
+        let is_true = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
+        let context = hyper.context();
+        if is_true("use_logn_attn") {
+            notes.push(format!(
+                "the scaling of queries by the length of the text (use_logn_attn) is left out: it changes nothing up to {context} tokens"
+            ));
+        }
+        if kind.and_then(Value::as_str) == Some("dynamic") || is_true("use_dynamic_ntk") {
             notes.push(format!(
                 "the dynamic scaling of the rotation is left out: it changes nothing up to {context} tokens"
             ));
@@ -174,7 +180,11 @@ impl ConfigReader<'_> {
         let (ffn, vocabulary, context) = (count(Field::Ffn), count(Field::Vocabulary), count(Field::Context));
         let epsilon = self.number(rule(architecture, Field::Epsilon));
         let base = self.number(rule(architecture, Field::RopeBase));
-        let rope = self.rope(base, head_size, context);
+        let rotated = match architecture.parts.rotated {
+            Rotated::Whole => head_size,
+            Rotated::Half => head_size / 2,
+        };
+        let rope = self.rope(base, rotated, context);
         let window = architecture.window.and_then(|rule| self.window(&rule));
         Draft {
             width,
@@ -196,7 +206,10 @@ impl ConfigReader<'_> {
     fn count(&mut self, rule: &FieldRule, heads: u64, width: u64) -> u64 {
         let found = self.config.get(rule.theirs);
         if let Some(count) = found.and_then(Value::as_u64) {
-            return count;
+            return match count.checked_div(rule.several).filter(|_| count.is_multiple_of(rule.several)) {
+                Some(count) => count,
+                None => self.wrong(rule.theirs, &format!("a multiple of {}", rule.several), found, 1),
+            };
         }
         let is_null = found.is_some_and(Value::is_null);
         if found.is_some() && !is_null {
@@ -229,9 +242,9 @@ impl ConfigReader<'_> {
     fn number(&mut self, rule: &FieldRule) -> f64 {
         let found = self.config.get(rule.theirs).filter(|value| !value.is_null());
         match (found, rule.missing) {
-            (None, Missing::Is(default)) => default,
+            (None, Missing::Is(default)) => rule.unit * default,
             (found, _) => match found.and_then(Value::as_f64) {
-                Some(number) => number,
+                Some(number) => rule.unit * number,
                 None => self.wrong(rule.theirs, "a number", found, 1.0),
             },
         }
@@ -301,13 +314,13 @@ impl ConfigReader<'_> {
     }
 
     /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as in InternLM's `rotary`.
-    fn rope(&mut self, base: f64, head_size: u64, context: u64) -> RopeDescription {
+    fn rope(&mut self, base: f64, rotated: u64, context: u64) -> RopeDescription {
         let object = ROPE_OBJECTS.into_iter().find_map(|key| match self.config.get(key) {
             None | Some(Value::Null) => None,
             Some(Value::Object(object)) => Some((key, object)),
             found => self.wrong(key, "an object", found, None),
         });
-        let dimensions = usize::try_from(head_size).unwrap_or(0);
+        let dimensions = usize::try_from(rotated).unwrap_or(0);
         let mut rope =
             RopeDescription { dimensions, base: nearest_f32(base), scaling: RopeScaling::None, llama3: None };
         let Some((place, object)) = object else { return rope };

@@ -1,6 +1,6 @@
 //! InternLM, the first version: Llama with biases on all projections of attention, unless the description says that it has none.
 
-use crate::architecture::{Architecture, Condition, FeedForward, FieldRule, FlagRule, Missing, Norm, Parts};
+use crate::architecture::{Architecture, Condition, FieldRule, FlagRule, Missing, Parts};
 use crate::field::Field;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, TENSORS, UNTIED_UNLESS_SAID};
 use trueup_graph::op::RopePairs;
@@ -36,6 +36,6 @@ pub static INTERNLM: Architecture = Architecture {
     window: None,
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Neighbours),
     gaps: &[],
 };

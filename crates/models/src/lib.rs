@@ -24,6 +24,7 @@
 mod architecture;
 mod baichuan;
 mod build;
+mod chatglm;
 mod config;
 mod faults;
 mod field;
@@ -40,19 +41,20 @@ mod tensor_table;
 mod llama;
 mod llama2c;
 mod mistral;
+mod qwen;
 mod qwen2;
 mod qwen3;
 
 pub use architecture::{
     ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm,
-    Parts, Sign, SignRule, TensorRule, Transform, WindowRule,
+    Parts, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
 };
 pub use build::Batch;
 pub use faults::Faults;
 pub use field::Field;
 pub use gap::Gap;
 pub use hyper::{Conditions, Hyper, Window};
-pub use model::Model;
+pub use model::{Model, Slice};
 pub use role::Role;
 pub use rope::{Llama3Scaling, RopeDescription};
 pub use tensor_table::{ExpectedTensor, expected_tensors};

@@ -1,8 +1,6 @@
 //! Llama 1, 2 and 3, and the many models of other names with the same class.
 
-use crate::architecture::{
-    Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm, Parts, TensorRule,
-};
+use crate::architecture::{Architecture, Condition, FieldRule, Fixed, FlagRule, Heads, Missing, Parts, TensorRule};
 use crate::field::Field;
 use crate::role::Role;
 use trueup_graph::op::RopePairs;
@@ -39,7 +37,7 @@ pub static LLAMA: Architecture = Architecture {
     window: None,
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Neighbours),
     gaps: &[],
 };
 

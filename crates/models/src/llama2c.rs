@@ -1,6 +1,6 @@
 //! llama2.c: Llama in the names and the row order of its first publication, whose pairs of rotation are neighbours already.
 
-use crate::architecture::{Architecture, FeedForward, FieldRule, Missing, Norm, Parts, TensorRule};
+use crate::architecture::{Architecture, FieldRule, Missing, Parts, TensorRule};
 use crate::field::Field;
 use crate::llama::UNTIED_UNLESS_SAID;
 use crate::{Condition, Role};
@@ -42,6 +42,6 @@ pub static LLAMA2C: Architecture = Architecture {
         TensorRule::new(Role::Output, "output.weight").when(Condition::Untied),
     ],
     ignorable: &[],
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Neighbours),
     gaps: &[],
 };

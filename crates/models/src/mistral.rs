@@ -1,6 +1,6 @@
 //! Mistral 7B and its relatives: Llama's tensors without biases, grouped heads, a sliding window on all layers.
 
-use crate::architecture::{Architecture, FeedForward, FieldRule, Missing, Norm, Parts, WindowRule};
+use crate::architecture::{Architecture, FieldRule, Missing, Parts, WindowRule};
 use crate::field::Field;
 use crate::gap::Gap;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, TENSORS, UNTIED_UNLESS_SAID};
@@ -29,6 +29,6 @@ pub static MISTRAL: Architecture = Architecture {
     window: Some(WindowRule { missing: 4096, enabled_by: None, first_layer: None }),
     tensors: TENSORS,
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Neighbours, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Neighbours),
     gaps: &[Gap::SlidingWindow],
 };

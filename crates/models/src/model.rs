@@ -19,6 +19,18 @@ pub struct Model {
     architecture: &'static Architecture,
     hyper: Hyper,
     weights: HashMap<(Role, usize), TensorType>,
+    slices: Vec<Slice>,
+}
+
+/// A weight that is some rows of a tensor of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// The name that it has in graphs.
+    pub name: String,
+    /// The tensor in the file.
+    pub stored: String,
+    /// Its type.
+    pub ty: TensorType,
 }
 
 impl Model {
@@ -30,12 +42,20 @@ impl Model {
         let mut found: HashMap<&str, &TensorInfo> =
             tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
         let mut faults = Faults::default();
-        let mut weights = HashMap::new();
+        let (mut weights, mut slices) = (HashMap::new(), Vec::new());
         for expected in expected_tensors(architecture, &hyper) {
             match found.remove(expected.name.as_str()) {
                 None => faults.add(format!("tensor {} is missing", expected.name)),
                 Some(tensor) => match weight_type(&expected, tensor) {
-                    Ok(ty) => drop(weights.insert((expected.role, expected.layer), ty)),
+                    Ok(ty) => match expected.role.parts(&hyper) {
+                        None => drop(weights.insert((expected.role, expected.layer), ty)),
+                        Some(parts) => {
+                            for (role, slice) in sliced(&expected, &parts, ty) {
+                                weights.insert((role, expected.layer), slice.ty);
+                                slices.push(slice);
+                            }
+                        }
+                    },
                     Err(fault) => faults.add(format!("tensor {}: {fault}", expected.name)),
                 },
             }
@@ -44,7 +64,7 @@ impl Model {
             faults.add(format!("tensor {} is not known to {}", quote(&unknown.name), architecture.gguf_name));
         }
         faults.check(path, "tensors", "the file is damaged, or of a variant that is not supported")?;
-        Ok(Model { architecture, hyper, weights })
+        Ok(Model { architecture, hyper, weights, slices })
     }
 
     /// The tables that describe it.
@@ -62,10 +82,28 @@ impl Model {
         self.weights.get(&(role, layer)).copied()
     }
 
+    /// Weights that are rows of tensors of the file, which graphs know by other names: those of one tensor stand together, from its first row to its last.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
     /// The graph of one batch.
     pub fn graph(&self, batch: &Batch) -> std::result::Result<Graph, ShapeError> {
         build::graph(self, batch)
     }
+}
+
+/// The parts of a tensor that stores several.
+fn sliced(expected: &ExpectedTensor, parts: &[(Role, usize)], ty: TensorType) -> Vec<(Role, Slice)> {
+    let slice = |(role, rows): &(Role, usize)| {
+        let sizes = match expected.shape.len() {
+            1 => vec![*rows],
+            _ => vec![ty.shape[0], *rows],
+        };
+        let name = role.name(expected.layer);
+        (*role, Slice { name, stored: expected.name.clone(), ty: TensorType::new(ty.dtype, &sizes) })
+    };
+    parts.iter().map(slice).collect()
 }
 
 /// The type of a stored tensor that fits what is expected, or what does not.

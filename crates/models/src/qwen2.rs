@@ -1,8 +1,6 @@
 //! Qwen2 and Qwen2.5: biases on queries, keys and values; halves rotated; a sliding window on the upper layers, if any.
 
-use crate::architecture::{
-    Architecture, Condition, FeedForward, FieldRule, Missing, Norm, Parts, TensorRule, WindowRule,
-};
+use crate::architecture::{Architecture, Condition, FieldRule, Missing, Parts, TensorRule, WindowRule};
 use crate::field::Field;
 use crate::gap::Gap;
 use crate::llama::{GATED_SILU, INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
@@ -49,7 +47,7 @@ pub static QWEN2: Architecture = Architecture {
         TensorRule::new(Role::Output, "lm_head.weight").when(Condition::Untied),
     ],
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Halves),
     gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };
 

@@ -1,6 +1,6 @@
 //! Qwen3: heads of their own size, each query and key head normed before it is rotated, no biases.
 
-use crate::architecture::{Architecture, FeedForward, FieldRule, Fixed, Missing, Norm, Parts, TensorRule};
+use crate::architecture::{Architecture, FieldRule, Fixed, Missing, Parts, TensorRule};
 use crate::field::Field;
 use crate::gap::Gap;
 use crate::llama::{INVERSE_FREQUENCIES, UNTIED_UNLESS_SAID};
@@ -53,6 +53,6 @@ pub static QWEN3: Architecture = Architecture {
         TensorRule::new(Role::Output, "lm_head.weight").when(Condition::Untied),
     ],
     ignorable: INVERSE_FREQUENCIES,
-    parts: Parts { norm: Norm::Rms, pairs: RopePairs::Halves, feed_forward: FeedForward::GatedSilu, alibi: None },
+    parts: Parts::new(RopePairs::Halves),
     gaps: &[Gap::SlidingWindow, Gap::RopeFactors],
 };

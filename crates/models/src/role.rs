@@ -1,4 +1,6 @@
 //! What tensors of a model are for. A role gives the tensor's name in a GGUF file and its shape, the same for every architecture.
+//!
+//! Some architectures store several tensors as one, row behind row: such a role has parts, and graphs are built of these.
 
 use crate::hyper::Hyper;
 use crate::number::wide;
@@ -18,6 +20,8 @@ pub enum Role {
     KeyNorm,
     Value,
     ValueBias,
+    QueryKeyValue,
+    QueryKeyValueBias,
     AttentionOutput,
     AttentionOutputBias,
     FfnNorm,
@@ -25,6 +29,7 @@ pub enum Role {
     FfnGateBias,
     FfnUp,
     FfnUpBias,
+    FfnGateUp,
     FfnDown,
     FfnDownBias,
     OutputNorm,
@@ -46,12 +51,15 @@ impl Role {
             Role::KeyNorm => "blk.{l}.attn_k_norm.weight",
             Role::Value => "blk.{l}.attn_v.weight",
             Role::ValueBias => "blk.{l}.attn_v.bias",
+            Role::QueryKeyValue => "blk.{l}.attn_qkv.weight",
+            Role::QueryKeyValueBias => "blk.{l}.attn_qkv.bias",
             Role::AttentionOutput => "blk.{l}.attn_output.weight",
             Role::AttentionOutputBias => "blk.{l}.attn_output.bias",
             Role::FfnNorm => "blk.{l}.ffn_norm.weight",
             Role::FfnGate => "blk.{l}.ffn_gate.weight",
             Role::FfnGateBias => "blk.{l}.ffn_gate.bias",
-            Role::FfnUp => "blk.{l}.ffn_up.weight",
+            // Where the gate is a tensor of its own, this name is of the other one alone.
+            Role::FfnUp | Role::FfnGateUp => "blk.{l}.ffn_up.weight",
             Role::FfnUpBias => "blk.{l}.ffn_up.bias",
             Role::FfnDown => "blk.{l}.ffn_down.weight",
             Role::FfnDownBias => "blk.{l}.ffn_down.bias",
@@ -70,15 +78,32 @@ impl Role {
         self.pattern().contains("{l}")
     }
 
+    /// The roles of its rows, in their order, and how many rows each has; `None` for a tensor that is one thing.
+    pub fn parts(self, hyper: &Hyper) -> Option<Vec<(Role, usize)>> {
+        let (queries, keys) = (hyper.query_elements(), hyper.kv_elements());
+        match self {
+            Role::QueryKeyValue => Some(vec![(Role::Query, queries), (Role::Key, keys), (Role::Value, keys)]),
+            Role::QueryKeyValueBias => {
+                Some(vec![(Role::QueryBias, queries), (Role::KeyBias, keys), (Role::ValueBias, keys)])
+            }
+            Role::FfnGateUp => Some(vec![(Role::FfnGate, hyper.ffn()), (Role::FfnUp, hyper.ffn())]),
+            _ => None,
+        }
+    }
+
     /// The shape, innermost first: a projection is `[inputs, outputs]`.
     pub fn shape(self, hyper: &Hyper) -> Vec<u64> {
         let (width, ffn) = (hyper.width(), hyper.ffn());
         let (queries, keys) = (hyper.query_elements(), hyper.kv_elements());
+        let rows =
+            self.parts(hyper).map_or(0, |parts| parts.iter().map(|(_, rows)| *rows).fold(0, usize::saturating_add));
         let sizes: &[usize] = match self {
             Role::TokenEmbedding | Role::Output => &[width, hyper.vocabulary()],
             Role::RopeFactors => &[hyper.rope().dimensions / 2],
             Role::Query => &[width, queries],
             Role::Key | Role::Value => &[width, keys],
+            Role::QueryKeyValue | Role::FfnGateUp => &[width, rows],
+            Role::QueryKeyValueBias => &[rows],
             Role::AttentionOutput => &[queries, width],
             Role::FfnGate | Role::FfnUp => &[width, ffn],
             Role::FfnDown => &[ffn, width],

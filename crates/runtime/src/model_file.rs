@@ -3,7 +3,8 @@
 //! ```text
 //! path ─ Gguf (validated, mapped) ─┬─ Model      numbers, types of weights
 //!                                  ├─ Tokenizer  where the file has one
-//!                                  └─ tensors    bytes in blocks; a split-scale pair NAME + NAME.scale is presented as one tensor
+//!                                  └─ tensors    bytes in blocks; a split-scale pair NAME + NAME.scale is presented as one tensor, one that
+//!                                                 stores several (attn_qkv, ffn_up of gate and up) as these
 //! ```
 //!
 //! A model can also be made in memory ([`ModelFile::made`]): described as in a file, its tensors made when they are asked for.
@@ -22,11 +23,12 @@
 use crate::error::Result;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use trueup_blocks::SplitScale;
 use trueup_formats::gguf::{Gguf, MappedBytes, MappedGguf, Metadata};
 use trueup_formats::{Checkpoint, Error as FileError, SplitScalePart, TensorInfo, quote, split_scale_parts};
-use trueup_models::Model;
+use trueup_models::{Model, Slice};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
 /// The key without which a file has no tokenizer.
@@ -44,7 +46,17 @@ pub struct ModelFile {
     model: Model,
     tokenizer: Option<Tokenizer>,
     tensors: Vec<TensorInfo>,
-    places: HashMap<String, usize>,
+    /// Where each is, by its name.
+    places: HashMap<String, Stored>,
+}
+
+/// A tensor, or some rows of one, of the file.
+#[derive(Clone, Debug)]
+struct Stored {
+    /// Its number there.
+    tensor: usize,
+    /// Its bytes, in blocks.
+    range: Range<usize>,
 }
 
 /// Where tensors come from.
@@ -57,6 +69,8 @@ enum Source {
     Made {
         name: PathBuf,
         metadata: Metadata,
+        /// As a file would have them.
+        tensors: Vec<TensorInfo>,
         make: MakeTensor,
     },
 }
@@ -69,12 +83,13 @@ impl ModelFile {
         let parts = split_scale_parts(&file)?;
         let tensors: Vec<TensorInfo> = parts.iter().map(|part| part.info.clone()).collect();
         let model = Model::from_gguf(file.metadata(), &tensors, path)?;
-        let tokenizer = match file.metadata().contains(KEY_TOKENIZER) {
+        let tokenizer = match Vocabulary::is_in(file.metadata()) {
             true => Some(Tokenizer::new(Vocabulary::from_metadata(file.metadata(), path)?)?),
             false => None,
         };
         let source = Source::File { file: Box::new(file.map()?), parts };
-        Ok(ModelFile { source, model, tokenizer, places: places(&tensors), tensors })
+        let (tensors, places) = shown(&model, &tensors);
+        Ok(ModelFile { source, model, tokenizer, places, tensors })
     }
 
     /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes the tensors' bytes.
@@ -87,8 +102,9 @@ impl ModelFile {
     ) -> Result<ModelFile> {
         let name = name.into();
         let model = Model::from_gguf(&metadata, &tensors, &name)?;
-        let source = Source::Made { name, metadata, make };
-        Ok(ModelFile { source, model, tokenizer: None, places: places(&tensors), tensors })
+        let (shown, places) = shown(&model, &tensors);
+        let source = Source::Made { name, metadata, tensors, make };
+        Ok(ModelFile { source, model, tokenizer: None, places, tensors: shown })
     }
 
     /// The file that was opened, or the name of a model that is in none.
@@ -121,22 +137,20 @@ impl ModelFile {
         Ok(self.tokenizer.as_ref().ok_or_else(missing)?)
     }
 
-    /// All tensors, in the order of the file, quantized ones in blocks.
+    /// All tensors as graphs know them, in the order of the file, quantized ones in blocks.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
     /// The bytes of a tensor, as its type says: a part of the mapped file, joined from the split-scale layout, or made.
     pub fn tensor_bytes(&self, name: &str) -> Result<Cow<'_, [u8]>> {
-        let (file, part) = match self.found(name)? {
-            Found::Stored(file, part) => (file, part),
+        let planes = match self.found(name)? {
+            Found::Stored(planes) => planes,
             Found::Made(bytes) => return Ok(Cow::Owned(bytes)),
         };
-        let values = file.tensor_bytes(part.values);
-        let Some((scales, layout)) = part.scales else {
-            return Ok(Cow::Borrowed(values));
+        let Planes { values, scales: Some((scales, layout)) } = planes else {
+            return Ok(Cow::Borrowed(planes.values));
         };
-        let scales = file.tensor_bytes(scales);
         let blocks = scales.len() / SplitScale::SCALE_BYTES;
         let mut joined = vec![0; blocks.saturating_mul(layout.dtype().block_bytes())];
         layout.join(values, scales, &mut joined);
@@ -145,19 +159,18 @@ impl ModelFile {
 
     /// Shows the same bytes in pieces, in their order: of the split-scale layout no more than one is joined at a time.
     pub fn each_piece(&self, name: &str, show: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let (file, part) = match self.found(name)? {
-            Found::Stored(file, part) => (file, part),
+        let planes = match self.found(name)? {
+            Found::Stored(planes) => planes,
             Found::Made(bytes) => {
                 show(&bytes);
                 return Ok(());
             }
         };
-        let values = file.tensor_bytes(part.values);
-        let Some((scales, layout)) = part.scales else {
-            show(values);
+        let Planes { values, scales: Some((scales, layout)) } = planes else {
+            show(planes.values);
             return Ok(());
         };
-        let scales = file.tensor_bytes(scales).chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
+        let scales = scales.chunks(PIECE_BLOCKS * SplitScale::SCALE_BYTES);
         let mut joined = vec![0; PIECE_BLOCKS.saturating_mul(layout.dtype().block_bytes())];
         for (values, scales) in values.chunks(PIECE_BLOCKS.saturating_mul(layout.value_bytes())).zip(scales) {
             let blocks = scales.len() / SplitScale::SCALE_BYTES;
@@ -174,14 +187,15 @@ impl ModelFile {
     /// A tensor's bytes where the file is mapped, to be kept; `None` where they are joined from the split-scale layout, or made.
     pub fn mapped(&self, name: &str) -> Option<MappedBytes> {
         let Source::File { file, parts } = &self.source else { return None };
-        let part = parts.get(*self.places.get(name)?)?;
-        part.scales.is_none().then(|| file.tensor(part.values))
+        let stored = self.places.get(name)?;
+        let part = parts.get(stored.tensor).filter(|part| part.scales.is_none())?;
+        file.tensor(part.values).part(stored.range.clone())
     }
 
     /// Gives the memory back that reading a tensor of the mapped file took.
     pub fn release(&self, name: &str) {
         let Source::File { file, parts } = &self.source else { return };
-        if let Some(part) = self.places.get(name).and_then(|place| parts.get(*place)) {
+        if let Some(part) = self.places.get(name).and_then(|stored| parts.get(stored.tensor)) {
             file.release(part.values);
             if let Some((scales, _)) = part.scales {
                 file.release(scales);
@@ -191,22 +205,23 @@ impl ModelFile {
 
     /// Where a tensor lies, or its bytes where it lies nowhere.
     fn found(&self, name: &str) -> Result<Found<'_>> {
-        let place = self.places.get(name);
         let missing =
             || FileError::new(self.path(), "the file has no such tensor").at(format!("tensor {}", quote(name)));
+        let Stored { tensor, range } = self.places.get(name).ok_or_else(missing)?;
         match &self.source {
             Source::File { file, parts } => {
-                let part = place.and_then(|place| parts.get(*place)).ok_or_else(missing)?;
-                Ok(Found::Stored(file, part))
+                let part = parts.get(*tensor).ok_or_else(missing)?;
+                Ok(Found::Stored(planes(file, part, range).ok_or_else(missing)?))
             }
-            Source::Made { make, .. } => {
-                let tensor = place.and_then(|place| self.tensors.get(*place)).ok_or_else(missing)?;
-                let bytes = make(tensor);
+            Source::Made { tensors, make, .. } => {
+                let tensor = tensors.get(*tensor).ok_or_else(missing)?;
+                let mut bytes = make(tensor);
                 if u64::try_from(bytes.len()) != Ok(tensor.bytes) {
                     let problem = format!("expected {} bytes, {} were made", tensor.bytes, bytes.len());
                     return Err(FileError::new(self.path(), problem).at(format!("tensor {}", quote(name))).into());
                 }
-                Ok(Found::Made(bytes))
+                bytes.truncate(range.end);
+                Ok(Found::Made(bytes.split_off(range.start)))
             }
         }
     }
@@ -230,10 +245,56 @@ impl ModelFile {
 
 /// A tensor in a file, or as it was made.
 enum Found<'a> {
-    Stored(&'a MappedGguf, &'a SplitScalePart),
+    Stored(Planes<'a>),
     Made(Vec<u8>),
 }
 
-fn places(tensors: &[TensorInfo]) -> HashMap<String, usize> {
-    tensors.iter().enumerate().map(|(place, tensor)| (tensor.name.clone(), place)).collect()
+/// A tensor's bytes in a file: its blocks, or of the split-scale layout its values, and its scales with the layout.
+struct Planes<'a> {
+    values: &'a [u8],
+    scales: Option<(&'a [u8], SplitScale)>,
+}
+
+/// Where a range of the bytes of blocks lies; whole blocks, for it is of rows.
+fn planes<'a>(file: &'a MappedGguf, part: &SplitScalePart, range: &Range<usize>) -> Option<Planes<'a>> {
+    let values = file.tensor_bytes(part.values);
+    let Some((scales, layout)) = part.scales else {
+        return Some(Planes { values: values.get(range.clone())?, scales: None });
+    };
+    let block = layout.dtype().block_bytes();
+    let of_blocks = |bytes: usize| {
+        Some(range.start.checked_div(block)?.checked_mul(bytes)?..range.end.checked_div(block)?.checked_mul(bytes)?)
+    };
+    let values = values.get(of_blocks(layout.value_bytes())?)?;
+    let scales = file.tensor_bytes(scales).get(of_blocks(SplitScale::SCALE_BYTES)?)?;
+    Some(Planes { values, scales: Some((scales, layout)) })
+}
+
+/// The tensors of a file as graphs know them, and where each is: where the model has slices of one, these stand in its place.
+fn shown(model: &Model, tensors: &[TensorInfo]) -> (Vec<TensorInfo>, HashMap<String, Stored>) {
+    let mut slices: HashMap<&str, Vec<&Slice>> = HashMap::new();
+    for slice in model.slices() {
+        slices.entry(&slice.stored).or_default().push(slice);
+    }
+    let (mut all, mut places) = (Vec::new(), HashMap::new());
+    for (number, tensor) in tensors.iter().enumerate() {
+        let whole = usize::try_from(tensor.bytes).unwrap_or(usize::MAX);
+        let Some(slices) = slices.get(tensor.name.as_str()) else {
+            places.insert(tensor.name.clone(), Stored { tensor: number, range: 0..whole });
+            all.push(tensor.clone());
+            continue;
+        };
+        // One behind the other, from the first row to the last.
+        let mut start = 0usize;
+        for Slice { name, ty, .. } in slices {
+            let end = start.saturating_add(ty.bytes());
+            places.insert(name.clone(), Stored { tensor: number, range: start..end });
+            let sizes = ty.shape.sizes();
+            let shape = sizes.iter().take(tensor.shape.len()).map(|size| u64::try_from(*size).unwrap_or(u64::MAX));
+            let bytes = u64::try_from(ty.bytes()).unwrap_or(u64::MAX);
+            all.push(TensorInfo { name: name.clone(), shape: shape.collect(), dtype: tensor.dtype, bytes });
+            start = end;
+        }
+    }
+    (all, places)
 }

@@ -10,10 +10,11 @@
 //! It does not keep how text is cut into words before anything is merged either: that follows from the kind of model.
 
 use crate::byte_alphabet;
+use crate::chatglm;
 use crate::decoder::{Decoder, LeadingSpace};
-use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
+use crate::ranked::merges;
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
 use crate::vocabulary::{
@@ -30,6 +31,8 @@ const PLACE: &str = "vocabulary";
 const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", "ChatGLM4Tokenizer"];
 /// Kinds of models with byte-level vocabularies, and the name of how they cut text.
 const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), ("qwen", "qwen2"), ("llama", "llama-bpe"), ("chatglm", "glm4")];
+/// The kind of model whose texts begin with two tokens.
+const CHATGLM: &str = "chatglm";
 /// Cuts text where the kind of model says nothing.
 const CUT_OF_OTHERS: &str = "gpt-2";
 /// What is not known is the text of this token, in vocabularies of sentencepiece.
@@ -75,7 +78,21 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let adds_bos = family == Family::Sentencepiece || known_cut(file).is_some_and(|known| known.adds_bos);
     parts.special.bos = model.bos_token_id;
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
+    if file.value("model_type") == Some(CHATGLM) && family == Family::Sentencepiece {
+        chatglm::put_before(&mut parts);
+        if parts.prefix.is_empty() {
+            parts.prefix = chatglm_ids(file, model.vocab_size);
+        }
+    }
     Ok(parts)
+}
+
+/// What FastLLM puts before every text of ChatGLM2 and 3, by ids that the table may say; none where the vocabulary is too small.
+fn chatglm_ids(file: &FlmVocabulary, vocab_size: Option<usize>) -> Vec<u32> {
+    let id = |key: &str, usual: u32| file.value(key).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let ids = [id("gmask_token_id", 64_790), id("bos_token_id", 64_792)];
+    let fits = |id: &u32| usize::try_from(*id).is_ok_and(|id| vocab_size.is_some_and(|size| id < size));
+    if ids.iter().all(fits) { ids.to_vec() } else { Vec::new() }
 }
 
 /// An entry, and its score.
@@ -228,35 +245,6 @@ fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Ve
         merged.sort_by(|first, second| second.1.total_cmp(&first.1));
     }
     merged.into_iter().map(|(id, _)| id).collect()
-}
-
-/// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
-fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
-    let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
-    let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
-    let bases: HashMap<&str, u32> = bases.map(|(token, id)| (token.text.as_str(), id)).collect();
-    let mut known: HashMap<(u32, u32), (f64, u32)> = HashMap::with_capacity(ranks.len());
-    let mut merges = Vec::with_capacity(ranks.len());
-    let mut rank = 0.0_f64;
-    for id in ranks {
-        let word = text(*id);
-        let symbols = word.char_indices().map(|(start, c)| {
-            let range = start..start.saturating_add(c.len_utf8());
-            Symbol { id: word.get(range.clone()).and_then(|text| bases.get(text)).copied(), range }
-        });
-        let candidate = |left: &Symbol, right: &Symbol| {
-            let (rank, result) = known.get(&(left.id?, right.id?)).copied()?;
-            Some(Candidate { rank, result })
-        };
-        let left_over = merge(symbols.collect(), candidate);
-        let [Symbol { id: Some(left), .. }, Symbol { id: Some(right), .. }] = left_over[..] else {
-            return (merges, Some(word.to_owned()));
-        };
-        known.insert((left, right), (rank, *id));
-        merges.push(Merge { left, right, result: *id });
-        rank += 1.0;
-    }
-    (merges, None)
 }
 
 /// Prompts as a template: what FastLLM puts before, between and behind what is said. `None` where the file has none.

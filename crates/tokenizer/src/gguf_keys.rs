@@ -101,6 +101,11 @@ impl Vocabulary {
         Ok(notes)
     }
 
+    /// Whether a GGUF file has a vocabulary.
+    pub fn is_in(metadata: &Metadata) -> bool {
+        metadata.contains(MODEL)
+    }
+
     /// Reads the vocabulary of a GGUF file at `path`. Fails when keys are missing, of another type or contradict each other, and
     /// when the family is not supported.
     pub fn from_metadata(metadata: &Metadata, path: &Path) -> Result<Vocabulary> {

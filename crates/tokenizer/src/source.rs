@@ -5,13 +5,16 @@
 //! | `tokenizer.json` | it decides every id |
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
 //! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
+//! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
 //! | `tokenizer.bin` | llama2.c |
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
 use crate::chat_source::chat_template;
+use crate::chatglm;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
+use crate::ranked;
 use crate::sentencepiece_model;
 use crate::special_tokens::{added_entry, added_on_top, assign};
 use crate::tokenizer_json;
@@ -45,20 +48,29 @@ impl Vocabulary {
             let mut parts = sentencepiece_model::read(bytes, path)?;
             put_on_top(&mut parts, files, model.vocab_size, path)?;
             parts
+        } else if let Some(bytes) = &files.qwen_tiktoken {
+            ranked::qwen_parts(bytes, path)?
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
             flm_vocabulary::parts(file, model, path, &mut notes)?
+        } else if files.is_left_out {
+            let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
+            return Err(error.help("give token ids instead of text, or name a tokenizer with --tokenizer"));
         } else {
             return Err(Error::new(
                 path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model and tokenizer.bin",
+                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, qwen.tiktoken and tokenizer.bin",
             )
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
         assign(&mut parts, files, model, path, &mut notes)?;
         let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
-        parts.chat_template = chat_template(files).or_else(prompts);
+        let of_class = || match chatglm::is_here(files) {
+            true => Some(chatglm::template()),
+            false => ranked::qwen_template(files),
+        };
+        parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);
         pad(&mut parts.tokens, model.vocab_size, path)?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
@@ -102,7 +114,10 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
 
 /// Puts added tokens on top of a sentencepiece vocabulary.
 fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<()> {
-    let on_top = added_on_top(files);
+    let mut on_top = added_on_top(files);
+    if chatglm::is_here(files) {
+        on_top.extend(chatglm::behind(parts.tokens.len(), &on_top));
+    }
     let ids_max = ids_max(vocab_size, parts.tokens.len().saturating_add(on_top.len()));
     for added in on_top {
         let place = || format!("added token {}", quote(&added.content));

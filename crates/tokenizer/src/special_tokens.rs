@@ -6,6 +6,7 @@
 //! end of generation  eos, and every eos_token_id of generation_config.json and config.json
 //! ```
 
+use crate::chatglm;
 use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
@@ -132,11 +133,14 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     let config = files.tokenizer_config.as_ref();
     let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str).unwrap_or_default();
     let class = class.strip_suffix("Fast").unwrap_or(class);
+    if chatglm::is_here(files) {
+        return chatglm::put_before(parts);
+    }
     let from_json = files.tokenizer_json.is_some();
     let flagged = FLAGGED_CLASSES.iter().find(|(name, _)| *name == class).map(|(_, add_bos)| *add_bos);
     let default_bos = match flagged {
         Some(add_bos) => add_bos,
-        None if from_json || files.llama2c.is_some() || files.flm.is_some() => return,
+        None if from_json || files.qwen_tiktoken.is_some() || files.llama2c.is_some() || files.flm.is_some() => return,
         None => true,
     };
     let flag = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_bool);

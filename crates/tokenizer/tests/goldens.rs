@@ -33,6 +33,7 @@ fn files(folder: &Path) -> TokenizerFiles {
     TokenizerFiles {
         tokenizer_json: fs::read(folder.join("tokenizer.json")).ok(),
         tokenizer_model: fs::read(folder.join("tokenizer.model")).ok(),
+        qwen_tiktoken: fs::read(folder.join("qwen.tiktoken")).ok(),
         tokenizer_config: object(&folder.join("tokenizer_config.json")),
         special_tokens_map: object(&folder.join("special_tokens_map.json")),
         added_tokens: object(&folder.join("added_tokens.json")),
@@ -40,6 +41,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
         llama2c: None,
         flm: None,
+        is_left_out: false,
     }
 }
 

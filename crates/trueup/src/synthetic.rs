@@ -149,12 +149,12 @@ fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
         Role::AttentionNorm | Role::FfnNorm | Role::OutputNorm | Role::QueryNorm | Role::KeyNorm => {
             Filling::Random { mean: 1.0, deviation: 0.1 }
         }
-        Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::AttentionOutputBias => SMALL,
-        Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias => SMALL,
-        Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::AttentionOutput => {
+        Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::QueryKeyValueBias => SMALL,
+        Role::AttentionOutputBias | Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias => SMALL,
+        Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::QueryKeyValue => {
             matrix(columns)
         }
-        Role::FfnGate | Role::FfnUp | Role::FfnDown => matrix(columns),
+        Role::AttentionOutput | Role::FfnGate | Role::FfnUp | Role::FfnGateUp | Role::FfnDown => matrix(columns),
     }
 }
 

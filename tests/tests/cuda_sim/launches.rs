@@ -10,9 +10,10 @@ use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights}
 use trueup_tests::{convert, fixtures, quantize};
 
 /// Launches with weights of 32 codes a block, and with f16.
-const LAUNCHES: [(&str, [u64; 2]); 11] = [
+const LAUNCHES: [(&str, [u64; 2]); 13] = [
     ("baichuan", [17, 15]),
     ("baichuan2-13b", [19, 17]),
+    ("chatglm2", [17, 15]),
     ("internlm", [21, 19]),
     ("llama-linear", [17, 15]),
     ("llama-yarn", [30, 26]),
@@ -20,6 +21,7 @@ const LAUNCHES: [(&str, [u64; 2]); 11] = [
     ("llama3", [17, 15]),
     ("llama3-tied", [15, 15]),
     ("mistral", [17, 15]),
+    ("qwen", [17, 15]),
     ("qwen2", [17, 15]),
     ("qwen3", [15, 15]),
 ];

@@ -41,6 +41,7 @@ const ENDINGS: &[&str] = &[
     "safetensors",
     "bin",
     "model",
+    "tiktoken",
     "py",
     "sh",
     "txt",

@@ -8,17 +8,14 @@ use trueup_formats::{Result, quote};
 use trueup_models::Model;
 use trueup_tokenizer::Vocabulary;
 
-/// The key of a file that has a tokenizer.
-const TOKENIZER: &str = "tokenizer.ggml.model";
-
 /// Beginnings of keys that say what the model computes and how it reads text, where they are compared as they stand.
 const MEANT: [&str; 3] = ["tokenizer.", "trueup.tokenizer.", "general.architecture"];
 
 /// How many keys were compared, and those that differ.
 pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(usize, Vec<Difference>)> {
     let (mut a_keys, mut b_keys) = (keys(a, notes)?, keys(b, notes)?);
-    if a_keys.contains(TOKENIZER) != b_keys.contains(TOKENIZER) {
-        let without = if a_keys.contains(TOKENIZER) { b } else { a };
+    if Vocabulary::is_in(&a_keys) != Vocabulary::is_in(&b_keys) {
+        let without = if Vocabulary::is_in(&a_keys) { b } else { a };
         notes.push(format!("{} has no tokenizer; tokenizers are not compared", name(without)));
         a_keys = without_tokenizer(&a_keys);
         b_keys = without_tokenizer(&b_keys);
@@ -72,7 +69,7 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
             return Ok(kept(metadata, is_meant));
         }
     }
-    if metadata.contains(TOKENIZER) {
+    if Vocabulary::is_in(metadata) {
         Vocabulary::from_metadata(metadata, side.source.path())?.write_metadata(&mut keys)?;
     }
     Ok(keys)

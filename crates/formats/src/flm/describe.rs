@@ -7,14 +7,16 @@ use super::records::{Coding, Record};
 use serde_json::{Map, Value};
 
 /// Classes of the kinds of models that FastLLM's table names without a class.
-const CLASSES: [(&str, &str); 4] = [
+const CLASSES: [(&str, &str); 6] = [
     ("llama", "LlamaForCausalLM"),
+    ("qwen", "QWenLMHeadModel"),
     ("qwen2", "Qwen2ForCausalLM"),
     ("baichuan", "BaichuanForCausalLM"),
     ("internlm", "InternLMForCausalLM"),
+    ("chatglm", "ChatGLMModel"),
 ];
-/// The matrix behind the last norm.
-const HEAD: &str = "lm_head.weight";
+/// The matrix behind the last norm, as models call it.
+const HEADS: [&str; 2] = ["lm_head.weight", "transformer.output_layer.weight"];
 
 /// All keys with their values; and what a person should know.
 pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<String>) -> Map<String, Value> {
@@ -35,7 +37,7 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
         config.insert("architectures".to_owned(), Value::Array(vec![(*class).into()]));
     }
     // Exporters write a tied head as a matrix of its own, which may be of another type than the embedding, and FastLLM computes with it.
-    let has_head = records.iter().any(|record| record.name == HEAD);
+    let has_head = records.iter().any(|record| HEADS.contains(&record.name.as_str()));
     if config.insert("tie_word_embeddings".to_owned(), Value::Bool(!has_head)) == Some(Value::Bool(true)) && has_head {
         notes.push(
             "the description ties the head to the embedding, but the file has a head of its own, which is taken"

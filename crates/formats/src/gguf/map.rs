@@ -37,6 +37,13 @@ impl MappedBytes {
         map.get(range.clone())?;
         Some(MappedBytes { map: map.clone(), range })
     }
+
+    /// Some of these bytes; `None` where they are fewer.
+    pub fn part(&self, range: Range<usize>) -> Option<MappedBytes> {
+        self.get(range.clone())?;
+        let [start, end] = [range.start, range.end].map(|end| self.range.start.checked_add(end));
+        Some(MappedBytes { map: self.map.clone(), range: start?..end? })
+    }
 }
 
 impl Deref for MappedBytes {

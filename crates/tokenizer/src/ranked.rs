@@ -1,0 +1,173 @@
+//! Vocabularies of bytes with ranks: what is merged first has the smaller rank, and a rank is an id.
+//!
+//! ```text
+//! qwen.tiktoken      IQ== 0        the bytes in base64, their rank
+//!                    Ig== 1
+//! behind the ranks   <|endoftext|> <|im_start|> <|im_end|> <|extra_0|> ... <|extra_204|>
+//! ```
+//!
+//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
+
+use crate::byte_alphabet;
+use crate::decoder::Decoder;
+use crate::merge::{Candidate, Symbol, merge};
+use crate::normalizer::Normalizer;
+use crate::pre_tokenizer_names::{self, Known};
+use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::HashMap;
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles, quote};
+
+/// What errors call the place.
+const PLACE: &str = "qwen.tiktoken";
+/// How Qwen cuts text, as GGUF calls it.
+const CUT: &str = "qwen2";
+/// Tokens of the tokenizer's program behind the ranks.
+const BEHIND: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+/// So many more have no meaning of their own.
+const EXTRAS: u32 = 205;
+/// The place of the token that ends a turn among those behind the ranks.
+const END_OF_TURN: usize = 2;
+/// Prompts where no file has a template.
+const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
+    {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\
+    {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
+pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
+    let mut tokens: Vec<Token> =
+        read(file, path)?.iter().map(|bytes| normal(byte_alphabet::encode_bytes(bytes))).collect();
+    let ranks: Vec<u32> =
+        (0u32..).zip(&tokens).filter(|(_, token)| token.text.chars().nth(1).is_some()).map(|(id, _)| id).collect();
+    let merges = match merges(&tokens, &ranks) {
+        (merges, None) => merges,
+        (_, Some(text)) => {
+            let problem = format!("the token \"{}\" cannot be made by the merges before it", quote(&text));
+            return Err(Error::new(path, problem).at(PLACE).help("the file is damaged"));
+        }
+    };
+    let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
+    let behind: Vec<String> = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras).collect();
+    let mut added = Vec::with_capacity(behind.len());
+    for content in behind {
+        let id = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        tokens.push(Token { kind: TokenKind::Control, ..normal(content.clone()) });
+        added.push(AddedToken {
+            id,
+            content,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: false,
+            special: true,
+        });
+    }
+    Ok(Parts {
+        algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges: true },
+        normalizer: Some(Normalizer::NFC),
+        pre_tokenizer: pre_tokenizer_names::by_name(CUT).map(Known::pre_tokenizer),
+        decoder: Decoder::byte_level(),
+        special: Special { end_of_turn: added.get(END_OF_TURN).map(|token| token.id), ..Special::default() },
+        prefix: Vec::new(),
+        suffix: Vec::new(),
+        chat_template: None,
+        added,
+        tokens,
+    })
+}
+
+/// How a conversation becomes text for Qwen, where nothing else is its tokenizer.
+pub(crate) fn qwen_template(files: &TokenizerFiles) -> Option<String> {
+    let is_here = files.qwen_tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
+    is_here.then(|| TEMPLATE.to_owned())
+}
+
+fn normal(text: String) -> Token {
+    Token { text, score: 0.0, kind: TokenKind::Normal }
+}
+
+/// The bytes of all tokens, in the order of their ranks, which begin at 0 and leave none out.
+fn read(file: &[u8], path: &Path) -> Result<Vec<Vec<u8>>> {
+    let mut tokens: Vec<Vec<u8>> = Vec::new();
+    let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    for line in lines {
+        let fault = |problem: String| {
+            let place = format!("{PLACE}, token {}", tokens.len());
+            Err(Error::new(path, problem).at(place).help("the file is damaged, or not of this format"))
+        };
+        let line = String::from_utf8_lossy(line);
+        let Some((bytes, rank)) = line.trim_end().split_once(' ') else {
+            return fault(format!("expected base64 and a rank, found \"{}\"", quote(&line)));
+        };
+        if rank.parse() != Ok(tokens.len()) {
+            return fault(format!("expected the next rank, {}, found \"{}\"", tokens.len(), quote(rank)));
+        }
+        match STANDARD.decode(bytes) {
+            Ok(bytes) if !bytes.is_empty() => tokens.push(bytes),
+            Ok(_) | Err(_) => return fault(format!("expected base64 of some bytes, found \"{}\"", quote(bytes))),
+        }
+    }
+    Ok(tokens)
+}
+
+/// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
+pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
+    let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
+    let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
+    let bases: HashMap<&str, u32> = bases.map(|(token, id)| (token.text.as_str(), id)).collect();
+    let mut known: HashMap<(u32, u32), (f64, u32)> = HashMap::with_capacity(ranks.len());
+    let mut merges = Vec::with_capacity(ranks.len());
+    let mut rank = 0.0_f64;
+    for id in ranks {
+        let word = text(*id);
+        let symbols = word.char_indices().map(|(start, c)| {
+            let range = start..start.saturating_add(c.len_utf8());
+            Symbol { id: word.get(range.clone()).and_then(|text| bases.get(text)).copied(), range }
+        });
+        let candidate = |left: &Symbol, right: &Symbol| {
+            let (rank, result) = known.get(&(left.id?, right.id?)).copied()?;
+            Some(Candidate { rank, result })
+        };
+        let left_over = merge(symbols.collect(), candidate);
+        let [Symbol { id: Some(left), .. }, Symbol { id: Some(right), .. }] = left_over[..] else {
+            return (merges, Some(word.to_owned()));
+        };
+        known.insert((left, right), (rank, *id));
+        merges.push(Merge { left, right, result: *id });
+        rank += 1.0;
+    }
+    (merges, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(tokens: &[&[u8]]) -> Vec<u8> {
+        let line = |(rank, bytes): (usize, &&[u8])| format!("{} {rank}\n", STANDARD.encode(bytes));
+        tokens.iter().enumerate().map(line).collect::<String>().into_bytes()
+    }
+
+    #[test]
+    fn ranks_become_merges() {
+        let parts = qwen_parts(&file(&[b"a", b"b", b"ab", b"abab", b"\xff"]), Path::new("m")).expect("a vocabulary");
+        let Algorithm::Merges { merges, .. } = &parts.algorithm else { panic!("{:?}", parts.algorithm) };
+        let merged: Vec<[u32; 3]> = merges.iter().map(|merge| [merge.left, merge.right, merge.result]).collect();
+        assert_eq!(merged, [[0, 1, 2], [2, 2, 3]]);
+        assert_eq!(parts.tokens.len(), 5 + 3 + 205);
+        assert_eq!((parts.added[2].id, parts.added[2].content.as_str()), (7, "<|im_end|>"));
+        assert_eq!(byte_alphabet::decode(&parts.tokens[4].text), b"\xff");
+    }
+
+    #[test]
+    fn lies_are_told() {
+        let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
+        assert!(said(b"YQ==\n").contains("expected base64 and a rank"), "{}", said(b"YQ==\n"));
+        assert!(said(b"YQ== 1\n").contains("expected the next rank, 0"));
+        assert!(said(b"!!! 0\n").contains("expected base64 of some bytes"));
+        assert!(said(&file(&[b"a", b"abc"])).contains("cannot be made by the merges before it"));
+    }
+}
