@@ -91,12 +91,15 @@ static aclTensor *make(const Made *one) {
 int aclrtMemcpyAsync(void *target, size_t room, const void *source, size_t bytes, int kind, void *stream);
 int aclrtRecordEvent(void *event, void *stream);
 
-/* The kind of the last copy, and the event behind the last download, until it is waited for. */
+/* The kind of the last copy, and the event behind the last download, until it is waited for. An event that is not recorded right behind a copy is behind what is computed. */
 static _Thread_local int last_kind;
+static _Thread_local int has_copied;
 static _Thread_local void *downloaded;
+static _Thread_local void *computed;
 
 int aclrtMemcpyAsync(void *target, size_t room, const void *source, size_t bytes, int kind, void *stream) {
     last_kind = kind;
+    has_copied = 1;
     return REAL(aclrtMemcpyAsync)(target, room, source, bytes, kind, stream);
 }
 
@@ -104,6 +107,8 @@ int aclrtRecordEvent(void *event, void *stream) {
     if (last_kind == DEVICE_TO_HOST) {
         downloaded = event;
     }
+    computed = has_copied ? NULL : event;
+    has_copied = 0;
     return REAL(aclrtRecordEvent)(event, stream);
 }
 
@@ -113,10 +118,11 @@ int aclrtSynchronizeEvent(void *event) {
         downloaded = NULL;
         return 0;
     }
+    if (MISUSE == EVENT_NOT_WAITED_FOR && computed == event) {
+        return 0;
+    }
     return REAL(aclrtSynchronizeEvent)(event);
 }
-
-int aclrtStreamWaitEvent(void *stream, void *event) { return MISUSE == EVENT_NOT_WAITED_FOR ? 0 : REAL(aclrtStreamWaitEvent)(stream, event); }
 
 /* Memory, and the product of matrices: where the last result lies. */
 

@@ -140,7 +140,7 @@ impl Ascend {
         self.replay().launched()
     }
 
-    /// Does work around which the other card is waited for, and waits.
+    /// Does a copy behind what the other card was asked for, and waits for it.
     fn linked(
         &self,
         other: &Arc<Card>,
@@ -150,7 +150,7 @@ impl Ascend {
         let place = match links.iter().position(|link| link.is_of(&self.card, other)) {
             Some(place) => place,
             None => {
-                links.push(Link::new(&self.card, other));
+                links.push(Link::new(&self.card, other)?);
                 links.len() - 1
             }
         };

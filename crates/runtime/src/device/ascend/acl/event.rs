@@ -1,11 +1,5 @@
-//! What was asked of a card before.
-//!
-//! Two kinds, by what the vendor's published runtime does with them:
-//!
-//! ```text
-//! aclrtCreateEventExWithFlag    marked again and again; a stream's wait for it is left out where both streams have one number, also on two cards
-//! aclrtCreateEventWithFlag      stays reached when it was reached once, so it is marked once; a stream's wait for it is always asked for
-//! ```
+//! What was asked of a card before, for the host to wait for: a stream of one card does not wait for another card's events. The vendor's published runtime makes a
+//! placeholder of such a wait on most chips, and leaves it out where both streams have one number.
 
 use super::card::{Card, functions};
 use super::library::Library;
@@ -19,10 +13,9 @@ functions! {
     destroy_event = c"aclrtDestroyEvent" (event: *mut c_void);
     record_event = c"aclrtRecordEvent" (event: *mut c_void, stream: *mut c_void);
     wait_for_event = c"aclrtSynchronizeEvent" (event: *mut c_void);
-    make_stream_wait = c"aclrtStreamWaitEvent" (stream: *mut c_void, event: *mut c_void);
 }
 
-/// `ACL_EVENT_SYNC`: streams may wait for it.
+/// `ACL_EVENT_SYNC`.
 const SYNC: u32 = 1;
 
 /// A mark in a card's stream.
@@ -31,7 +24,7 @@ pub struct Event {
     card: Arc<Card>,
     event: *mut c_void,
     marked: bool,
-    /// Whether it may be marked again: not every version and chip has such events.
+    /// Whether it may be marked again: not every version and chip has such events, and others stay reached when they were reached once.
     is_repeated: bool,
 }
 
@@ -39,29 +32,23 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// One that the host waits for, mark after mark.
-    pub fn for_host(card: &Arc<Card>) -> Result<Event, String> {
-        let mut event = null_mut();
+    /// One that nothing was asked for before.
+    pub fn new(card: &Arc<Card>) -> Result<Event, String> {
+        let (library, mut event) = (card.enter()?, null_mut());
         // SAFETY: writes a handle, which is destroyed once.
-        match unsafe { card.enter()?.create_repeated_event(&raw mut event, SYNC) } {
-            Ok(()) => Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated: true }),
-            Err(_) => Event::for_card(card),
+        let is_repeated = unsafe { library.create_repeated_event(&raw mut event, SYNC) }.is_ok();
+        if !is_repeated {
+            // SAFETY: as above; the first call has made none.
+            unsafe { library.create_event(&raw mut event, SYNC) }?;
         }
-    }
-
-    /// One that another card waits for, marked once.
-    pub fn for_card(card: &Arc<Card>) -> Result<Event, String> {
-        let mut event = null_mut();
-        // SAFETY: writes a handle, which is destroyed once.
-        unsafe { card.enter()?.create_event(&raw mut event, SYNC) }?;
-        Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated: false })
+        Ok(Event { card: Arc::clone(card), event, marked: false, is_repeated })
     }
 
     /// Stands behind all that the card was asked for until now.
     pub fn mark(&mut self) -> Result<(), String> {
         if self.marked && !self.is_repeated {
             // The old one goes when its mark was passed.
-            *self = Event::for_card(&self.card)?;
+            *self = Event::new(&self.card)?;
         }
         // SAFETY: an event and a stream of one card.
         unsafe { self.card.enter()?.record_event(self.event, self.card.stream) }?;
@@ -76,12 +63,6 @@ impl Event {
         }
         // SAFETY: an event that was recorded.
         unsafe { self.card.enter()?.wait_for_event(self.event) }
-    }
-
-    /// Makes another card's work from now on wait for the mark.
-    pub fn before(&self, card: &Card) -> Result<(), String> {
-        // SAFETY: an event that was recorded, and a stream of a card.
-        unsafe { card.enter()?.make_stream_wait(card.stream, self.event) }
     }
 }
 

@@ -1,11 +1,10 @@
-//! Copies from card to card, ordered by events.
+//! Copies from card to card, ordered by events that the host waits for.
 
 use super::card::{Card, functions};
 use super::event::Event;
 use super::library::Library;
 use super::memory::Allocation;
 use super::staging::copies;
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::{Arc, PoisonError};
 
@@ -48,22 +47,22 @@ impl Card {
     }
 }
 
-/// The way from another card to this one: what orders copies.
+/// The way from another card to this one: what orders copies, and stays for the next.
 #[derive(Debug)]
 pub struct Link {
     card: Arc<Card>,
     other: Arc<Card>,
-    /// Marks that the cards may not have passed, the oldest first: destroying one waits for it.
-    marks: VecDeque<Event>,
+    /// All that the other was asked for before.
+    written: Event,
+    /// The copy.
+    taken: Event,
 }
-
-/// Marks that are kept: cards have few events, and the oldest of these were passed long ago.
-const MARKS_MAX: usize = 16;
 
 impl Link {
     /// To a card, from another one.
-    pub fn new(card: &Arc<Card>, other: &Arc<Card>) -> Link {
-        Link { card: Arc::clone(card), other: Arc::clone(other), marks: VecDeque::new() }
+    pub fn new(card: &Arc<Card>, other: &Arc<Card>) -> Result<Link, String> {
+        let (written, taken) = (Event::new(other)?, Event::new(card)?);
+        Ok(Link { card: Arc::clone(card), other: Arc::clone(other), written, taken })
     }
 
     /// Whether it is the way between these.
@@ -71,25 +70,13 @@ impl Link {
         Arc::ptr_eq(&self.card, card) && Arc::ptr_eq(&self.other, other)
     }
 
-    /// Asks for a copy behind all that both cards were asked for before; what the other is asked for next waits until it is done. The host waits for what
-    /// was copied eight copies ago, no more.
+    /// Does a copy behind all that both cards were asked for before; what the other is asked for next finds it done. The host waits for both, for no card can.
     pub fn around(&mut self, copy: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        let (card, other) = (Arc::clone(&self.card), Arc::clone(&self.other));
-        self.order(&other, &card)?;
+        self.written.mark()?;
+        self.written.wait()?;
         copy()?;
-        self.order(&card, &other)
-    }
-
-    /// What a card is asked for next waits for all that the first was asked for.
-    fn order(&mut self, first: &Arc<Card>, second: &Card) -> Result<(), String> {
-        if self.marks.len() >= MARKS_MAX {
-            self.marks.pop_front();
-        }
-        let mut mark = Event::for_card(first)?;
-        mark.mark()?;
-        mark.before(second)?;
-        self.marks.push_back(mark);
-        Ok(())
+        self.taken.mark()?;
+        self.taken.wait()
     }
 }
 

@@ -53,7 +53,7 @@ impl Half for Staged {
     type Memory = Allocation;
 
     fn new(card: &Arc<Card>, bytes: usize) -> Result<Staged, String> {
-        Ok(Staged { done: Event::for_host(card)?, memory: Pinned::new(card, bytes)? })
+        Ok(Staged { done: Event::new(card)?, memory: Pinned::new(card, bytes)? })
     }
 
     fn part(&mut self, first: usize, len: usize) -> &mut [u8] {
