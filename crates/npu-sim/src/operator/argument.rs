@@ -37,11 +37,22 @@ const REPEATED_MAX: u64 = 1 << 28;
 /// Tensor data lies at multiples of this.
 const ALIGNMENT: u64 = 32;
 
+/// Why a tensor's data cannot lie at an address; none where it can.
+pub fn no_place(at: u64) -> Option<String> {
+    // No processor of today has longer addresses.
+    const ADDRESS_BITS: u32 = 57;
+    if at >> ADDRESS_BITS > 0 {
+        return Some(format!("lies at {at:#x}, which is no address"));
+    }
+    let aligned = at.is_multiple_of(ALIGNMENT);
+    (!aligned).then(|| format!("lies at {at:#x}, tensor data lies at multiples of {ALIGNMENT}"))
+}
+
 impl Tensor {
     /// The view of a tensor object.
     ///
     /// # Errors
-    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative size, an unaligned address.
+    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative size, no address or an unaligned one.
     pub fn of(object: &TensorObject, handle: u64, operator: &str, argument: &'static str) -> Result<Self, Refusal> {
         let refuse = |what: String| Err(Refusal::new(PARAMETER_INVALID, format!("{operator}: {argument} {what}")));
         let Some(ty) = Type::of(object.type_code) else {
@@ -78,8 +89,8 @@ impl Tensor {
                 format!("{operator}: {argument} has elements and a null data pointer"),
             ));
         }
-        if !object.data.is_multiple_of(ALIGNMENT) {
-            return refuse(format!("lies at {:#x}, tensor data lies at multiples of {ALIGNMENT}", object.data));
+        if let Some(what) = no_place(object.data) {
+            return refuse(what);
         }
         Ok(Self { argument, handle, view, format: object.format })
     }
