@@ -81,7 +81,7 @@ fn a_replay_is_work_of_its_stream() {
     fine(aclmdlRIExecuteAsync(model, first));
     fine(aclrtMemsetAsync(block, 64, 2, 64, second));
     fine(aclrtSynchronizeDevice());
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.kinds(), ["race"]);
 }
 
@@ -107,7 +107,7 @@ fn branches_fork_and_join_by_events() {
     refused(aclrtSynchronizeEvent(join), 107028, "recorded in a capture");
     refused(aclrtQueryEventStatus(join, &mut 0), 107028, "recorded in a capture");
     refused(aclrtStreamWaitEvent(second, join), 107028, "a capture that has ended");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     fine(aclrtSetDevice(0));
     assert_eq!(run.end(), (0, vec![]));
 }
@@ -127,7 +127,7 @@ fn a_branch_that_is_not_ordered_is_found_at_the_replay() {
     let model = handle(|model| aclmdlRICaptureEnd(first, model));
     fine(aclmdlRIExecuteAsync(model, first));
     fine(aclrtSynchronizeStream(first));
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.kinds(), ["race"]);
 }
 
@@ -142,7 +142,7 @@ fn a_branch_must_join() {
     refused(aclmdlRICaptureEnd(first, &mut model), 107025, "1 branches were not waited for");
     assert!(model.is_null());
     fine(aclrtSynchronizeStream(second));
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }
 
@@ -226,7 +226,7 @@ fn a_capture_depends_on_nothing_outside() {
     [first, second].iter().for_each(|&stream| refused(aclmdlRICaptureEnd(stream, &mut null_mut()), 507903, "invalid"));
     refused(aclmdlRICaptureBegin(null_mut(), GLOBAL), 107031, "default stream");
     refused(aclmdlRICaptureBegin(first, 3), 107000, "mode is 3");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }
 
@@ -288,6 +288,6 @@ fn tasks_of_a_group_are_given_anew() {
     fine(aclrtSynchronizeStream(stream));
     assert_eq!(byte_of(block), 9);
     refused(aclmdlRICaptureTaskUpdateBegin(other, model), 107017, "an aclrtTaskGrp is expected");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }

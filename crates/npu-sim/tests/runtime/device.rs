@@ -64,7 +64,7 @@ fn a_device_ends_with_its_last_reference() {
     fine(aclrtSetDevice(0));
     fine(aclrtResetDeviceForce(0));
     refused(aclrtSynchronizeDevice(), 107002, "was destroyed");
-    assert_eq!(run.end(), (0, vec![]));
+    assert_eq!(run.kinds(), ["leak"]);
 }
 
 #[test]
@@ -167,6 +167,39 @@ fn what_is_not_given_back_is_found_at_the_end() {
     ];
     assert_eq!(said, expected);
     fine(aclDestroyScalar(scalar));
+}
+
+#[test]
+fn what_a_reset_takes_is_found_there() {
+    let run = Run::with(r#""on_finding": "error", "cards": 2"#);
+    device(100);
+    stream();
+    event();
+    handle(|context| aclrtCreateContext(context, 0));
+    fine(aclrtSetDevice(1));
+    device(10);
+    fine(aclrtResetDevice(0));
+    fine(aclrtSetDevice(0));
+    fine(aclrtSynchronizeDevice());
+    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(1));
+    let (code, findings) = run.end();
+    refused(code, 207005, "aclrtResetDevice leaves 1 of the allocations of device 0, 160 bytes");
+    let said: Vec<(&str, &str)> =
+        findings.iter().map(|finding| (finding.operator.as_str(), finding.what.as_str())).collect();
+    let expected = ["the allocations of device 0, 160 bytes", "aclrtStream", "aclrtEvent", "aclrtContext"]
+        .map(|what| format!("leaves 1 of {what}"));
+    assert_eq!(said, expected.each_ref().map(|what| ("aclrtResetDevice", what.as_str())));
+}
+
+#[test]
+fn what_a_reset_takes_behind_an_error_is_no_leak() {
+    let run = Run::with(r#""on_finding": "error""#);
+    let out = device(64);
+    refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507000, "nobody wrote");
+    fine(aclrtResetDevice(0));
+    let (code, findings) = run.end();
+    assert_eq!((code, findings.len()), (0, 1), "{findings:?}");
 }
 
 #[test]
