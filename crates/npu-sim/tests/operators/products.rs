@@ -111,6 +111,10 @@ fn a_weight_in_nz_gives_the_same_product() {
     // SAFETY: as the C interface says.
     assert_eq!(unsafe { size(card.ints(&[20, 37]), F16, &mut elements) }, 0);
     assert_eq!(elements, 32 * 48);
+    let endless = [1 << 31, 1 << 31, 1 << 31, 16, 16];
+    // SAFETY: as the C interface says.
+    assert_eq!(unsafe { size(card.ints(&endless), F16, &mut elements) }, 161002);
+    assert!(card.message().contains("larger than any card"), "{}", card.message());
     stored.resize(elements as usize * 2, 0);
     let w = card.upload(&stored);
     let plain = card.view(w, F16, &[20, 37], &[37, 1], 0, 2);
