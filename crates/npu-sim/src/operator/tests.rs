@@ -12,7 +12,10 @@ use crate::{
     status, stream,
     world::{self, tests::Begun},
 };
-use std::ffi::{c_char, c_void};
+use std::{
+    ffi::{c_char, c_void},
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 /// One operator with arguments drawn at random.
 pub struct DrawnCall {
@@ -317,6 +320,36 @@ fn work_that_panics_is_no_answer() {
         super::prepare(NAME, &[], size, executor, |_| super::work(|_| panic!("planted")))
     };
     calls_on_a_card(&[DrawnCall { name: NAME, prepare }], 1, CHIPS[0].name, 1);
+}
+
+/// Two threads that call with one executor after the other at the same time: each runs once.
+#[test]
+fn an_executor_runs_once_whoever_calls() {
+    const NAME: &str = "aclnnInplaceZero";
+    const ROUNDS: usize = 3000;
+    let (_world, memory) = begin(CHIPS[0].name);
+    let make = |_| {
+        let (mut size, mut executor) = (0, std::ptr::null_mut());
+        assert_eq!(super::prepare(NAME, &[], &mut size, &mut executor, |_| super::work(|_| Ok(()))), 0);
+        executor as usize
+    };
+    let executors: Vec<usize> = (0..ROUNDS).map(make).collect();
+    let (ready, ran) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let call = || {
+        world::held().set_device(0).expect("there is a card");
+        for (round, &executor) in executors.iter().enumerate() {
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < 2 * (round + 1) {
+                std::thread::yield_now();
+            }
+            let code = execute(NAME, std::ptr::null_mut(), 0, executor as Handle, std::ptr::null_mut());
+            ran.fetch_add(usize::from(code == 0), Ordering::SeqCst);
+        }
+    };
+    std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(call)).map(|thread| thread.join().expect("it ends")));
+    assert_eq!(ran.into_inner(), ROUNDS);
+    stream::synchronize_device().expect("nothing failed");
+    world::held().cards[0].memory.free(memory).expect("it was allocated");
 }
 
 #[test]
