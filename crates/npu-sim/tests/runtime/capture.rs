@@ -132,6 +132,67 @@ fn a_branch_that_is_not_ordered_is_found_at_the_replay() {
 }
 
 #[test]
+fn replays_on_two_streams_are_ordered_by_nothing() {
+    for ordered in [false, true] {
+        let run = Run::with("");
+        let (first, second, fork, join) = (stream(), stream(), event(), event());
+        let block = device(64);
+        fine(aclmdlRICaptureBegin(first, GLOBAL));
+        fine(aclrtRecordEvent(fork, first));
+        fine(aclrtStreamWaitEvent(second, fork));
+        fine(aclrtMemsetAsync(block, 64, 1, 64, second));
+        fine(aclrtRecordEvent(join, second));
+        fine(aclrtStreamWaitEvent(first, join));
+        let model = handle(|model| aclmdlRICaptureEnd(first, model));
+        let (other, done) = (stream(), event());
+        for _ in 0..3 {
+            fine(aclmdlRIExecuteAsync(model, first));
+            if ordered {
+                fine(aclrtRecordEvent(done, first));
+                fine(aclrtStreamWaitEvent(other, done));
+            }
+        }
+        fine(aclmdlRIExecuteAsync(model, other));
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtResetDeviceForce(0));
+        assert_eq!(run.kinds(), if ordered { vec![] } else { vec!["race"] });
+    }
+}
+
+#[test]
+fn a_context_whose_stream_is_captured_stays() {
+    let run = Run::with("");
+    let primary = handle(aclrtGetCurrentContext);
+    let context = handle(|context| aclrtCreateContext(context, 0));
+    let stream = stream();
+    fine(aclmdlRICaptureBegin(stream, GLOBAL));
+    refused(aclrtDestroyContext(context), 107027, "a stream of the context is captured");
+    fine(aclmdlRIDestroy(handle(|model| aclmdlRICaptureEnd(stream, model))));
+    fine(aclrtDestroyStream(stream));
+    fine(aclrtDestroyContext(context));
+    fine(aclrtSetCurrentContext(primary));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn a_capture_is_of_one_card() {
+    let run = Run::with(r#""cards": 2"#);
+    let (primary, first, fork) = (handle(aclrtGetCurrentContext), stream(), event());
+    fine(aclmdlRICaptureBegin(first, RELAXED));
+    fine(aclrtRecordEvent(fork, first));
+    fine(aclrtSetDevice(1));
+    let second = stream();
+    refused(aclrtStreamWaitEvent(second, fork), 207000, "a stream of card 1 would become a branch");
+    fine(aclrtMemsetAsync(device(64), 64, 1, 64, second));
+    fine(aclrtSynchronizeStream(second));
+    fine(aclrtSetCurrentContext(primary));
+    refused(aclmdlRICaptureEnd(first, &mut null_mut()), 507903, "");
+    fine(aclrtResetDeviceForce(0));
+    fine(aclrtResetDeviceForce(1));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
 fn a_branch_must_join() {
     let run = Run::with("");
     let (first, second, fork) = (stream(), stream(), event());

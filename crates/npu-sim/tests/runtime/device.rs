@@ -1,7 +1,13 @@
 //! Beginning, end, devices, contexts, peers.
 
 use crate::library::*;
-use std::{ffi::CString, ptr::null_mut, thread};
+use std::{
+    ffi::CString,
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 #[test]
 fn the_chip_is_told_and_its_facts() {
@@ -200,6 +206,41 @@ fn what_a_reset_takes_behind_an_error_is_no_leak() {
     fine(aclrtResetDevice(0));
     let (code, findings) = run.end();
     assert_eq!((code, findings.len()), (0, 1), "{findings:?}");
+}
+
+/// Calls of a thread until the end has come: none of them fails in the simulator itself.
+fn call_until(ended: &AtomicBool) {
+    while !ended.load(Ordering::Relaxed) {
+        let (mut stream, mut block) = (null_mut(), null_mut());
+        let mut codes = vec![aclrtSetDevice(0), aclrtCreateStream(&mut stream), aclrtMalloc(&mut block, 64, 0)];
+        for _ in 0..20 {
+            codes.push(aclrtMemsetAsync(block, 64, 1, 64, stream));
+            codes.extend([aclrtSynchronizeStream(stream), aclrtSynchronizeDevice(), aclrtMemset(block, 64, 2, 64)]);
+        }
+        codes.extend([aclrtDestroyStream(stream), aclrtFree(block), aclrtResetDevice(0)]);
+        assert!(!codes.contains(&500000), "{codes:?} {}", message());
+    }
+}
+
+#[test]
+fn the_end_comes_beside_calls_of_other_threads() {
+    let run = Run::with("");
+    for turn in 0..40 {
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| call_until(&ended)));
+            thread::sleep(Duration::from_millis(turn % 4));
+            fine(aclFinalize());
+            refused(aclrtSynchronizeDevice(), 100001, "aclInit has not been called");
+            fine(run.again());
+            thread::sleep(Duration::from_millis(turn % 3));
+            ended.store(true, Ordering::Relaxed);
+            threads.into_iter().for_each(|thread| thread.join().expect("each call is answered"));
+        });
+    }
+    fine(aclrtSetDevice(0));
+    fine(aclrtResetDeviceForce(0));
+    assert_eq!(run.end().0, 0);
 }
 
 #[test]

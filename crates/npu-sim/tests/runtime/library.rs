@@ -173,6 +173,11 @@ impl Run {
         aclInit(path.as_ptr())
     }
 
+    /// Begins once more, behind an end.
+    pub fn again(&self) -> i32 {
+        self.begin(&self.folder.path().join("settings.json"))
+    }
+
     /// The report that the end has written.
     pub fn report(&self) -> serde_json::Value {
         let report = std::fs::read_to_string(self.folder.path().join("report.json")).expect("a report");
