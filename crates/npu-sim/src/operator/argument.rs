@@ -82,6 +82,10 @@ impl Tensor {
                 "repeats its memory to more than the {REPEATED_MAX} elements that are computed with"
             ));
         }
+        let uneven = |(&size, &stride): (&u64, &u64)| size > 1 && stride != 1 && !stride.is_multiple_of(2);
+        if ty == Type::I4 && shape.iter().zip(&strides).any(uneven) {
+            return refuse("is int4, and a stride of it is odd, which only the innermost axis may have".to_owned());
+        }
         let view = View { at: object.data, offset, ty, shape, strides };
         if view.count() > 0 && object.data == 0 {
             return Err(Refusal::new(

@@ -233,6 +233,14 @@ fn int4_lies_low_nibble_first() {
         "WeightQuantBatchMatmulV2",
         (x.handle, odd, scale5.handle, none, none, none, none, 32i32, y5.handle),
         161002,
+        "a stride of it is odd",
+    );
+    let single = card.view(card.upload(&nibbles), I4, &[1, 5], &[5, 1], 0, 2);
+    let (x1, scale1) = (card.blank(F16, &[2, 1]), card.blank(F16, &[1, 5]));
+    card.refused(
+        "WeightQuantBatchMatmulV2",
+        (x1.handle, single, scale1.handle, none, none, none, none, 0i32, y5.handle),
+        161002,
         "an even one is expected",
     );
 }

@@ -172,7 +172,21 @@ fn what_is_not_given_back_is_found_at_the_end() {
         "leaves 1 of aclScalar",
     ];
     assert_eq!(said, expected);
+    // It was told once, and is still there for the program.
+    fine(run.again());
+    assert_eq!(run.end(), (0, vec![]));
     fine(aclDestroyScalar(scalar));
+}
+
+#[test]
+fn dimensions_that_no_tensor_has_are_not_read() {
+    let run = Run::with("");
+    let (sizes, null) = ([1i64; 65], std::ptr::null());
+    for (axes, storage_axes) in [(65, 1), (1, 65), (1 << 19, 1)] {
+        let made = aclCreateTensor(sizes.as_ptr(), axes, 0, null, 0, 2, sizes.as_ptr(), storage_axes, null_mut());
+        assert!(made.is_null() && message().contains("at most 64 are read"), "{}", message());
+    }
+    assert_eq!(run.end(), (0, vec![]));
 }
 
 #[test]

@@ -238,6 +238,25 @@ fn cards_are_ordered_by_an_event_as_streams_are() {
 }
 
 #[test]
+fn a_second_beginning_tells_the_same() {
+    let run = Run::with(r#""timing": "random", "seed": 7"#);
+    let told = [(); 2].map(|()| {
+        fine(aclrtSetDevice(0));
+        let (block, streams) = (device(64), [stream(), stream()]);
+        streams.iter().for_each(|&stream| fine(aclrtMemsetAsync(block, 64, 1, 64, stream)));
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtResetDeviceForce(0));
+        let told: Vec<String> = run.end().1.into_iter().map(|finding| finding.what).collect();
+        fine(run.again());
+        let what = told[0].split(" (call").next().unwrap_or_default().to_owned();
+        (told.len(), what)
+    });
+    run.end();
+    assert_eq!(told[0], told[1]);
+    assert_eq!(told[0].0, 1, "{told:?}");
+}
+
+#[test]
 fn a_race_of_operators_names_both() {
     let run = Run::with("");
     let [a, b, out] = [(); 3].map(|()| device(64));
