@@ -238,6 +238,29 @@ fn cards_are_ordered_by_an_event_as_streams_are() {
 }
 
 #[test]
+fn columns_of_many_rows_are_apart() {
+    const ROWS: usize = 20_000;
+    for (column, on_host, expected) in
+        [(16, false, &[] as &[&str]), (16, true, &[]), (12, false, &["race"]), (12, true, &["host_race"])]
+    {
+        let run = Run::with(r#""timing": "late""#);
+        let (target, source, streams) = (device(32 * ROWS), device(16 * ROWS), [stream(), stream()]);
+        fine(aclrtMemset(source, 16 * ROWS, 1, 16 * ROWS));
+        fine(aclrtMemcpy2dAsync(target, 32, source, 16, 16, ROWS, 3, streams[0]));
+        let other = at(target, column);
+        if on_host {
+            fine(aclrtMemcpy2d(other, 32, host(&mut vec![2u8; 16 * ROWS]), 16, 16, ROWS, 1));
+        } else {
+            fine(aclrtMemcpy2dAsync(other, 32, source, 16, 16, ROWS, 3, streams[1]));
+        }
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtMemcpy(host(&mut vec![0u8; 16]), 16, at(target, 32 * ROWS - 32), 16, 2));
+        fine(aclrtResetDeviceForce(0));
+        assert_eq!(run.kinds(), expected, "column {column}, on the host: {on_host}");
+    }
+}
+
+#[test]
 fn a_second_beginning_tells_the_same() {
     let run = Run::with(r#""timing": "random", "seed": 7"#);
     let told = [(); 2].map(|()| {
