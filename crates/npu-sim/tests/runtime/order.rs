@@ -254,7 +254,7 @@ fn columns_of_many_rows_are_apart() {
             fine(aclrtMemcpy2dAsync(other, 32, source, 16, 16, ROWS, 3, streams[1]));
         }
         fine(aclrtSynchronizeDevice());
-        fine(aclrtMemcpy(host(&mut vec![0u8; 16]), 16, at(target, 32 * ROWS - 32), 16, 2));
+        fine(aclrtMemcpy(host(&mut [0u8; 16]), 16, at(target, 32 * ROWS - 32), 16, 2));
         fine(aclrtResetDeviceForce(0));
         assert_eq!(run.kinds(), expected, "column {column}, on the host: {on_host}");
     }
