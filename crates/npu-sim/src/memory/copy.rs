@@ -240,9 +240,10 @@ fn at_once(
     let bytes = touches.iter().map(|touch| touch.runs.bytes()).sum();
     world.trace.count(entry, bytes);
     let memory = world.cards[card as usize].memory.clone();
+    let session = world.session;
     drop(world);
     work(&memory).map_err(|fault| Refusal::new(fault.code, fault.message))?;
-    world::held().told(card)
+    world::resume(session)?.told(card)
 }
 
 /// Queues work; with host memory that is not pinned, the call returns when it is over.

@@ -37,11 +37,22 @@ const REPEATED_MAX: u64 = 1 << 28;
 /// Tensor data lies at multiples of this.
 const ALIGNMENT: u64 = 32;
 
+/// Why a tensor's data cannot lie at an address; none where it can.
+pub fn no_place(at: u64) -> Option<String> {
+    // No processor of today has longer addresses.
+    const ADDRESS_BITS: u32 = 57;
+    if at >> ADDRESS_BITS > 0 {
+        return Some(format!("lies at {at:#x}, which is no address"));
+    }
+    let aligned = at.is_multiple_of(ALIGNMENT);
+    (!aligned).then(|| format!("lies at {at:#x}, tensor data lies at multiples of {ALIGNMENT}"))
+}
+
 impl Tensor {
     /// The view of a tensor object.
     ///
     /// # Errors
-    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative size, an unaligned address.
+    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative size, no address or an unaligned one.
     pub fn of(object: &TensorObject, handle: u64, operator: &str, argument: &'static str) -> Result<Self, Refusal> {
         let refuse = |what: String| Err(Refusal::new(PARAMETER_INVALID, format!("{operator}: {argument} {what}")));
         let Some(ty) = Type::of(object.type_code) else {
@@ -71,6 +82,10 @@ impl Tensor {
                 "repeats its memory to more than the {REPEATED_MAX} elements that are computed with"
             ));
         }
+        let uneven = |(&size, &stride): (&u64, &u64)| size > 1 && stride != 1 && !stride.is_multiple_of(2);
+        if ty == Type::I4 && shape.iter().zip(&strides).any(uneven) {
+            return refuse("is int4, and a stride of it is odd, which only the innermost axis may have".to_owned());
+        }
         let view = View { at: object.data, offset, ty, shape, strides };
         if view.count() > 0 && object.data == 0 {
             return Err(Refusal::new(
@@ -78,8 +93,8 @@ impl Tensor {
                 format!("{operator}: {argument} has elements and a null data pointer"),
             ));
         }
-        if !object.data.is_multiple_of(ALIGNMENT) {
-            return refuse(format!("lies at {:#x}, tensor data lies at multiples of {ALIGNMENT}", object.data));
+        if let Some(what) = no_place(object.data) {
+            return refuse(what);
         }
         Ok(Self { argument, handle, view, format: object.format })
     }

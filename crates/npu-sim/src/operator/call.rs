@@ -267,39 +267,8 @@ fn are_same(a: &View, b: &View) -> bool {
     a.ty == b.ty && a.shape == b.shape && first(a) == first(b) && steps(a) == steps(b)
 }
 
-/// First byte and the one behind the last.
-fn interval(view: &View) -> (u64, u64) {
-    let bits = view.ty.bits();
-    (view.at + view.offset * bits / 8, view.at + (view.end() * bits).div_ceil(8))
-}
-
-/// Elements that are compared one by one at most.
-const COMPARED_MAX: u64 = 1 << 12;
-
-/// Whether two views share a byte. Interleaved views with many runs count as apart.
+/// Whether two views share a byte. Those of more runs than are compared do, unless they are other columns of the same rows.
 fn overlap(a: &View, b: &View) -> bool {
-    let ((a_start, a_end), (b_start, b_end)) = (interval(a), interval(b));
-    if a.count() == 0 || b.count() == 0 || a_start >= b_end || b_start >= a_end {
-        return false;
-    }
-    if a.is_packed() && b.is_packed() {
-        return true;
-    }
-    let (a, b) = (ranges(a), ranges(b));
-    let (Some(a), Some(b)) = (a, b) else { return false };
-    a.iter().any(|a| b.iter().any(|b| a.0 < b.1 && b.0 < a.1))
-}
-
-/// The runs of a view one by one; none where there are too many.
-fn ranges(view: &View) -> Option<Vec<(u64, u64)>> {
-    let runs = view.runs()?;
-    let mut ranges = vec![(runs.start, runs.start + runs.run_bytes)];
-    for (count, stride) in runs.repeats {
-        if count * ranges.len() as u64 > COMPARED_MAX.isqrt() * 8 {
-            return None;
-        }
-        let shifted = |step: u64| ranges.iter().map(move |range| (range.0 + step, range.1 + step)).collect::<Vec<_>>();
-        ranges = (0..count).flat_map(|index| shifted(index * stride as u64)).collect();
-    }
-    Some(ranges)
+    let (Some(a), Some(b)) = (a.runs(), b.runs()) else { return false };
+    a.meet_runs(&b)
 }

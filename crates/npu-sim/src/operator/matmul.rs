@@ -337,8 +337,8 @@ fn weight_size(name: &'static str, shape: Handle, ty: i32, size: *mut u64) -> i3
         if !(2..=6).contains(&rank) || shape.iter().any(|&size| !(1..=1 << 31).contains(&size)) {
             return refuse(format!("tensorShape {shape:?} has no 2 to 6 positive sizes"));
         }
-        let batches: u64 = shape[..rank - 2].iter().map(|&size| size as u64).product();
-        let count = fractal_count(shape[rank - 2] as u64, shape[rank - 1] as u64, ty).checked_mul(batches);
+        let matrix = fractal_count(shape[rank - 2] as u64, shape[rank - 1] as u64, ty);
+        let count = shape[..rank - 2].iter().try_fold(matrix, |count, &size| count.checked_mul(size as u64));
         let Some(count) = count else { return refuse("tensorShape is larger than any card".to_owned()) };
         object::put(size, count);
         Ok(())

@@ -167,10 +167,28 @@ fn unwritten(place: &Place, runs: &Runs) -> Option<String> {
     Some(format!("reads what nobody wrote: byte {first} of it{runs}"))
 }
 
-/// Looks for an access that is not known to be over, and notes this one.
-fn meet(world: &World, asked: &Asked, touch: &Touch, place: &Place) -> Option<Found> {
+/// What an access of many runs to one region meets; none for another one, and where too many of them are kept.
+fn meet_strided(
+    world: &World,
+    asked: &Asked,
+    touch: &Touch,
+    place: &Place,
+    mark: Option<Mark>,
+) -> Option<Option<Conflict>> {
+    let [piece] = place.pieces.as_slice() else { return None };
+    if !touch.runs.are_many() {
+        return None;
+    }
+    let runs = Runs { start: touch.runs.start - piece.start, ..touch.runs.clone() };
+    let Contents { segments, .. } = &mut *held(&piece.contents);
+    let conflict = segments.conflict_of(&runs, touch.write, asked.clock);
+    let kept = mark.is_none_or(|mark| segments.keep(&runs, mark, touch.write, &world.host));
+    kept.then_some(conflict)
+}
+
+/// What an access meets, run by run; of many runs the innermost gaps count too.
+fn meet_each(world: &World, asked: &Asked, touch: &Touch, place: &Place, mark: Option<Mark>) -> Option<Conflict> {
     let mut conflict: Option<Conflict> = None;
-    let mark = asked.mark.map(|mark| Mark { argument: touch.argument, ..mark });
     place.each(&touch.runs.coarse(), &mut |piece, from, to| {
         let Contents { segments, .. } = &mut *held(&piece.contents);
         conflict = conflict.or_else(|| segments.conflict(from, to, touch.write, asked.clock));
@@ -179,7 +197,14 @@ fn meet(world: &World, asked: &Asked, touch: &Touch, place: &Place) -> Option<Fo
             if touch.write { segments.write(from, to, mark) } else { segments.read(from, to, mark) }
         }
     });
-    let Conflict { mark: other, writes } = conflict?;
+    conflict
+}
+
+/// Looks for an access that is not known to be over, and notes this one.
+fn meet(world: &World, asked: &Asked, touch: &Touch, place: &Place) -> Option<Found> {
+    let mark = asked.mark.map(|mark| Mark { argument: touch.argument, ..mark });
+    let conflict = meet_strided(world, asked, touch, place, mark);
+    let Conflict { mark: other, writes } = conflict.unwrap_or_else(|| meet_each(world, asked, touch, place, mark))?;
     let does = if touch.write { "writes" } else { "reads" };
     let did = if writes { "writes" } else { "reads" };
     let stream = |actor: u32| format!("stream {actor}");

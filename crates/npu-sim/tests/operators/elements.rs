@@ -127,6 +127,10 @@ fn strided_views_are_read_and_written() {
     let shifted = card.view(x.data, F32, &[4, 2], &[1, 4], 1, 2);
     let first = card.view(x.data, F32, &[4, 2], &[1, 4], 0, 2);
     card.refused("Muls", (first, card.scalar(1.0), shifted), 161002, "out lies on bytes of self");
+    let rows = card.blank(F32, &[20_000, 8]);
+    let columns = |from| card.view(rows.data, F32, &[20_000, 4], &[8, 1], from, 2);
+    card.done("Muls", (columns(0), card.scalar(2.0), columns(4)));
+    card.refused("Muls", (columns(0), card.scalar(2.0), columns(3)), 161002, "out lies on bytes of self");
 }
 
 #[test]

@@ -43,6 +43,9 @@ fn joining_and_cutting() {
     let part = card.blank(F16, &[2, 2]);
     card.done("Slice", (out.handle, 1i64, 1i64, 5i64, 2i64, part.handle));
     assert_eq!(card.values(part), [x[1], y[0], x[4], y[2]]);
+    let column = card.blank(F16, &[2, 1]);
+    card.done("Slice", (out.handle, 1i64, 1i64, 5i64, 1i64 << 62, column.handle));
+    assert_eq!(card.values(column), [x[1], x[4]]);
     card.refused("Slice", (out.handle, 1i64, 1i64, 5i64, 0i64, part.handle), 161002, "step is 0");
     let (left, right) = (card.blank(F16, &[2, 3]), card.blank(F16, &[2, 2]));
     let (l, r) = (left, right);

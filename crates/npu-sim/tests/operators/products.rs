@@ -111,6 +111,10 @@ fn a_weight_in_nz_gives_the_same_product() {
     // SAFETY: as the C interface says.
     assert_eq!(unsafe { size(card.ints(&[20, 37]), F16, &mut elements) }, 0);
     assert_eq!(elements, 32 * 48);
+    let endless = [1 << 31, 1 << 31, 1 << 31, 16, 16];
+    // SAFETY: as the C interface says.
+    assert_eq!(unsafe { size(card.ints(&endless), F16, &mut elements) }, 161002);
+    assert!(card.message().contains("larger than any card"), "{}", card.message());
     stored.resize(elements as usize * 2, 0);
     let w = card.upload(&stored);
     let plain = card.view(w, F16, &[20, 37], &[37, 1], 0, 2);
@@ -228,6 +232,14 @@ fn int4_lies_low_nibble_first() {
     card.refused(
         "WeightQuantBatchMatmulV2",
         (x.handle, odd, scale5.handle, none, none, none, none, 32i32, y5.handle),
+        161002,
+        "a stride of it is odd",
+    );
+    let single = card.view(card.upload(&nibbles), I4, &[1, 5], &[5, 1], 0, 2);
+    let (x1, scale1) = (card.blank(F16, &[2, 1]), card.blank(F16, &[1, 5]));
+    card.refused(
+        "WeightQuantBatchMatmulV2",
+        (x1.handle, single, scale1.handle, none, none, none, none, 0i32, y5.handle),
         161002,
         "an even one is expected",
     );

@@ -81,7 +81,7 @@ fn a_replay_is_work_of_its_stream() {
     fine(aclmdlRIExecuteAsync(model, first));
     fine(aclrtMemsetAsync(block, 64, 2, 64, second));
     fine(aclrtSynchronizeDevice());
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.kinds(), ["race"]);
 }
 
@@ -107,7 +107,7 @@ fn branches_fork_and_join_by_events() {
     refused(aclrtSynchronizeEvent(join), 107028, "recorded in a capture");
     refused(aclrtQueryEventStatus(join, &mut 0), 107028, "recorded in a capture");
     refused(aclrtStreamWaitEvent(second, join), 107028, "a capture that has ended");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     fine(aclrtSetDevice(0));
     assert_eq!(run.end(), (0, vec![]));
 }
@@ -127,8 +127,69 @@ fn a_branch_that_is_not_ordered_is_found_at_the_replay() {
     let model = handle(|model| aclmdlRICaptureEnd(first, model));
     fine(aclmdlRIExecuteAsync(model, first));
     fine(aclrtSynchronizeStream(first));
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.kinds(), ["race"]);
+}
+
+#[test]
+fn replays_on_two_streams_are_ordered_by_nothing() {
+    for ordered in [false, true] {
+        let run = Run::with("");
+        let (first, second, fork, join) = (stream(), stream(), event(), event());
+        let block = device(64);
+        fine(aclmdlRICaptureBegin(first, GLOBAL));
+        fine(aclrtRecordEvent(fork, first));
+        fine(aclrtStreamWaitEvent(second, fork));
+        fine(aclrtMemsetAsync(block, 64, 1, 64, second));
+        fine(aclrtRecordEvent(join, second));
+        fine(aclrtStreamWaitEvent(first, join));
+        let model = handle(|model| aclmdlRICaptureEnd(first, model));
+        let (other, done) = (stream(), event());
+        for _ in 0..3 {
+            fine(aclmdlRIExecuteAsync(model, first));
+            if ordered {
+                fine(aclrtRecordEvent(done, first));
+                fine(aclrtStreamWaitEvent(other, done));
+            }
+        }
+        fine(aclmdlRIExecuteAsync(model, other));
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtResetDeviceForce(0));
+        assert_eq!(run.kinds(), if ordered { vec![] } else { vec!["race"] });
+    }
+}
+
+#[test]
+fn a_context_whose_stream_is_captured_stays() {
+    let run = Run::with("");
+    let primary = handle(aclrtGetCurrentContext);
+    let context = handle(|context| aclrtCreateContext(context, 0));
+    let stream = stream();
+    fine(aclmdlRICaptureBegin(stream, GLOBAL));
+    refused(aclrtDestroyContext(context), 107027, "a stream of the context is captured");
+    fine(aclmdlRIDestroy(handle(|model| aclmdlRICaptureEnd(stream, model))));
+    fine(aclrtDestroyStream(stream));
+    fine(aclrtDestroyContext(context));
+    fine(aclrtSetCurrentContext(primary));
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn a_capture_is_of_one_card() {
+    let run = Run::with(r#""cards": 2"#);
+    let (primary, first, fork) = (handle(aclrtGetCurrentContext), stream(), event());
+    fine(aclmdlRICaptureBegin(first, RELAXED));
+    fine(aclrtRecordEvent(fork, first));
+    fine(aclrtSetDevice(1));
+    let second = stream();
+    refused(aclrtStreamWaitEvent(second, fork), 207000, "a stream of card 1 would become a branch");
+    fine(aclrtMemsetAsync(device(64), 64, 1, 64, second));
+    fine(aclrtSynchronizeStream(second));
+    fine(aclrtSetCurrentContext(primary));
+    refused(aclmdlRICaptureEnd(first, &mut null_mut()), 507903, "");
+    fine(aclrtResetDeviceForce(0));
+    fine(aclrtResetDeviceForce(1));
+    assert_eq!(run.end(), (0, vec![]));
 }
 
 #[test]
@@ -142,7 +203,7 @@ fn a_branch_must_join() {
     refused(aclmdlRICaptureEnd(first, &mut model), 107025, "1 branches were not waited for");
     assert!(model.is_null());
     fine(aclrtSynchronizeStream(second));
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }
 
@@ -226,7 +287,7 @@ fn a_capture_depends_on_nothing_outside() {
     [first, second].iter().for_each(|&stream| refused(aclmdlRICaptureEnd(stream, &mut null_mut()), 507903, "invalid"));
     refused(aclmdlRICaptureBegin(null_mut(), GLOBAL), 107031, "default stream");
     refused(aclmdlRICaptureBegin(first, 3), 107000, "mode is 3");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }
 
@@ -288,6 +349,6 @@ fn tasks_of_a_group_are_given_anew() {
     fine(aclrtSynchronizeStream(stream));
     assert_eq!(byte_of(block), 9);
     refused(aclmdlRICaptureTaskUpdateBegin(other, model), 107017, "an aclrtTaskGrp is expected");
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     assert_eq!(run.end(), (0, vec![]));
 }

@@ -1,7 +1,13 @@
 //! Beginning, end, devices, contexts, peers.
 
 use crate::library::*;
-use std::{ffi::CString, ptr::null_mut, thread};
+use std::{
+    ffi::CString,
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 #[test]
 fn the_chip_is_told_and_its_facts() {
@@ -64,7 +70,7 @@ fn a_device_ends_with_its_last_reference() {
     fine(aclrtSetDevice(0));
     fine(aclrtResetDeviceForce(0));
     refused(aclrtSynchronizeDevice(), 107002, "was destroyed");
-    assert_eq!(run.end(), (0, vec![]));
+    assert_eq!(run.kinds(), ["leak"]);
 }
 
 #[test]
@@ -166,7 +172,89 @@ fn what_is_not_given_back_is_found_at_the_end() {
         "leaves 1 of aclScalar",
     ];
     assert_eq!(said, expected);
+    // It was told once, and is still there for the program.
+    fine(run.again());
+    assert_eq!(run.end(), (0, vec![]));
     fine(aclDestroyScalar(scalar));
+}
+
+#[test]
+fn dimensions_that_no_tensor_has_are_not_read() {
+    let run = Run::with("");
+    let (sizes, null) = ([1i64; 65], std::ptr::null());
+    for (axes, storage_axes) in [(65, 1), (1, 65), (1 << 19, 1)] {
+        let made = aclCreateTensor(sizes.as_ptr(), axes, 0, null, 0, 2, sizes.as_ptr(), storage_axes, null_mut());
+        assert!(made.is_null() && message().contains("at most 64 are read"), "{}", message());
+    }
+    assert_eq!(run.end(), (0, vec![]));
+}
+
+#[test]
+fn what_a_reset_takes_is_found_there() {
+    let run = Run::with(r#""on_finding": "error", "cards": 2"#);
+    device(100);
+    stream();
+    event();
+    handle(|context| aclrtCreateContext(context, 0));
+    fine(aclrtSetDevice(1));
+    device(10);
+    fine(aclrtResetDevice(0));
+    fine(aclrtSetDevice(0));
+    fine(aclrtSynchronizeDevice());
+    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(1));
+    let (code, findings) = run.end();
+    refused(code, 207005, "aclrtResetDevice leaves 1 of the allocations of device 0, 160 bytes");
+    let said: Vec<(&str, &str)> =
+        findings.iter().map(|finding| (finding.operator.as_str(), finding.what.as_str())).collect();
+    let expected = ["the allocations of device 0, 160 bytes", "aclrtStream", "aclrtEvent", "aclrtContext"]
+        .map(|what| format!("leaves 1 of {what}"));
+    assert_eq!(said, expected.each_ref().map(|what| ("aclrtResetDevice", what.as_str())));
+}
+
+#[test]
+fn what_a_reset_takes_behind_an_error_is_no_leak() {
+    let run = Run::with(r#""on_finding": "error""#);
+    let out = device(64);
+    refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507000, "nobody wrote");
+    fine(aclrtResetDevice(0));
+    let (code, findings) = run.end();
+    assert_eq!((code, findings.len()), (0, 1), "{findings:?}");
+}
+
+/// Calls of a thread until the end has come: none of them fails in the simulator itself.
+fn call_until(ended: &AtomicBool) {
+    while !ended.load(Ordering::Relaxed) {
+        let (mut stream, mut block) = (null_mut(), null_mut());
+        let mut codes = vec![aclrtSetDevice(0), aclrtCreateStream(&mut stream), aclrtMalloc(&mut block, 64, 0)];
+        for _ in 0..20 {
+            codes.push(aclrtMemsetAsync(block, 64, 1, 64, stream));
+            codes.extend([aclrtSynchronizeStream(stream), aclrtSynchronizeDevice(), aclrtMemset(block, 64, 2, 64)]);
+        }
+        codes.extend([aclrtDestroyStream(stream), aclrtFree(block), aclrtResetDevice(0)]);
+        assert!(!codes.contains(&500000), "{codes:?} {}", message());
+    }
+}
+
+#[test]
+fn the_end_comes_beside_calls_of_other_threads() {
+    let run = Run::with("");
+    for turn in 0..40 {
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| call_until(&ended)));
+            thread::sleep(Duration::from_millis(turn % 4));
+            fine(aclFinalize());
+            refused(aclrtSynchronizeDevice(), 100001, "aclInit has not been called");
+            fine(run.again());
+            thread::sleep(Duration::from_millis(turn % 3));
+            ended.store(true, Ordering::Relaxed);
+            threads.into_iter().for_each(|thread| thread.join().expect("each call is answered"));
+        });
+    }
+    fine(aclrtSetDevice(0));
+    fine(aclrtResetDeviceForce(0));
+    assert_eq!(run.end().0, 0);
 }
 
 #[test]

@@ -65,6 +65,7 @@ symbols! {
     aclrtMemcpy(target: Pointer, room: usize, source: Pointer, count: usize, kind: i32) -> i32;
     aclrtMemcpyAsync(target: Pointer, room: usize, source: Pointer, count: usize, kind: i32, stream: Pointer) -> i32;
     aclrtMemcpy2d(target: Pointer, tp: usize, source: Pointer, sp: usize, width: usize, height: usize, kind: i32) -> i32;
+    aclrtMemcpy2dAsync(target: Pointer, tp: usize, source: Pointer, sp: usize, width: usize, height: usize, kind: i32, stream: Pointer) -> i32;
     aclrtMemset(pointer: Pointer, room: usize, value: i32, count: usize) -> i32;
     aclrtMemsetAsync(pointer: Pointer, room: usize, value: i32, count: usize, stream: Pointer) -> i32;
     aclrtCreateStream(stream: *mut Pointer) -> i32;
@@ -171,6 +172,11 @@ impl Run {
     fn begin(&self, path: &Path) -> i32 {
         let path = CString::new(path.to_str().expect("a path in UTF-8")).expect("no zero byte");
         aclInit(path.as_ptr())
+    }
+
+    /// Begins once more, behind an end.
+    pub fn again(&self) -> i32 {
+        self.begin(&self.folder.path().join("settings.json"))
     }
 
     /// The report that the end has written.

@@ -2,6 +2,7 @@
 
 mod capture;
 mod device;
+mod drawn;
 mod event;
 mod library;
 mod memory;

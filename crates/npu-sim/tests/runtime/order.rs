@@ -238,6 +238,48 @@ fn cards_are_ordered_by_an_event_as_streams_are() {
 }
 
 #[test]
+fn columns_of_many_rows_are_apart() {
+    const ROWS: usize = 20_000;
+    for (column, on_host, expected) in
+        [(16, false, &[] as &[&str]), (16, true, &[]), (12, false, &["race"]), (12, true, &["host_race"])]
+    {
+        let run = Run::with(r#""timing": "late""#);
+        let (target, source, streams) = (device(32 * ROWS), device(16 * ROWS), [stream(), stream()]);
+        fine(aclrtMemset(source, 16 * ROWS, 1, 16 * ROWS));
+        fine(aclrtMemcpy2dAsync(target, 32, source, 16, 16, ROWS, 3, streams[0]));
+        let other = at(target, column);
+        if on_host {
+            fine(aclrtMemcpy2d(other, 32, host(&mut vec![2u8; 16 * ROWS]), 16, 16, ROWS, 1));
+        } else {
+            fine(aclrtMemcpy2dAsync(other, 32, source, 16, 16, ROWS, 3, streams[1]));
+        }
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtMemcpy(host(&mut [0u8; 16]), 16, at(target, 32 * ROWS - 32), 16, 2));
+        fine(aclrtResetDeviceForce(0));
+        assert_eq!(run.kinds(), expected, "column {column}, on the host: {on_host}");
+    }
+}
+
+#[test]
+fn a_second_beginning_tells_the_same() {
+    let run = Run::with(r#""timing": "random", "seed": 7"#);
+    let told = [(); 2].map(|()| {
+        fine(aclrtSetDevice(0));
+        let (block, streams) = (device(64), [stream(), stream()]);
+        streams.iter().for_each(|&stream| fine(aclrtMemsetAsync(block, 64, 1, 64, stream)));
+        fine(aclrtSynchronizeDevice());
+        fine(aclrtResetDeviceForce(0));
+        let told: Vec<String> = run.end().1.into_iter().map(|finding| finding.what).collect();
+        fine(run.again());
+        let what = told[0].split(" (call").next().unwrap_or_default().to_owned();
+        (told.len(), what)
+    });
+    run.end();
+    assert_eq!(told[0], told[1]);
+    assert_eq!(told[0].0, 1, "{told:?}");
+}
+
+#[test]
 fn a_race_of_operators_names_both() {
     let run = Run::with("");
     let [a, b, out] = [(); 3].map(|()| device(64));
@@ -246,7 +288,7 @@ fn a_race_of_operators_names_both() {
     fine(add(a, b, out, 16, streams[0]));
     fine(add(a, out, b, 16, streams[1]));
     fine(aclrtSynchronizeDevice());
-    fine(aclrtResetDevice(0));
+    fine(aclrtResetDeviceForce(0));
     let (_, findings) = run.end();
     let said: Vec<(&str, &str)> = findings
         .iter()

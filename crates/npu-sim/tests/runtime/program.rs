@@ -80,6 +80,10 @@ fn a_program_in_c_adds_two_vectors() {
     let aborted = run(folder, "unsynchronized", Some(&settings), None);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&aborted.status), Some(SIGABRT));
 
+    // What is refused for want of a thread is neither waited for nor done later.
+    let threadless = run(folder, "threadless", None, None);
+    assert_eq!(String::from_utf8_lossy(&threadless.stdout), "207005 0 0 0\n");
+
     // A program that follows a device pointer crashes, as it does with hardware.
     let crash = run(folder, "follow", None, None);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&crash.status), Some(SIGSEGV));
