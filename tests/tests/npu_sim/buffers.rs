@@ -3,7 +3,7 @@
 use crate::peer::{downloaded, from_card_to_card, tensor};
 use std::sync::Arc;
 use trueup::blocks::DType;
-use trueup::graph::op::Cast;
+use trueup::graph::op::{Cast, Unary};
 use trueup::graph::{Op, TensorType};
 use trueup::runtime::device::{Device, Step, Tensor, Usage};
 
@@ -11,7 +11,11 @@ use trueup::runtime::device::{Device, Step, Tensor, Usage};
 pub fn buffers(device: &dyn Device, open: &dyn Fn(usize) -> Arc<dyn Device>) -> Vec<String> {
     let mut wrong = round_trips(device);
     wrong.extend(parts_of_blocks(device));
-    wrong.extend(from_card_to_card(&*open(0), &*open(1)));
+    let cards = [open(0), open(1)];
+    wrong.extend(from_card_to_card(&*cards[0], &*cards[1]));
+    wrong.extend(copies_in_turn(&*cards[0], &*cards[1]));
+    wrong.extend(foreign(&*cards[0], &*cards[1]));
+    wrong.extend(foreign(&*cards[0], &*open(0)));
     println!("npu-sim, simulated: memory, {} wrong", wrong.len());
     wrong
 }
@@ -38,6 +42,52 @@ fn round_trips(device: &dyn Device) -> Vec<String> {
         (downloaded(device, &tensor) != uploaded).then(|| format!("{} does not come back", tensor.ty))
     };
     types.into_iter().filter_map(trip).collect()
+}
+
+/// Copies in both directions one behind the other, each of what was just computed, into the place that the last one came from.
+fn copies_in_turn(first: &dyn Device, second: &dyn Device) -> Vec<String> {
+    let ty = TensorType::new(DType::F32, &[512, 32]);
+    let [x, y] = [first, second].map(|device| [0, 1].map(|_| tensor(device, ty, Usage::Input)));
+    let twice = |device: &dyn Device, [from, to]: &[Tensor; 2]| {
+        let op = Op::from(Unary::Scale { factor: 2.0, bias: 0.0 });
+        device.execute(&[Step { node: 0, op, inputs: vec![from.clone()], output: to.clone() }])
+    };
+    let numbers: Vec<u8> = (0..ty.shape.elements()).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let work = || {
+        first.upload(&numbers, &x[0])?;
+        for _ in 0..4 {
+            twice(first, &x)?;
+            second.copy(&x[1], first, &y[0])?;
+            twice(second, &y)?;
+            first.copy(&y[1], second, &x[0])?;
+        }
+        first.sync()
+    };
+    let expected: Vec<u8> = (0..ty.shape.elements()).flat_map(|i| (256.0 * i as f32).to_le_bytes()).collect();
+    match work() {
+        Ok(()) if downloaded(first, &x[0]) == expected => Vec::new(),
+        Ok(()) => vec!["copies in turn mix what cards compute".to_owned()],
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// A tensor of another device is refused, also of another one on the same card.
+fn foreign(device: &dyn Device, other: &dyn Device) -> Vec<String> {
+    let ty = TensorType::new(DType::F32, &[8]);
+    let (own, others) = (tensor(device, ty, Usage::Input), tensor(other, ty, Usage::Input));
+    let op = Op::from(Unary::Scale { factor: 2.0, bias: 0.0 });
+    let step = |x: &Tensor, y: &Tensor| Step { node: 0, op: op.clone(), inputs: vec![x.clone()], output: y.clone() };
+    let tried = [
+        ("an input", device.execute(&[step(&others, &own)])),
+        ("an output", device.execute(&[step(&own, &others)])),
+        ("an upload", device.upload(&[0; 32], &others)),
+        ("a download", device.download(&others, &mut [0; 32])),
+    ];
+    let is_told = |done: &Result<(), trueup::runtime::Error>| {
+        done.as_ref().is_err_and(|error| error.to_string().contains("lies in another device's memory"))
+    };
+    let taken = tried.iter().filter(|(_, done)| !is_told(done));
+    taken.map(|(what, _)| format!("{what} of another device is taken")).collect()
 }
 
 /// Some rows of a tensor in blocks are written and read by themselves, across its matrices, and the others stay; of a state as of a weight. What

@@ -147,6 +147,7 @@ impl Ascend {
         copy: impl FnOnce() -> std::result::Result<(), String>,
     ) -> std::result::Result<(), String> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(Link::is_used);
         let place = match links.iter().position(|link| link.is_of(&self.card, other)) {
             Some(place) => place,
             None => {

@@ -28,7 +28,7 @@ pub struct Engine {
 const TABLES_MAX: usize = 16;
 
 /// Work that was kept, unless its memory was needed for other work.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Captured(Arc<Slot>);
 
 type Slot = Mutex<Option<Run>>;
@@ -80,12 +80,12 @@ impl Graphs {
 
 /// What compositions can do without: graphs, which are kept anew, and room that is not lent.
 #[derive(Debug)]
-struct Kept {
+struct Spares {
     pool: Pool,
     graphs: Graphs,
 }
 
-impl Spare for Kept {
+impl Spare for Spares {
     fn drop_free(&self, is_capturing: bool) {
         self.graphs.drop_all();
         // What is captured now computes in room that is back already.
@@ -97,7 +97,7 @@ impl Engine {
     /// For a card.
     pub fn new(card: &Arc<Card>, transfers: &Arc<Transfers>, chip: &'static Chip) -> Engine {
         let (pool, graphs) = (Pool::new(card), Graphs::default());
-        let spare = Kept { pool: pool.clone(), graphs: graphs.clone() };
+        let spare = Spares { pool: pool.clone(), graphs: graphs.clone() };
         Engine {
             queue: Queue::new(card, Box::new(spare)),
             chip,

@@ -8,7 +8,8 @@
 //!
 //! Where inputs do not fit what was noted, the steps are a first time again, beside the one that is remembered. What cannot be kept (a composition that looks at
 //! what the card computed, a chip that captures nothing) is asked for one by one each time. A graph has addresses of its steps' buffers and of the room that it
-//! computes in: it keeps the latter, and is found by the former only as long as they are there.
+//! computes in: it keeps the latter, unless that memory is needed for other work, when the steps are a second time again; it is found by the former only as long as
+//! they are there.
 
 use super::engine::{Captured, Engine};
 use super::memory::Memory;
@@ -126,7 +127,7 @@ impl Replay {
             kept.work = Work::Once;
         }
         match &kept.work {
-            Work::Once => match self.engine.capture(|| one_by_one(&self.engine, steps)) {
+            Work::Once => match captured(&self.engine, steps) {
                 Ok(captured) => {
                     kept.notes = self.engine.take_notes();
                     kept.notes.reduce(steps);
@@ -154,6 +155,16 @@ impl Replay {
         self.engine.take_notes();
         done
     }
+}
+
+/// Keeps steps, in memory that others can do without where there is no other: while work is kept, no room goes back to the card.
+fn captured(engine: &Engine, steps: &[Step]) -> Result<Captured, String> {
+    let capture = || engine.capture(|| one_by_one(engine, steps));
+    capture().or_else(|_| {
+        engine.take_notes();
+        engine.drop_free();
+        capture()
+    })
 }
 
 fn one_by_one(engine: &Engine, steps: &[Step]) -> Result<(), String> {

@@ -70,6 +70,12 @@ impl Link {
         Arc::ptr_eq(&self.card, card) && Arc::ptr_eq(&self.other, other)
     }
 
+    /// Whether anybody but this has the other card: a card that nobody has is given back.
+    pub fn is_used(&self) -> bool {
+        // This link has it, and so has the event in it.
+        Arc::strong_count(&self.other) > 2
+    }
+
     /// Does a copy behind all that both cards were asked for before; what the other is asked for next finds it done. The host waits for both, for no card can.
     pub fn around(&mut self, copy: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         self.written.mark()?;
