@@ -256,3 +256,85 @@ fn without_vocabulary(path: &Path) -> (FlmVocabulary, Vec<FlmTensor>) {
     let tensors = model.tensors().iter().map(plain).collect();
     (FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table }, tensors)
 }
+
+/// A model with one number in place of another.
+struct Changed<'a> {
+    model: &'a Gguf,
+    tensor: usize,
+    element: u64,
+    number: f32,
+}
+
+impl Checkpoint for Changed<'_> {
+    fn format(&self) -> &str {
+        self.model.format()
+    }
+
+    fn path(&self) -> &Path {
+        self.model.path()
+    }
+
+    fn description(&self) -> trueup::formats::Description<'_> {
+        self.model.description()
+    }
+
+    fn tokenizer(&self) -> &trueup::formats::TokenizerFiles {
+        self.model.tokenizer()
+    }
+
+    fn tensors(&self) -> &[trueup::formats::TensorInfo] {
+        self.model.tensors()
+    }
+
+    fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> trueup::formats::Result<()> {
+        self.model.read(tensor, offset, out)?;
+        let place = self.element * 4;
+        if tensor == self.tensor && (offset..offset + out.len() as u64).contains(&place) {
+            out[(place - offset) as usize..][..4].copy_from_slice(&self.number.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn unchanged(&self) -> trueup::formats::Result<()> {
+        self.model.unchanged()
+    }
+
+    fn sources(&self) -> Vec<&trueup::formats::SourceFile> {
+        self.model.sources()
+    }
+}
+
+/// Rows of queries are written in another order than they are read in: what does not fit is told where it was read.
+#[test]
+fn what_f16_cannot_hold_is_told_where_it_stands() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let path = scratch.path().join("a.gguf");
+    convert(&root().join("fixtures/models/llama2"), &path, trueup::blocks::DType::from_name("f32"), None);
+    let model = Gguf::open(&path).expect("it was just written");
+    let name = "blk.1.attn_q.weight";
+    let tensor = model.find(name).expect("queries");
+    // The second row of a head, which is not the second of the checkpoint's.
+    let changed = Changed { model: &model, tensor, element: 64 + 5, number: 70_000.0 };
+    let options = FlmOptions { bits: Some(16), ..FlmOptions::default() };
+    let error = to_flm(&changed, &scratch.path().join("b.flm"), &options, &NoProgress).map(drop).expect_err("a fault");
+    let error = error.to_string();
+    assert!(error.contains(name) && error.contains("element 69 is 70000, which f16 cannot hold"), "{error}");
+}
+
+/// A text that no reader takes is not written; tokens that cannot cut text are, and a note says so.
+#[test]
+fn what_is_written_is_read_again() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let path = scratch.path().join("a.gguf");
+    convert(&root().join("fixtures/models/llama2"), &path, None, None);
+    let model = Gguf::open(&path).expect("it was just written");
+    let long = |bytes: usize| {
+        let overrides = vec![format!("pre_prompt={}", "x".repeat(bytes)).parse().expect("a key")];
+        let options = FlmOptions { overrides, ..FlmOptions::default() };
+        let target = scratch.path().join("b.flm");
+        to_flm(&model, &target, &options, &NoProgress).map(|_| Flm::open(&target, None).expect("it was just written"))
+    };
+    assert!(long(1 << 20).is_ok());
+    let error = long((1 << 20) + 1).map(drop).expect_err("a fault").to_string();
+    assert!(error.contains("has 1048577 bytes, of which a .flm file is read with 1048576 at most"), "{error}");
+}

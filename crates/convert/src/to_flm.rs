@@ -23,7 +23,7 @@ use trueup_models::{ExpectedTensor, Heads, Model, Role, Transform, expected_tens
 use trueup_quantize::{
     CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with,
 };
-use trueup_tokenizer::Vocabulary;
+use trueup_tokenizer::{Algorithm, Vocabulary};
 
 /// What to do.
 #[derive(Clone, Default, Debug)]
@@ -50,6 +50,14 @@ struct Outgoing {
     unit_rows: bool,
 }
 
+/// The file to be written.
+struct Plan {
+    outgoing: Vec<Outgoing>,
+    vocabulary: FlmVocabulary,
+    /// What a person should know of the vocabulary.
+    note: Option<String>,
+}
+
 /// Whole rows of one tensor.
 struct Piece {
     tensor: usize,
@@ -62,7 +70,7 @@ struct Piece {
 /// A model that the format cannot describe, a tokenizer that cannot be read, weights that are not finite or do not fit their type, and I/O;
 /// nothing is then left under the name of the output.
 pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, progress: &dyn Progress) -> Result<Report> {
-    let (outgoing, mut vocabulary) = plan(source, options)?;
+    let Plan { outgoing, mut vocabulary, note } = plan(source, options)?;
     for (key, value) in options.overrides.iter().map(Override::pair) {
         set(&mut vocabulary.table, key, value.to_owned());
     }
@@ -91,11 +99,21 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
     let tensors: Vec<TensorReport> = lines.collect();
     let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
     let source_bytes = outgoing.iter().map(source_bytes).sum();
-    Ok(Report { tensors, source_bytes, bytes, notes: source.notes().to_vec(), resumed: None })
+    let notes = source.notes().iter().cloned().chain(note).collect();
+    Ok(Report { tensors, source_bytes, bytes, notes, resumed: None })
 }
 
 /// All tensors with their types, and the table with the vocabulary.
-fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>, FlmVocabulary)> {
+fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
+    let mut note = None;
+    let mut written = |vocabulary: Vocabulary| {
+        if let Algorithm::DecodeOnly { reason } = vocabulary.algorithm() {
+            note = Some(format!(
+                "tokens are written as they are known, without an order that cuts text as the model wants it: {reason}"
+            ));
+        }
+        vocabulary.to_flm()
+    };
     let (hyper, expected, config, vocabulary) = match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
@@ -112,7 +130,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
             let vocabulary = match &files.flm {
                 Some(own) => own.clone(),
                 None if files.is_left_out => no_vocabulary(),
-                None => vocabulary_of(source, &mapping)?.to_flm(),
+                None => written(vocabulary_of(source, &mapping)?),
             };
             (mapping.hyper().clone(), expected, config.clone(), vocabulary)
         }
@@ -126,7 +144,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
                 .help("convert the original checkpoint")
             })?;
             let vocabulary = match Vocabulary::is_in(metadata) {
-                true => Vocabulary::from_metadata(metadata, source.path())?.to_flm(),
+                true => written(Vocabulary::from_metadata(metadata, source.path())?),
                 false => no_vocabulary(),
             };
             (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)
@@ -153,7 +171,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<(Vec<Outgoing>,
         let head = ExpectedTensor { role: Role::Output, ..embedding.clone() };
         outgoing.push(outgoing_of(source, name, "lm_head.weight", &head, None, options)?);
     }
-    Ok((outgoing, described(vocabulary, &config)))
+    Ok(Plan { outgoing, vocabulary: described(vocabulary, &config), note })
 }
 
 fn outgoing_of(
@@ -264,10 +282,11 @@ impl Own {
         if let Some(place) = first_not_finite(&values) {
             return Err(unfit(place as u64, format!("is {}, expected a finite number", values[place])));
         }
-        if let Some(head_rows) = outgoing.head_rows {
+        let sorted = outgoing.head_rows.map(|head_rows| {
             let sorted = values.clone();
             restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
-        }
+            sorted
+        });
         if outgoing.unit_rows {
             divide_rows(&mut values, row as usize);
         }
@@ -286,7 +305,10 @@ impl Own {
                 let kept = decode_exact(DType::F16, &halves);
                 written.iter_mut().zip(&kept).for_each(|(value, kept)| *value = *kept as f32);
                 if let Some(place) = first_not_finite(&written) {
-                    return Err(unfit(place as u64, format!("is {}, which f16 cannot hold", values[place])));
+                    // Where it stands in the source, whose rows may be in another order.
+                    let value = values[place];
+                    let stands = sorted.as_ref().and_then(|sorted| sorted.iter().position(|other| *other == value));
+                    return Err(unfit(stands.unwrap_or(place) as u64, format!("is {value}, which f16 cannot hold")));
                 }
                 writer.write(number, start * 2, &halves)?;
             }

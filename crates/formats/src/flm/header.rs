@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 /// Most bytes of one text; chat templates are the longest.
-const TEXT_BYTES_MAX: i32 = 1 << 20;
+pub(super) const TEXT_BYTES_MAX: i32 = 1 << 20;
 /// Most entries of a table; FastLLM's exporter writes about a hundred.
 const ENTRIES_MAX: i32 = 1 << 16;
 /// Most bytes of one token.

@@ -8,7 +8,7 @@
 //! Source: `WeightMap::SaveLowBitModel` of FastLLM.
 
 use super::codes::{Codes, RANGE_BYTES};
-use super::header::FlmVocabulary;
+use super::header::{FlmVocabulary, TEXT_BYTES_MAX};
 use crate::atomic_file::AtomicFile;
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
@@ -228,7 +228,16 @@ impl Head<'_> {
     }
 
     fn text(&mut self, text: &str) -> Result<()> {
-        self.count(text.len(), "bytes of a text")?;
+        let size = i32::try_from(text.len()).ok().filter(|size| *size <= TEXT_BYTES_MAX);
+        let size = size.ok_or_else(|| {
+            let start = quote(text.get(..32).unwrap_or_default());
+            let problem = format!(
+                "the text \"{start}...\" has {} bytes, of which a .flm file is read with {TEXT_BYTES_MAX} at most",
+                text.len()
+            );
+            Error::new(self.path, problem).help("shorten it, or leave the key out")
+        })?;
+        self.number(size);
         self.bytes.extend(text.as_bytes());
         Ok(())
     }
