@@ -338,3 +338,20 @@ fn what_is_written_is_read_again() {
     let error = long((1 << 20) + 1).map(drop).expect_err("a fault").to_string();
     assert!(error.contains("has 1048577 bytes, of which a .flm file is read with 1048576 at most"), "{error}");
 }
+
+/// FastLLM has the first Qwen's tensors by other names than they are read by; by way of GGUF it is Qwen2 to both.
+#[test]
+fn the_first_qwen_goes_by_way_of_gguf() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let folder = root().join("fixtures/models/qwen");
+    let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a checkpoint");
+    let target = scratch.path().join("a.flm");
+    let error = to_flm(source.as_ref(), &target, &FlmOptions::default(), &NoProgress).map(drop).expect_err("a fault");
+    let error = error.to_string();
+    assert!(error.contains("by the names of QWenLMHeadModel") && error.contains("convert it to GGUF first"), "{error}");
+    assert!(!target.exists());
+    let model = scratch.path().join("a.gguf");
+    convert(&folder, &model, None, None);
+    let written = written(&Gguf::open(&model).expect("it was just written"), &target, None);
+    assert!(written.find("model.layers.1.self_attn.q_proj.bias").is_some());
+}

@@ -117,12 +117,11 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
     let (hyper, expected, config, vocabulary) = match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
-            if mapping.architecture().is_internal {
-                return Err(Error::new(
-                    source.path(),
-                    format!("FastLLM does not know the names of {}", source.format()),
-                )
-                .help("convert it to GGUF first, and that to .flm"));
+            let architecture = mapping.architecture();
+            if !architecture.is_in_flm {
+                let class = architecture.classes.first().copied().unwrap_or_default();
+                let problem = format!("FastLLM does not know tensors by the names of {class}");
+                return Err(Error::new(source.path(), problem).help("convert it to GGUF first, and that to .flm"));
             }
             let expected: Vec<ExpectedTensor> =
                 mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();

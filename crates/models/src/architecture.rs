@@ -27,6 +27,8 @@ pub struct Architecture {
     pub classes: &'static [&'static str],
     /// Whether its class only stands in descriptions that the reader of another format makes, so that nobody is told to write it.
     pub is_internal: bool,
+    /// Whether FastLLM knows the tensors by these names, so that a `.flm` file is written of them.
+    pub is_in_flm: bool,
     /// Where each number of the description stands.
     pub fields: &'static [FieldRule],
     /// Keys of `config.json` that decide whether some tensors are there.

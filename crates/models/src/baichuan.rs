@@ -22,6 +22,7 @@ pub static BAICHUAN: Architecture = Architecture {
     gguf_name: "baichuan",
     classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
     is_internal: false,
+    is_in_flm: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -1,4 +1,4 @@
-//! ChatGLM2, ChatGLM3 and GLM-4: queries, keys and values are one tensor, and so are gate and up; the first half of each head is rotated.
+//! ChatGLM2 and ChatGLM3: queries, keys and values are one tensor, and so are gate and up; the first half of each head is rotated.
 //!
 //! ```text
 //! attn_qkv [width, queries + keys + values]    ffn_up [width, gate + up]    stored as in the checkpoint, computed apart
@@ -18,6 +18,7 @@ pub static CHATGLM: Architecture = Architecture {
     gguf_name: "chatglm",
     classes: &["ChatGLMModel", "ChatGLMForConditionalGeneration"],
     is_internal: false,
+    is_in_flm: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_layers", Missing::Refused),

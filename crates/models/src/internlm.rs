@@ -10,6 +10,7 @@ pub static INTERNLM: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["InternLMForCausalLM"],
     is_internal: false,
+    is_in_flm: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -14,6 +14,7 @@ pub static QWEN: Architecture = Architecture {
     gguf_name: "qwen2",
     classes: &["QWenLMHeadModel"],
     is_internal: false,
+    is_in_flm: false,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -12,6 +12,7 @@ pub static QWEN2: Architecture = Architecture {
     gguf_name: "qwen2",
     classes: &["Qwen2ForCausalLM"],
     is_internal: false,
+    is_in_flm: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

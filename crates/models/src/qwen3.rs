@@ -13,6 +13,7 @@ pub static QWEN3: Architecture = Architecture {
     gguf_name: "qwen3",
     classes: &["Qwen3ForCausalLM"],
     is_internal: false,
+    is_in_flm: true,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -4,7 +4,7 @@
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
 //! ```
 
-use crate::vocabulary::{AddedToken, Parts, ids_by_text};
+use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
 use trueup_formats::TokenizerFiles;
 
@@ -13,8 +13,8 @@ const CLASS: &str = "ChatGLMTokenizer";
 /// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files. It calls the last two `sop` and `eop` and never
 /// looks for them in texts, where such letters are words; GLM-4's names are none.
 const BEHIND: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
-/// Before every text; the second one as files may list it.
-const BEFORE: [&str; 3] = ["[gMASK]", "<sop>", "sop"];
+/// Before every text: the first token by its name, the second by one of its two names, for files may list it as its program calls it.
+const BEFORE: [&[&str]; 2] = [&["[gMASK]"], &["<sop>", "sop"]];
 /// Prompts where no file has a template: rounds are counted from 1.
 const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
     {% set rounds.count = rounds.count + 1 %}{{ '[Round ' ~ rounds.count ~ ']\\n\\n问：' ~ message['content'] ~ '\\n\\n答：' }}\
@@ -48,11 +48,43 @@ pub(crate) fn behind(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
 
 /// Puts its two tokens before every text.
 pub(crate) fn put_before(parts: &mut Parts) {
-    let ids = ids_by_text(&parts.tokens);
-    parts.prefix = BEFORE.iter().filter_map(|name| ids.get(name).copied()).collect();
+    // Among added tokens alone: a piece may have such letters too.
+    let id = |name: &&str| parts.added.iter().find(|token| token.content == *name).map(|token| token.id);
+    let found: Option<Vec<u32>> = BEFORE.iter().map(|names| names.iter().find_map(id)).collect();
+    parts.prefix = found.unwrap_or_default();
 }
 
 /// How rounds of a conversation become text.
 pub(crate) fn template() -> String {
     TEMPLATE.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decoder::Decoder;
+    use crate::sentencepiece_model::sentencepiece_parts;
+    use crate::vocabulary::{Token, TokenKind};
+
+    fn prefix(added: &[AddedToken]) -> Vec<u32> {
+        let token = |text: &str| Token { text: text.to_owned(), score: 0.0, kind: TokenKind::Normal };
+        // A piece has the letters of the second token's other name.
+        let pieces = ["sop", "[gMASK]"].map(token).to_vec();
+        let mut parts = sentencepiece_parts(pieces, true, false, Decoder::sentencepiece(true));
+        parts.added.extend_from_slice(added);
+        put_before(&mut parts);
+        parts.prefix
+    }
+
+    #[test]
+    fn two_tokens_that_were_added_stand_before_a_text() {
+        let own = behind(2, &[]);
+        assert_eq!(own.iter().map(|token| token.id).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        assert_eq!(prefix(&own), [3, 5]);
+        let mut listed = own;
+        listed[3].content = "sop".to_owned();
+        assert_eq!(prefix(&listed), [3, 5]);
+        assert!(behind(2, &listed).is_empty());
+        assert!(prefix(&listed[..3]).is_empty());
+    }
 }

@@ -13,7 +13,7 @@ use crate::decoder::Decoder;
 use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
-use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind};
+use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::HashMap;
@@ -98,6 +98,9 @@ fn read(file: &[u8], path: &Path) -> Result<Vec<Vec<u8>>> {
             let place = format!("{PLACE}, token {}", tokens.len());
             Err(Error::new(path, problem).at(place).help("the file is damaged, or not of this format"))
         };
+        if tokens.len() == TOKENS_MAX {
+            return fault(format!("has more than {TOKENS_MAX} tokens"));
+        }
         let line = String::from_utf8_lossy(line);
         let Some((bytes, rank)) = line.trim_end().split_once(' ') else {
             return fault(format!("expected base64 and a rank, found \"{}\"", quote(&line)));
