@@ -258,3 +258,76 @@ class Qwen(nn.Module):
         for layer in self.transformer.h:
             x = layer(x)
         return self.lm_head(self.transformer.ln_f(x))
+
+
+# ---------------------------------------------------------------- ChatGLM-6B
+
+class ChatGlm1Attention(nn.Module):
+    """Queries, keys and values head by head in one matrix; half of a head is turned by each of two positions."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, self.heads, self.layer = config["hidden_size"], config["num_attention_heads"], layer
+        self.query_key_value, self.dense = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, positions, hidden):
+        heads = self.query_key_value(x).unflatten(-1, (self.heads, 3, -1))
+        query, key, value = heads.unbind(-2)
+        half = query.shape[-1] // 2
+        query, key = (torch.cat([turned(part[..., :half], positions[0], 10000.0), turned(part[..., half:], positions[1], 10000.0)], -1)
+                      for part in (query, key))
+        scale = self.layer + 1.0
+        scores = torch.einsum("qhd,khd->hqk", query / (math.sqrt(query.shape[-1]) * scale), key)
+        scores = scores.masked_fill(hidden, -10000.0) * scale
+        return self.dense(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1))
+
+
+class ChatGlm1Block(nn.Module):
+    """Results are added to what the norms gave, times the root of twice the number of layers."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, epsilon, ffn = config["hidden_size"], config["layernorm_epsilon"], config["inner_hidden_size"]
+        self.input_layernorm, self.post_attention_layernorm = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
+        self.attention, self.mlp = ChatGlm1Attention(config, layer), nn.Module()
+        self.mlp.dense_h_to_4h, self.mlp.dense_4h_to_h = nn.Linear(width, ffn), nn.Linear(ffn, width)
+        self.alpha = math.sqrt(2 * config["num_layers"])
+
+    def forward(self, x, positions, hidden):
+        normed = self.input_layernorm(x)
+        x = self.alpha * normed + self.attention(normed, positions, hidden)
+        normed = self.post_attention_layernorm(x)
+        hidden_layer = nn.functional.gelu(self.mlp.dense_h_to_4h(normed), approximate="tanh")
+        return self.alpha * normed + self.mlp.dense_4h_to_h(hidden_layer)
+
+
+class ChatGlm1(nn.Module):
+    """The words of a prompt, up to the token that begins the answer, see each other."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        rows, width = config["vocab_size"], config["hidden_size"]
+        self.transformer.word_embeddings = nn.Embedding(rows, width)
+        self.transformer.layers = nn.ModuleList(ChatGlm1Block(config, layer) for layer in range(config["num_layers"]))
+        self.transformer.final_layernorm = nn.LayerNorm(width, config["layernorm_epsilon"])
+        self.lm_head = nn.Linear(width, rows, bias=False)
+
+    def divided(self, ids):
+        """Positions [2, tokens] and what is hidden [tokens, tokens]."""
+        context = ids.index(self.config["bos_token_id"])
+        gmask, mask = self.config["gmask_token_id"], self.config["mask_token_id"]
+        mark = ids.index(gmask if gmask in ids else mask)
+        positions = torch.arange(len(ids))
+        positions[context:] = mark
+        blocks = torch.cat([torch.zeros(context, dtype=torch.long), torch.arange(len(ids) - context) + 1])
+        hidden = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+        hidden[:, :context] = False
+        return torch.stack([positions, blocks]), hidden
+
+    def logits(self, ids):
+        positions, hidden = self.divided(list(ids))
+        x = self.transformer.word_embeddings(torch.tensor(ids))
+        for layer in self.transformer.layers:
+            x = layer(x, positions, hidden)
+        return self.lm_head(self.transformer.final_layernorm(x))

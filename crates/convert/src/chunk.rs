@@ -7,13 +7,14 @@
 //!   first half |  i..j  | second half |  i..j  |       sorted as a head of 2 (j - i) rows
 //! ```
 
+use crate::heads_apart::HeadsApart;
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
 use crate::unit_rows::Length;
 use std::ops::Range;
 use trueup_blocks::{DType, first_not_finite};
 use trueup_formats::{Checkpoint, Error, Result, quote};
-use trueup_models::Transform;
+use trueup_models::{Heads, Hyper, Transform};
 use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact, first_bytes};
 
 /// Consecutive elements of one tensor of the file to be written.
@@ -38,10 +39,25 @@ pub(crate) struct Sorting {
     pub row: u64,
 }
 
-impl Sorting {
-    /// Of a whole tensor.
-    pub fn new(tensor: &MappedTensor, head_rows: usize) -> Sorting {
-        Sorting { head_rows, row: row_elements(&tensor.expected.shape) }
+/// How rows stand in the checkpoint, where that is not how they stand in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// In heads of so many rows, the halves of rotated pairs one behind the other.
+    Halves(usize),
+    /// Queries, keys and values head by head.
+    ByHeads(HeadsApart),
+}
+
+impl Order {
+    /// The order that a transform makes another.
+    pub fn of(transform: Transform, hyper: &Hyper) -> Option<Order> {
+        match transform {
+            Transform::None | Transform::UnitRows => None,
+            Transform::PermuteRope(Heads::Query | Heads::Key) => Some(Order::Halves(hyper.head_size())),
+            Transform::HeadsApart => {
+                Some(Order::ByHeads(HeadsApart { heads: hyper.heads() as u64, head_rows: hyper.head_size() as u64 }))
+            }
+        }
     }
 }
 
@@ -50,16 +66,32 @@ pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
     let of_tensor = move |(number, tensor): (usize, &MappedTensor)| {
         let total = tensor.expected.shape.iter().product();
         let row = row_elements(&tensor.expected.shape);
-        match mapping.head_rows(tensor) {
-            Some(head_rows) => sorted_chunks(number, total, head_rows, row),
-            None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(number, elements)).collect(),
-        }
+        ordered_chunks(number, total, row, mapping.order(tensor))
     };
     mapping.tensors().iter().enumerate().flat_map(of_tensor)
 }
 
+/// Chunks of a tensor of `total` elements, `row` of them a row.
+pub(crate) fn ordered_chunks(tensor: usize, total: u64, row: u64, order: Option<Order>) -> Vec<Chunk> {
+    match order {
+        None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(tensor, elements)).collect(),
+        Some(Order::Halves(head_rows)) => sorted_chunks(tensor, total, head_rows, row),
+        Some(Order::ByHeads(apart)) => {
+            // A row stays whole, however long it is.
+            let step = (CHUNK_ELEMENTS / row).max(1);
+            let gathered = |piece: u64| {
+                let rows = piece * step..(total / row).min((piece + 1) * step);
+                let runs = apart.in_checkpoint(rows.clone());
+                let sources = runs.iter().map(|run| run.start * row..run.end * row).collect();
+                Chunk { sources, ..Chunk::unsorted(tensor, rows.start * row..rows.end * row) }
+            };
+            (0..(total / row).div_ceil(step)).map(gathered).collect()
+        }
+    }
+}
+
 /// Chunks of a tensor of `total` elements whose rows are sorted: several heads, or several pairs of rows of one.
-pub(crate) fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<Chunk> {
+fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<Chunk> {
     let head = head_rows as u64 * row;
     if head <= CHUNK_ELEMENTS {
         let sorting = Some(Sorting { head_rows, row });
@@ -232,6 +264,24 @@ mod tests {
                 assert_eq!(chunk.source_element(chunk.len() - 1), u64::from(last));
             }
             assert_eq!(end, total);
+        }
+    }
+
+    #[test]
+    fn heads_are_read_where_they_stand() {
+        let apart = HeadsApart { heads: 3, head_rows: 4 };
+        for row in [1, 96, CHUNK_ELEMENTS / 5, 2 * CHUNK_ELEMENTS] {
+            let chunks = ordered_chunks(7, 36 * row, row, Some(Order::ByHeads(apart)));
+            let mut rows = Vec::new();
+            for chunk in &chunks {
+                assert_eq!(chunk.elements.start, rows.len() as u64 * row);
+                assert!(chunk.len() <= CHUNK_ELEMENTS.max(row) && chunk.sorting.is_none());
+                let read: Vec<u64> = chunk.sources.iter().flat_map(|run| run.start / row..run.end / row).collect();
+                assert_eq!(read.len() as u64 * row, chunk.len());
+                rows.extend(read);
+            }
+            let expected: Vec<u64> = apart.in_checkpoint(0..36).into_iter().flatten().collect();
+            assert_eq!(rows, expected);
         }
     }
 }

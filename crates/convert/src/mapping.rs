@@ -1,10 +1,11 @@
 //! Which tensor of a checkpoint becomes which tensor of a GGUF file: every one on both sides, or an error that lists them all.
 
+use crate::chunk::Order;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
-use trueup_models::{Architecture, Condition, ExpectedTensor, Faults, Heads, Hyper, Transform, expected_tensors};
+use trueup_models::{Architecture, Condition, ExpectedTensor, Faults, Hyper, Transform, expected_tensors};
 
 /// A checkpoint that is known to fit its architecture.
 #[derive(Clone, Debug)]
@@ -83,12 +84,9 @@ impl Mapping {
         &self.notes
     }
 
-    /// Rows of a head, when the tensor's rows are sorted for the rotation.
-    pub(crate) fn head_rows(&self, tensor: &MappedTensor) -> Option<usize> {
-        match tensor.expected.transform {
-            Transform::None | Transform::UnitRows => None,
-            Transform::PermuteRope(Heads::Query | Heads::Key) => Some(self.hyper.head_size()),
-        }
+    /// How the tensor's rows stand in the checkpoint, where that is another order.
+    pub(crate) fn order(&self, tensor: &MappedTensor) -> Option<Order> {
+        Order::of(tensor.expected.transform, &self.hyper)
     }
 
     /// The values of a tensor that no checkpoint holds.

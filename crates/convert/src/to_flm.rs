@@ -7,7 +7,7 @@
 //!
 //! FastLLM computes with f32, f16 and codes of whole rows, and reads embeddings as f32 or bf16; what is not said otherwise keeps its values.
 
-use crate::chunk::row_elements;
+use crate::chunk::{Order, row_elements};
 use crate::describe::vocabulary_of;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
@@ -19,7 +19,7 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
 use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, printed};
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
-use trueup_models::{ExpectedTensor, Heads, Model, Role, Transform, expected_tensors};
+use trueup_models::{ExpectedTensor, Model, Role, Transform, expected_tensors};
 use trueup_quantize::{
     CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with,
 };
@@ -44,8 +44,8 @@ struct Outgoing {
     /// Its number in the source.
     source: usize,
     from: DType,
-    /// Rows of a head whose order is restored.
-    head_rows: Option<usize>,
+    /// How its rows stand in the checkpoint, where the source has another order.
+    order: Option<Order>,
     /// Whether rows are divided by their lengths.
     unit_rows: bool,
 }
@@ -118,7 +118,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
             let architecture = mapping.architecture();
-            if !architecture.is_in_flm {
+            if architecture.flm_name.is_none() {
                 let class = architecture.classes.first().copied().unwrap_or_default();
                 let problem = format!("FastLLM does not know tensors by the names of {class}");
                 return Err(Error::new(source.path(), problem).help("convert it to GGUF first, and that to .flm"));
@@ -154,12 +154,13 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
     for expected in &expected {
         // What conversion computes is not in a checkpoint.
         let Some(theirs) = expected.theirs.clone() else { continue };
-        let head_rows = match expected.transform {
-            Transform::PermuteRope(Heads::Query | Heads::Key) if is_gguf => Some(hyper.head_size()),
-            Transform::PermuteRope(_) | Transform::None | Transform::UnitRows => None,
-        };
+        let order = Order::of(expected.transform, &hyper).filter(|_| is_gguf);
+        if matches!(order, Some(Order::ByHeads(_))) && hyper.kv_heads() != hyper.heads() {
+            let problem = format!("{} heads share the keys of {}", hyper.heads(), hyper.kv_heads());
+            return Err(Error::new(source.path(), format!("{problem}, which the format cannot say of this model")));
+        }
         let name = if is_gguf { &expected.name } else { &theirs };
-        outgoing.push(outgoing_of(source, name, &theirs, expected, head_rows, options)?);
+        outgoing.push(outgoing_of(source, name, &theirs, expected, order, options)?);
     }
     if hyper.is_tied()
         && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding)
@@ -173,12 +174,29 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
     Ok(Plan { outgoing, vocabulary: described(vocabulary, &config), note })
 }
 
+impl Outgoing {
+    /// The rows of the source that a piece is made of, in their order.
+    fn runs(&self, piece: &Piece) -> Vec<Range<u64>> {
+        match self.order {
+            Some(Order::ByHeads(apart)) => apart.in_file(piece.rows.clone()),
+            Some(Order::Halves(_)) | None => vec![piece.rows.clone()],
+        }
+    }
+
+    /// The element of the source that stands at a place of a piece.
+    fn source_element(&self, piece: &Piece, place: u64) -> u64 {
+        let row = row(self).max(1);
+        let at = self.runs(piece).into_iter().flatten().nth((place / row) as usize);
+        at.map_or(place, |source_row| source_row * row + place % row)
+    }
+}
+
 fn outgoing_of(
     source: &dyn Checkpoint,
     name: &str,
     theirs: &str,
     expected: &ExpectedTensor,
-    head_rows: Option<usize>,
+    order: Option<Order>,
     options: &FlmOptions,
 ) -> Result<Outgoing> {
     let number = source
@@ -198,7 +216,7 @@ fn outgoing_of(
     };
     let tensor = FlmTensor { name: theirs.to_owned(), shape: expected.shape.clone(), dtype };
     let unit_rows = expected.transform == Transform::UnitRows;
-    Ok(Outgoing { tensor, source: number, from, head_rows, unit_rows })
+    Ok(Outgoing { tensor, source: number, from, order, unit_rows })
 }
 
 /// Of a model that takes token ids alone.
@@ -246,7 +264,10 @@ fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     let row = row(outgoing);
     let rows: u64 = outgoing.tensor.shape.iter().product::<u64>() / row.max(1);
     // An even number, whatever a head has.
-    let unit = outgoing.head_rows.map_or(2, |rows| 2 * rows as u64);
+    let unit = match outgoing.order {
+        Some(Order::Halves(head_rows)) => 2 * head_rows as u64,
+        Some(Order::ByHeads(_)) | None => 2,
+    };
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
     (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
 }
@@ -271,21 +292,30 @@ impl Own {
         let elements = (piece.rows.end - piece.rows.start) * row;
         let unfit = |place: u64, problem: String| {
             let name = quote(&source.tensors()[outgoing.source].name);
-            Error::new(source.path(), format!("element {} {problem}", start + place)).at(format!("tensor {name}"))
+            Error::new(source.path(), format!("element {} {problem}", outgoing.source_element(piece, place)))
+                .at(format!("tensor {name}"))
         };
         let bytes = first_bytes(&mut self.source, bytes_of(elements, outgoing.from));
-        source.read(outgoing.source, bytes_of(start, outgoing.from), bytes)?;
+        let mut rest = &mut *bytes;
+        for run in outgoing.runs(piece) {
+            let (target, after) = rest.split_at_mut(bytes_of((run.end - run.start) * row, outgoing.from) as usize);
+            source.read(outgoing.source, bytes_of(run.start * row, outgoing.from), target)?;
+            rest = after;
+        }
         let wide = first_bytes(&mut self.wide, bytes_of(elements, DType::F32));
         Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.rooms);
         let mut values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         if let Some(place) = first_not_finite(&values) {
             return Err(unfit(place as u64, format!("is {}, expected a finite number", values[place])));
         }
-        let sorted = outgoing.head_rows.map(|head_rows| {
-            let sorted = values.clone();
-            restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
-            sorted
-        });
+        let sorted = match outgoing.order {
+            Some(Order::Halves(head_rows)) => {
+                let sorted = values.clone();
+                restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
+                Some(sorted)
+            }
+            Some(Order::ByHeads(_)) | None => None,
+        };
         if outgoing.unit_rows {
             divide_rows(&mut values, row as usize);
         }

@@ -33,6 +33,9 @@ pub enum Input {
     Tokens,
     /// Position of each token in its sequence, i32 `[tokens]`.
     Positions,
+    /// Two positions of each token, i32 `[tokens, 2]`, for models whose texts have a beginning that sees itself (Du et al. 2022, section 2.2). In the
+    /// beginning: the position in the sequence, and 0. Behind it: the position of the mark, and 1, 2, ...
+    PositionPairs,
     /// Which sequence of the KV cache each token belongs to, i32 `[tokens]`.
     Sequences,
     /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
@@ -43,6 +46,8 @@ pub enum Input {
     Mask,
     /// As `Mask`, for the layers with a sliding window.
     MaskWindow,
+    /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of -inf.
+    MaskPrefix,
     /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
     MaskDistance,
 }
@@ -50,7 +55,7 @@ pub enum Input {
 impl Input {
     /// Whether it is one of the masks.
     pub fn is_mask(self) -> bool {
-        matches!(self, Input::Mask | Input::MaskWindow | Input::MaskDistance)
+        matches!(self, Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix)
     }
 
     /// The name in plans and traces, as other GGUF programs print it.
@@ -58,11 +63,13 @@ impl Input {
         match self {
             Input::Tokens => "inp_tokens",
             Input::Positions => "inp_pos",
+            Input::PositionPairs => "inp_pos_2d",
             Input::Sequences => "inp_seq",
             Input::KvRows => "inp_kv_rows",
             Input::OutputRows => "inp_out_ids",
             Input::Mask => "inp_mask",
             Input::MaskWindow => "inp_mask_swa",
+            Input::MaskPrefix => "inp_mask_prefix",
             Input::MaskDistance => "inp_mask_alibi",
         }
     }

@@ -16,6 +16,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &crate::qwen3::QWEN3,
     &crate::baichuan::BAICHUAN,
     &crate::chatglm::CHATGLM,
+    &crate::chatglm1::CHATGLM1,
 ];
 
 /// One architecture: the names it answers to, its hyper-parameters, its tensors and the parts of its block.
@@ -27,8 +28,10 @@ pub struct Architecture {
     pub classes: &'static [&'static str],
     /// Whether its class only stands in descriptions that the reader of another format makes, so that nobody is told to write it.
     pub is_internal: bool,
-    /// Whether FastLLM knows the tensors by these names, so that a `.flm` file is written of them.
-    pub is_in_flm: bool,
+    /// What tells it from another architecture with a class of the same name: any of these signs. The one without signs is what remains.
+    pub told_by: &'static [Sign],
+    /// The kind of model that FastLLM knows by these names of tensors, so that a `.flm` file is written of them.
+    pub flm_name: Option<&'static str>,
     /// Where each number of the description stands.
     pub fields: &'static [FieldRule],
     /// Keys of `config.json` that decide whether some tensors are there.
@@ -193,6 +196,8 @@ impl Condition {
 pub enum Transform {
     /// Nothing.
     None,
+    /// Rows of queries, keys and values of each head become queries of all heads, then keys, then values.
+    HeadsApart,
     /// In each head, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
     PermuteRope(Heads),
     /// Each row is divided by its length, where the model does that whenever it multiplies ([`Condition::UnitHead`]).
@@ -217,8 +222,12 @@ pub struct Parts {
     pub pairs: RopePairs,
     /// How much of a head is rotated where a description does not say it.
     pub rotated: Rotated,
+    /// What the results of attention and feed-forward are added to.
+    pub residual: Residual,
     /// The feed-forward.
     pub feed_forward: FeedForward,
+    /// What a text begins with, where the tokens of its beginning see each other.
+    pub prefix: Option<PrefixRule>,
     /// What is known of its positions where they lower scores by distance.
     pub alibi: Option<AlibiRule>,
 }
@@ -230,6 +239,26 @@ pub struct AlibiRule {
     pub max_bias: f32,
     /// A GGUF file without the key of the exponent has them all the same when it has so many layers.
     pub layers: usize,
+}
+
+/// A beginning of texts whose tokens see each other, and positions in two rows (GLM, Du et al. 2022, section 2): where the tokens stand that divide a text.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PrefixRule {
+    /// The key of the first token behind the beginning, and what holds when it is absent.
+    pub end: (&'static str, u32),
+    /// The same of the token whose position all tokens behind the beginning have; of several in a text the first.
+    pub mark: (&'static str, u32),
+    /// The same of the token that is looked for where that one is not in the text.
+    pub other_mark: (&'static str, u32),
+}
+
+/// What the results of attention and feed-forward are added to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residual {
+    /// What goes into the norm before them.
+    Stream,
+    /// What comes out of that norm, times `sqrt(2 layers)`.
+    ScaledNorm,
 }
 
 /// How much of a head positions rotate.
@@ -246,6 +275,8 @@ pub enum Rotated {
 pub enum Norm {
     /// Root mean square, with a weight.
     Rms,
+    /// Mean and variance, with a weight and a bias.
+    Layer,
 }
 
 /// A kind of feed-forward.
@@ -253,12 +284,22 @@ pub enum Norm {
 pub enum FeedForward {
     /// `down(silu(gate(x)) * up(x))`.
     GatedSilu,
+    /// `down(gelu(up(x)))`, gelu by the hyperbolic tangent.
+    Gelu,
 }
 
 impl Parts {
     /// The parts of Llama, with rotated pairs as they lie.
     pub(crate) const fn new(pairs: RopePairs) -> Parts {
-        Parts { norm: Norm::Rms, pairs, rotated: Rotated::Whole, feed_forward: FeedForward::GatedSilu, alibi: None }
+        Parts {
+            norm: Norm::Rms,
+            pairs,
+            rotated: Rotated::Whole,
+            residual: Residual::Stream,
+            feed_forward: FeedForward::GatedSilu,
+            alibi: None,
+            prefix: None,
+        }
     }
 }
 
@@ -299,6 +340,11 @@ impl TensorRule {
         TensorRule { transform: Transform::UnitRows, ..self }
     }
 
+    /// The same, with heads one behind the other, each with its queries, keys and values.
+    pub(crate) const fn of_heads(self) -> TensorRule {
+        TensorRule { transform: Transform::HeadsApart, ..self }
+    }
+
     /// The same, going to heads that GGUF rotates by neighbours and the class by halves.
     pub(crate) const fn permuted(self, heads: Heads) -> TensorRule {
         TensorRule { transform: Transform::PermuteRope(heads), ..self }
@@ -311,14 +357,16 @@ impl Architecture {
         ARCHITECTURES.iter().copied().find(|architecture| architecture.gguf_name == name)
     }
 
-    /// The architecture of this class of `config.json`.
-    pub fn from_class(class: &str) -> Option<&'static Architecture> {
-        ARCHITECTURES.iter().copied().find(|architecture| architecture.classes.contains(&class))
+    /// The architectures of this class of `config.json`, those with signs first.
+    pub(crate) fn of_class(class: &str) -> impl Iterator<Item = &'static Architecture> {
+        let is_told = |told: bool| move |architecture: &&&Architecture| architecture.told_by.is_empty() != told;
+        let all = ARCHITECTURES.iter().filter(is_told(true)).chain(ARCHITECTURES.iter().filter(is_told(false)));
+        all.copied().filter(move |architecture| architecture.classes.contains(&class))
     }
 
     /// The class names that a `config.json` may have, for messages.
     pub fn classes() -> String {
-        let offered = ARCHITECTURES.iter().filter(|architecture| !architecture.is_internal);
+        let offered = ARCHITECTURES.iter().filter(|a| !a.is_internal && a.told_by.is_empty());
         let all: Vec<&str> = offered.flat_map(|architecture| architecture.classes).copied().collect();
         all.join(", ")
     }
@@ -342,12 +390,13 @@ mod tests {
 
     #[test]
     fn names_are_unambiguous() {
-        let mut classes: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.classes).copied().collect();
+        let without_signs = ARCHITECTURES.iter().filter(|a| a.told_by.is_empty());
+        let mut classes: Vec<&str> = without_signs.flat_map(|a| a.classes).copied().collect();
         classes.sort_unstable();
         let count = classes.len();
         classes.dedup();
         assert_eq!(classes.len(), count);
-        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm");
+        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm, chatglm1");
         let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, InternLMForCausalLM, Qwen2ForCausalLM, \
                        QWenLMHeadModel, Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration";
         assert_eq!(Architecture::classes(), offered);

@@ -22,7 +22,8 @@ pub static BAICHUAN: Architecture = Architecture {
     gguf_name: "baichuan",
     classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("baichuan"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -7,12 +7,14 @@
 //!                                └───────────────────────────── l_out (+) ◀─┘ ... result_rows ─ result_norm ─ result_output
 //! ```
 
-use crate::architecture::{FeedForward, Norm};
+use crate::architecture::{FeedForward, Norm, Residual};
 use crate::model::Model;
 use crate::number::{nearest_f32, real};
 use crate::role::Role;
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, RmsNorm, Rope, SoftMax};
+use trueup_graph::op::{
+    self, Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, NormRule, RmsNorm, Rope, SoftMax, Unary,
+};
 use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
@@ -85,10 +87,27 @@ impl Builder<'_> {
     fn layer(&mut self, stream: ValueId) -> Built {
         let normed = self.norm("attn_norm", stream, Role::AttentionNorm)?;
         let attention = self.attention(normed)?;
-        let middle = self.node("ffn_inp", Arithmetic::Add, &[attention, stream])?;
+        let kept = self.residual("attn_norm", stream, normed)?;
+        let middle = self.node("ffn_inp", Arithmetic::Add, &[attention, kept])?;
         let normed = self.norm("ffn_norm", middle, Role::FfnNorm)?;
         let fed = self.feed_forward(normed)?;
-        self.node("l_out", Arithmetic::Add, &[fed, middle])
+        let kept = self.residual("ffn_norm", middle, normed)?;
+        self.node("l_out", Arithmetic::Add, &[fed, kept])
+    }
+
+    /// What a result is added to: `stream`, or what its norm made of it.
+    fn residual(&mut self, norm: &str, stream: ValueId, normed: ValueId) -> Built {
+        match self.model.architecture().parts.residual {
+            Residual::Stream => Ok(stream),
+            Residual::ScaledNorm => {
+                let factor = nearest_f32((2.0 * real(self.model.hyper().layers())).sqrt());
+                self.scaled(&format!("{norm}_alpha"), factor, normed)
+            }
+        }
+    }
+
+    fn scaled(&mut self, name: &str, factor: f32, x: ValueId) -> Built {
+        self.node(name, Unary::Scale { factor, bias: 0.0 }, &[x])
     }
 
     /// Attention over the cache: `x` `[width, tokens]` to the same.
@@ -114,11 +133,22 @@ impl Builder<'_> {
         let values = self.store("v", value)?;
 
         let sequences = self.input(Input::Sequences);
-        let scores = self.node("kq", KvScores { capacity: self.batch.capacity }, &[query, keys, sequences])?;
-        let mask = self.mask();
-        let scale = nearest_f32(1.0 / real(head_size).sqrt());
-        let weights =
-            self.node("kq_soft_max", SoftMax { scale, max_bias: hyper.alibi().unwrap_or(0.0) }, &[scores, mask])?;
+        let scale = 1.0 / real(head_size).sqrt();
+        let kq = KvScores { capacity: self.batch.capacity };
+        let weights = if hyper.prefix().is_some() {
+            // What the division keeps small in f16 is multiplied back behind the mask.
+            let coefficient = real(self.layer.unwrap_or(0)) + 1.0;
+            let query = self.scaled("Qcur_scaled", nearest_f32(scale / coefficient), query)?;
+            let scores = self.node("kq", kq, &[query, keys, sequences])?;
+            let mask = self.mask();
+            let masked = self.node("kq_masked", Arithmetic::Add, &[scores, mask])?;
+            let scores = self.scaled("kq_scaled", nearest_f32(coefficient), masked)?;
+            self.node("kq_soft_max", SoftMax { scale: 1.0, max_bias: 0.0 }, &[scores])?
+        } else {
+            let scores = self.node("kq", kq, &[query, keys, sequences])?;
+            let (mask, max_bias) = (self.mask(), hyper.alibi().unwrap_or(0.0));
+            self.node("kq_soft_max", SoftMax { scale: nearest_f32(scale), max_bias }, &[scores, mask])?
+        };
         let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
         self.project("attn_out", &ATTENTION_OUTPUT, mixed)
     }
@@ -129,6 +159,9 @@ impl Builder<'_> {
         let has_window = self
             .layer
             .is_some_and(|layer| hyper.window().is_some_and(|window| window.layers().get(layer) == Some(&true)));
+        if hyper.prefix().is_some() {
+            return self.input(Input::MaskPrefix);
+        }
         self.input(match (hyper.alibi(), has_window) {
             (Some(_), _) => Input::MaskDistance,
             (None, true) => Input::MaskWindow,
@@ -156,7 +189,8 @@ impl Builder<'_> {
             base: rope.base,
             scaling: rope.scaling,
         };
-        let mut inputs = vec![heads, self.input(Input::Positions)];
+        let has_pairs = self.model.hyper().prefix().is_some();
+        let mut inputs = vec![heads, self.input(if has_pairs { Input::PositionPairs } else { Input::Positions })];
         if let Some(ty) = self.model.weight(Role::RopeFactors, 0) {
             inputs.push(self.graph.weight(&Role::RopeFactors.name(0), ty));
         }
@@ -199,13 +233,29 @@ impl Builder<'_> {
                 let hidden = self.node("ffn_swiglu", Gated::Swiglu, &[gate, up])?;
                 self.project("ffn_out", &DOWN, hidden)
             }
+            FeedForward::Gelu => {
+                let up = self.project("ffn_up", &UP, x)?;
+                let hidden = self.node("ffn_gelu", Unary::Gelu, &[up])?;
+                self.project("ffn_out", &DOWN, hidden)
+            }
         }
     }
 
     fn norm(&mut self, name: &str, x: ValueId, role: Role) -> Built {
-        let weight = self.weight(role);
+        let epsilon = self.model.hyper().epsilon();
         match self.model.architecture().parts.norm {
-            Norm::Rms => self.node(name, RmsNorm { epsilon: self.model.hyper().epsilon() }, &[x, weight]),
+            Norm::Rms => {
+                let weight = self.weight(role);
+                self.node(name, RmsNorm { epsilon }, &[x, weight])
+            }
+            Norm::Layer => {
+                let normed = self.node(&format!("{name}_plain"), op::Norm { rule: NormRule::Layer, epsilon }, &[x])?;
+                let weight = self.weight(role);
+                let bias = role.bias().map(|bias| self.weight(bias));
+                let scaled = if bias.is_some() { format!("{name}_w") } else { name.to_owned() };
+                let weighted = self.node(&scaled, Arithmetic::Mul, &[normed, weight])?;
+                bias.map_or(Ok(weighted), |bias| self.node(name, Arithmetic::Add, &[weighted, bias]))
+            }
         }
     }
 
@@ -227,8 +277,11 @@ impl Builder<'_> {
             Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => {
                 TensorType::new(DType::I32, &[tokens])
             }
+            Input::PositionPairs => TensorType::new(DType::I32, &[tokens, 2]),
             Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
-            Input::Mask | Input::MaskWindow | Input::MaskDistance => TensorType::new(DType::F32, &[capacity, tokens]),
+            Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix => {
+                TensorType::new(DType::F32, &[capacity, tokens])
+            }
         };
         self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
     }

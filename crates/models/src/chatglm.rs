@@ -4,7 +4,7 @@
 //! attn_qkv [width, queries + keys + values]    ffn_up [width, gate + up]    stored as in the checkpoint, computed apart
 //! ```
 //!
-//! ChatGLM-6B has the same class and is another model, which its description tells by `position_encoding_2d`.
+//! ChatGLM-6B has the same class and is another model (`chatglm1.rs`), which its description tells.
 
 use crate::architecture::{Architecture, Condition, FieldRule, Fixed, FlagRule, Missing, Parts, Rotated, TensorRule};
 use crate::field::Field;
@@ -18,7 +18,8 @@ pub static CHATGLM: Architecture = Architecture {
     gguf_name: "chatglm",
     classes: &["ChatGLMModel", "ChatGLMForConditionalGeneration"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("chatglm"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_layers", Missing::Refused),
@@ -37,7 +38,6 @@ pub static CHATGLM: Architecture = Architecture {
     ],
     signs: &[],
     fixed: &[
-        Fixed { theirs: "position_encoding_2d", allowed: &["false"] },
         Fixed { theirs: "multi_query_attention", allowed: &["true"] },
         Fixed { theirs: "rmsnorm", allowed: &["true"] },
         Fixed { theirs: "post_layer_norm", allowed: &["true"] },

@@ -3,7 +3,7 @@
 use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rotated, Sign, WindowRule};
 use crate::faults::Faults;
 use crate::field::Field;
-use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
 use crate::number::{nearest_f32, whole_u32, wide};
 use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
 use crate::{ARCHITECTURES, Condition};
@@ -16,7 +16,7 @@ use trueup_graph::op::RopeScaling;
 type Object = Map<String, Value>;
 
 impl Architecture {
-    /// The architecture of a description, by its `architectures`.
+    /// The architecture of a description, by its `architectures`, and by signs where several have a class of that name.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
         let help = || format!("supported are {}", Architecture::classes());
         let classes: Vec<&str> = config
@@ -30,7 +30,10 @@ impl Architecture {
             let problem = format!("expected one class name, found {}", classes.len());
             return Err(Error::new(path, problem).at("architectures in config.json").help(help()));
         };
-        Architecture::from_class(class).ok_or_else(|| {
+        let is_told = |architecture: &&Architecture| {
+            architecture.told_by.is_empty() || architecture.told_by.iter().any(|sign| sign.is_in(config))
+        };
+        Architecture::of_class(class).find(is_told).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
                 .at("architectures in config.json")
                 .help(help())
@@ -66,7 +69,7 @@ impl Hyper {
     pub fn to_config(&self, architecture: &Architecture) -> Option<Object> {
         let mut config = Object::new();
         config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
-        config.insert("model_type".to_owned(), Value::from(architecture.gguf_name));
+        config.insert("model_type".to_owned(), Value::from(architecture.flm_name.unwrap_or(architecture.gguf_name)));
         for FieldRule { field, theirs, unit, several, .. } in architecture.fields {
             let value = match field {
                 Field::Width => Value::from(self.width()),
@@ -86,12 +89,20 @@ impl Hyper {
             let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
             config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
         }
-        for sign in
-            architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition)).flat_map(|rule| rule.signs)
-        {
+        let held = architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition));
+        for sign in held.flat_map(|rule| rule.signs) {
             if let Sign::True(key) = sign {
                 config.insert((*key).to_owned(), Value::from(1));
             }
+        }
+        for sign in architecture.told_by {
+            if let Sign::True(key) = sign {
+                config.insert((*key).to_owned(), Value::Bool(true));
+            }
+        }
+        if let (Some(prefix), Some(rule)) = (self.prefix(), architecture.parts.prefix) {
+            let ids = [(rule.end, prefix.end), (rule.mark, prefix.mark), (rule.other_mark, prefix.other_mark)];
+            config.extend(ids.map(|((key, _), id)| (key.to_owned(), Value::from(id))));
         }
         if self.conditions().holds(Condition::RopeFactors) {
             return None;
@@ -186,6 +197,11 @@ impl ConfigReader<'_> {
         };
         let rope = self.rope(base, rotated, context);
         let window = architecture.window.and_then(|rule| self.window(&rule));
+        let prefix = architecture.parts.prefix.map(|rule| Prefix {
+            end: self.token(rule.end),
+            mark: self.token(rule.mark),
+            other_mark: self.token(rule.other_mark),
+        });
         Draft {
             width,
             layers,
@@ -199,6 +215,18 @@ impl ConfigReader<'_> {
             rope,
             window,
             alibi: None,
+            prefix,
+        }
+    }
+
+    /// The id of a token.
+    fn token(&mut self, (key, missing): (&str, u32)) -> u32 {
+        match self.config.get(key).filter(|value| !value.is_null()) {
+            None => missing,
+            found @ Some(value) => match value.as_u64().and_then(|id| u32::try_from(id).ok()) {
+                Some(id) => id,
+                None => self.wrong(key, "the id of a token", found, missing),
+            },
         }
     }
 

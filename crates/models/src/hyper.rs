@@ -28,6 +28,7 @@ pub(crate) struct Draft {
     pub window: Option<DraftWindow>,
     /// The largest exponent of ALiBi's slopes.
     pub alibi: Option<f64>,
+    pub prefix: Option<Prefix>,
 }
 
 /// A sliding window and the layers that have it.
@@ -61,7 +62,26 @@ pub struct Hyper {
     rope: RopeDescription,
     window: Option<Window>,
     alibi: Option<f32>,
+    prefix: Option<Prefix>,
     conditions: Conditions,
+}
+
+/// The tokens that divide a text whose beginning sees itself in both directions: `words of the prompt | mark | end, the answer`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The first token behind the beginning.
+    pub end: u32,
+    /// All tokens from `end` on have the position of the first of these.
+    pub mark: u32,
+    /// Looked for where `mark` is not in the text.
+    pub other_mark: u32,
+}
+
+impl Prefix {
+    /// Where the first token behind the beginning stands in a text; `None` where there is none yet, and every token sees what is before it.
+    pub fn end_in(&self, ids: impl IntoIterator<Item = u32>) -> Option<usize> {
+        ids.into_iter().position(|id| id == self.end)
+    }
 }
 
 /// A sliding window: a token at position `p` sees positions `j <= p` with `p - j < size`.
@@ -121,6 +141,11 @@ impl Hyper {
         if let Some(exponent) = draft.alibi.filter(|_| alibi.is_none_or(|alibi| !(alibi.is_finite() && alibi > 0.0))) {
             faults.add(format!("the largest exponent of ALiBi must be finite and positive, found {exponent}"));
         }
+        let ids = draft.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
+        for id in ids.filter(|id| u64::from(*id) >= draft.vocabulary) {
+            faults
+                .add(format!("a token that divides texts has the id {id}, but there are {} tokens", draft.vocabulary));
+        }
         if faults.list().len() > before {
             return None;
         }
@@ -142,6 +167,7 @@ impl Hyper {
             rope: draft.rope,
             window: window.filter(|window| window.layers.contains(&true)),
             alibi,
+            prefix: draft.prefix,
             conditions,
         })
     }
@@ -214,6 +240,11 @@ impl Hyper {
     /// The largest exponent of the slopes by which positions lower scores (ALiBi); `None` where positions rotate heads.
     pub fn alibi(&self) -> Option<f32> {
         self.alibi
+    }
+
+    /// The tokens that divide a text, where the tokens of its beginning see each other and positions have two rows.
+    pub fn prefix(&self) -> Option<&Prefix> {
+        self.prefix.as_ref()
     }
 
     /// Which optional tensors the model has.

@@ -10,7 +10,8 @@ pub static INTERNLM: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["InternLMForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("llama"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -25,6 +25,7 @@ mod architecture;
 mod baichuan;
 mod build;
 mod chatglm;
+mod chatglm1;
 mod config;
 mod faults;
 mod field;
@@ -47,13 +48,13 @@ mod qwen3;
 
 pub use architecture::{
     ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm,
-    Parts, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
+    Parts, PrefixRule, Residual, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
 };
 pub use build::Batch;
 pub use faults::Faults;
 pub use field::Field;
 pub use gap::Gap;
-pub use hyper::{Conditions, Hyper, Window};
+pub use hyper::{Conditions, Hyper, Prefix, Window};
 pub use model::{Model, Slice};
 pub use role::Role;
 pub use rope::{Llama3Scaling, RopeDescription};

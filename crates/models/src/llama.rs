@@ -10,7 +10,8 @@ pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("llama"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -11,7 +11,8 @@ pub static LLAMA2C: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["Llama2cForCausalLM"],
     is_internal: true,
-    is_in_flm: false,
+    told_by: &[],
+    flm_name: None,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -9,7 +9,7 @@ use crate::Condition;
 use crate::architecture::Architecture;
 use crate::faults::Faults;
 use crate::field::Field;
-use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, WindowLayers};
+use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
 use crate::number::{nearest_f32, wide};
 use crate::rope::{RopeDescription, yarn_magnitude};
 use std::collections::HashSet;
@@ -26,6 +26,10 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 
 /// The largest exponent of ALiBi's slopes, 0 where positions rotate heads.
 const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
+
+/// Tokens that divide a text whose beginning sees itself: the first one behind the beginning, the one whose position the others have, and the
+/// one that is looked for where that is missing.
+const PREFIX: [&str; 3] = ["prefix.end_token_id", "prefix.mark_token_id", "prefix.other_mark_token_id"];
 
 /// Keys behind the architecture's name that change what is computed, with the only value that is supported.
 const NEUTRAL: &[(&str, &[&str])] = &[
@@ -101,6 +105,10 @@ impl Hyper {
             writer.value(Field::RopeBase.gguf_key(), self.rope().base);
             writer.scaling(&self.rope().scaling);
         }
+        if let Some(prefix) = self.prefix() {
+            let ids = [prefix.end, prefix.mark, prefix.other_mark];
+            PREFIX.iter().zip(ids).for_each(|(key, id)| writer.value(key, id));
+        }
         if let Some(window) = self.window() {
             writer.count("attention.sliding_window", window.size());
             if window.layers().contains(&false) {
@@ -142,6 +150,7 @@ impl<'a> MetadataReader<'a> {
             rope: self.rope(head_size, context),
             window: self.window(),
             alibi: self.alibi(),
+            prefix: self.prefix(),
         }
     }
 
@@ -217,6 +226,23 @@ impl<'a> MetadataReader<'a> {
         let layers = self.optional(&self.key(Field::Layers.gguf_key()), Metadata::u64);
         let usual = if layers == Some(wide(rule.layers)) { rule.max_bias.into() } else { 0.0 };
         Some(said.unwrap_or(usual)).filter(|exponent| *exponent != 0.0)
+    }
+
+    fn prefix(&mut self) -> Option<Prefix> {
+        self.architecture.parts.prefix?;
+        let [end, mark, other_mark] = PREFIX.map(|key| self.token(key));
+        Some(Prefix { end, mark, other_mark })
+    }
+
+    /// The id of a token, which must be there.
+    fn token(&mut self, key: &str) -> u32 {
+        match self.optional(&self.key(key), Metadata::u64) {
+            Some(id) => u32::try_from(id).unwrap_or(u32::MAX),
+            None => {
+                self.missing(key, "the id of a token");
+                0
+            }
+        }
     }
 
     fn check_neutral(&mut self) {

@@ -11,7 +11,8 @@ pub static MISTRAL: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["MistralForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("llama"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

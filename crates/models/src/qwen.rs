@@ -14,7 +14,8 @@ pub static QWEN: Architecture = Architecture {
     gguf_name: "qwen2",
     classes: &["QWenLMHeadModel"],
     is_internal: false,
-    is_in_flm: false,
+    told_by: &[],
+    flm_name: None,
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -12,7 +12,8 @@ pub static QWEN2: Architecture = Architecture {
     gguf_name: "qwen2",
     classes: &["Qwen2ForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("qwen2"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

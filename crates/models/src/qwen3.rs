@@ -13,7 +13,8 @@ pub static QWEN3: Architecture = Architecture {
     gguf_name: "qwen3",
     classes: &["Qwen3ForCausalLM"],
     is_internal: false,
-    is_in_flm: true,
+    told_by: &[],
+    flm_name: Some("qwen3"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

@@ -12,6 +12,7 @@ pub enum Role {
     TokenEmbedding,
     RopeFactors,
     AttentionNorm,
+    AttentionNormBias,
     Query,
     QueryBias,
     QueryNorm,
@@ -25,6 +26,7 @@ pub enum Role {
     AttentionOutput,
     AttentionOutputBias,
     FfnNorm,
+    FfnNormBias,
     FfnGate,
     FfnGateBias,
     FfnUp,
@@ -33,6 +35,7 @@ pub enum Role {
     FfnDown,
     FfnDownBias,
     OutputNorm,
+    OutputNormBias,
     Output,
 }
 
@@ -43,6 +46,7 @@ impl Role {
             Role::TokenEmbedding => "token_embd.weight",
             Role::RopeFactors => "rope_freqs.weight",
             Role::AttentionNorm => "blk.{l}.attn_norm.weight",
+            Role::AttentionNormBias => "blk.{l}.attn_norm.bias",
             Role::Query => "blk.{l}.attn_q.weight",
             Role::QueryBias => "blk.{l}.attn_q.bias",
             Role::QueryNorm => "blk.{l}.attn_q_norm.weight",
@@ -56,6 +60,7 @@ impl Role {
             Role::AttentionOutput => "blk.{l}.attn_output.weight",
             Role::AttentionOutputBias => "blk.{l}.attn_output.bias",
             Role::FfnNorm => "blk.{l}.ffn_norm.weight",
+            Role::FfnNormBias => "blk.{l}.ffn_norm.bias",
             Role::FfnGate => "blk.{l}.ffn_gate.weight",
             Role::FfnGateBias => "blk.{l}.ffn_gate.bias",
             // Where the gate is a tensor of its own, this name is of the other one alone.
@@ -64,6 +69,7 @@ impl Role {
             Role::FfnDown => "blk.{l}.ffn_down.weight",
             Role::FfnDownBias => "blk.{l}.ffn_down.bias",
             Role::OutputNorm => "output_norm.weight",
+            Role::OutputNormBias => "output_norm.bias",
             Role::Output => "output.weight",
         }
     }
@@ -71,6 +77,16 @@ impl Role {
     /// The name in a GGUF file; `layer` counts only where there is one tensor in each.
     pub fn name(self, layer: usize) -> String {
         self.pattern().replace("{l}", &layer.to_string())
+    }
+
+    /// The bias of a norm with this weight.
+    pub(crate) fn bias(self) -> Option<Role> {
+        match self {
+            Role::AttentionNorm => Some(Role::AttentionNormBias),
+            Role::FfnNorm => Some(Role::FfnNormBias),
+            Role::OutputNorm => Some(Role::OutputNormBias),
+            _ => None,
+        }
     }
 
     /// Whether each layer has one.
@@ -111,9 +127,9 @@ impl Role {
             Role::KeyBias | Role::ValueBias => &[keys],
             Role::QueryNorm | Role::KeyNorm => &[hyper.head_size()],
             Role::FfnGateBias | Role::FfnUpBias => &[ffn],
-            Role::AttentionNorm | Role::AttentionOutputBias | Role::FfnNorm | Role::FfnDownBias | Role::OutputNorm => {
-                &[width]
-            }
+            Role::AttentionNorm | Role::FfnNorm | Role::OutputNorm => &[width],
+            Role::AttentionNormBias | Role::FfnNormBias | Role::OutputNormBias => &[width],
+            Role::AttentionOutputBias | Role::FfnDownBias => &[width],
         };
         sizes.iter().map(|&size| wide(size)).collect()
     }

@@ -128,7 +128,7 @@ fn what_other_programs_do_not_take_from_a_file_is_told() {
         config.insert("architectures".to_owned(), json!([class]));
         config.insert("head_dim".to_owned(), json!(16));
         let hyper = read(&config).unwrap();
-        let notes = Architecture::from_class(class).unwrap().notes(&hyper);
+        let notes = Architecture::of_config(&config, Path::new("model")).unwrap().notes(&hyper);
         assert_eq!(notes.len(), usize::from(!parts.is_empty()), "{class} {more}: {notes:?}");
         assert!(parts.iter().all(|part| notes[0].contains(part)), "{class} {more}: {notes:?}");
     }

@@ -9,6 +9,7 @@
 
 mod batch;
 mod bound;
+mod division;
 mod options;
 
 use crate::device::{Device, Step, Tensor};
@@ -142,6 +143,17 @@ impl Session {
         self.tokens[sequence].truncate(len);
     }
 
+    /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text; never all of them, since the last one's
+    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again.
+    pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
+        let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
+        let same = same.min(text.len().saturating_sub(1));
+        match self.model().model().hyper().prefix() {
+            Some(prefix) if prefix.end_in(text[..same].iter().copied()).is_none() => 0,
+            _ => same,
+        }
+    }
+
     /// Batches computed so far.
     pub fn batches(&self) -> usize {
         self.batches
@@ -175,10 +187,6 @@ impl Session {
         Ok(())
     }
 
-    fn lengths(&self) -> Vec<usize> {
-        self.tokens.iter().map(Vec::len).collect()
-    }
-
     /// Fails where an id is none of the vocabulary's.
     pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
         let vocabulary = self.sizes.vocabulary;
@@ -189,7 +197,7 @@ impl Session {
     }
 
     fn check(&self, entries: &[Entry]) -> Result<()> {
-        let mut lengths = self.lengths();
+        let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for entry in entries {
             self.expect_token(entry.token)?;
             let Some(length) = lengths.get_mut(entry.sequence) else {
@@ -214,7 +222,7 @@ impl Session {
         observer: Option<&mut dyn Observer>,
         logits: &mut Vec<f64>,
     ) -> Result<()> {
-        let batch = PlacedBatch::new(entries, &mut self.lengths());
+        let batch = PlacedBatch::new(entries, &self.tokens, self.model().model().hyper().prefix());
         let index = self.bound_plan((batch.tokens.len(), batch.outputs.len(), batch.capacity))?;
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());

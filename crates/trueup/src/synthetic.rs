@@ -26,7 +26,7 @@ struct Known {
 }
 
 /// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, and of llama2.c's stories110M and stories15M.
-const KNOWN: [Known; 8] = [
+const KNOWN: [Known; 9] = [
     Known {
         name: "llama-1b",
         config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -76,6 +76,14 @@ const KNOWN: [Known; 8] = [
         config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 288, "num_hidden_layers": 6, "num_attention_heads": 6,
             "num_key_value_heads": 6, "intermediate_size": 768, "vocab_size": 32000, "rms_norm_eps": 1e-5,
             "max_position_embeddings": 256, "rope_theta": 10000.0, "tie_word_embeddings": true}"#,
+    },
+    // Without the tokens of images that the first publication had; its library ties the head to the embedding.
+    Known {
+        name: "chatglm-6b",
+        config: r#"{"architectures": ["ChatGLMModel"], "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32,
+            "inner_hidden_size": 16384, "vocab_size": 130528, "layernorm_epsilon": 1e-5, "max_sequence_length": 2048,
+            "position_encoding_2d": true, "bos_token_id": 130004, "gmask_token_id": 130001, "mask_token_id": 130000,
+            "tie_word_embeddings": true}"#,
     },
 ];
 
@@ -149,6 +157,7 @@ fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
         Role::AttentionNorm | Role::FfnNorm | Role::OutputNorm | Role::QueryNorm | Role::KeyNorm => {
             Filling::Random { mean: 1.0, deviation: 0.1 }
         }
+        Role::AttentionNormBias | Role::FfnNormBias | Role::OutputNormBias => SMALL,
         Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::QueryKeyValueBias => SMALL,
         Role::AttentionOutputBias | Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias => SMALL,
         Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::QueryKeyValue => {
@@ -183,13 +192,14 @@ mod tests {
             7_615_616_512,
             109_529_856,
             15_191_712,
+            6_173_286_400,
         ];
         for (known, parameters) in KNOWN.iter().zip(expected) {
             let model = model(known.name, DType::Q4_0).unwrap();
             let weights = model.tensors().iter().filter(|tensor| tensor.name != "rope_freqs.weight");
             let counted: u64 = weights.map(|tensor| tensor.shape.iter().product::<u64>()).sum();
             assert_eq!(counted, parameters, "{}", known.name);
-            let types = ["token_embd.weight", "blk.0.attn_q.weight", "blk.0.attn_norm.weight"]
+            let types = ["token_embd.weight", "blk.0.attn_output.weight", "blk.0.attn_norm.weight"]
                 .map(|name| model.tensors().iter().find(|tensor| tensor.name == name).unwrap().dtype);
             assert_eq!(types, [DType::Q8_0, DType::Q4_0, DType::F32], "{}", known.name);
         }

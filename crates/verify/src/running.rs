@@ -14,7 +14,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
-use trueup_models::Batch;
+use trueup_models::{Batch, Prefix};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
@@ -28,26 +28,34 @@ pub(crate) struct Inputs {
     positions: Vec<usize>,
     room: usize,
     window: Option<usize>,
+    /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark: of models whose texts
+    /// have a beginning that sees itself.
+    divisions: Vec<(Option<usize>, usize)>,
 }
 
 impl Inputs {
-    /// The inputs of a batch behind the tokens that each sequence holds, as `lengths` says; these grow. `room` is the number of rows of
-    /// the cache for each sequence.
-    pub fn new(model: &ModelFile, entries: &[Entry], lengths: &mut Vec<usize>, room: usize) -> Inputs {
-        let window = model.model().hyper().window().map(|window| window.size());
-        Inputs::placed(entries, lengths, room, window)
+    /// The inputs of a batch behind the tokens that each sequence holds, `texts`; these grow. `room` is the number of rows of the cache for
+    /// each sequence.
+    pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize) -> Inputs {
+        let hyper = model.model().hyper();
+        let window = hyper.window().map(|window| window.size());
+        let mut inputs = Inputs::placed(entries, texts, room, window);
+        if let Some(prefix) = hyper.prefix() {
+            inputs.divisions = entries.iter().map(|entry| divided(prefix, &texts[entry.sequence])).collect();
+        }
+        inputs
     }
 
-    fn placed(entries: &[Entry], lengths: &mut Vec<usize>, room: usize, window: Option<usize>) -> Inputs {
+    fn placed(entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize, window: Option<usize>) -> Inputs {
         let place = |entry: &Entry| {
-            if lengths.len() <= entry.sequence {
-                lengths.resize(entry.sequence + 1, 0);
+            if texts.len() <= entry.sequence {
+                texts.resize(entry.sequence + 1, Vec::new());
             }
-            lengths[entry.sequence] += 1;
-            lengths[entry.sequence] - 1
+            texts[entry.sequence].push(entry.token);
+            texts[entry.sequence].len() - 1
         };
         let positions = entries.iter().map(place).collect();
-        Inputs { entries: entries.to_vec(), positions, room, window }
+        Inputs { entries: entries.to_vec(), positions, room, window, divisions: Vec::new() }
     }
 
     /// Tokens of the batch.
@@ -69,11 +77,13 @@ impl Inputs {
         match input {
             Input::Tokens => each(&|entry, _| index(entry.token as usize)),
             Input::Positions => each(&|_, position| index(position)),
+            Input::PositionPairs => self.position_pairs(),
             Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::Mask => self.mask(ty, usize::MAX, |_| 0.0),
             Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX), |_| 0.0),
+            Input::MaskPrefix => self.mask_prefix(ty),
             Input::MaskDistance => self.mask(ty, usize::MAX, |distance| -(distance as f64)),
         }
     }
@@ -88,6 +98,28 @@ impl Inputs {
         outputs
     }
 
+    /// In the beginning of a text its positions and zeros, behind it the position of the mark and a count from 1.
+    fn position_pairs(&self) -> HostTensor {
+        let tokens = || self.positions.iter().zip(&self.divisions);
+        let is_behind = |position: usize, end: Option<usize>| end.is_some_and(|end| position >= end);
+        let first = tokens().map(|(own, (end, mark))| if is_behind(*own, *end) { *mark } else { *own });
+        let second = tokens().map(|(own, (end, _))| end.map_or(0, |end| (own + 1).saturating_sub(end)));
+        let pairs: Vec<u8> = first.chain(second).flat_map(|number| index(number).to_le_bytes()).collect();
+        HostTensor::stored(TensorType::new(DType::I32, &[self.positions.len(), 2]), pairs)
+    }
+
+    /// A token looks at what is before it, and one of the beginning at all of the beginning.
+    fn mask_prefix(&self, ty: &TensorType) -> HostTensor {
+        let capacity = ty.shape[0];
+        let value = |index: usize| {
+            let (looked_at, token) = (index % capacity, index / capacity);
+            let own = self.positions.get(token).is_some_and(|own| looked_at <= *own);
+            let end = self.divisions.get(token).and_then(|(end, _)| *end);
+            if own || end.is_some_and(|end| looked_at < end) { 0.0 } else { -10_000.0 }
+        };
+        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
+    }
+
     fn mask(&self, ty: &TensorType, window: usize, shown: fn(usize) -> f64) -> HostTensor {
         let capacity = ty.shape[0];
         let value = |index: usize| {
@@ -98,6 +130,14 @@ impl Inputs {
         };
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
+}
+
+/// Where the beginning of a text ends, if it does, and where its mark is; without one, right before the end.
+fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
+    let first = |wanted: u32| text.iter().position(|id| *id == wanted);
+    let end = first(prefix.end);
+    let mark = [prefix.mark, prefix.other_mark].into_iter().find_map(first);
+    (end, mark.unwrap_or_else(|| end.unwrap_or(0).saturating_sub(1)))
 }
 
 /// A number as an index; -1, which no table has, where it is too large.
@@ -352,6 +392,20 @@ mod tests {
         assert_eq!(shown, [4, 5, 1, 6]);
     }
 
+    /// As the session has them, which knows nothing of this code: two texts, one of them behind its end.
+    #[test]
+    fn beginnings_see_themselves() {
+        let prefix = Prefix { end: 90, mark: 91, other_mark: 92 };
+        let mut inputs = inputs(&[(5, 0, false), (8, 1, false), (91, 0, false), (90, 0, false)], &[0, 3]);
+        let texts = [vec![5, 91, 90], vec![7, 91, 90, 8]];
+        inputs.divisions = inputs.entries.iter().map(|entry| divided(&prefix, &texts[entry.sequence])).collect();
+        let pairs = inputs.tensor(Input::PositionPairs, &TensorType::new(DType::I32, &[4, 2]));
+        assert_eq!(pairs.to_indices(), [0, 1, 1, 1, 0, 2, 0, 1]);
+        let mask = inputs.tensor(Input::MaskPrefix, &TensorType::new(DType::F32, &[6, 4]));
+        let shown: Vec<usize> = mask.values().chunks(6).map(|row| row.iter().filter(|x| **x == 0.0).count()).collect();
+        assert_eq!(shown, [2, 4, 2, 3]);
+    }
+
     #[test]
     fn one_row_is_computed_even_when_none_is_wanted() {
         let inputs = inputs(&[(7, 0, false), (8, 0, false)], &[]);
@@ -367,6 +421,7 @@ mod tests {
             wants_logits: *wants_logits,
         };
         let entries: Vec<Entry> = tokens.iter().map(entry).collect();
-        Inputs::placed(&entries, &mut lengths.to_vec(), 64, None)
+        let mut texts: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
+        Inputs::placed(&entries, &mut texts, 64, None)
     }
 }

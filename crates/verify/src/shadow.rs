@@ -44,7 +44,7 @@ pub(crate) struct Shadow<'a> {
     /// Tokens that are being computed and were not seen yet.
     entries: Vec<Entry>,
     /// Tokens that each sequence holds.
-    lengths: Vec<usize>,
+    texts: Vec<Vec<u32>>,
     inputs: Option<Inputs>,
     last_uses: Vec<usize>,
     kept: HashMap<usize, Kept>,
@@ -74,7 +74,7 @@ impl<'a> Shadow<'a> {
             prompt,
             step: 0,
             entries: Vec::new(),
-            lengths: Vec::new(),
+            texts: Vec::new(),
             inputs: None,
             last_uses: Vec::new(),
             kept: HashMap::new(),
@@ -100,7 +100,7 @@ impl<'a> Shadow<'a> {
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
         let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
         let (room, _) = cache_sizes(graph)?;
-        let inputs = Inputs::new(&self.model, &entries, &mut self.lengths, room);
+        let inputs = Inputs::new(&self.model, &entries, &mut self.texts, room);
         self.records.expect(graph);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);

@@ -1,6 +1,6 @@
 //! One of the two models, as a GGUF file would hold it.
 
-use crate::chunk::{Chunk, Sorting};
+use crate::chunk::{Chunk, Order};
 use crate::mapping::Mapping;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
@@ -26,8 +26,8 @@ pub(super) struct SideTensor {
     pub theirs: Option<String>,
     pub shape: Vec<u64>,
     pub dtype: DType,
-    /// How its rows are sorted on the way into GGUF.
-    pub sorting: Option<Sorting>,
+    /// How its rows stand in the checkpoint, where GGUF has another order.
+    pub order: Option<Order>,
 }
 
 impl SideTensor {
@@ -46,7 +46,7 @@ impl<'a> Side<'a> {
                 theirs: None,
                 shape: info.shape.clone(),
                 dtype: info.dtype,
-                sorting: None,
+                order: None,
             };
             let tensors = source.tensors().iter().map(tensor).collect();
             return Ok(Side { source, kind: SideKind::Gguf(metadata), tensors });
@@ -57,7 +57,7 @@ impl<'a> Side<'a> {
             theirs: tensor.expected.theirs.clone(),
             shape: tensor.expected.shape.clone(),
             dtype: tensor.dtype,
-            sorting: mapping.head_rows(tensor).map(|head_rows| Sorting::new(tensor, head_rows)),
+            order: mapping.order(tensor),
         };
         let tensors = mapping.tensors().iter().map(tensor).collect();
         Ok(Side { source, tensors, kind: SideKind::Mapped(Box::new(mapping)) })

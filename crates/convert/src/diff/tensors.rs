@@ -2,11 +2,11 @@
 
 use super::side::{Side, SideTensor};
 use super::{DiffOptions, Difference, Kind, ValueDifference};
-use crate::chunk::{Chunk, Sorting, row_elements, sorted_chunks};
+use crate::chunk::{Chunk, Order, ordered_chunks, row_elements};
 use std::collections::HashMap;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::Result;
-use trueup_quantize::{Rooms, Transcoder, bytes_of, chunk_ranges, decode_exact, walk};
+use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, walk};
 
 /// What comparing all tensors gave.
 pub(super) struct Tensors {
@@ -58,7 +58,7 @@ enum Line {
 /// Whether values can be compared: the same shape, both types known, and rows that were sorted in the same way.
 fn are_comparable(a: &SideTensor, b: &SideTensor) -> bool {
     let known = |dtype: DType| dtype.codec().is_some();
-    let sorted_alike = a.sorting.is_none() || b.sorting.is_none() || a.sorting == b.sorting;
+    let sorted_alike = a.order.is_none() || b.order.is_none() || a.order == b.order;
     a.shape == b.shape && sorted_alike && (a.dtype == b.dtype || known(a.dtype) && known(b.dtype))
 }
 
@@ -128,20 +128,17 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     let (first, second) = (&a.tensors[pair.a], &b.tensors[pair.b]);
     let total = first.shape.iter().product();
     let row = row_elements(&first.shape);
-    let sorted: Vec<Chunk> = match first.sorting.or(second.sorting) {
-        Some(Sorting { head_rows, row }) => sorted_chunks(0, total, head_rows, row),
-        None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(0, elements)).collect(),
-    };
-    let of = |chunk: &Chunk, tensor: usize, sorting: Option<Sorting>| match sorting {
+    let ordered = ordered_chunks(0, total, row, first.order.or(second.order));
+    let of = |chunk: &Chunk, tensor: usize, order: Option<Order>| match order {
         Some(_) => Chunk { tensor, ..chunk.clone() },
         None => Chunk::unsorted(tensor, chunk.elements.clone()),
     };
     let pair = |chunk: &Chunk| PairChunk {
         pair: number,
-        a: of(chunk, pair.a, first.sorting),
-        b: of(chunk, pair.b, second.sorting),
+        a: of(chunk, pair.a, first.order),
+        b: of(chunk, pair.b, second.order),
     };
-    sorted.iter().map(pair).collect()
+    ordered.iter().map(pair).collect()
 }
 
 /// What comparing some elements gave.

@@ -38,7 +38,7 @@ impl Generation {
     ) -> Result<Generation> {
         let sampler = Sampler::new(options.sampling, ids)?;
         let kept = options.context_shift.map(|shift| shift.kept(session, prompt, ids)).transpose()?;
-        let known = if options.reuse && !options.keep_logits { common(session.tokens(sequence), ids) } else { 0 };
+        let known = if options.reuse && !options.keep_logits { session.common(sequence, ids) } else { 0 };
         let vocabulary = session.model().model().hyper().vocabulary();
         let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
         if options.keep_logits {
@@ -158,12 +158,6 @@ fn reserve(values: &mut Vec<f32>, rows: usize, vocabulary: usize) -> Result<()> 
     let reserved = values.try_reserve(rows.saturating_mul(vocabulary));
     let held = values.len() / vocabulary.max(1);
     reserved.map_err(|_| Error::Request(format!("no memory for the logits of {} tokens; ask for fewer", held + rows)))
-}
-
-/// How many tokens of a prompt a sequence holds at its beginning; never all of them, since the last one's logits are wanted.
-fn common(held: &[u32], prompt: &[u32]) -> usize {
-    let same = held.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-    same.min(prompt.len() - 1)
 }
 
 fn milliseconds(since: Instant) -> f64 {

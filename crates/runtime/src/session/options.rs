@@ -29,7 +29,7 @@ pub struct SessionOptions {
     pub kv: Option<DType>,
     /// The type of activations. `None`: f64 on a device that computes in f64, else f32.
     pub activation: Option<DType>,
-    /// Tokens computed at once; longer batches are cut.
+    /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
     /// Whether groups of nodes become one where the main device computes them at once.
     pub fusion: bool,
@@ -99,7 +99,8 @@ impl Sizes {
             sequences: options.sequences,
             kv,
             activation,
-            prompt_chunk: options.prompt_chunk,
+            // A beginning that sees itself is computed at once.
+            prompt_chunk: if hyper.prefix().is_some() { room * options.sequences } else { options.prompt_chunk },
             vocabulary: hyper.vocabulary(),
             window: hyper.window().map(|window| window.size()),
             fusion: options.fusion,

@@ -53,7 +53,7 @@ pub(super) struct Walk {
     values: Vec<Option<Value>>,
     caches: HashMap<String, Value>,
     inputs: Option<Inputs>,
-    lengths: Vec<usize>,
+    texts: Vec<Vec<u32>>,
     pool: Arc<ThreadPool>,
 }
 
@@ -68,9 +68,9 @@ struct Computed {
 impl Walk {
     /// Before the first step; `room` is the number of rows of the KV cache.
     pub fn new(model: Arc<ModelFile>, kv: DType, room: usize, pool: Arc<ThreadPool>) -> Walk {
-        let (graph, inputs, lengths) = (Graph::default(), None, Vec::new());
+        let (graph, inputs, texts) = (Graph::default(), None, Vec::new());
         let (last_uses, values, caches) = (Vec::new(), Vec::new(), HashMap::new());
-        Walk { model, kv, room, graph, last_uses, values, caches, inputs, lengths, pool }
+        Walk { model, kv, room, graph, last_uses, values, caches, inputs, texts, pool }
     }
 
     /// The graph of the current step.
@@ -80,8 +80,8 @@ impl Walk {
 
     /// Starts the step that computes these tokens, in nodes as the program fused them.
     pub fn begin(&mut self, entries: &[Entry], program: &Program) -> Result<()> {
-        self.inputs = Some(Inputs::new(&self.model, entries, &mut self.lengths, self.room));
-        let length = self.lengths.iter().copied().max().unwrap_or(1);
+        self.inputs = Some(Inputs::new(&self.model, entries, &mut self.texts, self.room));
+        let length = self.texts.iter().map(Vec::len).max().unwrap_or(1);
         let batch = Batch {
             tokens: entries.len(),
             outputs: entries.len(),
