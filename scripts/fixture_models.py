@@ -6,7 +6,7 @@ import base64
 import json
 import os
 
-from fixture_tokenizers import added, byte_level, bytes_of, sentencepiece_tokenizer, write_json
+from fixture_tokenizers import IceText, added, byte_level, bytes_of, sentencepiece_tokenizer, train_sentencepiece, write_json
 
 LLAMA3_TEMPLATE = (
     "{{- bos_token }}\n"
@@ -96,6 +96,38 @@ def chatglm_tokenizer(folder):
         os.remove(os.path.join(folder, name))
     write_json(folder, "tokenizer_config.json", {"do_lower_case": False, "remove_space": False, "tokenizer_class": "ChatGLMTokenizer"})
     return count, value
+
+
+def chatglm1_tokenizer(folder):
+    """As ChatGLM-6B's, of the first publication: symbols for white space, and ids before the first piece that stand for images."""
+    images = 8
+    symbols = [symbol for symbol, _ in IceText.WHITE] + list(IceText.SPECIAL)
+    model = train_sentencepiece(464, 17, symbols)
+    with open(os.path.join(folder, "ice_text.model"), "wb") as file:
+        file.write(model)
+    write_json(folder, "tokenizer_config.json", {
+        "name_or_path": "THUDM/chatglm-6b", "bos_token": "<sop>", "eos_token": "<eop>", "end_token": "</s>", "gmask_token": "[gMASK]",
+        "mask_token": "[MASK]", "pad_token": "<pad>", "unk_token": "<unk>", "remove_space": False, "do_lower_case": False,
+        "tokenizer_class": "ChatGLMTokenizer", "num_image_tokens": images})
+    tokenizer = IceText(model, images)
+    return len(tokenizer), tokenizer
+
+
+def chatglm1_prompt(messages):
+    """As the program of ChatGLM-6B puts rounds together: a first question stands alone."""
+    if len(messages) == 1:
+        return messages[0]["content"] + "[gMASK]<sop>"
+    rounds, text = 0, ""
+    for message in messages:
+        if message["role"] == "user":
+            text += "[Round {}]\n问：{}\n答：".format(rounds, message["content"])
+            rounds += 1
+        else:
+            text += message["content"] + "\n"
+    return text + "[gMASK]<sop>"
+
+
+chatglm1_prompt.roles = ("user", "assistant")
 
 
 def chatglm2_prompt(messages):
@@ -226,6 +258,12 @@ MODELS = {
                              kv_channels=16, intermediate_size=192, seq_length=256, max_position_embeddings=512, layer_norm_epsilon=1e-6,
                              rotary_emb_base=10000, rotary_pct=1.0, scale_attn_weights=True, use_dynamic_ntk=True, use_logn_attn=True,
                              no_bias=True, torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True, bf16=True)),
+    "chatglm1": dict(remote="ChatGlm1", prompt=chatglm1_prompt, tokenizer=chatglm1_tokenizer, pad_rows=3,
+                     features=["biases", "two_positions", "prefix", "alpha"],
+                     config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, inner_hidden_size=96, num_layers=2,
+                                 num_attention_heads=2, layernorm_epsilon=1e-5, max_sequence_length=256, position_encoding_2d=True,
+                                 torch_dtype="bfloat16", use_cache=True, tie_word_embeddings=False, pad_token_id=3, mask_token_id=92, gmask_token_id=93,
+                                 bos_token_id=95, eos_token_id=96)),
     "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
                                  multi_query_attention=True, multi_query_group_num=2, kv_channels=16, ffn_hidden_size=96, seq_length=256,
@@ -239,6 +277,8 @@ MODELS = {
 
 def generation_config(name, ids):
     """generation_config.json as published models have it; `ids` gives an added token's id by its text."""
+    if name == "chatglm1":
+        return {"bos_token_id": ids["<sop>"], "eos_token_id": ids["<eop>"]}
     if name == "qwen":
         return {"chat_format": "chatml", "eos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "top_p": 0.8}
     if name.startswith("qwen"):

@@ -40,13 +40,13 @@ def write_config(folder, tokens, options):
 
 # ---------------------------------------------------------------- sentencepiece
 
-def train_sentencepiece(size, seed):
-    """The bytes of a tokenizer.model: BPE, byte fallback, digits split, no normalisation."""
+def train_sentencepiece(size, seed, symbols=()):
+    """The bytes of a tokenizer.model: BPE, byte fallback, digits split, no normalisation; symbols are pieces that are found whole."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus(seed)), model_writer=model, vocab_size=size, model_type="bpe", byte_fallback=True,
         split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=0.985,
-        allow_whitespace_only_pieces=True, num_threads=1, minloglevel=2)
+        allow_whitespace_only_pieces=True, num_threads=1, minloglevel=2, user_defined_symbols=list(symbols))
     return model.getvalue()
 
 
@@ -65,6 +65,38 @@ def bos_template():
     second = [{"SpecialToken": {"id": "<s>", "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
     return {"type": "TemplateProcessing", "single": [bos, text], "pair": [bos, text] + second,
             "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+
+
+class IceText:
+    """ChatGLM-6B's tokenizer by the sentencepiece library: white space becomes symbols before the pieces, ids of images stand before the first piece, and two
+    tokens behind every text. Tokens that steer the model are cut out of a text first, as the transformers library does it for all tokenizers."""
+
+    SPECIAL = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
+    WHITE = [("<n>", "\n"), ("<|tab|>", "\t")] + [(f"<|blank_{count}|>", " " * count) for count in range(80, 1, -1)]
+    clean_up_tokenization_spaces, chat_template = False, None
+
+    def __init__(self, model, images):
+        self.processor, self.images = sentencepiece.SentencePieceProcessor(model_proto=model), images
+        self.ids = {text: images + self.processor.piece_to_id(text) for text in self.SPECIAL}
+
+    def __len__(self):
+        return self.images + self.processor.get_piece_size()
+
+    def get_added_vocab(self):
+        return self.ids
+
+    def encode(self, text, add_special_tokens=True):
+        for symbol, white in self.WHITE:
+            text = text.replace(white, symbol)
+        ids = [self.images + piece for piece in self.processor.encode(text)]
+        return ids + ([self.ids["[gMASK]"], self.ids["<sop>"]] if add_special_tokens else [])
+
+    def decode(self, ids, skip_special_tokens=False, clean_up_tokenization_spaces=False):
+        kept = [i - self.images for i in ids if not (skip_special_tokens and i in self.ids.values())]
+        text = self.processor.decode(kept)
+        for symbol, white in self.WHITE:
+            text = text.replace(symbol, white)
+        return text
 
 
 def sentencepiece_json(model, extra, metaspace):

@@ -133,6 +133,14 @@ def remote_without(model, feature):
         other.config.pop("rope_ratio")
         other = type(model)(other.config).double().eval()
         other.load_state_dict(model.state_dict())
+    if feature == "two_positions":
+        other.divided = lambda ids: (torch.arange(len(ids)).expand(2, -1), model.divided(ids)[1])
+    if feature == "prefix":
+        hidden = lambda ids: torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+        other.divided = lambda ids: (model.divided(ids)[0], hidden(ids))
+    if feature == "alpha":
+        for layer in other.transformer.layers:
+            layer.alpha = 1.0
     if feature == "unit_head":
         other.config.pop("z_loss_weight")
     for name, parameter in other.named_parameters():
@@ -193,7 +201,9 @@ def build(config):
 
 
 def load_tokenizer(folder, value):
-    """The tokenizer of a folder; where it has only tokenizer.model, its equal tokenizer.json (checked below)."""
+    """The tokenizer of a folder; where it has only tokenizer.model, its equal tokenizer.json (checked below), or what was made for it."""
+    if not isinstance(value, (dict, type(None))):
+        return value
     if os.path.exists(os.path.join(folder, "tokenizer.json")):
         return transformers.AutoTokenizer.from_pretrained(folder)
     scratch = folder + ".scratch"

@@ -108,6 +108,8 @@ pub struct TokenizerFiles {
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer.model` of sentencepiece (protobuf).
     pub tokenizer_model: Option<Vec<u8>>,
+    /// `ice_text.model`, sentencepiece too: the pieces behind ChatGLM-6B's ids of images.
+    pub ice_text: Option<Vec<u8>>,
     /// `qwen.tiktoken`: bytes in base64 with ranks.
     pub qwen_tiktoken: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
@@ -135,7 +137,7 @@ impl TokenizerFiles {
     /// Whether there is a vocabulary among them.
     pub fn has_vocabulary(&self) -> bool {
         let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.qwen_tiktoken.is_some();
-        in_files || self.llama2c.is_some() || self.flm.is_some()
+        in_files || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
     }
 
     /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's structure, which
@@ -143,11 +145,14 @@ impl TokenizerFiles {
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);
-        (self.llama2c, self.flm) = (None, None);
+        (self.ice_text, self.llama2c, self.flm) = (None, None, None);
         self.is_left_out = false;
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("tiktoken") => self.qwen_tiktoken = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("model") if path.file_name().is_some_and(|name| name == "ice_text.model") => {
+                self.ice_text = Some(source.read_all(VOCABULARY_BYTES_MAX)?);
+            }
             Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some(_) | None => {
                 let vocabulary = vocabulary.ok_or_else(|| {

@@ -11,6 +11,7 @@
 
 use crate::byte_alphabet;
 use crate::chatglm;
+use crate::chatglm1;
 use crate::decoder::{Decoder, LeadingSpace};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
@@ -78,7 +79,13 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let adds_bos = family == Family::Sentencepiece || known_cut(file).is_some_and(|known| known.adds_bos);
     parts.special.bos = model.bos_token_id;
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
-    if file.value("model_type") == Some(CHATGLM) && family == Family::Sentencepiece {
+    if family == Family::Sentencepiece && chatglm1::is_in(file) {
+        chatglm1::arrange(&mut parts);
+        let id = |key: &str| file.value(key).and_then(|text| text.parse().ok());
+        let ids: Option<Vec<u32>> = ["gmask_token_id", "bos_token_id"].into_iter().map(id).collect();
+        let inside = |id: &u32| usize::try_from(*id).is_ok_and(|id| model.vocab_size.is_none_or(|size| id < size));
+        chatglm1::put_ids_behind(&mut parts, &ids.filter(|ids| ids.iter().all(inside)).unwrap_or_default());
+    } else if file.value("model_type") == Some(CHATGLM) && family == Family::Sentencepiece {
         chatglm::put_before(&mut parts);
         if parts.prefix.is_empty() {
             parts.prefix = chatglm_ids(file, model.vocab_size);

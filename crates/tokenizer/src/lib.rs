@@ -34,6 +34,7 @@ mod chat_guard;
 mod chat_slice;
 mod chat_source;
 mod chatglm;
+mod chatglm1;
 mod decoder;
 mod flm_vocabulary;
 mod gguf_keys;

@@ -87,6 +87,8 @@ pub enum PrependScheme {
     /// Each part between added tokens.
     #[default]
     Always,
+    /// A whole text, whatever it begins with, an added token too: as sentencepiece does it.
+    Text,
 }
 
 fn yes() -> bool {
@@ -200,8 +202,14 @@ fn marked(word: String, mark: char, scheme: PrependScheme, first: bool) -> Strin
     match scheme {
         PrependScheme::Always => prefixed(word, mark),
         PrependScheme::First if first => prefixed(word, mark),
-        PrependScheme::First | PrependScheme::Never => word,
+        PrependScheme::Text if first => format!("{mark}{word}"),
+        PrependScheme::First | PrependScheme::Text | PrependScheme::Never => word,
     }
+}
+
+/// Whether a text that begins with an added token has a mark before that.
+pub(crate) fn marks_texts(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Mark { scheme: PrependScheme::Text, .. }))
 }
 
 /// Whether any step writes bytes in the printable alphabet.

@@ -5,12 +5,14 @@
 //! | `tokenizer.json` | it decides every id |
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
 //! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
+//! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
 //! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
 //! | `tokenizer.bin` | llama2.c |
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
 use crate::chat_source::chat_template;
 use crate::chatglm;
+use crate::chatglm1;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
@@ -48,6 +50,8 @@ impl Vocabulary {
             let mut parts = sentencepiece_model::read(bytes, path)?;
             put_on_top(&mut parts, files, model.vocab_size, path)?;
             parts
+        } else if let Some(bytes) = &files.ice_text {
+            chatglm1::parts(bytes, files, path)?
         } else if let Some(bytes) = &files.qwen_tiktoken {
             ranked::qwen_parts(bytes, path)?
         } else if let Some(file) = &files.llama2c {
@@ -60,15 +64,17 @@ impl Vocabulary {
         } else {
             return Err(Error::new(
                 path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, qwen.tiktoken and tokenizer.bin",
+                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken and tokenizer.bin",
             )
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
         assign(&mut parts, files, model, path, &mut notes)?;
+        let is_chatglm1 = files.flm.as_ref().is_some_and(chatglm1::is_in);
         let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
-        let of_class = || match chatglm::is_here(files) {
-            true => Some(chatglm::template()),
-            false => ranked::qwen_template(files),
+        let of_class = || match (files.ice_text.is_some() || is_chatglm1, chatglm::is_here(files)) {
+            (true, _) => Some(chatglm1::template()),
+            (false, true) => Some(chatglm::template()),
+            (false, false) => ranked::qwen_template(files),
         };
         parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);
         pad(&mut parts.tokens, model.vocab_size, path)?;
@@ -78,7 +84,11 @@ impl Vocabulary {
 
 /// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot be read of it.
 fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
-    let named = [("tokenizer.json", &files.tokenizer_json), ("tokenizer.model", &files.tokenizer_model)];
+    let named = [
+        ("tokenizer.json", &files.tokenizer_json),
+        ("tokenizer.model", &files.tokenizer_model),
+        ("ice_text.model", &files.ice_text),
+    ];
     let mut found = named.into_iter().filter_map(|(name, bytes)| Some((name, StandIn::of(bytes.as_ref()?)?)));
     found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(name)))
 }

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::chatglm;
+use crate::chatglm1;
 use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
@@ -133,6 +134,9 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     let config = files.tokenizer_config.as_ref();
     let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str).unwrap_or_default();
     let class = class.strip_suffix("Fast").unwrap_or(class);
+    if files.ice_text.is_some() {
+        return chatglm1::put_behind(parts, config);
+    }
     if chatglm::is_here(files) {
         return chatglm::put_before(parts);
     }

@@ -101,13 +101,19 @@ impl Tokenizer {
     /// are recognised either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let mut ids = if add_special { self.vocabulary.prefix().to_vec() } else { Vec::new() };
-        for part in self.raw.split(text) {
+        let fail = |problem| Error::new(self.vocabulary.path(), problem).at("tokenizer");
+        let parts = self.raw.split(text);
+        if matches!(parts.first(), Some(Part::Token(_))) && pre_tokenizer::marks_texts(&self.pre_tokenizer) {
+            for word in pre_tokenizer::words(&self.pre_tokenizer, "", true).map_err(fail)? {
+                self.encode_word(&word, &mut ids).map_err(fail)?;
+            }
+        }
+        for part in parts {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(range) => {
                     let at_start = range.start == 0;
-                    self.encode_part(text.get(range).unwrap_or_default(), at_start, &mut ids)
-                        .map_err(|problem| Error::new(self.vocabulary.path(), problem).at("tokenizer"))?;
+                    self.encode_part(text.get(range).unwrap_or_default(), at_start, &mut ids).map_err(fail)?;
                 }
             }
         }

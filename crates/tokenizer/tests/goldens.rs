@@ -33,6 +33,7 @@ fn files(folder: &Path) -> TokenizerFiles {
     TokenizerFiles {
         tokenizer_json: fs::read(folder.join("tokenizer.json")).ok(),
         tokenizer_model: fs::read(folder.join("tokenizer.model")).ok(),
+        ice_text: fs::read(folder.join("ice_text.model")).ok(),
         qwen_tiktoken: fs::read(folder.join("qwen.tiktoken")).ok(),
         tokenizer_config: object(&folder.join("tokenizer_config.json")),
         special_tokens_map: object(&folder.join("special_tokens_map.json")),

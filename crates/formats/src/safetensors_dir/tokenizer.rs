@@ -16,6 +16,7 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFau
     Ok(TokenizerFiles {
         tokenizer_json: read_file(folder, "tokenizer.json", sources, on_fault, bytes)?,
         tokenizer_model: read_file(folder, "tokenizer.model", sources, on_fault, bytes)?,
+        ice_text: read_file(folder, "ice_text.model", sources, on_fault, bytes)?,
         qwen_tiktoken: read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?,
         tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
         special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
