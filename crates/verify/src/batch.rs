@@ -15,6 +15,7 @@ use crate::repeat::Run;
 use crate::report::Outcome;
 use serde::Serialize;
 use std::sync::Arc;
+use trueup_models::Prefix;
 use trueup_runtime::{Entry, Result, Session, SessionOptions, Weights};
 
 /// Prompts that are computed together at most.
@@ -89,8 +90,9 @@ pub(crate) struct PromptBatch {
 }
 
 impl PromptBatch {
-    /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens.
-    pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize) -> PromptBatch {
+    /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens. Texts whose beginning sees itself, as
+    /// `prefix` says, keep it whole: a part of it alone would be another text.
+    pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize, prefix: Option<&Prefix>) -> PromptBatch {
         let sources: Vec<usize> = if prompts.len() == 1 { vec![0, 0] } else { (0..prompts.len()).collect() };
         let sources = &sources[..sources.len().min(SEQUENCES_MAX)];
         let most = TOKENS_MAX / sources.len().max(1);
@@ -103,9 +105,11 @@ impl PromptBatch {
                 ids.push(ids[0]);
             }
             let whole = prompts[prompt].len().min(most);
-            let wanted = if halved { whole.div_ceil(2) } else { whole };
+            let end = prefix.and_then(|prefix| prefix.end_in(ids.iter().copied()));
+            let least = end.map_or(1, |end| end + 1);
+            let wanted = if halved { whole.div_ceil(2) } else { whole }.max(least);
             let free = |length: &usize| sequences.iter().all(|other| other.length != *length);
-            let length = (1..=wanted).rev().chain(wanted + 1..=ids.len()).find(free).unwrap_or(wanted);
+            let length = (least..=wanted).rev().chain(wanted + 1..=ids.len()).find(free).unwrap_or(wanted);
             sequences.push(Sequence { prompt, ids, length });
         }
         let steps = sequences.iter().map(|sequence| sequence.ids.len() - sequence.length).min().unwrap_or(0);
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn prompts_stand_in_reverse_with_logits_behind_their_ends() {
-        let batch = PromptBatch::new(&[vec![1, 2, 3], vec![4]], &[vec![7, 8, 9], vec![5, 6, 7]], 64);
+        let batch = PromptBatch::new(&[vec![1, 2, 3], vec![4]], &[vec![7, 8, 9], vec![5, 6, 7]], 64, None);
         let plain = |step| -> Vec<(u32, usize, bool)> {
             batch.entries(step).iter().map(|entry| (entry.token, entry.sequence, entry.wants_logits)).collect()
         };
@@ -213,7 +217,7 @@ mod tests {
             (vec![vec![1; 3], vec![2; 9]], 1, vec![3, 9], 1),
         ];
         for (prompts, steps, expected, joint) in cases {
-            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500);
+            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500, None);
             assert_eq!(lengths(&batch), expected);
             let known = |sequence: &Sequence| sequence.ids.len() == sequence.length + batch.steps;
             assert!(batch.sequences.iter().all(known) && batch.steps == joint, "{batch:?}");
@@ -222,16 +226,16 @@ mod tests {
 
     #[test]
     fn many_prompts_are_cut_and_a_context_of_one_token_is_kept() {
-        let many = PromptBatch::new(&vec![vec![1; 100]; 40], &vec![vec![]; 40], 200);
+        let many = PromptBatch::new(&vec![vec![1; 100]; 40], &vec![vec![]; 40], 200, None);
         assert_eq!(many.sequences.len(), SEQUENCES_MAX);
         assert!(lengths(&many).iter().sum::<usize>() <= TOKENS_MAX + SEQUENCES_MAX * SEQUENCES_MAX);
-        let narrow = PromptBatch::new(&[vec![1]], &[vec![]], 1);
+        let narrow = PromptBatch::new(&[vec![1]], &[vec![]], 1, None);
         assert_eq!(lengths(&narrow), [1, 1]);
     }
 
     #[test]
     fn other_bits_fail_only_where_they_were_promised() {
-        let batch = PromptBatch::new(&[vec![1, 2], vec![3]], &[vec![], vec![]], 64);
+        let batch = PromptBatch::new(&[vec![1, 2], vec![3]], &[vec![], vec![]], 64, None);
         let (a, b) = (Run::of(&[1.0, 2.0]), Run::of(&[3.0, 4.0]));
         let together = Run::of_rows(&[&[3.0, 4.0], &[1.0, 2.5]]);
         let alone = [Arc::new(Run::of_rows(&[&[0.0, 0.0], &[1.0, 2.0]])), Arc::new(b.clone())];
@@ -246,5 +250,15 @@ mod tests {
         ] {
             assert_eq!(batch.report(found, promised).outcome(), outcome);
         }
+    }
+
+    #[test]
+    fn beginnings_that_see_themselves_stay_whole() {
+        let prefix = Prefix { end: 9, mark: 8, other_mark: 7 };
+        let batch = PromptBatch::new(&[vec![1, 2, 8, 9]], &[vec![5, 6, 7]], 64, Some(&prefix));
+        assert_eq!(lengths(&batch), [4, 5]);
+        assert_eq!(batch.steps, 2);
+        let batch = PromptBatch::new(&[vec![8, 9, 3, 4, 5, 6], vec![4; 90]], &[vec![], vec![]], 99, Some(&prefix));
+        assert_eq!(lengths(&batch), [6, 64]);
     }
 }

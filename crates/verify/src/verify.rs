@@ -291,7 +291,8 @@ impl Verification<'_> {
     /// Computes the batch of all prompts plainly, then observed.
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
         let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().hyper().context());
-        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room);
+        let prefix = self.model.model().hyper().prefix();
+        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, prefix);
         let options = batch.session_options(&self.session_options(&[]));
         let (number, all) = (self.options.prompts.len(), batch.steps + 2);
         let mut tell = |done| progress(Progress { prompt: number, prompts: number + 1, done, all });
