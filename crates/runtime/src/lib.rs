@@ -26,7 +26,10 @@ mod work;
 
 pub use devices::{DeviceOptions, DeviceReport, Linear, list_devices, open_device, open_devices};
 pub use error::{Error, Result};
-pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
+pub use generate::{
+    ContextShift, Finish, GenerateOptions, Generated, KeptLogits, RequestId, Requests, Runner, Watch, generate,
+    generate_watched,
+};
 pub use host_tensor::HostTensor;
 pub use model_file::{MakeTensor, ModelFile};
 pub use observer::{Observer, Seen};

@@ -179,19 +179,10 @@ impl Session {
         self.tokens.iter().map(Vec::len).collect()
     }
 
-    /// Fails where an id is none of the vocabulary's.
-    pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
-        let vocabulary = self.sizes.vocabulary;
-        if (token as usize) < vocabulary {
-            return Ok(());
-        }
-        Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {}", vocabulary - 1)))
-    }
-
     fn check(&self, entries: &[Entry]) -> Result<()> {
         let mut lengths = self.lengths();
         for entry in entries {
-            self.expect_token(entry.token)?;
+            self.model().expect_token(entry.token)?;
             let Some(length) = lengths.get_mut(entry.sequence) else {
                 let (sequence, count) = (entry.sequence, self.sequences());
                 return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));

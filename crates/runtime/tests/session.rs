@@ -12,6 +12,8 @@ mod fusion;
 mod mapped;
 #[path = "session/relatives.rs"]
 mod relatives;
+#[path = "session/requests.rs"]
+mod requests;
 #[path = "session/room.rs"]
 mod room;
 #[path = "session/shifting.rs"]
