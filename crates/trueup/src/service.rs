@@ -57,6 +57,8 @@ pub struct Service {
 /// A piece of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece<'a> {
+    /// Whose text it is.
+    pub request: RequestId,
     /// The token that was chosen; `None` for what is left of the text at its end.
     pub id: Option<u32>,
     /// The characters that are whole since the last piece, perhaps none; none where the model has no tokenizer.
@@ -156,7 +158,8 @@ impl Listeners {
     }
 
     /// Tells one of them, if there is one, which may then do anything with the service but wait. One that ends its text hears no more of it.
-    fn tell(&self, number: usize, piece: Piece<'_>) -> ControlFlow<()> {
+    fn tell(&self, piece: Piece<'_>) -> ControlFlow<()> {
+        let number = piece.request.number();
         let listener = self.all().remove(&number);
         let Some(mut listener) = listener else { return ControlFlow::Continue(()) };
         listener(piece)?;
@@ -200,14 +203,15 @@ impl Watch for Audience<'_> {
             let stream = self.streams.entry(prompt).or_insert_with(|| tokenizer.stream(true, false));
             stream.push(id)
         });
-        self.listeners.tell(prompt, Piece { id: Some(id), text: &text.unwrap_or_default() })
+        let request = RequestId::new(prompt);
+        self.listeners.tell(Piece { request, id: Some(id), text: &text.unwrap_or_default() })
     }
 
     fn ended(&mut self, prompt: usize) {
         let rest = self.streams.remove(&prompt).map(|mut stream| stream.finish()).unwrap_or_default();
         if !rest.is_empty() {
             // Nothing is left to end.
-            let _ = self.listeners.tell(prompt, Piece { id: None, text: &rest });
+            let _ = self.listeners.tell(Piece { request: RequestId::new(prompt), id: None, text: &rest });
         }
         self.listeners.all().remove(&prompt);
     }
