@@ -36,6 +36,6 @@ pub use observer::{Observer, Seen};
 pub use peak_memory::peak_memory_bytes;
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
-pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
+pub use session::{CAPACITY_UNIT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
 pub use weights::{HeldWeights, Weights};
 pub use work::Work;

@@ -4,6 +4,8 @@ mod tiny_model;
 
 #[path = "session/blocks.rs"]
 mod blocks;
+#[path = "session/cache.rs"]
+mod cache;
 #[path = "session/cancelling.rs"]
 mod cancelling;
 #[path = "session/fusion.rs"]
