@@ -7,7 +7,7 @@ from typing import Any, Optional, Union, final
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["Model", "TrueupError", "__version__", "convert", "quantize", "verify"]
+__all__ = ["Model", "Service", "TrueupError", "__version__", "convert", "quantize", "verify"]
 
 __version__: str
 
@@ -54,6 +54,46 @@ class Model:
     @property
     def metadata(self) -> dict[str, Any]:
         """The file's keys and values, in their order."""
+
+@final
+class Service:
+    """A running batch of one model. Requests come from any thread, join and leave while others are computed, and give what each gives alone."""
+
+    def __new__(
+        cls, model: Model, sequences: int = 4, context: Optional[int] = None, requests: int = 256
+    ) -> Service:
+        """Compute so many sequences at once; hold at most so many requests that wait, run, or are not fetched yet."""
+
+    def submit(
+        self,
+        prompt: str,
+        max_tokens: Optional[int] = None,
+        temperature: float = 0.0,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        seed: int = 0,
+        on_text: Optional[Callable[[str], object]] = None,
+        context_shift: bool = False,
+        keep: Optional[int] = 0,
+    ) -> int:
+        """Ask for the text behind a prompt, as Model.generate does, and return the request's number at once.
+
+        on_text is called by the service's thread, and must not fetch; what it raises ends the text and is raised by fetch.
+        """
+
+    def fetch(self, number: int, timeout: Optional[float] = None) -> Optional[str]:
+        """Wait for a text, and forget it. None where it is not finished within timeout seconds."""
+
+    def cancel(self, number: int) -> bool:
+        """Forget a request, whether it waits, runs or is finished. Whether there was one."""
+
+    def close(self) -> None:
+        """End all requests and the service."""
+
+    def __enter__(self) -> Service: ...
+    def __exit__(self, *_exception: object) -> None: ...
 
 def convert(
     source: Union[str, PathLike[str]],

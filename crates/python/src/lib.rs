@@ -17,6 +17,7 @@ mod metadata;
 mod model;
 mod quantization;
 mod report;
+mod service;
 mod verification;
 
 /// Convert, quantize, run and verify language models.
@@ -32,6 +33,8 @@ mod module {
     use crate::model::Model;
     #[pymodule_export]
     use crate::quantization::quantize;
+    #[pymodule_export]
+    use crate::service::Service;
     #[pymodule_export]
     use crate::verification::verify;
 

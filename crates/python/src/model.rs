@@ -87,9 +87,8 @@ impl Model {
         context_shift: bool,
         keep: Option<usize>,
     ) -> PyResult<String> {
-        let sampling = Sampling { temperature, top_k, top_p, min_p, repeat_penalty, seed, ..Sampling::GREEDY };
-        let context_shift = context_shift.then_some(ContextShift { keep });
-        let options = GenerateOptions { tokens_max: max_tokens, sampling, context_shift, ..GenerateOptions::default() };
+        let options =
+            Words { max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, context_shift, keep }.options();
         let (text, raised_meanwhile) = py.detach(|| {
             let raised_meanwhile = RefCell::new(None);
             let heard = |outcome: PyResult<()>| match outcome {
@@ -125,6 +124,34 @@ impl Model {
 
     fn __repr__(&self) -> String {
         format!("<trueup.Model {:?}>", self.0.file().path())
+    }
+}
+
+impl Model {
+    pub fn inner(&self) -> &trueup::Model {
+        &self.0
+    }
+}
+
+/// How a text is generated, in the words of Python.
+pub struct Words {
+    pub max_tokens: Option<usize>,
+    pub temperature: f64,
+    pub top_k: usize,
+    pub top_p: f64,
+    pub min_p: f64,
+    pub repeat_penalty: f64,
+    pub seed: u64,
+    pub context_shift: bool,
+    pub keep: Option<usize>,
+}
+
+impl Words {
+    pub fn options(self) -> GenerateOptions {
+        let Words { max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, context_shift, keep } = self;
+        let sampling = Sampling { temperature, top_k, top_p, min_p, repeat_penalty, seed, ..Sampling::GREEDY };
+        let context_shift = context_shift.then_some(ContextShift { keep });
+        GenerateOptions { tokens_max: max_tokens, sampling, context_shift, ..GenerateOptions::default() }
     }
 }
 

@@ -132,8 +132,11 @@ class Texts(Fixtures):
         context = self.stories.metadata["llama.context_length"]
         ids = [len(self.stories.generate("Lily", 600, context_shift=shifts, **varied)) for shifts in (False, True)]
         self.assertGreater(ids[1], ids[0], f"a text goes on behind {context} tokens")
+        prompt = "Lily"
+        while len(self.stories.tokenize(prompt)) < context - 1:
+            prompt += " Lily"
         with self.assertRaisesRegex(trueup.TrueupError, "no room in a context"):
-            self.stories.generate("Lily", context_shift=True, keep=context)
+            self.stories.generate(prompt, context_shift=True, keep=context)
 
 
 class Numbers(Fixtures):
@@ -176,6 +179,65 @@ class Numbers(Fixtures):
             done.set()
             ticker.join()
         self.assertGreater(len([tick for tick in ticks if start < tick < end]), 5)
+
+
+class Services(Fixtures):
+    PROMPTS = ["Once upon a time", "Lily", "The dog", "", "A boy saw a cat and"]
+
+    def test_requests_give_what_they_give_alone(self):
+        varied = {"max_tokens": 30, "temperature": 1.2}
+        with trueup.Service(self.stories, sequences=3) as service:
+            asked = {}
+            for seed in range(10):
+                prompt, pieces = self.PROMPTS[seed % 5], []
+                number = service.submit(prompt, seed=seed, on_text=pieces.append, **varied)
+                asked[number] = (prompt, seed, pieces)
+            self.assertEqual(list(asked), list(range(10)))
+            for number, (prompt, seed, pieces) in reversed(asked.items()):
+                text = service.fetch(number)
+                self.assertEqual(text, self.stories.generate(prompt, seed=seed, **varied))
+                self.assertEqual("".join(pieces), text)
+
+    def test_threads_share_a_service(self):
+        service, texts = trueup.Service(self.stories, sequences=2), {}
+
+        def ask(prompt):
+            texts[prompt] = service.fetch(service.submit(prompt, 20))
+
+        threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in self.PROMPTS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(texts, {prompt: self.stories.generate(prompt, 20) for prompt in self.PROMPTS})
+
+    def test_what_is_not_wanted_is_gone(self):
+        service = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=1, requests=2)
+        endless = service.submit("Lily", context_shift=True, temperature=9.0, top_k=0, top_p=1.0, min_p=0.0)
+        waiting = service.submit("Lily", 3)
+        with self.assertRaisesRegex(trueup.TrueupError, "2 requests wait, run or are not fetched"):
+            service.submit("Lily", 3)
+        self.assertIsNone(service.fetch(waiting, timeout=0.01))
+        self.assertTrue(service.cancel(endless))
+        self.assertFalse(service.cancel(endless))
+        self.assertEqual(service.fetch(waiting), self.stories.generate("Lily", 3))
+        for number, part in [(endless, "fetched or cancelled"), (waiting, "fetched or cancelled"), (9, "never submitted")]:
+            with self.assertRaisesRegex(trueup.TrueupError, part):
+                service.fetch(number)
+        service.submit("Lily")
+        service.close()
+        with self.assertRaisesRegex(trueup.TrueupError, "the service is closed"):
+            service.fetch(2)
+
+    def test_what_on_text_raises_is_raised_by_fetch(self):
+        def refuse(_piece):
+            raise KeyError("enough")
+
+        with trueup.Service(self.stories) as service:
+            refused, other = service.submit("Lily", 30, on_text=refuse), service.submit("Lily", 30)
+            with self.assertRaises(KeyError):
+                service.fetch(refused)
+            self.assertEqual(service.fetch(other), self.stories.generate("Lily", 30))
 
 
 class Files(Fixtures):
@@ -253,12 +315,14 @@ class Stub(unittest.TestCase):
         functions = {}
         for node in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
             functions[node.name] = (getattr(trueup, node.name), node)
-        model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
-        for node in model.body:
-            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                function = trueup.Model if node.name == "__new__" else getattr(trueup.Model, node.name)
-                functions[f"Model.{node.name}"] = (function, node)
-        self.assertEqual(len(functions), 8)
+        for name in ("Model", "Service"):
+            model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+            kind = getattr(trueup, name)
+            for node in model.body:
+                if isinstance(node, ast.FunctionDef) and not node.decorator_list and node.args.vararg is None:
+                    function = kind if node.name == "__new__" else getattr(kind, node.name)
+                    functions[f"{name}.{node.name}"] = (function, node)
+        self.assertEqual(len(functions), 14)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()
             actual = {p.name: p.default for p in signature if p.name != "self"}

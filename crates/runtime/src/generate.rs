@@ -1,25 +1,29 @@
 //! Texts behind several prompts at once.
 //!
 //! ```text
-//! prompts ─┬─ waiting
-//!          └─ active, one sequence each ─ one batch: whole prompts of those that join, one token of the others ─ sample ─┐
-//!                ▲                                                                                                       │
-//!                └───────────── not finished ◀─ end of generation? enough tokens? context full? ◀────────────────────────┘
+//! requests ─┬─ waiting
+//!           └─ running, one sequence each ─ one batch: prompts of those that join, one token of the others ─ sample ─┐
+//!                 ▲                                                                                                  │
+//!                 └────────── not finished ◀─ end of generation? enough tokens? context full? ◀──────────────────────┘
 //! ```
 //!
-//! What a prompt gives does not depend on the others: batches change no bit, and each prompt has a sampler of its own with the same seed.
+//! A closed list of prompts is requests that are all submitted before the first batch (requests.rs, runner.rs).
+//!
+//! What a prompt gives does not depend on the others: batches change no bit, and each prompt has a sampler of its own.
 //! A context that is full ends a text or shifts (shift.rs); whoever watches can end any text at any time, its prompt too (watch.rs).
 
 mod generation;
+mod requests;
+mod runner;
 mod shift;
 mod watch;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sampler::Sampling;
-use crate::session::{Entry, Session};
-use generation::Generation;
+use crate::session::Session;
+pub use requests::{RequestId, Requests};
+pub use runner::Runner;
 pub use shift::ContextShift;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use watch::Tokens;
 pub use watch::Watch;
@@ -102,75 +106,11 @@ pub fn generate_watched(
     options: &GenerateOptions,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Generated>> {
-    check(session, prompts, options)?;
-    let mut waiting: VecDeque<usize> = (0..prompts.len()).collect();
-    let mut free: VecDeque<usize> = (0..session.sequences()).collect();
-    let mut active: Vec<Generation> = Vec::new();
-    let mut finished: Vec<Option<Generated>> = vec![None; prompts.len()];
-    while !(waiting.is_empty() && active.is_empty()) {
-        while let (Some(sequence), Some(prompt)) = (free.front().copied(), waiting.front().copied()) {
-            active.push(Generation::start(session, prompt, sequence, &prompts[prompt], options)?);
-            free.pop_front();
-            waiting.pop_front();
-        }
-        compute_pending(session, &mut active, watch)?;
-        for generation in active.iter_mut().filter(|generation| generation.finish.is_none()) {
-            generation.choose(session, options, watch)?;
-        }
-        for generation in active.extract_if(.., |generation| generation.finish.is_some()) {
-            free.push_back(generation.sequence);
-            let prompt = generation.prompt;
-            finished[prompt] = Some(generation.result());
-        }
-    }
-    if session.weights().held().mapped_bytes > 0 {
-        // What is read while it computes may have been written to meanwhile.
-        session.model().unwritten()?;
-    }
-    Ok(finished.into_iter().flatten().collect())
-}
-
-/// Computes all that is pending in as few batches as the session takes. Before each of them, what is cancelled drops out.
-fn compute_pending(session: &mut Session, active: &mut [Generation], watch: &mut dyn Watch) -> Result<()> {
-    loop {
-        let mut entries: Vec<Entry> = Vec::new();
-        let mut shares: Vec<(&mut Generation, usize, usize)> = Vec::new();
-        for generation in active.iter_mut().filter(|generation| generation.finish.is_none()) {
-            if watch.is_cancelled(generation.prompt) {
-                generation.finish = Some(Finish::Stopped);
-                continue;
-            }
-            let begin = entries.len();
-            entries.extend(generation.entries(session.prompt_chunk() - begin));
-            let rows = entries[begin..].iter().filter(|entry| entry.wants_logits).count();
-            shares.push((generation, entries.len() - begin, rows));
-        }
-        if entries.is_empty() {
-            return Ok(());
-        }
-        let logits = session.compute(&entries, None)?;
-        let mut row = 0;
-        for (generation, count, rows) in shares {
-            generation.take(count, &logits, row..row + rows);
-            row += rows;
-        }
-    }
-}
-
-fn check(session: &Session, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<()> {
-    for (number, prompt) in prompts.iter().enumerate() {
-        let (len, context) = (prompt.len(), session.context());
-        if len == 0 {
-            return Err(Error::Request(format!("prompt {number} has no tokens; give some text or at least one id")));
-        }
-        if len > context {
-            let problem = format!("prompt {number} has {len} tokens, more than the context of {context}");
-            return Err(Error::Request(format!("{problem}; make the context larger or the prompt shorter")));
-        }
-        prompt.iter().try_for_each(|token| session.expect_token(*token))?;
-        if let Some(shift) = &options.context_shift {
-            shift.kept(session, number, prompt)?;
-        }
-    }
-    Ok(())
+    let requests = Requests::new(session, prompts.len());
+    let submit = |prompt: &Vec<u32>| requests.submit(prompt.clone(), options.clone());
+    let ids = prompts.iter().map(submit).collect::<Result<Vec<RequestId>>>()?;
+    let mut runner = Runner::new(&requests, session);
+    while runner.step(watch)? {}
+    let results = ids.into_iter().map(|id| requests.poll(id));
+    Ok(results.collect::<Result<Vec<Option<Generated>>>>()?.into_iter().flatten().collect())
 }

@@ -26,13 +26,16 @@ mod work;
 
 pub use devices::{DeviceOptions, DeviceReport, Linear, list_devices, open_device, open_devices};
 pub use error::{Error, Result};
-pub use generate::{ContextShift, Finish, GenerateOptions, Generated, KeptLogits, Watch, generate, generate_watched};
+pub use generate::{
+    ContextShift, Finish, GenerateOptions, Generated, KeptLogits, RequestId, Requests, Runner, Watch, generate,
+    generate_watched,
+};
 pub use host_tensor::HostTensor;
 pub use model_file::{MakeTensor, ModelFile};
 pub use observer::{Observer, Seen};
 pub use peak_memory::peak_memory_bytes;
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
-pub use session::{CAPACITY_UNIT, Entry, Logits, Session, SessionOptions, TokenPlace};
+pub use session::{CAPACITY_UNIT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
 pub use weights::{HeldWeights, Weights};
 pub use work::Work;

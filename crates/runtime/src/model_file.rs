@@ -20,7 +20,7 @@
     )
 )]
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -232,6 +232,16 @@ impl ModelFile {
             Source::File { file, .. } => Ok(file.unwritten()?),
             Source::Made { .. } => Ok(()),
         }
+    }
+
+    /// Fails where an id is none of the vocabulary's.
+    pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
+        let vocabulary = self.model().hyper().vocabulary();
+        if usize::try_from(token).is_ok_and(|token| token < vocabulary) {
+            return Ok(());
+        }
+        let last = vocabulary.saturating_sub(1);
+        Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {last}")))
     }
 
     /// Fails when the file, or what its name leads to, changed since it was opened.

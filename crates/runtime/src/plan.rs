@@ -37,6 +37,8 @@ pub struct Plan {
     nodes: Vec<PlannedNode>,
     pieces: Vec<Piece>,
     devices: Vec<PlannedDevice>,
+    /// Positions that the KV cache has room for, and how many it may come to have; 1 of 1 where it does not grow.
+    cache_rooms: (usize, usize),
 }
 
 /// Nodes that one device computes without a break.
@@ -92,7 +94,12 @@ impl Plan {
             ..plan_device(graph, &pieces, index)
         });
         let devices = planned.collect();
-        Ok(Plan { fused, nodes, pieces, devices })
+        Ok(Plan { fused, nodes, pieces, devices, cache_rooms: (1, 1) })
+    }
+
+    /// The plan with a KV cache that has room for so many positions of each sequence, and grows to `most`.
+    pub fn of_cache(self, room: usize, most: usize) -> Plan {
+        Plan { cache_rooms: (room, most), ..self }
     }
 
     /// What is computed.

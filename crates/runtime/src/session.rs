@@ -9,6 +9,7 @@
 
 mod batch;
 mod bound;
+mod cache;
 mod division;
 mod options;
 
@@ -23,6 +24,9 @@ use crate::weights::Weights;
 use batch::PlacedBatch;
 pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
 use bound::{BoundPiece, BoundPlan, Buffers};
+use cache::NotGrown;
+pub use cache::ROOM_FIRST;
+use cache::room_of;
 pub use options::SessionOptions;
 use options::Sizes;
 use std::sync::Arc;
@@ -38,6 +42,8 @@ type PlanKey = (usize, usize, usize);
 pub struct Session {
     weights: Arc<Weights>,
     sizes: Sizes,
+    /// Rows of the cache for each sequence.
+    room: usize,
     /// The tokens that each sequence holds.
     tokens: Vec<Vec<u32>>,
     buffers: Buffers,
@@ -71,13 +77,21 @@ impl Logits {
 
 impl Session {
     /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they do not fit. Room for
-    /// intermediate results is taken for one token here, and more when a larger batch comes: [`Session::compute`] may fail for lack of it.
+    /// intermediate results is taken for one token here, and more when a larger batch comes; the cache has room for the first [`ROOM_FIRST`]
+    /// positions, and grows: [`Session::compute`] may fail for lack of either, and the session holds then what it held before.
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
-        let (buffers, plans) = (Buffers::default(), Vec::new());
-        let ranges = options.ranges.then(Ranges::open).transpose()?;
-        let mut session =
-            Session { weights, sizes, tokens: Vec::new(), buffers, plans, batches: 0, downloaded: Vec::new(), ranges };
+        let mut session = Session {
+            weights,
+            sizes,
+            room: room_of(1, sizes.room),
+            tokens: Vec::new(),
+            buffers: Buffers::default(),
+            plans: Vec::new(),
+            batches: 0,
+            downloaded: Vec::new(),
+            ranges: options.ranges.then(Ranges::open).transpose()?,
+        };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
@@ -95,7 +109,8 @@ impl Session {
     ) -> Result<Plan> {
         let sizes = Sizes::new(weights, options)?;
         sizes.expect_batch(tokens, outputs, length)?;
-        sizes.plan(weights, (tokens, outputs, length.max(1).next_multiple_of(CAPACITY_UNIT)))
+        let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT);
+        sizes.plan(weights, (tokens, outputs, capacity), room_of(capacity, sizes.room))
     }
 
     /// The model.
@@ -187,19 +202,10 @@ impl Session {
         Ok(())
     }
 
-    /// Fails where an id is none of the vocabulary's.
-    pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
-        let vocabulary = self.sizes.vocabulary;
-        if (token as usize) < vocabulary {
-            return Ok(());
-        }
-        Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {}", vocabulary - 1)))
-    }
-
     fn check(&self, entries: &[Entry]) -> Result<()> {
         let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for entry in entries {
-            self.expect_token(entry.token)?;
+            self.model().expect_token(entry.token)?;
             let Some(length) = lengths.get_mut(entry.sequence) else {
                 let (sequence, count) = (entry.sequence, self.sequences());
                 return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
@@ -227,7 +233,7 @@ impl Session {
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
-        run.upload(self.sizes.room, self.sizes.window)?;
+        run.upload(self.room, self.sizes.window)?;
         run.execute(observer)?;
         if entries.iter().any(|entry| entry.wants_logits) {
             run.add_logits(&mut self.downloaded, logits)?;
@@ -243,7 +249,11 @@ impl Session {
             self.plans[place..].rotate_left(1);
             return Ok(self.plans.len() - 1);
         }
-        let plan = self.sizes.plan(&self.weights, key)?;
+        let (_, _, capacity) = key;
+        if capacity > self.room {
+            self.grow_cache(capacity)?;
+        }
+        let plan = self.sizes.plan(&self.weights, key, self.room)?;
         if !self.buffers.hold(&plan) {
             let largest = || self.sizes.largest_plan(&self.weights);
             self.buffers.expect_room(&plan, &largest, &self.weights)?;
@@ -255,6 +265,21 @@ impl Session {
         }
         self.plans.push((key, self.buffers.bind(plan, &self.weights)?));
         Ok(self.plans.len() - 1)
+    }
+
+    /// Makes room in the cache for sequences of so many tokens.
+    fn grow_cache(&mut self, length: usize) -> Result<()> {
+        self.plans.clear();
+        match self.buffers.grow_cache(length, (self.room, self.sizes.room), self.weights.devices()) {
+            Ok(room) => self.room = room,
+            Err(NotGrown { error, is_lost }) => {
+                if is_lost {
+                    self.tokens.iter_mut().for_each(Vec::clear);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@ mod tiny_model;
 
 #[path = "session/blocks.rs"]
 mod blocks;
+#[path = "session/cache.rs"]
+mod cache;
 #[path = "session/cancelling.rs"]
 mod cancelling;
 #[path = "session/fusion.rs"]
@@ -12,6 +14,8 @@ mod fusion;
 mod mapped;
 #[path = "session/relatives.rs"]
 mod relatives;
+#[path = "session/requests.rs"]
+mod requests;
 #[path = "session/room.rs"]
 mod room;
 #[path = "session/shifting.rs"]

@@ -5,7 +5,7 @@
 //!                                                        \-> verify::verify -> Report
 //! ```
 //!
-//! The rooms are re-exported under their own names; [`Model`] is the short way to run one.
+//! The rooms are re-exported under their own names; [`Model`] is the short way to run one, [`Service`] the one for many callers at once.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -22,11 +22,13 @@
 mod array_file;
 pub mod manifest;
 mod model;
+mod service;
 pub mod synthetic;
 pub mod text;
 
 pub use array_file::open_arrays;
 pub use model::Model;
+pub use service::{Answer, OnPiece, Piece, Service};
 pub use trueup_blocks as blocks;
 pub use trueup_convert as convert;
 pub use trueup_formats as formats;

@@ -94,6 +94,10 @@ impl Model {
         Array2::from_shape_vec(shape, kept.prompt).map_err(|error| Error::Request(format!("logits: {error}")))
     }
 
+    pub(crate) fn weights(&self) -> &Arc<Weights> {
+        &self.weights
+    }
+
     fn session(&self) -> Result<Session> {
         Session::new(self.weights.clone(), &SessionOptions::default())
     }

@@ -145,6 +145,18 @@ fn index(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(-1)
 }
 
+/// A cache that has grown to `ty`: the rows of each sequence, then zeros.
+pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
+    let sequences = ty.shape.sizes()[2];
+    let each = |len: usize| (len / sequences.max(1)).max(1);
+    let mut grown = vec![0; ty.bytes()];
+    for (grown, rows) in grown.chunks_mut(each(ty.bytes())).zip(bytes.chunks(each(bytes.len()))) {
+        let len = rows.len().min(grown.len());
+        grown[..len].copy_from_slice(&rows[..len]);
+    }
+    grown
+}
+
 /// Sizes of the KV cache of a graph: rows of each sequence, and sequences.
 pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
     let cache = graph.values().iter().find(|value| value.origin == Origin::State);
@@ -294,6 +306,11 @@ impl Oracle {
         self.last_uses = last_uses(&self.graph);
         self.values = vec![None; self.graph.values().len()];
         self.inputs = Some(inputs.clone());
+        for state in self.graph.values().iter().filter(|value| value.origin == Origin::State) {
+            if let Some(cache) = self.caches.get_mut(&state.name).filter(|cache| *cache.ty() != state.ty) {
+                *cache = HostTensor::stored(state.ty, with_room(&cache.to_bytes(), &state.ty));
+            }
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::operand::{self, Operand};
 use crate::pieces;
 use crate::record::{Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
-use crate::running::{Inputs, Running, cache_sizes, last_uses};
+use crate::running::{Inputs, Running, cache_sizes, last_uses, with_room};
 use rayon::ThreadPool;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -104,6 +104,12 @@ impl<'a> Shadow<'a> {
         self.records.expect(graph);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
+        for state in graph.values().iter().filter(|value| value.origin == Origin::State) {
+            // What the device holds of a cache that has grown is judged as ever: rows that were stored are where they should be.
+            if let Some(cache) = self.caches.get_mut(&state.name).filter(|cache| cache.len() != state.ty.bytes()) {
+                *cache = with_room(cache, &state.ty);
+            }
+        }
         self.last_uses = last_uses(graph);
         self.kept.clear();
         Ok(())

@@ -10,9 +10,10 @@ use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights}
 use trueup_tests::{convert, fixtures, quantize};
 
 /// Launches with weights of 32 codes a block, and with f16.
-const LAUNCHES: [(&str, [u64; 2]); 13] = [
+const LAUNCHES: [(&str, [u64; 2]); 14] = [
     ("baichuan", [17, 15]),
     ("baichuan2-13b", [19, 17]),
+    ("chatglm1", [67, 58]),
     ("chatglm2", [17, 15]),
     ("internlm", [21, 19]),
     ("llama-linear", [17, 15]),

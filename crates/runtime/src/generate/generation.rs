@@ -1,5 +1,6 @@
 //! One prompt in a sequence, and what comes behind it.
 
+use super::requests::Asked;
 use super::shift::shift;
 use super::{Finish, GenerateOptions, Generated, KeptLogits, Watch};
 use crate::error::{Error, Result};
@@ -12,8 +13,9 @@ pub(super) struct Generation {
     pub prompt: usize,
     pub sequence: usize,
     pub finish: Option<Finish>,
+    options: GenerateOptions,
     /// Tokens that are to be computed next.
-    pending: Vec<u32>,
+    to_compute: Vec<u32>,
     /// How many of them are computed.
     done: usize,
     /// The logits behind the last of them.
@@ -29,27 +31,22 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    pub fn start(
-        session: &mut Session,
-        prompt: usize,
-        sequence: usize,
-        ids: &[u32],
-        options: &GenerateOptions,
-    ) -> Result<Generation> {
-        let sampler = Sampler::new(options.sampling, ids)?;
-        let kept = options.context_shift.map(|shift| shift.kept(session, prompt, ids)).transpose()?;
-        let known = if options.reuse && !options.keep_logits { session.common(sequence, ids) } else { 0 };
+    pub fn start(session: &mut Session, prompt: usize, sequence: usize, asked: Asked) -> Result<Generation> {
+        let Asked { prompt: ids, options, sampler, kept } = asked;
+        let known = if options.reuse && !options.keep_logits { session.common(sequence, &ids) } else { 0 };
         let vocabulary = session.model().model().hyper().vocabulary();
         let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
         if options.keep_logits {
             reserve(&mut logits.prompt, ids.len(), vocabulary)?;
         }
         session.truncate(sequence, known);
+        let logits = options.keep_logits.then_some(logits);
         Ok(Generation {
             prompt,
             sequence,
             finish: None,
-            pending: ids[known..].to_vec(),
+            options,
+            to_compute: ids[known..].to_vec(),
             done: 0,
             last: Vec::new(),
             sampler,
@@ -58,16 +55,21 @@ impl Generation {
             started: Instant::now(),
             prompt_ms: None,
             ids: Vec::new(),
-            logits: options.keep_logits.then_some(logits),
+            logits,
         })
+    }
+
+    /// How many tokens are to be computed before the next can be chosen.
+    pub fn pending(&self) -> usize {
+        self.to_compute.len() - self.done
     }
 
     /// The next of the pending tokens, at most so many.
     pub fn entries(&self, most: usize) -> impl Iterator<Item = Entry> {
-        let (last, is_kept) = (self.pending.len() - 1, self.keeps_prompt());
-        let end = self.pending.len().min(self.done.saturating_add(most));
+        let (last, is_kept) = (self.to_compute.len() - 1, self.keeps_prompt());
+        let end = self.to_compute.len().min(self.done.saturating_add(most));
         (self.done..end).map(move |index| Entry {
-            token: self.pending[index],
+            token: self.to_compute[index],
             sequence: self.sequence,
             wants_logits: index == last || is_kept,
         })
@@ -84,17 +86,17 @@ impl Generation {
         if let Some(kept) = self.logits.as_mut().filter(|_| self.prompt_ms.is_none()) {
             kept.prompt.extend(rows.clone().flat_map(|row| logits.row(row)).map(|logit| *logit as f32));
         }
-        if self.done == self.pending.len() && !rows.is_empty() {
+        if self.done == self.to_compute.len() && !rows.is_empty() {
             self.last = logits.row(rows.end - 1).to_vec();
         }
     }
 
     /// Chooses the next token by the logits behind the last one.
-    pub fn choose(&mut self, session: &mut Session, options: &GenerateOptions, watch: &mut dyn Watch) -> Result<()> {
+    pub fn choose(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         if self.prompt_ms.is_none() {
             self.prompt_ms = Some(milliseconds(self.started));
         }
-        if options.tokens_max == Some(0) {
+        if self.options.tokens_max == Some(0) {
             self.finish = Some(Finish::Length);
             return Ok(());
         }
@@ -105,7 +107,7 @@ impl Generation {
         }
         self.ids.push(id);
         let stopped = watch.saw_token(self.prompt, id).is_break();
-        self.finish = self.finish(session, id, stopped, options);
+        self.finish = self.finish(session, id, stopped);
         if self.finish.is_none() {
             self.follow(session, id);
         }
@@ -113,13 +115,13 @@ impl Generation {
     }
 
     /// Why there is no token behind `id`, if there is none.
-    fn finish(&self, session: &Session, id: u32, stopped: bool, options: &GenerateOptions) -> Option<Finish> {
+    fn finish(&self, session: &Session, id: u32, stopped: bool) -> Option<Finish> {
         let is_end = || session.model().tokenizer().is_ok_and(|tokenizer| tokenizer.is_end_of_generation(id));
-        if !options.ignore_eos && is_end() {
+        if !self.options.ignore_eos && is_end() {
             Some(Finish::EndOfGeneration)
         } else if stopped {
             Some(Finish::Stopped)
-        } else if options.tokens_max.is_some_and(|most| self.ids.len() >= most) {
+        } else if self.options.tokens_max.is_some_and(|most| self.ids.len() >= most) {
             Some(Finish::Length)
         } else if self.kept.is_none() && session.len(self.sequence) == session.context() {
             Some(Finish::ContextFull)
@@ -130,13 +132,13 @@ impl Generation {
 
     /// Puts `id` behind the sequence, which makes room where it is full.
     fn follow(&mut self, session: &mut Session, id: u32) {
-        self.pending.clear();
+        self.to_compute.clear();
         self.done = 0;
         if let Some(kept) = self.kept.filter(|_| session.len(self.sequence) == session.context()) {
-            self.pending = shift(session, self.sequence, kept);
+            self.to_compute = shift(session, self.sequence, kept);
             self.shifts += 1;
         }
-        self.pending.push(id);
+        self.to_compute.push(id);
     }
 
     pub fn result(self) -> Generated {

@@ -10,6 +10,7 @@
 //! their new positions would be cheaper and give other numbers: they were computed while the dropped tokens could be seen.
 
 use crate::error::{Error, Result};
+use crate::model_file::ModelFile;
 use crate::session::Session;
 use trueup_formats::counted;
 
@@ -25,15 +26,14 @@ pub struct ContextShift {
 
 impl ContextShift {
     /// How many tokens of a prompt stay. Fails where they leave no room in the context.
-    pub(super) fn kept(&self, session: &Session, number: usize, prompt: &[u32]) -> Result<usize> {
-        let most = session.context().saturating_sub(ROOM_MIN);
-        let bos = session.model().tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
+    pub(super) fn kept(&self, model: &ModelFile, context: usize, number: usize, prompt: &[u32]) -> Result<usize> {
+        let most = context.saturating_sub(ROOM_MIN);
+        let bos = model.tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
         let before = usize::from(bos.is_some() && prompt.first().copied() == bos);
         let kept = self.keep.map_or(prompt.len(), |keep| keep.saturating_add(before).min(prompt.len()));
         if kept <= most {
             return Ok(kept);
         }
-        let context = session.context();
         let help = match most.checked_sub(before).filter(|keep| *keep > 0) {
             Some(keep) if before == 0 => format!("keep at most {keep}, or make the context larger"),
             Some(keep) => format!("keep at most {keep} beside the bos, or make the context larger"),

@@ -23,14 +23,18 @@ use std::ops::ControlFlow;
 /// }
 /// ```
 pub trait Watch {
-    /// Whether a prompt's text is no longer wanted. Asked before its first token is computed and between the pieces that long prompts are
-    /// computed in ([`SessionOptions::prompt_chunk`](crate::SessionOptions::prompt_chunk) tokens), so it takes effect within one of them.
+    /// Whether a prompt's text is no longer wanted. Asked before each batch, which holds a token of it or a piece of its prompt
+    /// ([`SessionOptions::prompt_chunk`](crate::SessionOptions::prompt_chunk) tokens), so it takes effect within one of them. What was said
+    /// until then is the result.
     fn is_cancelled(&mut self, _prompt: usize) -> bool {
         false
     }
 
     /// Sees a token with the number of its prompt as soon as it is chosen, and can end that text.
     fn saw_token(&mut self, prompt: usize, id: u32) -> ControlFlow<()>;
+
+    /// Hears that a text has ended, or failed, or was cancelled: nothing more is said of it.
+    fn ended(&mut self, _prompt: usize) {}
 }
 
 /// Someone who sees tokens and cancels nothing before.

@@ -38,8 +38,10 @@ pub struct ReportedDevice {
     pub scratch_bytes: usize,
     /// Weights that its nodes read, as they are stored.
     pub weight_bytes: usize,
-    /// The KV cache.
+    /// The KV cache as it is with sequences of this length.
     pub kv_bytes: usize,
+    /// The KV cache of sequences that fill the context.
+    pub kv_bytes_max: usize,
     /// What the host fills in for each computation.
     pub input_bytes: usize,
 }
@@ -84,6 +86,8 @@ impl ReportedDevice {
     fn new(plan: &Plan, device: usize) -> ReportedDevice {
         let nodes = || plan.graph().nodes().iter().zip(&plan.nodes).filter(|(_, planned)| planned.device == device);
         let layers = || nodes().filter_map(|(node, _)| node.layer);
+        let kv_bytes = held_bytes(plan, device, |origin| origin == Origin::State);
+        let (room, most) = plan.cache_rooms;
         ReportedDevice {
             name: plan.devices[device].name.clone(),
             nodes: nodes().count(),
@@ -91,7 +95,8 @@ impl ReportedDevice {
             arena_bytes: plan.arena_bytes(device),
             scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
-            kv_bytes: held_bytes(plan, device, |origin| origin == Origin::State),
+            kv_bytes,
+            kv_bytes_max: (kv_bytes / room.max(1)).saturating_mul(most),
             input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
         }
     }
@@ -143,13 +148,15 @@ impl fmt::Display for PlanReport {
             writeln!(f)?;
         }
         for device in &self.devices {
-            let ReportedDevice { name, nodes, layers, arena_bytes, scratch_bytes, weight_bytes, kv_bytes, input_bytes } =
+            let ReportedDevice { name, nodes, layers, arena_bytes, scratch_bytes, weight_bytes, input_bytes, .. } =
                 device;
+            let ReportedDevice { kv_bytes, kv_bytes_max, .. } = device;
             let of = match layers {
                 Some((first, last)) if self.devices.len() > 1 => format!(" of layers {first} to {last}"),
                 _ => String::new(),
             };
-            write!(f, "{name}: {nodes} nodes{of}, {weight_bytes} bytes of weights, {kv_bytes} of KV cache, ")?;
+            write!(f, "{name}: {nodes} nodes{of}, {weight_bytes} bytes of weights, {kv_bytes} of KV cache (")?;
+            write!(f, "{kv_bytes_max} when the context is full), ")?;
             writeln!(f, "{arena_bytes} of intermediate results, {scratch_bytes} of scratch, {input_bytes} of inputs")?;
         }
         write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)?;

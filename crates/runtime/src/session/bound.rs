@@ -40,7 +40,7 @@ pub(super) struct Buffers {
     arenas: HashMap<usize, (usize, Buffer)>,
     /// Rooms that a device takes by itself, each of the plan that needs most of it, of those that room was found for.
     rooms: HashMap<usize, Rooms>,
-    states: HashMap<(usize, String), Tensor>,
+    pub(super) states: HashMap<(usize, String), Tensor>,
 }
 
 impl Buffers {
@@ -87,9 +87,7 @@ impl Buffers {
             expect(others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
-                let of_plan =
-                    |plan: &Plan| (plan.arena_bytes(index) as u64).saturating_add(plan.scratch_bytes(index) as u64);
-                let later = largest().as_ref().map_or(0, of_plan).saturating_sub(beside);
+                let later = largest().as_ref().map_or(0, |largest| later_bytes(plan, largest, index, beside));
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
@@ -192,6 +190,17 @@ impl Buffers {
     fn arena_bytes(&self, device: usize) -> usize {
         self.arenas.get(&device).map_or(0, |(bytes, _)| *bytes)
     }
+}
+
+/// Bytes that the largest plan takes on a device beyond those of a plan, of which those that are not there yet are `beside` its cache: for the cache
+/// grows too.
+fn later_bytes(plan: &Plan, largest: &Plan, index: usize, beside: u64) -> u64 {
+    let cache = |plan: &Plan| {
+        let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::State);
+        states.map(|value| value.ty.bytes() as u64).fold(0, u64::saturating_add)
+    };
+    let results = (largest.arena_bytes(index) as u64).saturating_add(largest.scratch_bytes(index) as u64);
+    results.saturating_sub(beside).saturating_add(cache(largest).saturating_sub(cache(plan)))
 }
 
 fn alloc(device: &dyn Device, ty: &TensorType, usage: Usage) -> Result<Tensor> {

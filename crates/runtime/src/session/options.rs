@@ -56,7 +56,7 @@ impl Default for SessionOptions {
 pub(super) struct Sizes {
     /// Tokens that a sequence can hold.
     pub context: usize,
-    /// Rows of the cache for each sequence: `context`, rounded up to the unit of plans.
+    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans.
     pub room: usize,
     pub sequences: usize,
     pub kv: DType,
@@ -148,7 +148,7 @@ impl Sizes {
 
     /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never computed.
     pub fn largest_plan(&self, weights: &Weights) -> Option<Plan> {
-        self.plan(weights, self.largest()).ok()
+        self.plan(weights, self.largest(), self.room).ok()
     }
 
     /// The shape of the largest batch that is computed at once.
@@ -157,25 +157,28 @@ impl Sizes {
         (tokens, 1, self.room)
     }
 
-    /// The plan of a batch shape: tokens, outputs, capacity.
-    pub fn plan(&self, weights: &Weights, key: PlanKey) -> Result<Plan> {
+    /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where the cache of the whole context
+    /// has room.
+    pub fn plan(&self, weights: &Weights, key: PlanKey, room: usize) -> Result<Plan> {
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
         let count = weights.with_layers();
         let homes = weights.layer_homes(|| {
-            let largest = self.fused(weights, &devices[..count], self.largest())?;
+            let largest = self.fused(weights, &devices[..count], self.largest(), self.room)?;
             LayerHomes::fill(&largest.graph, &devices, count)
         })?;
-        Plan::over(self.fused(weights, &devices[..count], key)?, &devices, count, &homes)
+        let plan = Plan::over(self.fused(weights, &devices[..count], key, room)?, &devices, count, &homes)?;
+        Ok(plan.of_cache(room, self.room))
     }
 
     /// The graph of a batch shape, fused as it is computed on these devices.
-    fn fused(&self, weights: &Weights, devices: &[&dyn Device], (tokens, outputs, capacity): PlanKey) -> Result<Fused> {
-        self.expect_countable(weights, (tokens, outputs, capacity))?;
+    fn fused(&self, weights: &Weights, devices: &[&dyn Device], key: PlanKey, room: usize) -> Result<Fused> {
+        let (tokens, outputs, capacity) = key;
+        self.expect_countable(weights, key)?;
         let batch = Batch {
             tokens,
             outputs,
             capacity,
-            context: self.room,
+            context: room,
             sequences: self.sequences,
             activation: self.activation,
             kv: self.kv,

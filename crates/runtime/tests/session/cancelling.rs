@@ -64,7 +64,7 @@ fn a_long_prompt_is_cancelled_between_its_pieces() {
         assert_eq!((cancelled.prompt_ms, cancelled.decode_ms), (0.0, 0.0));
         assert!(script.tokens.is_empty());
     }
-    let mut script = Script { at_question: [(0, 8)].into(), ..Script::default() };
+    let mut script = Script { at_question: [(0, 7)].into(), ..Script::default() };
     let late = run(&mut session, &long, &options(), &mut script).remove(0);
     assert_eq!((late.finish, late.ids.len()), (Finish::Stopped, 1), "seven pieces, then a token");
     assert!(late.prompt_ms > 0.0);

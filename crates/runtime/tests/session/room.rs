@@ -66,7 +66,7 @@ fn batches_beyond_any_memory_are_refused() {
         let (_folder, weights) = weights(Kind::Llama, context, name);
         let options = SessionOptions { context: Some(context), kv: Some(DType::F32), ..SessionOptions::default() };
         let plan = Session::plan(&weights, &options, 1, 1, 1).unwrap();
-        assert_eq!(plan.report().devices[0].kv_bytes, 2 * 2 * 4 * 32 * context);
+        assert_eq!(plan.report().devices[0].kv_bytes_max, 2 * 2 * 4 * 32 * context);
         for tokens in [1 << 20, context] {
             let error = Session::plan(&weights, &options, tokens, 1, context).unwrap_err().to_string();
             assert!(error.contains("more than any machine has"), "{error}");

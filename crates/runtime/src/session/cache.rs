@@ -1,0 +1,141 @@
+//! The KV cache, which grows with the sequences instead of being as large as the whole context from the beginning.
+//!
+//! ```text
+//! room for 256     a a a . │ b b . .
+//! room for 384     a a a . . . │ b b . . . .      each row stays behind the rows of its own sequence
+//! ```
+//!
+//! It begins with [`ROOM_FIRST`] positions for each sequence and grows by as many or by half of what is there, whichever is more, to the context at
+//! most: what is brought to a larger cache is three times the largest at most. Tensor by tensor, so that one tensor alone is held twice at a time, and
+//! through the host, byte for byte as in a file: each device keeps a cache in a layout of its own.
+
+use super::batch::CAPACITY_UNIT;
+use super::bound::Buffers;
+use crate::device::{Device, Tensor, Usage};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use trueup_formats::counted;
+use trueup_graph::TensorType;
+
+/// Positions that a new cache has room for, and the least that it grows by.
+pub const ROOM_FIRST: usize = 256;
+
+/// The room of a new cache that holds sequences of `length` tokens, of at most `most`: positions of each sequence, a multiple of [`CAPACITY_UNIT`] as
+/// `most` is.
+pub fn room_of(length: usize, most: usize) -> usize {
+    length.max(ROOM_FIRST).next_multiple_of(CAPACITY_UNIT).min(most)
+}
+
+/// Why a cache did not grow.
+pub struct NotGrown {
+    pub error: Error,
+    /// Whether the rows are gone, for there was no memory to put back what had grown already either.
+    pub is_lost: bool,
+}
+
+impl Buffers {
+    /// Makes room for sequences of `length` tokens where there is some for `room`, and at most for `most`: more than asked for, where memory allows.
+    /// The new room. Steps bound before still point to the old cache and must be dropped first.
+    pub fn grow_cache(
+        &mut self,
+        length: usize,
+        (room, most): (usize, usize),
+        devices: &[Arc<dyn Device>],
+    ) -> std::result::Result<usize, NotGrown> {
+        let least = room_of(length, most);
+        let comfortable = room_of(least.max(room + ROOM_FIRST.max(room / 2)), most);
+        let new = if self.expect_cache(comfortable, devices).is_ok() { comfortable } else { least };
+        self.expect_cache(new, devices).map_err(|error| NotGrown { error, is_lost: false })?;
+        let keys: Vec<(usize, String)> = self.states.keys().cloned().collect();
+        for (count, key) in keys.iter().enumerate() {
+            let Err(error) = self.resize(key, new, devices) else { continue };
+            let is_lost = keys.iter().take(count).any(|key| self.resize(key, room, devices).is_err());
+            if is_lost {
+                self.states.clear();
+            }
+            return Err(NotGrown { error, is_lost });
+        }
+        Ok(new)
+    }
+
+    /// Fails where a device that can tell has no memory for so much room: all tensors of the cache, and one of them a second time.
+    fn expect_cache(&self, room: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
+        for (index, device) in devices.iter().enumerate() {
+            let about = device.about();
+            let Some((_, free)) = about.memory else { continue };
+            let taken = |ty: &TensorType| device.taken_bytes(ty.bytes() as u64);
+            let own = || self.states.iter().filter(|((on, _), _)| *on == index).map(|(_, tensor)| &tensor.ty);
+            let more =
+                own().map(|ty| taken(&with_room(ty, room)).saturating_sub(taken(ty))).fold(0, u64::saturating_add);
+            let needed = more.saturating_add(own().map(taken).max().unwrap_or(0));
+            if needed > free {
+                let positions = counted(room, "position");
+                let problem = format!(
+                    "a KV cache of {positions} needs {needed} bytes of memory more, and {free} are free; end some texts earlier, make the \
+                     context (-c) smaller, or take fewer sequences"
+                );
+                return Err(Error::Device { device: about.name, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings one tensor of the cache into a buffer with so much room.
+    fn resize(&mut self, key: &(usize, String), room: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
+        let (Some(old), Some(device)) = (self.states.get(key), devices.get(key.0)) else { return Ok(()) };
+        let ty = with_room(&old.ty, room);
+        if ty == old.ty {
+            return Ok(());
+        }
+        let new = Tensor { buffer: device.alloc(&ty, Usage::State)?, offset_bytes: 0, ty };
+        let mut bytes = zeros(old.ty.bytes(), &**device)?;
+        device.download(old, &mut bytes)?;
+        device.upload(&moved(&bytes, &old.ty, &ty, &**device)?, &new)?;
+        device.sync()?;
+        self.states.insert(key.clone(), new);
+        Ok(())
+    }
+}
+
+/// A tensor of the cache, `[width, room, sequences]`, with another room.
+fn with_room(ty: &TensorType, room: usize) -> TensorType {
+    let [width, _, sequences, _] = ty.shape.sizes();
+    TensorType::new(ty.dtype, &[width, room, sequences])
+}
+
+/// The rows of each sequence, as far as there is room for them, behind each other with another room.
+fn moved(bytes: &[u8], old: &TensorType, new: &TensorType, device: &dyn Device) -> Result<Vec<u8>> {
+    let sequences = old.shape.sizes()[2].max(1);
+    let mut target = zeros(new.bytes(), device)?;
+    let (from, to) = (old.bytes() / sequences, new.bytes() / sequences);
+    for (source, target) in bytes.chunks(from.max(1)).zip(target.chunks_mut(to.max(1))) {
+        let len = source.len().min(target.len());
+        target[..len].copy_from_slice(&source[..len]);
+    }
+    Ok(target)
+}
+
+/// Memory of this machine, which may be full.
+fn zeros(len: usize, device: &dyn Device) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let reserved = bytes.try_reserve_exact(len);
+    reserved.map_err(|_| Error::Device {
+        device: device.about().name,
+        problem: format!(
+            "no memory of this machine for {len} bytes of a KV cache that grows; make the context (-c) smaller"
+        ),
+    })?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_units_of_plans_up_to_the_context() {
+        assert_eq!([1, 256, 257, 1000].map(|length| room_of(length, 4096)), [256, 256, 320, 1024]);
+        assert_eq!([1, 100].map(|length| room_of(length, 128)), [128, 128]);
+    }
+}

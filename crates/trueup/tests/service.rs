@@ -1,0 +1,133 @@
+//! Threads that ask one model at once.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+use trueup::convert::{Options, convert};
+use trueup::formats::{self, OpenOptions};
+use trueup::quantize::NoProgress;
+use trueup::runtime::{DeviceOptions, Finish, GenerateOptions, RequestId, Sampling, SessionOptions};
+use trueup::{Model, OnPiece, Service};
+
+const PROMPTS: [&str; 5] = ["Once upon a time", "Lily", "The dog and the cat went", "", "A boy saw"];
+
+fn model() -> (TempDir, Model) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stories.gguf");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M");
+    let source = formats::open(source, &OpenOptions::default()).unwrap();
+    convert(source.as_ref(), &file, &Options::default(), &NoProgress).unwrap();
+    let model = Model::open(&file, "cpu", &DeviceOptions::default()).unwrap();
+    (folder, model)
+}
+
+fn sequences(sequences: usize) -> SessionOptions {
+    SessionOptions { sequences, ..SessionOptions::default() }
+}
+
+fn options(tokens: usize, seed: u64) -> GenerateOptions {
+    let sampling = Sampling { seed, ..Sampling::default() };
+    GenerateOptions { tokens_max: Some(tokens), sampling, ..GenerateOptions::default() }
+}
+
+#[test]
+fn threads_get_what_they_would_get_alone() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(3), 64).unwrap();
+    thread::scope(|scope| {
+        for (seed, prompt) in (0..10).zip(PROMPTS.iter().cycle()) {
+            let (service, model) = (&service, &model);
+            scope.spawn(move || {
+                let options = options(20 + 3 * seed, seed as u64);
+                let heard = Arc::new(Mutex::new((String::new(), Vec::new())));
+                let hears = heard.clone();
+                let on_piece: OnPiece = Box::new(move |piece| {
+                    let mut heard = hears.lock().unwrap();
+                    heard.0.push_str(piece.text);
+                    heard.1.extend(piece.id);
+                    ControlFlow::Continue(())
+                });
+                let id = service.submit(prompt, options.clone(), Some(on_piece)).unwrap();
+                let answer = service.fetch(id).unwrap();
+                let alone = model.generate(prompt, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+                assert_eq!(answer.text, alone, "{prompt:?} with seed {seed}");
+                assert_eq!(*heard.lock().unwrap(), (alone, answer.generated.ids));
+                assert!(service.fetch(id).unwrap_err().to_string().contains("was fetched or cancelled already"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_text_that_somebody_waits_for_can_be_cancelled() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(1), 8).unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let on_piece: OnPiece = Box::new(move |_| begun.send(()).map_or(ControlFlow::Break(()), ControlFlow::Continue));
+    let endless = GenerateOptions { ignore_eos: true, tokens_max: None, ..options(0, 1) };
+    let id = service.submit("Lily", endless, Some(on_piece)).unwrap();
+    let next = service.submit("Once upon a time", options(4, 1), None).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| service.fetch(id).unwrap_err().to_string());
+        has_begun.recv().unwrap();
+        assert!(service.cancel(id));
+        assert!(waiter.join().unwrap().contains("request 0 was fetched or cancelled already"));
+    });
+    assert!(!service.cancel(id));
+    assert_eq!(service.fetch(next).unwrap().generated.ids.len(), 4, "its sequence is the next one's");
+    let unknown = service.fetch_within(RequestId::new(7), Duration::ZERO).unwrap_err().to_string();
+    assert!(unknown.contains("request 7 was never submitted"), "{unknown}");
+}
+
+#[test]
+fn listeners_end_texts() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(2), 8).unwrap();
+    let mut left = 3;
+    let on_piece: OnPiece = Box::new(move |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let id = service.submit("Lily", options(50, 1), Some(on_piece)).unwrap();
+    let answer = service.fetch(id).unwrap();
+    assert_eq!((answer.generated.finish, answer.generated.ids.len()), (Finish::Stopped, 3));
+}
+
+#[test]
+fn a_service_that_is_dropped_ends_what_runs() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(2), 8).unwrap();
+    let endless = GenerateOptions { ignore_eos: true, tokens_max: None, ..options(0, 1) };
+    let (sender, ended) = mpsc::channel();
+    let on_piece: OnPiece = Box::new(move |_| {
+        let _ = sender.send(());
+        ControlFlow::Continue(())
+    });
+    for _ in 0..3 {
+        service.submit("Lily", endless.clone(), None).unwrap();
+    }
+    service.submit("Lily", endless, Some(on_piece)).unwrap();
+    drop(service);
+    assert!(ended.iter().count() < 1000, "its listeners are gone, and this loop ends");
+}
+
+#[test]
+fn a_listener_that_panics_takes_no_waiting_thread_along() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(2), 8).unwrap();
+    let on_piece: OnPiece = Box::new(|_| panic!("of a listener, as this test wants it"));
+    let ids = [
+        service.submit("Lily", options(50, 1), None).unwrap(),
+        service.submit("Lily", options(50, 1), Some(on_piece)).unwrap(),
+    ];
+    for id in ids {
+        let error = service.fetch(id).unwrap_err().to_string();
+        assert!(error.contains("was not finished") || error.contains("has ended"), "{error}");
+    }
+    // The thread may still be ending.
+    let later = service.submit("Lily", options(1, 1), None).and_then(|id| service.fetch(id));
+    let refused = later.unwrap_err().to_string();
+    assert_eq!(refused, "the thread that computes requests has ended");
+}
