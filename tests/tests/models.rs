@@ -2,8 +2,10 @@
 //! logits of the oracle equal and greedy text the same.
 
 use trueup::blocks::DType;
-use trueup::convert::Agreement;
-use trueup::formats::{Checkpoint, Gguf};
+use trueup::convert::{Agreement, Options};
+use trueup::formats::gguf::Split;
+use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
+use trueup::quantize::NoProgress;
 use trueup_tests::{Fixture, Prompt, Storage, convert, fixtures, nmse, say, write_variant};
 
 /// What the oracle's logits may differ from those that transformers computed in f64 and stored as f32.
@@ -101,4 +103,34 @@ fn all_storages_compute_the_same_text() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_model_in_a_file_for_each_layer_is_the_same_model() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = trueup_tests::plain_fixture();
+    let (whole, parts) = (scratch.path().join("whole.gguf"), scratch.path().join("parts.gguf"));
+    convert(&fixture.folder, &whole, None, None);
+    let source = open(&fixture.folder, &OpenOptions::default()).expect("a fixture");
+    let options = Options { split: Split::Layers, ..Options::default() };
+    let report = trueup::convert::convert(source.as_ref(), &parts, &options, &NoProgress).expect("it is converted");
+    let names = report.files.iter().map(|path| path.file_name().expect("a name").display().to_string());
+    let expected = (1..=4).map(|number| format!("parts-{number:05}-of-00004.gguf"));
+    assert_eq!(names.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "the embedding, two layers, the head");
+    // As other programs count: tensors of one file.
+    let tensors_of = |part: usize| Gguf::open(&report.files[part]).map(|file| file.tensors().len());
+    assert!(tensors_of(0).is_ok_and(|all| all == source.tensors().len()), "the first file leads to the others");
+    assert!(
+        tensors_of(2).is_err_and(|error| error.to_string().contains("00001-of-00004")),
+        "a later one names the first"
+    );
+    let prompts = prompt_ids(&fixture.prompts());
+    let (one, several) = (say(&whole, "cpu", &prompts, 8, true), say(&report.files[0], "cpu", &prompts, 8, true));
+    for (one, several) in one.iter().zip(&several) {
+        assert_eq!(one.prompt_logits, several.prompt_logits);
+        assert_eq!(one.ids, several.ids);
+    }
+    std::fs::remove_file(&report.files[1]).expect("a layer's file");
+    let error = Gguf::open(&report.files[0]).err().expect("a layer is missing").to_string();
+    assert!(error.contains("parts-00002-of-00004.gguf"), "{error}");
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trueup_blocks::DType;
-use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure};
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Transform;
 use trueup_quantize::{Choice, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
@@ -20,8 +20,8 @@ use trueup_quantize::{open_writer, take_over, walk_with};
 pub struct Options {
     /// Which tensor becomes what. `Recipe::new(None)` is `auto`: matrices keep their type, one-dimensional tensors become f32.
     pub recipe: Recipe,
-    /// The largest size of a file; more than that becomes several files.
-    pub split_bytes_max: Option<u64>,
+    /// Where the model is cut into files.
+    pub split: Split,
     /// Keys to set.
     pub overrides: Vec<Override>,
     /// Threads; `None` is one per core.
@@ -36,7 +36,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             recipe: Recipe::new(None),
-            split_bytes_max: None,
+            split: Split::Whole,
             overrides: Vec::new(),
             threads: None,
             dry_run: false,
@@ -55,7 +55,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     let choices = choose(source, &mapping, &options.recipe)?;
     let tensors = targets(&mapping, &choices)?;
     let (metadata, notes) = describe(source, &mapping, &tensors, &options.overrides)?;
-    let plan = GgufPlan::new(output, &metadata, &tensors, options.split_bytes_max)?;
+    let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();
     let bytes = plan.bytes();
     let architecture = mapping.architecture().gguf_name;

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_convert::{Agreement, Options, check, convert};
-use trueup_formats::gguf::Value;
+use trueup_formats::gguf::{Split, Value};
 use trueup_formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup_quantize::{NoProgress, Recipe};
 
@@ -179,11 +179,14 @@ fn a_model_in_several_files_is_the_same_model() {
     let source = source("models/llama2");
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.gguf");
-    let options = Options { split_bytes_max: Some(100_000), ..Options::default() };
-    let report = convert(source.as_ref(), &output, &options, &NoProgress).unwrap();
-    assert!(report.files.len() > 2, "{:?}", report.files);
-    let written = Gguf::open(&report.files[0]).unwrap();
-    assert_eq!(written.file_count(), report.files.len());
-    let checks = check(source.as_ref(), &written, None).unwrap();
-    assert!(checks.iter().all(|line| line.agreement == Agreement::Exact), "{checks:?}");
+    // By layers: the embedding, two layers, the norm with the head.
+    for (split, files) in [(Split::Bytes(100_000), None), (Split::Layers, Some(4))] {
+        let options = Options { split, ..Options::default() };
+        let report = convert(source.as_ref(), &output, &options, &NoProgress).unwrap();
+        assert!(report.files.len() > 2 && files.is_none_or(|files| files == report.files.len()), "{:?}", report.files);
+        let written = Gguf::open(&report.files[0]).unwrap();
+        assert_eq!(written.file_count(), report.files.len());
+        let checks = check(source.as_ref(), &written, None).unwrap();
+        assert!(checks.iter().all(|line| line.agreement == Agreement::Exact), "{checks:?}");
+    }
 }

@@ -60,7 +60,7 @@ fn an_interrupted_conversion_is_gone_on_with() {
         let source = source(model);
         let options = Options {
             recipe: Recipe::new(dtype),
-            split_bytes_max,
+            split: split_bytes_max.into(),
             threads: Some(1),
             resume: true,
             ..Options::default()
@@ -88,7 +88,7 @@ fn another_size_of_files_begins_anew_and_leaves_nothing() {
     let whole = tempfile::tempdir().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let of_size =
-        |size: Option<u64>| Options { split_bytes_max: size, threads: Some(1), resume: true, ..Options::default() };
+        |size: Option<u64>| Options { split: size.into(), threads: Some(1), resume: true, ..Options::default() };
     run(source.as_ref(), whole.path(), &of_size(None));
     interrupted(source.as_ref(), folder.path(), &of_size(Some(400_000)), 9);
     let report = run(source.as_ref(), folder.path(), &of_size(None));

@@ -47,7 +47,7 @@ mod writer;
 pub use journal::Measure;
 pub use map::{MappedBytes, MappedGguf};
 pub use metadata::{Metadata, MetadataError};
-pub use plan::{GgufPlan, PlannedFile};
+pub use plan::{GgufPlan, PlannedFile, Split};
 pub use reader::Gguf;
 pub use split_name::first_of_split;
 pub use survey::{GgufPart, GgufSurvey};

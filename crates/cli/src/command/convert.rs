@@ -7,11 +7,12 @@ use crate::progress::Bar;
 use crate::table::{Column, Side, table};
 use crate::target;
 use crate::value;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, TensorCheck, check, convert, to_flm};
+use trueup::formats::gguf::Split;
 use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
 
@@ -19,7 +20,8 @@ use trueup::quantize::Recipe;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trueup convert path/to/hf-model model.gguf --check\n  \
     trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
-    trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run")]
+    trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run\n  \
+    trueup convert path/to/hf-model model.gguf --split layers")]
 pub struct Arguments {
     /// A Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     source: PathBuf,
@@ -40,6 +42,9 @@ pub struct Arguments {
     /// The largest size of a file, like 2G; more becomes several files, NAME-00001-of-0000N.gguf
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     split_max_size: Option<u64>,
+    /// Cut the model before each layer and behind the last: a file for the embedding, one for each layer, one for the head
+    #[arg(long, value_name = "WHERE", conflicts_with = "split_max_size")]
+    split: Option<SplitAt>,
     /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -52,6 +57,13 @@ pub struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// Where a model is cut whatever its size.
+#[derive(Clone, Copy, ValueEnum)]
+enum SplitAt {
+    /// Before each layer and behind the last
+    Layers,
 }
 
 /// A type of tensors, or the source's.
@@ -70,7 +82,7 @@ pub fn run(arguments: Arguments) -> Result {
     }
     let options = Options {
         recipe: Recipe::new(arguments.dtype.0),
-        split_bytes_max: arguments.split_max_size,
+        split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
         overrides: arguments.metadata,
         threads: arguments.threads,
         dry_run: arguments.dry_run,
@@ -104,9 +116,9 @@ fn run_flm(source: &dyn Checkpoint, arguments: Arguments) -> Result {
             ));
         }
     };
-    if arguments.check || arguments.resume || arguments.split_max_size.is_some() {
+    if arguments.check || arguments.resume || arguments.split_max_size.is_some() || arguments.split.is_some() {
         return Err(Failure::new(
-            "--check, --resume and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source",
+            "--check, --resume, --split and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source",
         ));
     }
     let (threads, dry_run) = (arguments.threads, arguments.dry_run);

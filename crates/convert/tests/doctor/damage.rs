@@ -22,7 +22,7 @@ impl Scratch {
     /// A folder of a checkpoint as GGUF, split where it passes a size; the path of the first file.
     pub fn convert(&self, source: &Path, name: &str, dtype: Option<DType>, split: Option<u64>) -> PathBuf {
         let target = self.folder().join(name);
-        let options = Options { recipe: Recipe::new(dtype), split_bytes_max: split, ..Options::default() };
+        let options = Options { recipe: Recipe::new(dtype), split: split.into(), ..Options::default() };
         let source = open(source, &OpenOptions::default()).expect("a fixture");
         let report = convert(source.as_ref(), &target, &options, &NoProgress).expect("a fixture is converted");
         report.files.into_iter().next().expect("a file")

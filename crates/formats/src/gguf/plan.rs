@@ -21,6 +21,42 @@ use std::path::{Path, PathBuf};
 /// The longest tensor name that other programs read, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
+/// Where a model is cut into files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Split {
+    /// Nowhere.
+    #[default]
+    Whole,
+    /// Where a file would be larger than so many bytes.
+    Bytes(u64),
+    /// Before each layer and behind the last: what lies before the layers, each of them and what lies behind them are files of their own.
+    Layers,
+}
+
+/// A largest size, if there is one.
+impl From<Option<u64>> for Split {
+    fn from(bytes_max: Option<u64>) -> Split {
+        bytes_max.map_or(Split::Whole, Split::Bytes)
+    }
+}
+
+impl Split {
+    /// Whether a tensor begins a file behind another one; `fits` says whether there is room for it in the same.
+    fn cuts(self, before: &TensorInfo, tensor: &TensorInfo, fits: impl FnOnce(u64) -> bool) -> bool {
+        match self {
+            Split::Whole => false,
+            Split::Bytes(bytes_max) => !fits(bytes_max),
+            Split::Layers => layer(&before.name) != layer(&tensor.name),
+        }
+    }
+}
+
+/// The part of a tensor's name that says its layer, as `blk.7`; `None` for what lies before and behind all layers.
+fn layer(name: &str) -> Option<&str> {
+    let number = name.strip_prefix("blk.")?.split_once('.')?.0;
+    name.get(.."blk.".len().saturating_add(number.len()))
+}
+
 /// The layout of a model in one or more files.
 #[derive(Clone, Debug)]
 pub struct GgufPlan {
@@ -46,20 +82,19 @@ pub struct PlannedFile {
 }
 
 impl GgufPlan {
-    /// Lays out tensors in the given order. With `split_bytes_max`, files have at most that size as far as single
-    /// tensors allow, and a model that needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file
-    /// (`general.alignment`, `split.*`) are not taken over from `metadata`.
+    /// Lays out tensors in the given order, cut into files as `split` says: of a largest size, as far as single tensors allow, or by layers. A model that
+    /// needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file (`general.alignment`, `split.*`) are not taken over from `metadata`.
     pub fn new(
         path: impl AsRef<Path>,
         metadata: &Metadata,
         tensors: &[TensorInfo],
-        split_bytes_max: Option<u64>,
+        split: impl Into<Split>,
     ) -> Result<GgufPlan> {
         let path = path.as_ref();
         let mut keys = metadata.clone();
         FILE_KEYS.iter().for_each(|key| drop(keys.remove(key)));
         check(path, &keys, tensors)?;
-        let parts = parts(tensors, header_bytes(&keys, &[]), split_bytes_max)
+        let parts = parts(tensors, header_bytes(&keys, &[]), split.into())
             .ok_or_else(|| Error::new(path, "all tensors together pass 2^64 bytes"))?;
         let count = u16::try_from(parts.len()).map_err(|_| {
             Error::new(path, format!("the model would need {} files", parts.len())).help("allow larger files")
@@ -138,16 +173,16 @@ fn check(path: &Path, keys: &Metadata, tensors: &[TensorInfo]) -> Result<()> {
 }
 
 /// Which tensors go into which file. `None` when sizes overflow.
-fn parts(tensors: &[TensorInfo], first_header_bytes: u64, bytes_max: Option<u64>) -> Option<Vec<Range<usize>>> {
-    let bytes_max = bytes_max.unwrap_or(u64::MAX);
+fn parts(tensors: &[TensorInfo], first_header_bytes: u64, split: Split) -> Option<Vec<Range<usize>>> {
     let mut parts = Vec::new();
     let mut start = 0;
     let mut bytes = first_header_bytes;
     for (index, tensor) in tensors.iter().enumerate() {
         let entry = size(entry_bytes(tensor));
         let more = tensor.bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(entry)?;
-        let fits = bytes.checked_add(more).is_some_and(|bytes| bytes <= bytes_max);
-        if !fits && index > start {
+        let fits = |bytes_max| bytes.checked_add(more).is_some_and(|bytes| bytes <= bytes_max);
+        let before = index.checked_sub(1).filter(|_| index > start).and_then(|before| tensors.get(before));
+        if before.is_some_and(|before| split.cuts(before, tensor, fits)) {
             parts.push(start..index);
             start = index;
             bytes = header_bytes(&Metadata::default(), &[]);
