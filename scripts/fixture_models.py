@@ -107,7 +107,7 @@ def chatglm1_tokenizer(folder):
         file.write(model)
     write_json(folder, "tokenizer_config.json", {
         "name_or_path": "THUDM/chatglm-6b", "bos_token": "<sop>", "eos_token": "<eop>", "end_token": "</s>", "gmask_token": "[gMASK]",
-        "mask_token": "[MASK]", "pad_token": "<pad>", "unk_token": "<unk>", "remove_space": False, "do_lower_case": False,
+        "mask_token": "[MASK]", "unk_token": "<unk>", "remove_space": False, "do_lower_case": False,
         "tokenizer_class": "ChatGLMTokenizer", "num_image_tokens": images})
     tokenizer = IceText(model, images)
     return len(tokenizer), tokenizer

@@ -131,6 +131,6 @@ fn a_model_in_a_file_for_each_layer_is_the_same_model() {
         assert_eq!(one.ids, several.ids);
     }
     std::fs::remove_file(&report.files[1]).expect("a layer's file");
-    let error = Gguf::open(&report.files[0]).err().expect("a layer is missing").to_string();
+    let error = Gguf::open(&report.files[0]).expect_err("a layer is missing").to_string();
     assert!(error.contains("parts-00002-of-00004.gguf"), "{error}");
 }

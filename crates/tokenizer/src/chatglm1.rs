@@ -31,7 +31,7 @@ const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }
     {{ '[Round ' ~ rounds.count ~ ']\\n问：' ~ message['content'] ~ '\\n答：' }}{% set rounds.count = rounds.count + 1 %}\
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n' }}\
     {% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}{% endif %}\
-    {{ '[gMASK]<sop>' }}";
+    {% if add_generation_prompt %}{{ '[gMASK]<sop>' }}{% endif %}";
 
 /// Reads `ice_text.model`; `path` is the model that errors name.
 pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
