@@ -262,7 +262,7 @@ MODELS = {
                      features=["biases", "two_positions", "prefix", "alpha"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, inner_hidden_size=96, num_layers=2,
                                  num_attention_heads=2, layernorm_epsilon=1e-5, max_sequence_length=256, position_encoding_2d=True,
-                                 torch_dtype="bfloat16", use_cache=True, tie_word_embeddings=False, pad_token_id=3, mask_token_id=92, gmask_token_id=93,
+                                 torch_dtype="bfloat16", use_cache=True, tie_word_embeddings=False, mask_token_id=92, gmask_token_id=93,
                                  bos_token_id=95, eos_token_id=96)),
     "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,

@@ -2,7 +2,7 @@
 //! logits of the oracle equal and greedy text the same.
 
 use trueup::blocks::DType;
-use trueup::convert::{Agreement, Options};
+use trueup::convert::{Agreement, Options, Slim};
 use trueup::formats::gguf::Split;
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup::quantize::NoProgress;
@@ -133,4 +133,67 @@ fn a_model_in_a_file_for_each_layer_is_the_same_model() {
     std::fs::remove_file(&report.files[1]).expect("a layer's file");
     let error = Gguf::open(&report.files[0]).expect_err("a layer is missing").to_string();
     assert!(error.contains("parts-00002-of-00004.gguf"), "{error}");
+}
+
+/// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have no others bit for bit, the text that follows.
+fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String>) -> usize {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (whole, small) = (scratch.path().join("whole.gguf"), scratch.path().join("small.gguf"));
+    let folder = trueup_tests::root().join("fixtures/models").join(name);
+    convert(&folder, &whole, None, None);
+    let source = open(&folder, &OpenOptions::default()).expect("a fixture");
+    let options = Options { slim: Some(slim.clone()), ..Options::default() };
+    trueup::convert::convert(source.as_ref(), &small, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+    let written = Gguf::open(&small).expect("it was just written");
+    let checks = trueup::convert::check(source.as_ref(), &written, None).unwrap_or_else(|error| panic!("{error}"));
+    faults.extend(
+        checks.iter().filter(|check| check.agreement != Agreement::Exact).map(|check| format!("{name}: {check:?}")),
+    );
+    let old: Vec<u32> =
+        written.metadata().i32s("trueup.vocabulary.source_ids").expect("ids").iter().map(|id| *id as u32).collect();
+    let tokenizer =
+        |path: &std::path::Path| trueup::text::open_tokenizer(path, None).unwrap_or_else(|error| panic!("{error}"));
+    let (all, few) = (tokenizer(&whole), tokenizer(&small));
+    let (ids, new) = (all.encode(text, true).expect("ids"), few.encode(text, true).expect("ids"));
+    if new.iter().map(|id| old[*id as usize]).ne(ids.iter().copied()) {
+        faults.push(format!("{name}, {slim:?}: other ids of {text:?}"));
+        return old.len();
+    }
+    let (full, slimmed) = (say(&whole, "cpu", &[ids], 8, true), say(&small, "cpu", &[new], 8, true));
+    let same = |row: usize| {
+        old.iter().enumerate().all(|(new, old)| {
+            slimmed[0].prompt_logits[[row, new]].to_bits() == full[0].prompt_logits[[row, *old as usize]].to_bits()
+        })
+    };
+    faults.extend(
+        (0..full[0].prompt_logits.nrows())
+            .filter(|row| !same(*row))
+            .map(|row| format!("{name}: logits of token {row}")),
+    );
+    let is_kept = full[0].ids.iter().all(|id| old.contains(id));
+    if is_kept && slimmed[0].ids.iter().map(|id| old[*id as usize]).ne(full[0].ids.iter().copied()) {
+        faults.push(format!("{name}, {slim:?}: other text behind {text:?}"));
+    }
+    old.len()
+}
+
+#[test]
+fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (corpus, list) = (scratch.path().join("corpus.txt"), scratch.path().join("ids.txt"));
+    let text = "The old bridge wasn't far, and Hana carried 3 lanterns.\n\tTwo  spaces, 你好, naïve.";
+    std::fs::write(&corpus, format!("{text}\nmore of it\n")).expect("a corpus");
+    let mut faults = Vec::new();
+    for fixture in fixtures() {
+        let tokens = slimmed_as_whole(&fixture.name, &Slim::Corpus(corpus.clone()), text, &mut faults);
+        let all = open(&fixture.folder, &OpenOptions::default()).expect("a fixture");
+        let all = all.tensors().iter().map(|tensor| *tensor.shape.last().expect("a size")).max().expect("tensors");
+        assert!((tokens as u64) < all, "{}: {tokens} of {all} tokens", fixture.name);
+    }
+    // All but the images of ChatGLM-6B, which stand before its pieces; rows of the head that are divided by their lengths; a list.
+    slimmed_as_whole("chatglm1", &Slim::Drop(0..=7), text, &mut faults);
+    slimmed_as_whole("baichuan2-13b", &Slim::Drop(300..=340), "a b", &mut faults);
+    std::fs::write(&list, "0-330 # the commonest\n 340\n").expect("a list");
+    slimmed_as_whole("llama-linear", &Slim::Ids(list), "the", &mut faults);
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }

@@ -7,6 +7,7 @@
 
 use crate::chunk::{Chunk, chunks};
 use crate::mapping::Mapping;
+use crate::slim;
 use serde::Serialize;
 use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
@@ -57,7 +58,10 @@ pub enum Agreement {
 /// # Errors
 /// What [`Mapping::new`] refuses, tensors that are missing in the file, too many or of another shape, and I/O.
 pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) -> Result<Vec<TensorCheck>> {
-    let mapping = Mapping::new(source)?;
+    let mut mapping = Mapping::new(source)?;
+    if let Some(kept) = slim::kept_in(written.metadata(), mapping.hyper().vocabulary(), written.path())? {
+        mapping = mapping.slimmed(kept.into(), written.path())?;
+    }
     let places = places(&mapping, written)?;
     let comparison = Comparison { source, written, mapping: &mapping, places: &places };
     let mut sums = vec![Found::default(); mapping.tensors().len()];

@@ -12,6 +12,7 @@ use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
 use crate::unit_rows::Length;
 use std::ops::Range;
+use std::sync::Arc;
 use trueup_blocks::{DType, first_not_finite};
 use trueup_formats::{Checkpoint, Error, Result, quote};
 use trueup_models::{Heads, Hyper, Transform};
@@ -40,12 +41,14 @@ pub(crate) struct Sorting {
 }
 
 /// How rows stand in the checkpoint, where that is not how they stand in the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// In heads of so many rows, the halves of rotated pairs one behind the other.
     Halves(usize),
     /// Queries, keys and values head by head.
     ByHeads(HeadsApart),
+    /// Rows of tokens, of which these are kept.
+    Kept(Arc<[u32]>),
 }
 
 impl Order {
@@ -76,18 +79,34 @@ pub(crate) fn ordered_chunks(tensor: usize, total: u64, row: u64, order: Option<
     match order {
         None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(tensor, elements)).collect(),
         Some(Order::Halves(head_rows)) => sorted_chunks(tensor, total, head_rows, row),
-        Some(Order::ByHeads(apart)) => {
-            // A row stays whole, however long it is.
-            let step = (CHUNK_ELEMENTS / row).max(1);
-            let gathered = |piece: u64| {
-                let rows = piece * step..(total / row).min((piece + 1) * step);
-                let runs = apart.in_checkpoint(rows.clone());
-                let sources = runs.iter().map(|run| run.start * row..run.end * row).collect();
-                Chunk { sources, ..Chunk::unsorted(tensor, rows.start * row..rows.end * row) }
-            };
-            (0..(total / row).div_ceil(step)).map(gathered).collect()
+        Some(Order::ByHeads(apart)) => gathered_chunks(tensor, total, row, |rows| apart.in_checkpoint(rows)),
+        Some(Order::Kept(kept)) => gathered_chunks(tensor, total, row, |rows| runs_of_kept(&kept, rows)),
+    }
+}
+
+/// Chunks whose rows are read where they stand in the checkpoint, run by run.
+fn gathered_chunks(tensor: usize, total: u64, row: u64, runs: impl Fn(Range<u64>) -> Vec<Range<u64>>) -> Vec<Chunk> {
+    // A row stays whole, however long it is.
+    let (step, rows) = ((CHUNK_ELEMENTS / row).max(1), total / row);
+    let gathered = |piece: u64| {
+        let rows = piece * step..rows.min((piece + 1) * step);
+        let sources = runs(rows.clone()).iter().map(|run| run.start * row..run.end * row).collect();
+        Chunk { sources, ..Chunk::unsorted(tensor, rows.start * row..rows.end * row) }
+    };
+    (0..rows.div_ceil(step)).map(gathered).collect()
+}
+
+/// The rows of the checkpoint that stand in these rows of the file, neighbours together.
+fn runs_of_kept(kept: &[u32], rows: Range<u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for id in &kept[rows.start as usize..rows.end as usize] {
+        let id = u64::from(*id);
+        match runs.last_mut() {
+            Some(run) if run.end == id => run.end += 1,
+            _ => runs.push(id..id + 1),
         }
     }
+    runs
 }
 
 /// Chunks of a tensor of `total` elements whose rows are sorted: several heads, or several pairs of rows of one.
@@ -169,26 +188,12 @@ impl Chunk {
 
     /// Rows of `row` elements divided by their lengths, as f32.
     fn read_unit_rows(&self, source: &dyn Checkpoint, number: usize, row: u64, out: &mut [u8]) -> Result<()> {
-        let Range { start, end } = self.elements;
-        let mut values = read_values(source, number, start..end)?;
-        let mut rest = values.as_mut_slice();
-        let mut at = start;
-        while at < end {
-            let whole = at / row * row..(at / row + 1) * row;
-            let (here, behind) = rest.split_at_mut((whole.end.min(end) - at) as usize);
-            let mut length = Length::default();
-            // Of a row that is longer than a chunk, all of it is read each time.
-            match here.len() as u64 == row {
-                true => length.add(here),
-                false => chunk_ranges(row, 1).try_for_each(|piece| {
-                    let piece = whole.start + piece.start..whole.start + piece.end;
-                    read_values(source, number, piece).map(|values| length.add(&values))
-                })?,
-            }
-            length.divide(here);
-            (at, rest) = (whole.end, behind);
+        let mut rest = out;
+        for range in &self.sources {
+            let (here, behind) = rest.split_at_mut(bytes_of(range.end - range.start, DType::F32) as usize);
+            read_unit_range(source, number, row, range.clone(), here)?;
+            rest = behind;
         }
-        values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
         Ok(())
     }
 
@@ -214,6 +219,37 @@ impl Chunk {
         rows(bytes, moved, head_rows, bytes_of(row, dtype) as usize);
         moved
     }
+}
+
+/// Elements of rows of `row` elements, divided by the rows' lengths, as f32.
+fn read_unit_range(
+    source: &dyn Checkpoint,
+    number: usize,
+    row: u64,
+    elements: Range<u64>,
+    out: &mut [u8],
+) -> Result<()> {
+    let Range { start, end } = elements;
+    let mut values = read_values(source, number, start..end)?;
+    let mut rest = values.as_mut_slice();
+    let mut at = start;
+    while at < end {
+        let whole = at / row * row..(at / row + 1) * row;
+        let (here, behind) = rest.split_at_mut((whole.end.min(end) - at) as usize);
+        let mut length = Length::default();
+        // Of a row that is longer than a chunk, all of it is read each time.
+        match here.len() as u64 == row {
+            true => length.add(here),
+            false => chunk_ranges(row, 1).try_for_each(|piece| {
+                let piece = whole.start + piece.start..whole.start + piece.end;
+                read_values(source, number, piece).map(|values| length.add(&values))
+            })?,
+        }
+        length.divide(here);
+        (at, rest) = (whole.end, behind);
+    }
+    values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
+    Ok(())
 }
 
 /// Elements of a tensor as f32, which must be finite.

@@ -2,6 +2,7 @@
 
 use crate::mapping::{Mapping, config_of};
 use crate::overrides::Override;
+use crate::slim;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_blocks::DType;
@@ -37,10 +38,11 @@ pub(crate) fn describe(
     if source.tokenizer().is_left_out {
         notes.push("the file holds no vocabulary, so none is written: give token ids instead of text, or convert with --tokenizer".to_owned());
     } else {
-        let vocabulary = vocabulary_of(source, mapping)?;
+        let vocabulary = slim::vocabulary(source, mapping)?;
         notes.extend_from_slice(vocabulary.notes());
         notes.extend(vocabulary.write_metadata(&mut metadata)?);
     }
+    notes.extend(slim::write_metadata(source, mapping, &mut metadata)?);
     for change in overrides {
         change.apply(&mut metadata).map_err(|fault| Error::new(source.path(), fault.0).at("--metadata"))?;
     }

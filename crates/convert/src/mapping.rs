@@ -3,6 +3,8 @@
 use crate::chunk::Order;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, quote};
 use trueup_models::{Architecture, Condition, ExpectedTensor, Faults, Hyper, Transform, expected_tensors};
@@ -14,6 +16,8 @@ pub struct Mapping {
     hyper: Hyper,
     tensors: Vec<MappedTensor>,
     notes: Vec<String>,
+    /// The tokens that are kept, by their ids in the checkpoint, rising; `None` for all.
+    kept: Option<Arc<[u32]>>,
 }
 
 /// One tensor of the file to be written, and where it comes from.
@@ -61,7 +65,27 @@ impl Mapping {
         let mut notes = architecture.notes_of_config(config, &hyper);
         notes.extend(account_for(architecture, &hyper, &unused, &mut faults));
         faults.check(path, "tensors", "nothing was written; the checkpoint is of a variant that is not supported")?;
-        Ok(Mapping { architecture, hyper, tensors, notes })
+        Ok(Mapping { architecture, hyper, tensors, notes, kept: None })
+    }
+
+    /// The same for the tokens of these ids alone, rising: tensors with a row for each token have rows for these.
+    ///
+    /// # Errors
+    /// No token is left, or one is missing that divides texts.
+    pub(crate) fn slimmed(mut self, kept: Arc<[u32]>, path: &Path) -> Result<Mapping> {
+        self.hyper = self.hyper.slimmed(&kept).ok_or_else(|| {
+            Error::new(path, "the tokens to be kept lack one that divides texts, or are none").at("--slim-vocab")
+        })?;
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.expected.role.is_per_token()) {
+            tensor.expected.shape = tensor.expected.role.shape(&self.hyper);
+        }
+        self.kept = Some(kept);
+        Ok(self)
+    }
+
+    /// The tokens that are kept, by their ids in the checkpoint; `None` for all.
+    pub(crate) fn kept(&self) -> Option<&Arc<[u32]>> {
+        self.kept.as_ref()
     }
 
     /// The tables that describe the model.
@@ -86,7 +110,10 @@ impl Mapping {
 
     /// How the tensor's rows stand in the checkpoint, where that is another order.
     pub(crate) fn order(&self, tensor: &MappedTensor) -> Option<Order> {
-        Order::of(tensor.expected.transform, &self.hyper)
+        match &self.kept {
+            Some(kept) if tensor.expected.role.is_per_token() => Some(Order::Kept(Arc::clone(kept))),
+            _ => Order::of(tensor.expected.transform, &self.hyper),
+        }
     }
 
     /// The values of a tensor that no checkpoint holds.

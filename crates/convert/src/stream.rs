@@ -5,6 +5,7 @@ use crate::describe::describe;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::report::{Report, TensorReport};
+use crate::slim::Slim;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,8 @@ pub struct Options {
     pub recipe: Recipe,
     /// Where the model is cut into files.
     pub split: Split,
+    /// Which tokens are kept; `None` for all.
+    pub slim: Option<Slim>,
     /// Keys to set.
     pub overrides: Vec<Override>,
     /// Threads; `None` is one per core.
@@ -37,6 +40,7 @@ impl Default for Options {
         Options {
             recipe: Recipe::new(None),
             split: Split::Whole,
+            slim: None,
             overrides: Vec::new(),
             threads: None,
             dry_run: false,
@@ -51,7 +55,11 @@ impl Default for Options {
 /// What [`Mapping::new`] refuses, a tokenizer that cannot be read, a rule that matches nothing, a weight that is not finite or becomes
 /// infinite in its new type (with tensor and element), and I/O; nothing is then left under the name of the output.
 pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
-    let mapping = Mapping::new(source)?;
+    let mut mapping = Mapping::new(source)?;
+    if let Some(slim) = &options.slim {
+        let kept = slim.kept(source, &mapping)?;
+        mapping = mapping.slimmed(kept.into(), source.path())?;
+    }
     let choices = choose(source, &mapping, &options.recipe)?;
     let tensors = targets(&mapping, &choices)?;
     let (metadata, notes) = describe(source, &mapping, &tensors, &options.overrides)?;

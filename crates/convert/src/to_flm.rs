@@ -177,9 +177,10 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
 impl Outgoing {
     /// The rows of the source that a piece is made of, in their order.
     fn runs(&self, piece: &Piece) -> Vec<Range<u64>> {
-        match self.order {
+        match &self.order {
             Some(Order::ByHeads(apart)) => apart.in_file(piece.rows.clone()),
-            Some(Order::Halves(_)) | None => vec![piece.rows.clone()],
+            // A file of FastLLM has all tokens of its source.
+            Some(Order::Halves(_) | Order::Kept(_)) | None => vec![piece.rows.clone()],
         }
     }
 
@@ -266,7 +267,7 @@ fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     // An even number, whatever a head has.
     let unit = match outgoing.order {
         Some(Order::Halves(head_rows)) => 2 * head_rows as u64,
-        Some(Order::ByHeads(_)) | None => 2,
+        Some(Order::ByHeads(_) | Order::Kept(_)) | None => 2,
     };
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
     (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
@@ -314,7 +315,7 @@ impl Own {
                 restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
                 Some(sorted)
             }
-            Some(Order::ByHeads(_)) | None => None,
+            Some(Order::ByHeads(_) | Order::Kept(_)) | None => None,
         };
         if outgoing.unit_rows {
             divide_rows(&mut values, row as usize);

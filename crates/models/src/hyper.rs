@@ -257,6 +257,19 @@ impl Hyper {
         !self.conditions.holds(Condition::Untied)
     }
 
+    /// The same numbers for a model that has only the tokens of these ids, rising; `None` where one is missing that divides texts, and where none is left.
+    #[must_use]
+    pub fn slimmed(self, kept: &[u32]) -> Option<Hyper> {
+        let new = |id: u32| kept.binary_search(&id).ok().and_then(|place| u32::try_from(place).ok());
+        let prefix = match self.prefix {
+            Some(Prefix { end, mark, other_mark }) => {
+                Some(Prefix { end: new(end)?, mark: new(mark)?, other_mark: new(other_mark)? })
+            }
+            None => None,
+        };
+        (!kept.is_empty()).then_some(Hyper { vocabulary: kept.len(), prefix, ..self })
+    }
+
     /// The same numbers with other optional tensors.
     #[must_use]
     pub(crate) fn with_conditions(self, conditions: Conditions) -> Hyper {

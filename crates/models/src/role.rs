@@ -79,6 +79,11 @@ impl Role {
         self.pattern().replace("{l}", &layer.to_string())
     }
 
+    /// Whether it has a row for each token.
+    pub fn is_per_token(self) -> bool {
+        matches!(self, Role::TokenEmbedding | Role::Output)
+    }
+
     /// The bias of a norm with this weight.
     pub(crate) fn bias(self) -> Option<Role> {
         match self {

@@ -48,6 +48,7 @@ pub mod pre_tokenizer_names;
 mod ranked;
 mod role_ids;
 mod sentencepiece_model;
+mod slimmed;
 mod source;
 mod special_tokens;
 mod tokenizer;

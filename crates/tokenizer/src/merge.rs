@@ -65,8 +65,12 @@ struct Link {
 
 const NONE: usize = usize::MAX;
 
-/// Merges adjacent symbols until no candidate is left.
-pub(crate) fn merge(symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>) -> Vec<Symbol> {
+/// Merges adjacent symbols until no candidate is left. `passed` sees each token that stands for a while, in their order.
+pub(crate) fn merge(
+    symbols: Vec<Symbol>,
+    candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>,
+    mut passed: impl FnMut(u32),
+) -> Vec<Symbol> {
     let count = symbols.len();
     let mut links: Vec<Link> = symbols
         .into_iter()
@@ -83,6 +87,7 @@ pub(crate) fn merge(symbols: Vec<Symbol>, candidate: impl Fn(&Symbol, &Symbol) -
     }
     while let Some(next) = queue.pop() {
         if let Some((previous, merged)) = apply(&mut links, &next) {
+            passed(next.result);
             queue.extend(entry(&links, previous, &candidate));
             queue.extend(entry(&links, merged, &candidate));
         }
@@ -166,7 +171,7 @@ mod tests {
                 (hash % 3 != 0 && merged.len() < 9)
                     .then_some(Candidate { rank: (hash % 5) as f64, result: (hash % 1000) as u32 })
             };
-            assert_eq!(merge(symbols.clone(), candidate), merge_slowly(symbols, candidate), "case {case}");
+            assert_eq!(merge(symbols.clone(), candidate, |_| ()), merge_slowly(symbols, candidate), "case {case}");
         }
     }
 }

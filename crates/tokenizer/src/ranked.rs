@@ -134,7 +134,7 @@ pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<Str
             let (rank, result) = known.get(&(left.id?, right.id?)).copied()?;
             Some(Candidate { rank, result })
         };
-        let left_over = merge(symbols.collect(), candidate);
+        let left_over = merge(symbols.collect(), candidate, |_| ());
         let [Symbol { id: Some(left), .. }, Symbol { id: Some(right), .. }] = left_over[..] else {
             return (merges, Some(word.to_owned()));
         };

@@ -39,6 +39,31 @@ pub struct Tokenizer {
     piece_bytes_max: usize,
 }
 
+/// The ids of a text as they come.
+struct Ids {
+    ids: Vec<u32>,
+    /// Tokens that stood for a while before they were merged, where somebody wants to know.
+    passed: Option<HashSet<u32>>,
+}
+
+impl Ids {
+    fn push(&mut self, id: u32) {
+        self.ids.push(id);
+    }
+
+    fn pass(&mut self, id: u32) {
+        if let Some(passed) = &mut self.passed {
+            passed.insert(id);
+        }
+    }
+}
+
+impl Extend<u32> for Ids {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, ids: I) {
+        self.ids.extend(ids);
+    }
+}
+
 impl Tokenizer {
     /// Prepares a vocabulary. Fails when a pattern of its file does not compile.
     pub fn new(vocabulary: Vocabulary) -> Result<Tokenizer> {
@@ -100,12 +125,31 @@ impl Tokenizer {
     /// The ids of `text`; with `add_special` between those that begin and end every text. Special tokens written in the text
     /// are recognised either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        let mut ids = if add_special { self.vocabulary.prefix().to_vec() } else { Vec::new() };
+        let prefix = if add_special { self.vocabulary.prefix() } else { &[] };
+        let mut ids = Ids { ids: prefix.to_vec(), passed: None };
+        self.encode_into(text, &mut ids)?;
+        if add_special {
+            ids.extend(self.vocabulary.suffix().iter().copied());
+        }
+        Ok(ids.ids)
+    }
+
+    /// All tokens that encoding `text` needs: its ids, and what they are merged of. A vocabulary of these tokens, and of any others of this one, encodes
+    /// it to the same: of the pairs that can be merged, the best at each step is there.
+    pub fn tokens_of(&self, text: &str) -> Result<HashSet<u32>> {
+        let mut ids = Ids { ids: Vec::new(), passed: Some(HashSet::new()) };
+        self.encode_into(text, &mut ids)?;
+        let mut tokens = ids.passed.unwrap_or_default();
+        tokens.extend(ids.ids);
+        Ok(tokens)
+    }
+
+    fn encode_into(&self, text: &str, ids: &mut Ids) -> Result<()> {
         let fail = |problem| Error::new(self.vocabulary.path(), problem).at("tokenizer");
         let parts = self.raw.split(text);
         if matches!(parts.first(), Some(Part::Token(_))) && pre_tokenizer::marks_texts(&self.pre_tokenizer) {
             for word in pre_tokenizer::words(&self.pre_tokenizer, "", true).map_err(fail)? {
-                self.encode_word(&word, &mut ids).map_err(fail)?;
+                self.encode_word(&word, ids).map_err(fail)?;
             }
         }
         for part in parts {
@@ -113,18 +157,15 @@ impl Tokenizer {
                 Part::Token(id) => ids.push(id),
                 Part::Text(range) => {
                     let at_start = range.start == 0;
-                    self.encode_part(text.get(range).unwrap_or_default(), at_start, &mut ids).map_err(fail)?;
+                    self.encode_part(text.get(range).unwrap_or_default(), at_start, ids).map_err(fail)?;
                 }
             }
         }
-        if add_special {
-            ids.extend_from_slice(self.vocabulary.suffix());
-        }
-        Ok(ids)
+        Ok(())
     }
 
     /// Text between added tokens: normalized, cut, merged.
-    fn encode_part(&self, text: &str, at_start: bool, ids: &mut Vec<u32>) -> std::result::Result<(), String> {
+    fn encode_part(&self, text: &str, at_start: bool, ids: &mut Ids) -> std::result::Result<(), String> {
         let text = normalizer::normalize(&self.normalizer, text)?;
         for part in self.normalized.split(&text) {
             match part {
@@ -142,19 +183,21 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn encode_word(&self, word: &str, ids: &mut Vec<u32>) -> std::result::Result<(), String> {
+    fn encode_word(&self, word: &str, ids: &mut Ids) -> std::result::Result<(), String> {
         match self.vocabulary.algorithm() {
             Algorithm::DecodeOnly { reason } => return Err(reason.clone()),
             Algorithm::Scores => self.encode_by_scores(word, ids),
             Algorithm::Merges { ignore_merges: true, .. } if self.pieces.contains_key(word) => {
-                ids.extend(self.pieces.get(word));
+                ids.extend(self.pieces.get(word).copied());
             }
             Algorithm::Merges { byte_fallback, fuse_unknown, .. } => {
                 let symbols = self.symbols(word, *byte_fallback, *fuse_unknown);
-                let merged = merge(symbols, |left, right| {
+                symbols.iter().filter_map(|symbol| symbol.id).for_each(|id| ids.pass(id));
+                let candidate = |left: &Symbol, right: &Symbol| {
                     let (rank, result) = *self.merges.get(&(left.id?, right.id?))?;
                     Some(Candidate { rank: f64::from(rank), result })
-                });
+                };
+                let merged = merge(symbols, candidate, |id| ids.pass(id));
                 ids.extend(merged.into_iter().filter_map(|symbol| symbol.id));
             }
         }
@@ -197,7 +240,7 @@ impl Tokenizer {
     }
 
     /// Sentencepiece: characters that are no token may still merge into one; what stays unknown becomes bytes.
-    fn encode_by_scores(&self, word: &str, ids: &mut Vec<u32>) {
+    fn encode_by_scores(&self, word: &str, ids: &mut Ids) {
         let symbols = word
             .char_indices()
             .map(|(start, c)| {
@@ -205,14 +248,15 @@ impl Tokenizer {
                 Symbol { id: word.get(range.clone()).and_then(|text| self.pieces.get(text)).copied(), range }
             })
             .collect();
-        let merged = merge(symbols, |left, right| {
+        let candidate = |left: &Symbol, right: &Symbol| {
             let range = left.range.start..right.range.end;
             if range.len() > self.piece_bytes_max {
                 return None;
             }
             let result = *self.pieces.get(word.get(range)?)?;
             Some(Candidate { rank: -f64::from(self.vocabulary.token(result)?.score), result })
-        });
+        };
+        let merged = merge(symbols, candidate, |id| ids.pass(id));
         let mut after_unknown = false;
         for symbol in merged {
             let was_unknown = std::mem::take(&mut after_unknown);

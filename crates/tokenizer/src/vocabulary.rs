@@ -157,7 +157,7 @@ pub struct Special {
 
 impl Special {
     /// Every id it names, with its role.
-    fn ids(&self) -> impl Iterator<Item = (&'static str, u32)> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let named = [
             ("bos", self.bos),
             ("eos", self.eos),
@@ -170,6 +170,16 @@ impl Special {
         ];
         let ends = self.end_of_generation.iter().map(|id| ("at the end of generation", *id));
         named.into_iter().filter_map(|(role, id)| id.map(|id| (role, id))).chain(ends)
+    }
+
+    /// Gives every role the id that a function has for it.
+    pub(crate) fn renumber(&mut self, id_of: impl Fn(u32) -> Option<u32>) {
+        let Special { bos, eos, unknown, padding, end_of_turn, end_of_message, separator, mask, end_of_generation } =
+            self;
+        for role in [bos, eos, unknown, padding, end_of_turn, end_of_message, separator, mask] {
+            *role = role.and_then(&id_of);
+        }
+        *end_of_generation = end_of_generation.iter().filter_map(|id| id_of(*id)).collect();
     }
 
     /// Puts every token that ends something into the list of those that end generation.

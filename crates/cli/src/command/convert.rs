@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
-use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, TensorCheck, check, convert, to_flm};
+use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert, to_flm};
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
@@ -21,7 +21,8 @@ use trueup::quantize::Recipe;
 #[command(after_help = "Examples:\n  trueup convert path/to/hf-model model.gguf --check\n  \
     trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
     trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run\n  \
-    trueup convert path/to/hf-model model.gguf --split layers")]
+    trueup convert path/to/hf-model model.gguf --split layers\n  \
+    trueup convert chatglm-6b chatglm-6b.gguf --slim-vocab drop:0-19999")]
 pub struct Arguments {
     /// A Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     source: PathBuf,
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Cut the model before each layer and behind the last: a file for the embedding, one for each layer, one for the head
     #[arg(long, value_name = "WHERE", conflicts_with = "split_max_size")]
     split: Option<SplitAt>,
+    /// Keep fewer tokens: ids:FILE lists them, corpus:FILE needs them, drop:A-B are the others
+    #[arg(long, value_name = "WHICH")]
+    slim_vocab: Option<Slim>,
     /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -83,6 +87,7 @@ pub fn run(arguments: Arguments) -> Result {
     let options = Options {
         recipe: Recipe::new(arguments.dtype.0),
         split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
+        slim: arguments.slim_vocab,
         overrides: arguments.metadata,
         threads: arguments.threads,
         dry_run: arguments.dry_run,
@@ -120,6 +125,9 @@ fn run_flm(source: &dyn Checkpoint, arguments: Arguments) -> Result {
         return Err(Failure::new(
             "--check, --resume, --split and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source",
         ));
+    }
+    if arguments.slim_vocab.is_some() {
+        return Err(Failure::new("--slim-vocab writes GGUF; convert to a GGUF file with it first, and that to .flm"));
     }
     let (threads, dry_run) = (arguments.threads, arguments.dry_run);
     let options = FlmOptions { bits, overrides: arguments.metadata, threads, dry_run };

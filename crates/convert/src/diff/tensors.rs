@@ -128,15 +128,15 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     let (first, second) = (&a.tensors[pair.a], &b.tensors[pair.b]);
     let total = first.shape.iter().product();
     let row = row_elements(&first.shape);
-    let ordered = ordered_chunks(0, total, row, first.order.or(second.order));
-    let of = |chunk: &Chunk, tensor: usize, order: Option<Order>| match order {
+    let ordered = ordered_chunks(0, total, row, first.order.clone().or(second.order.clone()));
+    let of = |chunk: &Chunk, tensor: usize, order: &Option<Order>| match order {
         Some(_) => Chunk { tensor, ..chunk.clone() },
         None => Chunk::unsorted(tensor, chunk.elements.clone()),
     };
     let pair = |chunk: &Chunk| PairChunk {
         pair: number,
-        a: of(chunk, pair.a, first.order),
-        b: of(chunk, pair.b, second.order),
+        a: of(chunk, pair.a, &first.order),
+        b: of(chunk, pair.b, &second.order),
     };
     ordered.iter().map(pair).collect()
 }

@@ -1,0 +1,239 @@
+//! A model with fewer tokens: which are kept, and what the file says of it.
+//!
+//! ```text
+//! ids:FILE      ids and ranges like 0-319, one a line; # begins a remark      ┐
+//! corpus:FILE   all that the text needs                                       ├─▶ ids, rising ─▶ rows of embedding and head, tokens, roles
+//! drop:A-B      all but these                                                 ┘
+//!
+//! trueup.vocabulary.source_size   tokens of the source        trueup.vocabulary.source_ids   the id that each token had there
+//! ```
+//!
+//! What is kept has the logits that it had: its rows are those of the source, and no other row enters them.
+
+use crate::describe::vocabulary_of;
+use crate::mapping::Mapping;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{Checkpoint, Error, Result, SourceFile, quote};
+use trueup_tokenizer::{Tokenizer, Vocabulary};
+
+/// The number of tokens that the source has.
+const SOURCE_SIZE: &str = "trueup.vocabulary.source_size";
+/// The id that each token has in the source.
+const SOURCE_IDS: &str = "trueup.vocabulary.source_ids";
+
+/// The largest list or corpus that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Which tokens are kept. As text: `ids:FILE`, `corpus:FILE` or `drop:A-B`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Slim {
+    /// Those that a file lists, and those that no vocabulary may lack.
+    Ids(PathBuf),
+    /// Those that encoding the text of a file needs, and those that no vocabulary may lack.
+    Corpus(PathBuf),
+    /// All but these.
+    Drop(RangeInclusive<u32>),
+}
+
+/// What cannot be read as a choice of tokens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlimError(pub String);
+
+impl std::fmt::Display for SlimError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SlimError {}
+
+impl FromStr for Slim {
+    type Err = SlimError;
+
+    fn from_str(text: &str) -> std::result::Result<Slim, SlimError> {
+        match text.split_once(':') {
+            Some(("ids", file)) if !file.is_empty() => Ok(Slim::Ids(file.into())),
+            Some(("corpus", file)) if !file.is_empty() => Ok(Slim::Corpus(file.into())),
+            Some(("drop", ids)) => range(ids).map(Slim::Drop).map_err(SlimError),
+            _ => Err(SlimError(format!("{text:?}: write it as ids:FILE, corpus:FILE or drop:A-B"))),
+        }
+    }
+}
+
+impl Slim {
+    /// The ids that are kept, rising.
+    ///
+    /// # Errors
+    /// A list that cannot be read or names what is no token, a corpus that is no text, a range with tokens that steer the model, and a source
+    /// without a vocabulary where that is asked.
+    pub(crate) fn kept(&self, source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vec<u32>> {
+        let path = source.path();
+        let vocabulary = match source.tokenizer().is_left_out {
+            true => None,
+            false => Some(vocabulary_of(source, mapping)?),
+        };
+        let dividing =
+            mapping.hyper().prefix().into_iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
+        let mut steering: BTreeSet<u32> = dividing.collect();
+        steering.extend(vocabulary.iter().flat_map(Vocabulary::steering));
+        let count = mapping.hyper().vocabulary() as u32;
+        let mut kept = match self {
+            Slim::Drop(dropped) => return all_but(dropped, count, &steering, path),
+            Slim::Ids(file) => listed(file, count)?,
+            Slim::Corpus(file) => {
+                let vocabulary = vocabulary.clone().ok_or_else(|| {
+                    let error = Error::new(path, "the model has no vocabulary by which a corpus could be read");
+                    error.at("--slim-vocab").help("name its tokenizer with --tokenizer, or list ids with ids:FILE")
+                })?;
+                Tokenizer::new(vocabulary)?.tokens_of(&text_of(file)?)?.into_iter().collect()
+            }
+        };
+        if kept.is_empty() {
+            return Err(Error::new(path, "no token would be kept").at("--slim-vocab").help("list some"));
+        }
+        kept.extend(steering);
+        kept.extend(vocabulary.iter().flat_map(Vocabulary::indispensable));
+        Ok(kept.into_iter().filter(|id| *id < count).collect())
+    }
+}
+
+/// All ids but those of a range, none of which may steer the model.
+fn all_but(dropped: &RangeInclusive<u32>, count: u32, steering: &BTreeSet<u32>, path: &Path) -> Result<Vec<u32>> {
+    let (first, last) = (dropped.start(), dropped.end());
+    let fault = |problem: String| Err(Error::new(path, problem).at(format!("--slim-vocab drop:{first}-{last}")));
+    if *last >= count {
+        return fault(format!("the model has {count} tokens, whose ids end at {}", count.saturating_sub(1)));
+    }
+    if let Some(id) = steering.range(dropped.clone()).next() {
+        return fault(format!("token {id} steers the model and cannot be dropped"));
+    }
+    if u64::from(last - first) + 1 == u64::from(count) {
+        return fault("no token would be kept".to_owned());
+    }
+    Ok((0..count).filter(|id| !dropped.contains(id)).collect())
+}
+
+/// The ids of a list.
+fn listed(file: &Path, count: u32) -> Result<BTreeSet<u32>> {
+    let mut kept = BTreeSet::new();
+    for (number, line) in text_of(file)?.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let fault = |problem: String| Error::new(file, problem).at(format!("line {}", number + 1));
+        let ids = range(line).map_err(&fault)?;
+        if *ids.end() >= count {
+            return Err(fault(format!("the model has {count} tokens, found id {}", ids.end())));
+        }
+        kept.extend(ids);
+    }
+    Ok(kept)
+}
+
+/// One id, or the first and the last of several: `7`, `0-319`.
+fn range(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let id = |text: &str| text.trim().parse::<u32>().ok();
+    match (id(first), id(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("expected an id, or two like 0-319, found \"{}\"", quote(text))),
+    }
+}
+
+fn text_of(file: &Path) -> Result<String> {
+    let bytes = SourceFile::open(file)?.read_all(FILE_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let place = format!("byte {}", error.utf8_error().valid_up_to());
+        Error::new(file, "expected UTF-8 text, found other bytes").at(place)
+    })
+}
+
+/// The vocabulary that is written for a mapping.
+pub(crate) fn vocabulary(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
+    let Some(kept) = mapping.kept() else { return vocabulary_of(source, mapping) };
+    vocabulary_of(source, &Mapping::new(source)?)?.slimmed(kept)
+}
+
+/// Writes which tokens were kept, and gives what a person should know of it.
+pub(crate) fn write_metadata(
+    source: &dyn Checkpoint,
+    mapping: &Mapping,
+    metadata: &mut Metadata,
+) -> Result<Option<String>> {
+    let Some(kept) = mapping.kept() else { return Ok(None) };
+    let all = Mapping::new(source)?.hyper().vocabulary();
+    metadata.insert(SOURCE_SIZE, u32::try_from(all).unwrap_or(u32::MAX));
+    let ids: Vec<i32> = kept.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
+    metadata.insert(SOURCE_IDS, ids);
+    Ok(Some(format!(
+        "{} of {all} tokens are kept, with new ids; their rows of embedding and head are those of the source, so their logits are too ({SOURCE_IDS} says which they were)",
+        kept.len()
+    )))
+}
+
+/// The ids that a file was slimmed to, of a source with `count` tokens; `None` where it was not.
+pub(crate) fn kept_in(metadata: &Metadata, count: usize, path: &Path) -> Result<Option<Vec<u32>>> {
+    if !metadata.contains(SOURCE_IDS) {
+        return Ok(None);
+    }
+    let ids = metadata.i32s(SOURCE_IDS).map_err(|error| error.in_file(path))?;
+    let kept: Vec<u32> = ids.iter().filter_map(|id| u32::try_from(*id).ok()).collect();
+    let is_rising = kept.windows(2).all(|pair| pair[0] < pair[1]);
+    let is_inside = kept.last().is_some_and(|last| (*last as usize) < count);
+    if kept.len() != ids.len() || !is_rising || !is_inside {
+        let problem = format!("expected rising ids of the source's {count} tokens");
+        return Err(Error::new(path, problem)
+            .at(format!("key {SOURCE_IDS}"))
+            .help("compare it with the model that it was made from"));
+    }
+    Ok(Some(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_or_refused() {
+        assert_eq!("ids:a".parse(), Ok(Slim::Ids("a".into())));
+        assert_eq!("corpus:a:b".parse(), Ok(Slim::Corpus("a:b".into())));
+        assert_eq!("drop:3-9".parse(), Ok(Slim::Drop(3..=9)));
+        for wrong in ["", "ids:", "drop:", "drop:9-3", "drop:-1", "drop:0-99999999999", "keep:3", "7"] {
+            assert!(wrong.parse::<Slim>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_line_by_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids");
+        std::fs::write(&file, "# the first\n0-3\n\n 7 # seven\r\n5\n").unwrap();
+        assert_eq!(listed(&file, 8).unwrap().into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 5, 7]);
+        for (bytes, expected) in [
+            (&b"3\nx"[..], "line 2: expected an id"),
+            (b"0-4000000000", "line 1: the model has 8 tokens, found id 4000000000"),
+            (b"8", "found id 8"),
+            (b"3\n\xff", "byte 2: expected UTF-8"),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            let error = listed(&file, 8).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn ranges_spare_what_steers() {
+        let steering = BTreeSet::from([1, 6]);
+        let path = Path::new("model");
+        assert_eq!(all_but(&(2..=5), 8, &steering, path).unwrap(), [0, 1, 6, 7]);
+        for (range, expected) in [(0..=3, "token 1 steers"), (7..=8, "has 8 tokens"), (6..=6, "token 6 steers")] {
+            assert!(all_but(&range, 8, &steering, path).unwrap_err().to_string().contains(expected));
+        }
+        assert!(all_but(&(0..=7), 8, &BTreeSet::new(), path).unwrap_err().to_string().contains("no token"));
+    }
+}
