@@ -37,6 +37,7 @@ pub enum Role {
     OutputNorm,
     OutputNormBias,
     Output,
+    OutputBias,
 }
 
 impl Role {
@@ -71,6 +72,7 @@ impl Role {
             Role::OutputNorm => "output_norm.weight",
             Role::OutputNormBias => "output_norm.bias",
             Role::Output => "output.weight",
+            Role::OutputBias => "output.bias",
         }
     }
 
@@ -115,6 +117,7 @@ impl Role {
             self.parts(hyper).map_or(0, |parts| parts.iter().map(|(_, rows)| *rows).fold(0, usize::saturating_add));
         let sizes: &[usize] = match self {
             Role::TokenEmbedding | Role::Output => &[width, hyper.vocabulary()],
+            Role::OutputBias => &[hyper.vocabulary()],
             Role::RopeFactors => &[hyper.rope().dimensions / 2],
             Role::Query => &[width, queries],
             Role::Key | Role::Value => &[width, keys],
