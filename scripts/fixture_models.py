@@ -169,6 +169,25 @@ def qwen_tokenizer(folder):
     return size, value
 
 
+def moss_tokenizer(folder):
+    """As MOSS's: the vocabulary and its merges in two files, added tokens in a third."""
+    texts = ["<|endoftext|>", "<eom>", "<eoh>"]
+    size = byte_level(folder, "gpt2", 380, 18, [added(text) for text in texts], {})
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
+        value = json.load(file)
+    ids = {t["content"]: t["id"] for t in value["added_tokens"]}
+    write_json(folder, "vocab.json", dict(value["model"]["vocab"], **{texts[0]: ids[texts[0]]}))
+    with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8", newline="\n") as file:
+        file.write("#version: 0.2\n")
+        file.writelines(" ".join(merge) + "\n" for merge in value["model"]["merges"])
+    write_json(folder, "added_tokens.json", {text: ids[text] for text in texts[1:]})
+    os.remove(os.path.join(folder, "tokenizer.json"))
+    names = {key: "<|endoftext|>" for key in ("bos_token", "eos_token", "unk_token")}
+    write_json(folder, "special_tokens_map.json", dict(names, additional_special_tokens=texts[1:]))
+    write_json(folder, "tokenizer_config.json", {"add_prefix_space": False, "model_max_length": 256, "tokenizer_class": "MossTokenizer", **names})
+    return size, value
+
+
 def mistral_tokenizer(folder):
     extra = [added("[INST]"), added("[/INST]"), added("<mark>", special=False, lstrip=True, rstrip=True)]
     return sentencepiece_tokenizer(folder, 400, 9, extra, ("json",), metaspace=True, options={"chat_template": MISTRAL_TEMPLATE})
@@ -264,6 +283,10 @@ MODELS = {
                                  num_attention_heads=2, layernorm_epsilon=1e-5, max_sequence_length=256, position_encoding_2d=True,
                                  torch_dtype="bfloat16", use_cache=True, tie_word_embeddings=False, mask_token_id=92, gmask_token_id=93,
                                  bos_token_id=95, eos_token_id=96)),
+    "moss": dict(remote="Moss", tokenizer=moss_tokenizer, pad_rows=4, features=["biases", "rotary_dim"],
+                 config=dict(architectures=["MossForCausalLM"], model_type="moss", n_embd=64, n_layer=2, n_head=4, n_inner=None, rotary_dim=8,
+                             n_positions=256, n_ctx=256, layer_norm_epsilon=1e-5, activation_function="gelu_new", scale_attn_weights=True,
+                             torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True)),
     "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
                      config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
                                  multi_query_attention=True, multi_query_group_num=2, kv_channels=16, ffn_hidden_size=96, seq_length=256,
@@ -279,6 +302,8 @@ def generation_config(name, ids):
     """generation_config.json as published models have it; `ids` gives an added token's id by its text."""
     if name == "chatglm1":
         return {"bos_token_id": ids["<sop>"], "eos_token_id": ids["<eop>"]}
+    if name == "moss":
+        return {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": [ids["<eom>"], ids["<|endoftext|>"]]}
     if name == "qwen":
         return {"chat_format": "chatml", "eos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "top_p": 0.8}
     if name.startswith("qwen"):

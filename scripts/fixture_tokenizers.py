@@ -158,6 +158,8 @@ def pre_tokenizer(kind):
     if kind == "gpt2-digits":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    if kind == "gpt2":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     split = {"llama3": LLAMA3_SPLIT, "qwen2": QWEN2_SPLIT}[kind]
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split), behavior="isolated", invert=False),
                                     pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)])

@@ -53,7 +53,7 @@ def spread(name, shape):
     if any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
         return 0.0, 0.3
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
-            "c_attn": 1.3, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
+            "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
             "W_pack": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
@@ -141,6 +141,10 @@ def remote_without(model, feature):
     if feature == "alpha":
         for layer in other.transformer.layers:
             layer.alpha = 1.0
+    if feature == "rotary_dim":
+        other.config = dict(other.config, rotary_dim=other.config["n_embd"] // other.config["n_head"])
+        other = type(model)(other.config).double().eval()
+        other.load_state_dict(model.state_dict())
     if feature == "unit_head":
         other.config.pop("z_loss_weight")
     for name, parameter in other.named_parameters():
@@ -211,7 +215,7 @@ def load_tokenizer(folder, value):
     write_json(scratch, "tokenizer.json", value)
     with open(os.path.join(scratch, "tokenizer_config.json"), encoding="utf-8") as file:
         config = json.load(file)
-    if config["tokenizer_class"] in ("ChatGLMTokenizer", "QWenTokenizer"):
+    if config["tokenizer_class"] in ("ChatGLMTokenizer", "QWenTokenizer", "MossTokenizer"):
         # Their programs are in no release.
         write_json(scratch, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False})
     tokenizer = transformers.AutoTokenizer.from_pretrained(scratch)

@@ -331,3 +331,44 @@ class ChatGlm1(nn.Module):
         for layer in self.transformer.layers:
             x = layer(x, positions, hidden)
         return self.lm_head(self.transformer.final_layernorm(x))
+
+
+# ---------------------------------------------------------------- MOSS
+
+class MossBlock(nn.Module):
+    """Attention and feed-forward behind one norm; queries, values and keys of each quarter of the heads stand together."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, self.heads, self.turned = config["n_embd"], config["n_head"], config["rotary_dim"]
+        self.ln_1 = nn.LayerNorm(width, config["layer_norm_epsilon"])
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.qkv_proj, self.attn.out_proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        inner = config["n_inner"] or 4 * width
+        self.mlp.fc_in, self.mlp.fc_out = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x):
+        normed = self.ln_1(x)
+        quarters = self.attn.qkv_proj(normed).unflatten(-1, (4, 3, -1))
+        query, value, key = (quarters[:, :, kind].flatten(1).unflatten(-1, (self.heads, -1)) for kind in range(3))
+        positions = torch.arange(len(x))
+        query, key = (turned_pairs(part, positions, 10000.0, self.turned) for part in (query, key))
+        mixed = self.attn.out_proj(attention(query, key, value, causal(len(x), x.dtype)))
+        return x + mixed + self.mlp.fc_out(nn.functional.gelu(self.mlp.fc_in(normed), approximate="tanh"))
+
+
+class Moss(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        rows, width = config["vocab_size"], config["n_embd"]
+        self.transformer.wte = nn.Embedding(rows, width)
+        self.transformer.h = nn.ModuleList(MossBlock(config) for _ in range(config["n_layer"]))
+        self.transformer.ln_f = nn.LayerNorm(width, config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(width, rows)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))

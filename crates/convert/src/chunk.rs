@@ -7,7 +7,7 @@
 //!   first half |  i..j  | second half |  i..j  |       sorted as a head of 2 (j - i) rows
 //! ```
 
-use crate::heads_apart::HeadsApart;
+use crate::kinds_apart::KindsApart;
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
 use crate::unit_rows::Length;
@@ -45,8 +45,8 @@ pub(crate) struct Sorting {
 pub(crate) enum Order {
     /// In heads of so many rows, the halves of rotated pairs one behind the other.
     Halves(usize),
-    /// Queries, keys and values head by head.
-    ByHeads(HeadsApart),
+    /// Queries, keys and values in groups.
+    Grouped(KindsApart),
     /// Rows of tokens, of which these are kept.
     Kept(Arc<[u32]>),
 }
@@ -57,9 +57,7 @@ impl Order {
         match transform {
             Transform::None | Transform::UnitRows => None,
             Transform::PermuteRope(Heads::Query | Heads::Key) => Some(Order::Halves(hyper.head_size())),
-            Transform::HeadsApart => {
-                Some(Order::ByHeads(HeadsApart { heads: hyper.heads() as u64, head_rows: hyper.head_size() as u64 }))
-            }
+            Transform::KindsApart(grouped) => KindsApart::new(grouped, hyper).map(Order::Grouped),
         }
     }
 }
@@ -79,7 +77,7 @@ pub(crate) fn ordered_chunks(tensor: usize, total: u64, row: u64, order: Option<
     match order {
         None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(tensor, elements)).collect(),
         Some(Order::Halves(head_rows)) => sorted_chunks(tensor, total, head_rows, row),
-        Some(Order::ByHeads(apart)) => gathered_chunks(tensor, total, row, |rows| apart.in_checkpoint(rows)),
+        Some(Order::Grouped(apart)) => gathered_chunks(tensor, total, row, |rows| apart.in_checkpoint(rows)),
         Some(Order::Kept(kept)) => gathered_chunks(tensor, total, row, |rows| runs_of_kept(&kept, rows)),
     }
 }
@@ -305,9 +303,9 @@ mod tests {
 
     #[test]
     fn heads_are_read_where_they_stand() {
-        let apart = HeadsApart { heads: 3, head_rows: 4 };
+        let apart = KindsApart::plain(3, 4);
         for row in [1, 96, CHUNK_ELEMENTS / 5, 2 * CHUNK_ELEMENTS] {
-            let chunks = ordered_chunks(7, 36 * row, row, Some(Order::ByHeads(apart)));
+            let chunks = ordered_chunks(7, 36 * row, row, Some(Order::Grouped(apart)));
             let mut rows = Vec::new();
             for chunk in &chunks {
                 assert_eq!(chunk.elements.start, rows.len() as u64 * row);

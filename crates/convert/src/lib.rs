@@ -16,7 +16,7 @@ mod chunk;
 mod describe;
 mod diff;
 pub mod doctor;
-mod heads_apart;
+mod kinds_apart;
 mod mapping;
 mod overrides;
 mod permute;

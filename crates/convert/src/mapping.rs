@@ -53,6 +53,12 @@ impl Mapping {
                     Some(number) => {
                         let found = &source.tensors()[number];
                         check_tensor(&expected, found, &mut faults);
+                        if matches!(expected.transform, Transform::KindsApart(_))
+                            && Order::of(expected.transform, &hyper).is_none()
+                        {
+                            let heads = hyper.heads();
+                            faults.add(format!("tensor {theirs}: the rows of {heads} heads are no whole groups"));
+                        }
                         let is_computed_with = expected.transform == Transform::UnitRows;
                         let dtype = if is_computed_with { DType::F32 } else { found.dtype };
                         tensors.push(MappedTensor { expected, source: Some(number), dtype });

@@ -155,8 +155,8 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
         // What conversion computes is not in a checkpoint.
         let Some(theirs) = expected.theirs.clone() else { continue };
         let order = Order::of(expected.transform, &hyper).filter(|_| is_gguf);
-        if matches!(order, Some(Order::ByHeads(_))) && hyper.kv_heads() != hyper.heads() {
-            let problem = format!("{} heads share the keys of {}", hyper.heads(), hyper.kv_heads());
+        if order.is_none() && is_gguf && matches!(expected.transform, Transform::KindsApart(_)) {
+            let problem = format!("{} heads with the keys of {} are no whole groups", hyper.heads(), hyper.kv_heads());
             return Err(Error::new(source.path(), format!("{problem}, which the format cannot say of this model")));
         }
         let name = if is_gguf { &expected.name } else { &theirs };
@@ -178,7 +178,7 @@ impl Outgoing {
     /// The rows of the source that a piece is made of, in their order.
     fn runs(&self, piece: &Piece) -> Vec<Range<u64>> {
         match &self.order {
-            Some(Order::ByHeads(apart)) => apart.in_file(piece.rows.clone()),
+            Some(Order::Grouped(apart)) => apart.in_file(piece.rows.clone()),
             // A file of FastLLM has all tokens of its source.
             Some(Order::Halves(_) | Order::Kept(_)) | None => vec![piece.rows.clone()],
         }
@@ -267,7 +267,7 @@ fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     // An even number, whatever a head has.
     let unit = match outgoing.order {
         Some(Order::Halves(head_rows)) => 2 * head_rows as u64,
-        Some(Order::ByHeads(_) | Order::Kept(_)) | None => 2,
+        Some(Order::Grouped(_) | Order::Kept(_)) | None => 2,
     };
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
     (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
@@ -315,7 +315,7 @@ impl Own {
                 restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
                 Some(sorted)
             }
-            Some(Order::ByHeads(_) | Order::Kept(_)) | None => None,
+            Some(Order::Grouped(_) | Order::Kept(_)) | None => None,
         };
         if outgoing.unit_rows {
             divide_rows(&mut values, row as usize);

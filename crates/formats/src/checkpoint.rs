@@ -112,6 +112,10 @@ pub struct TokenizerFiles {
     pub ice_text: Option<Vec<u8>>,
     /// `qwen.tiktoken`: bytes in base64 with ranks.
     pub qwen_tiktoken: Option<Vec<u8>>,
+    /// `vocab.json`, tokens with ids, beside [`TokenizerFiles::merges`].
+    pub vocab_json: Option<Vec<u8>>,
+    /// `merges.txt`: pairs of tokens, the first to be merged first.
+    pub merges: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// `special_tokens_map.json`.
@@ -137,7 +141,8 @@ impl TokenizerFiles {
     /// Whether there is a vocabulary among them.
     pub fn has_vocabulary(&self) -> bool {
         let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.qwen_tiktoken.is_some();
-        in_files || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
+        let in_two = self.vocab_json.is_some() && self.merges.is_some();
+        in_files || in_two || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
     }
 
     /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's structure, which
@@ -145,6 +150,7 @@ impl TokenizerFiles {
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);
+        (self.vocab_json, self.merges) = (None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
         self.is_left_out = false;
         match path.extension().and_then(|extension| extension.to_str()) {

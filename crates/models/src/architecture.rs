@@ -17,6 +17,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &crate::baichuan::BAICHUAN,
     &crate::chatglm::CHATGLM,
     &crate::chatglm1::CHATGLM1,
+    &crate::moss::MOSS,
 ];
 
 /// One architecture: the names it answers to, its hyper-parameters, its tensors and the parts of its block.
@@ -78,6 +79,8 @@ pub enum Missing {
     IsOrHeads(f64),
     /// As many as attention heads.
     Heads,
+    /// So many times `hidden_size`; an explicit `null` too.
+    Widths(u64),
     /// `hidden_size / num_attention_heads`.
     WidthOverHeads,
     /// What this key says, which must be there.
@@ -196,12 +199,21 @@ impl Condition {
 pub enum Transform {
     /// Nothing.
     None,
-    /// Rows of queries, keys and values of each head become queries of all heads, then keys, then values.
-    HeadsApart,
+    /// Rows of queries, keys and values that stand in groups become queries of all heads, then keys, then values.
+    KindsApart(Grouped),
     /// In each head, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
     PermuteRope(Heads),
     /// Each row is divided by its length, where the model does that whenever it multiplies ([`Condition::UnitHead`]).
     UnitRows,
+}
+
+/// How a checkpoint groups the rows of queries, keys and values of one tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grouped {
+    /// Head by head: its queries, its keys, its values.
+    ByHead,
+    /// A quarter of all heads after the other, as parts of one computer each: their queries, their values, their keys.
+    ByQuarter,
 }
 
 /// Which heads a matrix projects to.
@@ -224,6 +236,8 @@ pub struct Parts {
     pub rotated: Rotated,
     /// What the results of attention and feed-forward are added to.
     pub residual: Residual,
+    /// Whether the feed-forward takes what attention takes, beside it, instead of what comes of it.
+    pub is_parallel: bool,
     /// The feed-forward.
     pub feed_forward: FeedForward,
     /// What a text begins with, where the tokens of its beginning see each other.
@@ -268,6 +282,8 @@ pub enum Rotated {
     Whole,
     /// Its first half.
     Half,
+    /// As many elements as a key says, or so many where it is absent.
+    Counted(&'static str, u64),
 }
 
 /// A kind of norm.
@@ -296,6 +312,7 @@ impl Parts {
             pairs,
             rotated: Rotated::Whole,
             residual: Residual::Stream,
+            is_parallel: false,
             feed_forward: FeedForward::GatedSilu,
             alibi: None,
             prefix: None,
@@ -340,9 +357,9 @@ impl TensorRule {
         TensorRule { transform: Transform::UnitRows, ..self }
     }
 
-    /// The same, with heads one behind the other, each with its queries, keys and values.
-    pub(crate) const fn of_heads(self) -> TensorRule {
-        TensorRule { transform: Transform::HeadsApart, ..self }
+    /// The same, with rows of queries, keys and values in groups.
+    pub(crate) const fn grouped(self, grouped: Grouped) -> TensorRule {
+        TensorRule { transform: Transform::KindsApart(grouped), ..self }
     }
 
     /// The same, going to heads that GGUF rotates by neighbours and the class by halves.
@@ -396,9 +413,9 @@ mod tests {
         let count = classes.len();
         classes.dedup();
         assert_eq!(classes.len(), count);
-        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm, chatglm1");
+        assert_eq!(Architecture::gguf_names(), "llama, qwen2, qwen3, baichuan, chatglm, chatglm1, moss");
         let offered = "LlamaForCausalLM, LLaMAForCausalLM, MistralForCausalLM, InternLMForCausalLM, Qwen2ForCausalLM, \
-                       QWenLMHeadModel, Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration";
+                       QWenLMHeadModel, Qwen3ForCausalLM, BaichuanForCausalLM, BaiChuanForCausalLM, ChatGLMModel, ChatGLMForConditionalGeneration, MossForCausalLM";
         assert_eq!(Architecture::classes(), offered);
     }
 

@@ -54,7 +54,13 @@ pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
     let normed = builder.norm("result_norm", rows, Role::OutputNorm)?;
     let head = if model.hyper().is_tied() { Role::TokenEmbedding } else { Role::Output };
     let head = builder.weight(head);
-    builder.node("result_output", MulMat, &[head, normed])?;
+    if builder.weight_type(Role::OutputBias).is_none() {
+        builder.node("result_output", MulMat, &[head, normed])?;
+        return Ok(builder.graph);
+    }
+    let product = builder.node("result_product", MulMat, &[head, normed])?;
+    let bias = builder.weight(Role::OutputBias);
+    builder.node("result_output", Arithmetic::Add, &[product, bias])?;
     Ok(builder.graph)
 }
 
@@ -87,6 +93,11 @@ impl Builder<'_> {
     fn layer(&mut self, stream: ValueId) -> Built {
         let normed = self.norm("attn_norm", stream, Role::AttentionNorm)?;
         let attention = self.attention(normed)?;
+        if self.model.architecture().parts.is_parallel {
+            let fed = self.feed_forward(normed)?;
+            let both = self.node("attn_ffn", Arithmetic::Add, &[attention, fed])?;
+            return self.node("l_out", Arithmetic::Add, &[both, stream]);
+        }
         let kept = self.residual("attn_norm", stream, normed)?;
         let middle = self.node("ffn_inp", Arithmetic::Add, &[attention, kept])?;
         let normed = self.norm("ffn_norm", middle, Role::FfnNorm)?;

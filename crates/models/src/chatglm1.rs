@@ -9,7 +9,8 @@
 
 use crate::Condition;
 use crate::architecture::{
-    Architecture, FeedForward, FieldRule, Fixed, Missing, Norm, Parts, PrefixRule, Residual, Rotated, Sign, TensorRule,
+    Architecture, FeedForward, FieldRule, Fixed, Grouped, Missing, Norm, Parts, PrefixRule, Residual, Rotated, Sign,
+    TensorRule,
 };
 use crate::field::Field;
 use crate::llama::UNTIED_UNLESS_SAID;
@@ -49,8 +50,10 @@ pub static CHATGLM1: Architecture = Architecture {
         TensorRule::new(Role::TokenEmbedding, "transformer.word_embeddings.weight"),
         TensorRule::new(Role::AttentionNorm, "transformer.layers.{l}.input_layernorm.weight"),
         TensorRule::new(Role::AttentionNormBias, "transformer.layers.{l}.input_layernorm.bias"),
-        TensorRule::new(Role::QueryKeyValue, "transformer.layers.{l}.attention.query_key_value.weight").of_heads(),
-        TensorRule::new(Role::QueryKeyValueBias, "transformer.layers.{l}.attention.query_key_value.bias").of_heads(),
+        TensorRule::new(Role::QueryKeyValue, "transformer.layers.{l}.attention.query_key_value.weight")
+            .grouped(Grouped::ByHead),
+        TensorRule::new(Role::QueryKeyValueBias, "transformer.layers.{l}.attention.query_key_value.bias")
+            .grouped(Grouped::ByHead),
         TensorRule::new(Role::AttentionOutput, "transformer.layers.{l}.attention.dense.weight"),
         TensorRule::new(Role::AttentionOutputBias, "transformer.layers.{l}.attention.dense.bias"),
         TensorRule::new(Role::FfnNorm, "transformer.layers.{l}.post_attention_layernorm.weight"),

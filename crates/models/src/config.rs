@@ -85,6 +85,9 @@ impl Hyper {
             };
             config.insert((*theirs).to_owned(), value);
         }
+        if let Rotated::Counted(key, _) = architecture.parts.rotated {
+            config.insert(key.to_owned(), Value::from(self.rope().dimensions));
+        }
         for FlagRule { theirs, conditions, inverted, .. } in architecture.flags {
             let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
             config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
@@ -194,6 +197,7 @@ impl ConfigReader<'_> {
         let rotated = match architecture.parts.rotated {
             Rotated::Whole => head_size,
             Rotated::Half => head_size / 2,
+            Rotated::Counted(key, missing) => self.rotated(key, missing),
         };
         let rope = self.rope(base, rotated, context);
         let window = architecture.window.and_then(|rule| self.window(&rule));
@@ -216,6 +220,14 @@ impl ConfigReader<'_> {
             window,
             alibi: None,
             prefix,
+        }
+    }
+
+    /// How many elements of a head are rotated.
+    fn rotated(&mut self, key: &str, missing: u64) -> u64 {
+        match self.config.get(key).filter(|value| !value.is_null()) {
+            None => missing,
+            found @ Some(value) => value.as_u64().unwrap_or_else(|| self.wrong(key, "a count", found, missing)),
         }
     }
 
@@ -250,6 +262,7 @@ impl ConfigReader<'_> {
                 whole_u32(default).into()
             }
             Missing::Heads => heads,
+            Missing::Widths(times) => width.saturating_mul(times),
             Missing::WidthOverHeads => self.width_over_heads(width, heads),
             Missing::Key(other) => match self.config.get(other).and_then(Value::as_u64) {
                 Some(count) => count,

@@ -42,13 +42,14 @@ mod tensor_table;
 mod llama;
 mod llama2c;
 mod mistral;
+mod moss;
 mod qwen;
 mod qwen2;
 mod qwen3;
 
 pub use architecture::{
-    ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Heads, Missing, Norm,
-    Parts, PrefixRule, Residual, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
+    ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Grouped, Heads,
+    Missing, Norm, Parts, PrefixRule, Residual, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
 };
 pub use build::Batch;
 pub use faults::Faults;

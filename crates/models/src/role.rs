@@ -37,6 +37,7 @@ pub enum Role {
     OutputNorm,
     OutputNormBias,
     Output,
+    OutputBias,
 }
 
 impl Role {
@@ -71,6 +72,7 @@ impl Role {
             Role::OutputNorm => "output_norm.weight",
             Role::OutputNormBias => "output_norm.bias",
             Role::Output => "output.weight",
+            Role::OutputBias => "output.bias",
         }
     }
 
@@ -81,7 +83,7 @@ impl Role {
 
     /// Whether it has a row for each token.
     pub fn is_per_token(self) -> bool {
-        matches!(self, Role::TokenEmbedding | Role::Output)
+        matches!(self, Role::TokenEmbedding | Role::Output | Role::OutputBias)
     }
 
     /// The bias of a norm with this weight.
@@ -120,6 +122,7 @@ impl Role {
             self.parts(hyper).map_or(0, |parts| parts.iter().map(|(_, rows)| *rows).fold(0, usize::saturating_add));
         let sizes: &[usize] = match self {
             Role::TokenEmbedding | Role::Output => &[width, hyper.vocabulary()],
+            Role::OutputBias => &[hyper.vocabulary()],
             Role::RopeFactors => &[hyper.rope().dimensions / 2],
             Role::Query => &[width, queries],
             Role::Key | Role::Value => &[width, keys],

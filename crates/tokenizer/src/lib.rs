@@ -53,6 +53,7 @@ mod source;
 mod special_tokens;
 mod tokenizer;
 mod tokenizer_json;
+mod vocab_json;
 mod vocabulary;
 
 pub use chat::{ChatTemplate, Message};

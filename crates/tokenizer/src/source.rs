@@ -7,6 +7,7 @@
 //! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
 //! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
 //! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
+//! | `vocab.json` and `merges.txt` | byte-level, cut as GPT-2 cuts, with the added tokens of the small files on top |
 //! | `tokenizer.bin` | llama2.c |
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
 
@@ -18,8 +19,9 @@ use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
 use crate::ranked;
 use crate::sentencepiece_model;
-use crate::special_tokens::{added_entry, added_on_top, assign};
+use crate::special_tokens::{added_entry, added_on_top, assign, steer_named};
 use crate::tokenizer_json;
+use crate::vocab_json;
 use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
 use std::path::Path;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
@@ -54,6 +56,11 @@ impl Vocabulary {
             chatglm1::parts(bytes, files, path)?
         } else if let Some(bytes) = &files.qwen_tiktoken {
             ranked::qwen_parts(bytes, path)?
+        } else if let (Some(vocab), Some(merges)) = (&files.vocab_json, &files.merges) {
+            let mut parts = vocab_json::read(vocab, merges, model.vocab_size, path)?;
+            put_on_top(&mut parts, files, model.vocab_size, path)?;
+            steer_named(&mut parts, files);
+            parts
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
@@ -64,7 +71,7 @@ impl Vocabulary {
         } else {
             return Err(Error::new(
                 path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken and tokenizer.bin",
+                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with merges.txt, and tokenizer.bin",
             )
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
@@ -143,7 +150,7 @@ fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usiz
         if token.kind == TokenKind::Unused {
             *token = added_entry(&added);
         } else if token.text != added.content {
-            let problem = format!("id {} belongs to {} in tokenizer.model", added.id, quote(&token.text));
+            let problem = format!("id {} belongs to {} already", added.id, quote(&token.text));
             return Err(Error::new(path, problem).at(place()).help("use the files of one and the same tokenizer"));
         }
         parts.added.retain(|known| known.id != added.id);

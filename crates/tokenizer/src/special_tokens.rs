@@ -12,7 +12,7 @@ use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles};
 
@@ -144,13 +144,43 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     let flagged = FLAGGED_CLASSES.iter().find(|(name, _)| *name == class).map(|(_, add_bos)| *add_bos);
     let default_bos = match flagged {
         Some(add_bos) => add_bos,
-        None if from_json || files.qwen_tiktoken.is_some() || files.llama2c.is_some() || files.flm.is_some() => return,
+        None if from_json
+            || files.merges.is_some()
+            || files.qwen_tiktoken.is_some()
+            || files.llama2c.is_some()
+            || files.flm.is_some() =>
+        {
+            return;
+        }
         None => true,
     };
     let flag = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_bool);
     let side = |add: bool, id: Option<u32>| id.filter(|_| add).into_iter().collect();
     parts.prefix = side(flag("add_bos_token").unwrap_or(default_bos), parts.special.bos);
     parts.suffix = side(flag("add_eos_token").unwrap_or(false), parts.special.eos);
+}
+
+/// Keys that name tokens which the library of slow tokenizers finds in texts, whatever the vocabulary says of them.
+const NAMED: [&str; 6] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "mask_token"];
+/// And one that lists further such tokens.
+const MORE: &str = "additional_special_tokens";
+
+/// Has the tokens that small files name found in texts, and taken for what steers the model.
+pub(crate) fn steer_named(parts: &mut Parts, files: &TokenizerFiles) {
+    let files = [&files.tokenizer_config, &files.special_tokens_map];
+    let named = |key: &&str| files.into_iter().flatten().find_map(|file| token_text(file.get(*key)?));
+    let more = files.into_iter().flatten().filter_map(|file| file.get(MORE)?.as_array()).flatten();
+    let all: HashSet<&str> = NAMED.iter().filter_map(named).chain(more.filter_map(token_text)).collect();
+    let found = |(_, token): &(u32, &mut Token)| all.contains(token.text.as_str());
+    let mut steering: Vec<AddedToken> = Vec::new();
+    for (id, token) in (0u32..).zip(&mut parts.tokens).filter(found) {
+        token.kind = TokenKind::Control;
+        let (content, single_word, lstrip, rstrip, normalized) = (token.text.clone(), false, false, false, false);
+        steering.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
+    }
+    let ids: HashSet<u32> = steering.iter().map(|added| added.id).collect();
+    parts.added.retain(|added| !ids.contains(&added.id));
+    parts.added.extend(steering);
 }
 
 /// A token written as text or as an object with `content`.

@@ -35,6 +35,8 @@ fn files(folder: &Path) -> TokenizerFiles {
         tokenizer_model: fs::read(folder.join("tokenizer.model")).ok(),
         ice_text: fs::read(folder.join("ice_text.model")).ok(),
         qwen_tiktoken: fs::read(folder.join("qwen.tiktoken")).ok(),
+        vocab_json: fs::read(folder.join("vocab.json")).ok(),
+        merges: fs::read(folder.join("merges.txt")).ok(),
         tokenizer_config: object(&folder.join("tokenizer_config.json")),
         special_tokens_map: object(&folder.join("special_tokens_map.json")),
         added_tokens: object(&folder.join("added_tokens.json")),

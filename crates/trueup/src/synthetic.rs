@@ -159,7 +159,7 @@ fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
         }
         Role::AttentionNormBias | Role::FfnNormBias | Role::OutputNormBias => SMALL,
         Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::QueryKeyValueBias => SMALL,
-        Role::AttentionOutputBias | Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias => SMALL,
+        Role::AttentionOutputBias | Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias | Role::OutputBias => SMALL,
         Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::QueryKeyValue => {
             matrix(columns)
         }

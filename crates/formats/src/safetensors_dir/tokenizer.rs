@@ -18,6 +18,8 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFau
         tokenizer_model: read_file(folder, "tokenizer.model", sources, on_fault, bytes)?,
         ice_text: read_file(folder, "ice_text.model", sources, on_fault, bytes)?,
         qwen_tiktoken: read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?,
+        vocab_json: read_file(folder, "vocab.json", sources, on_fault, bytes)?,
+        merges: read_file(folder, "merges.txt", sources, on_fault, bytes)?,
         tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
         special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
         added_tokens: read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?,
