@@ -10,7 +10,10 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices};
+use trueup::runtime::{
+    DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
+    open_fallback,
+};
 
 /// The GGUF file to compute. Models in other formats are named, with what to do about them.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -60,13 +63,41 @@ pub struct Shares {
     /// Memory that may be used of each device, like 6GiB,8GiB: for weights, KV cache and intermediate results; all that is free by default
     #[arg(long, value_name = "SIZES", value_parser = value::size, value_delimiter = ',')]
     device_memory: Vec<u64>,
+    /// Where the KV cache of cards lies: same is the card; cpu is this machine's memory, where attention is computed then, which leaves the card's to weights
+    #[arg(long, value_name = "DEVICE", value_enum, default_value = "same")]
+    kv_device: KvPlace,
 }
 
 impl Shares {
     /// The devices of a list of names.
     pub fn open(&self, list: &str, machine: &Machine) -> Result<Vec<Arc<dyn Device>>> {
-        Ok(open_devices(list, &self.device_memory, &machine.options())?)
+        Ok(open_devices(list, &self.device_memory, &self.options(machine))?)
     }
+
+    /// What computes behind them, where they leave something to it.
+    pub fn fallback(&self, list: &str, machine: &Machine) -> Result<Option<Arc<dyn Device>>> {
+        Ok(open_fallback(list, &self.options(machine))?)
+    }
+
+    /// The flags that say where what is computed lies, where they are not as by default, each with its value.
+    pub fn arguments(&self) -> Vec<String> {
+        if self.kv_device == KvPlace::Cpu { vec!["--kv-device cpu".to_owned()] } else { Vec::new() }
+    }
+
+    fn options(&self, machine: &Machine) -> DeviceOptions {
+        let kv_device = match self.kv_device {
+            KvPlace::Same => KvDevice::Same,
+            KvPlace::Cpu => KvDevice::Cpu,
+        };
+        DeviceOptions { kv_device, ..machine.options() }
+    }
+}
+
+/// Places of the KV cache.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KvPlace {
+    Same,
+    Cpu,
 }
 
 /// How devices use this machine.
@@ -134,7 +165,9 @@ enum Switch {
 impl Place {
     /// A model on the device, or on several.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
-        Ok(Arc::new(Weights::over(model, self.shares.open(&self.device, &self.machine)?, None)))
+        let (devices, fallback) =
+            (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
+        Ok(Arc::new(Weights::over(model, devices, fallback)))
     }
 
     /// A session with room for so many sequences.
@@ -166,7 +199,13 @@ impl Machine {
     /// How devices are opened.
     pub fn options(&self) -> DeviceOptions {
         let (isa, linear) = (self.isa.clone(), self.linear.into());
-        DeviceOptions { threads: self.threads, isa, repack: self.repack == Switch::On, linear }
+        DeviceOptions {
+            threads: self.threads,
+            isa,
+            repack: self.repack == Switch::On,
+            linear,
+            ..DeviceOptions::default()
+        }
     }
 
     /// Threads, where a number was asked for.
