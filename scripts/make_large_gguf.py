@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Write a large synthetic Llama as GGUF, to measure what a model takes that is larger than memory.
 
-    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|f16] [--layers N]
+    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|f16] [--layers N] [--sparse]
 
 The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, and of ChatGLM-6B as far as a Llama can have it (the same matrices, but for a feed-forward
 network with a gate that is narrower, so that a layer has as many elements). Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
-taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`.
+taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
+`trueup plan`.
 """
 import argparse
 
@@ -77,6 +78,7 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, default="llama-8b")
     parser.add_argument("--type", choices=["q4_0", "f16"], default="q4_0")
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--sparse", action="store_true")
     arguments = parser.parse_args()
     shape = dict(SHAPES[arguments.shape])
     shape["layers"] = arguments.layers or shape["layers"]
@@ -104,7 +106,12 @@ def main():
     pools = {kind: pool(kind, random) for kind in TYPES}
     file = writer.fout[0]
     for _, rows, columns, kind in listed:
-        write_tensor(writer, file, rows, columns, kind, pools, random)
+        if arguments.sparse:
+            writer.write_padding(file, file.tell())
+            file.seek(4 * columns if rows is None else rows * row_bytes(columns, kind), 1)
+        else:
+            write_tensor(writer, file, rows, columns, kind, pools, random)
+    file.truncate()
     writer.close()
 
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
+use trueup::runtime::plan::PlanReport;
 use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
@@ -178,16 +179,54 @@ impl Place {
     /// Begins a session, and says where memory is too small for what computes fastest.
     pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
         let session = Session::new(weights, &self.session(sequences))?;
-        let bytes = session.weights().held().crowded_out_bytes;
-        if bytes > 0 {
+        let held = session.weights().held();
+        if held.crowded_out_bytes > 0 {
+            // Pages of the file that the system keeps count as free.
+            let again = host_memory(session.weights()).map_or(0, |free| held.mapped_bytes.saturating_sub(free));
             output::note(&format!(
-                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower; a smaller context (-c) \
+                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower{}; a smaller context (-c) \
                  or a smaller model leaves more room",
-                bytes as f64 / 1e6
+                megabytes(held.crowded_out_bytes),
+                from_disk(again)
             ));
         }
         Ok(session)
     }
+
+    /// Says where memory is too small for what is planned.
+    pub fn foresee(&self, weights: &Weights, report: &PlanReport) {
+        let Some(host) = report.devices.iter().find(|device| device.name == HOST) else { return };
+        let others = [host.kv_bytes, host.arena_bytes, host.scratch_bytes, host.input_bytes];
+        let needed = others.iter().fold(host.weight_bytes as u64, |sum, bytes| sum.saturating_add(*bytes as u64));
+        let Some(free) = host_memory(weights).filter(|free| needed > *free) else { return };
+        output::note(&format!(
+            "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{}",
+            megabytes(needed),
+            megabytes(free),
+            from_disk(needed - free)
+        ));
+    }
+}
+
+/// The device that computes with this machine's memory.
+const HOST: &str = "cpu";
+
+/// Bytes of this machine's memory that are free to the host's device, where layers are on it.
+fn host_memory(weights: &Weights) -> Option<u64> {
+    let host = weights.devices().iter().map(|device| device.about()).find(|about| about.name == HOST)?;
+    host.memory.map(|(_, free)| free)
+}
+
+/// What it costs that the system does not keep so many bytes of the file.
+fn from_disk(bytes: u64) -> String {
+    if bytes == 0 {
+        return String::new();
+    }
+    format!(", and about {:.1} MB or more come from the disk again for each token", megabytes(bytes))
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
 }
 
 impl Machine {

@@ -23,6 +23,7 @@ mod columns;
 mod control_group;
 mod isa;
 mod kernel;
+mod limits;
 mod mapped;
 mod means;
 mod memory;

@@ -1,6 +1,6 @@
 //! What the operating system says about the processor and its memory.
 
-use super::control_group;
+use super::{control_group, limits};
 use std::fs;
 
 /// The processor's name, or its architecture where the system does not say.
@@ -12,10 +12,14 @@ pub(super) fn name() -> String {
 /// Bytes of memory, all and free, where the system says: the machine's, or what this process may have of it.
 pub(super) fn memory() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let bytes = |name| field(&text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024);
-    let (all, free) = (bytes("MemTotal")?, bytes("MemAvailable")?);
-    let (limit, left) = control_group::memory().unwrap_or((all, free));
-    Some((all.min(limit), free.min(left)))
+    let machine = (kilobytes(&text, "MemTotal")?, kilobytes(&text, "MemAvailable")?);
+    let limits = [control_group::memory(), limits::memory()].into_iter().flatten();
+    Some(limits.fold(machine, |(all, free), (limit, left)| (all.min(limit), free.min(left))))
+}
+
+/// The bytes of a field in kB, which are 1024 bytes each.
+pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The value behind `name` and a colon, in lines such as `MemTotal:   8056584 kB`.
