@@ -10,6 +10,7 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
+use trueup::runtime::device::cpu::system_memory;
 use trueup::runtime::plan::PlanReport;
 use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
@@ -180,14 +181,17 @@ impl Place {
     pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
         let session = Session::new(weights, &self.session(sequences))?;
         let held = session.weights().held();
+        let again = from_disk(held.mapped_bytes);
         if held.crowded_out_bytes > 0 {
-            // Pages of the file that the system keeps count as free.
-            let again = host_memory(session.weights()).map_or(0, |free| held.mapped_bytes.saturating_sub(free));
             output::note(&format!(
-                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower{}; a smaller context (-c) \
-                 or a smaller model leaves more room",
-                megabytes(held.crowded_out_bytes),
-                from_disk(again)
+                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower{again}; a smaller context \
+                 (-c) or a smaller model leaves more room",
+                megabytes(held.crowded_out_bytes)
+            ));
+        } else if !again.is_empty() {
+            output::note(&format!(
+                "{:.1} MB of weights are read where the file is mapped{again}",
+                megabytes(held.mapped_bytes)
             ));
         }
         Ok(session)
@@ -203,7 +207,7 @@ impl Place {
             "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{}",
             megabytes(needed),
             megabytes(free),
-            from_disk(needed - free)
+            from_disk(needed)
         ));
     }
 }
@@ -217,12 +221,14 @@ fn host_memory(weights: &Weights) -> Option<u64> {
     host.memory.map(|(_, free)| free)
 }
 
-/// What it costs that the system does not keep so many bytes of the file.
+/// What it costs where the system has less memory than so many bytes for what is asked of it, of a file and beside it.
 fn from_disk(bytes: u64) -> String {
-    if bytes == 0 {
+    // Pages of files that the system keeps count as free.
+    let again = system_memory().map_or(0, |(_, free)| bytes.saturating_sub(free));
+    if again == 0 {
         return String::new();
     }
-    format!(", and about {:.1} MB or more come from the disk again for each token", megabytes(bytes))
+    format!(", and about {:.1} MB or more come from the disk again for each token", megabytes(again))
 }
 
 fn megabytes(bytes: u64) -> f64 {

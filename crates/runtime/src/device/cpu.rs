@@ -51,6 +51,7 @@ use operator::{Call, Operand};
 use pages::Store;
 use panels::Packed;
 pub use peaks::Line;
+pub use processor::system_memory;
 use spare::Spares;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use team::Team;

@@ -11,10 +11,17 @@ pub(super) fn name() -> String {
 
 /// Bytes of memory, all and free, where the system says: the machine's, or what this process may have of it.
 pub(super) fn memory() -> Option<(u64, u64)> {
+    Some(least(system_memory()?, limits::memory()))
+}
+
+/// Bytes of memory, all and free, that the system has for what files hold: limits of the process do not count it.
+pub fn system_memory() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let machine = (kilobytes(&text, "MemTotal")?, kilobytes(&text, "MemAvailable")?);
-    let limits = [control_group::memory(), limits::memory()].into_iter().flatten();
-    Some(limits.fold(machine, |(all, free), (limit, left)| (all.min(limit), free.min(left))))
+    Some(least((kilobytes(&text, "MemTotal")?, kilobytes(&text, "MemAvailable")?), control_group::memory()))
+}
+
+fn least((all, free): (u64, u64), limited: Option<(u64, u64)>) -> (u64, u64) {
+    limited.map_or((all, free), |(limit, left)| (all.min(limit), free.min(left)))
 }
 
 /// The bytes of a field in kB, which are 1024 bytes each.
