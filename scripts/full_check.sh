@@ -41,6 +41,7 @@ for seed in 1 2 3; do
 done
 "$python" scripts/check_gguf.py target/release/trueup
 scripts/memory.sh target/release/trueup "$python"
+scripts/memory_check.sh target/release/trueup "$python"
 "$python" scripts/faults.py target/release/trueup --clean 200
 scripts/soak.sh
 scripts/memcheck.sh target/release/trueup

@@ -1,11 +1,13 @@
 //! What the end-to-end tests share: the fixtures, their goldens, and copies of them in other storage.
 
+mod caches;
 mod fixture;
 pub mod fuzz;
 mod llama2c;
 mod storage;
 mod way;
 
+pub use caches::caches;
 pub use fixture::{Fixture, Prompt, Text, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories};
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{Storage, write_variant};

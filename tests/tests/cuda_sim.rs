@@ -42,7 +42,7 @@ use trueup::runtime::device::cuda::{CudaOptions, Place};
 use trueup::runtime::{DeviceOptions, Linear, ModelFile, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
-use trueup_tests::{Fixture, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
+use trueup_tests::{Fixture, caches, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
 
 /// One case in so many is tried, unless all are.
 const ONE_OF: u64 = 10;
@@ -97,6 +97,7 @@ fn main() {
     faults.extend(products::products(&*device));
     faults.extend(plans::plans(&CARD));
     faults.extend(models(&device, all));
+    faults.extend(caches("cuda-sim, simulated", &device));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
     faults.extend(generations::generations(seed));

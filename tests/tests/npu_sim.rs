@@ -49,7 +49,7 @@ use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
-use trueup_tests::{Fixture, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
+use trueup_tests::{Fixture, caches, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
 use verdict::verdict;
 
 /// One case in so many is tried, unless all are.
@@ -192,7 +192,8 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     faults.extend(replayed(part, &card, all, true));
     faults.extend(replay::workspace(&open(part, 1)));
     faults.extend(models(&device, part, all));
-    faults.extend(caches(&device, part));
+    faults.extend(blocks_cached(&device, part));
+    faults.extend(caches(&format!("npu-sim, simulated, {}", part.name), &device));
     faults
 }
 
@@ -339,7 +340,7 @@ fn models(device: &Arc<dyn Device>, part: &Part, all: bool) -> Vec<String> {
 }
 
 /// The verdict on a fixture whose heads are of whole blocks, with a KV cache of q8_0; what is not right.
-fn caches(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
+fn blocks_cached(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let fixture = fixtures().into_iter().find(|fixture| fixture.name == HEADS_OF_BLOCKS).expect("the fixture is there");
     let model = written(&fixture, DType::Q8_0, scratch.path());

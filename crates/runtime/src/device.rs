@@ -2,6 +2,7 @@
 
 pub mod ascend;
 mod bounded;
+mod cacheless;
 pub mod cpu;
 pub mod cuda;
 mod decorator;
@@ -21,6 +22,8 @@ use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
 pub use bounded::Bounded;
+pub use cacheless::Cacheless;
+pub(crate) use cacheless::is_on_cache;
 pub use decorator::Decorator;
 pub use pair::Pair;
 

@@ -4,7 +4,7 @@ use crate::device::ascend::{self, Ascend, AscendOptions, Chip};
 use crate::device::cpu::{Cpu, CpuOptions, Isa};
 use crate::device::cuda::{self, Cuda, CudaOptions};
 use crate::device::reference::Reference;
-use crate::device::{About, Bounded, Device, Pair};
+use crate::device::{About, Bounded, Cacheless, Device, Pair};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,18 @@ pub struct DeviceOptions {
     pub repack: bool,
     /// How `cuda` multiplies weights of 32 codes a block.
     pub linear: Linear,
+    /// Where [`open_devices`] has cards keep the KV cache.
+    pub kv_device: KvDevice,
+}
+
+/// Where the KV cache lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum KvDevice {
+    /// On the device of each layer.
+    #[default]
+    Same,
+    /// In this machine's memory, where `cpu` computes attention too; the layers of `ref`, which are there anyway, keep theirs.
+    Cpu,
 }
 
 /// How weights of 32 codes a block are multiplied.
@@ -35,7 +47,13 @@ pub enum Linear {
 
 impl Default for DeviceOptions {
     fn default() -> DeviceOptions {
-        DeviceOptions { threads: None, isa: None, repack: true, linear: Linear::default() }
+        DeviceOptions {
+            threads: None,
+            isa: None,
+            repack: true,
+            linear: Linear::default(),
+            kv_device: KvDevice::default(),
+        }
     }
 }
 
@@ -363,12 +381,29 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
     }
     let open = |(place, name): (usize, &String)| {
         let device = open_device(name, options)?;
-        Ok(match memory_bytes.get(place) {
+        let device: Arc<dyn Device> = match memory_bytes.get(place) {
             Some(bytes) => Arc::new(Bounded::new(device, *bytes)),
             None => device,
-        })
+        };
+        let leaves_cache = options.kv_device == KvDevice::Cpu && is_card(name);
+        Ok(if leaves_cache { Arc::new(Cacheless::new(device)) } else { device })
     };
     names.iter().enumerate().map(open).collect()
+}
+
+/// The device behind those of a list: `cpu`, where cards leave the KV cache to it and the list does not name it.
+pub fn open_fallback(list: &str, options: &DeviceOptions) -> Result<Option<Arc<dyn Device>>> {
+    let names = names(list);
+    let is_needed = options.kv_device == KvDevice::Cpu && names.iter().any(|name| is_card(name));
+    if !is_needed || names.iter().any(|name| name == "cpu") {
+        return Ok(None);
+    }
+    open_device("cpu", options).map(Some)
+}
+
+/// Whether a device has memory of its own.
+fn is_card(name: &str) -> bool {
+    !KINDS.iter().any(|kind| matches!(kind.listed, Listed::One) && kind.name == name)
 }
 
 /// `4GiB`, `512MiB`, in bytes.

@@ -24,7 +24,9 @@ mod session;
 mod weights;
 mod work;
 
-pub use devices::{DeviceOptions, DeviceReport, Linear, list_devices, open_device, open_devices};
+pub use devices::{
+    DeviceOptions, DeviceReport, KvDevice, Linear, list_devices, open_device, open_devices, open_fallback,
+};
 pub use error::{Error, Result};
 pub use generate::{
     ContextShift, Finish, GenerateOptions, Generated, KeptLogits, RequestId, Requests, Runner, Watch, generate,

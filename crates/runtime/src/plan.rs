@@ -193,9 +193,19 @@ fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
 
 /// Bytes that a device takes for a weight of a graph.
 pub(crate) fn weight_bytes(graph: &Graph, weight: &Value, device: &dyn Device) -> u64 {
+    let is_multiplied = all_readers(graph, weight, |op| matches!(op, Op::MulMat(_) | Op::MulMatGated(_)));
+    device.weight_bytes(&weight.ty, is_multiplied)
+}
+
+/// Whether a weight is a table of which rows are taken alone, as an embedding is that is not the head too.
+pub(crate) fn is_gathered(graph: &Graph, weight: &Value) -> bool {
+    all_readers(graph, weight, |op| matches!(op, Op::GetRows(_)))
+}
+
+fn all_readers(graph: &Graph, weight: &Value, are: impl Fn(&Op) -> bool) -> bool {
     let is_weight = |id: &ValueId| graph.value(*id).name == weight.name && graph.value(*id).origin == Origin::Weight;
     let mut readers = graph.nodes().iter().filter(|node| node.inputs.iter().any(is_weight));
-    device.weight_bytes(&weight.ty, readers.all(|node| matches!(node.op, Op::MulMat(_) | Op::MulMatGated(_))))
+    readers.all(|node| are(&node.op))
 }
 
 /// The rooms that a device takes beside the tensors for its nodes, each for the node that needs most of it.

@@ -134,7 +134,11 @@ impl Weights {
         if let Some(tensor) = self.adopt(&mut uploaded, device, (name, ty), CopyRoom::Enough)? {
             return Ok(tensor);
         }
-        let buffer = self.devices[device].alloc(ty, Usage::Weight)?;
+        let buffer = match self.devices[device].alloc(ty, Usage::Weight) {
+            Ok(buffer) => buffer,
+            // There is less memory than the system said.
+            Err(error) => return self.adopt(&mut uploaded, device, (name, ty), CopyRoom::TooLittle)?.ok_or(error),
+        };
         let tensor = Tensor { buffer, offset_bytes: 0, ty: *ty };
         self.devices[device].upload(&self.model.tensor_bytes(name)?, &tensor)?;
         self.model.release(name);
@@ -168,6 +172,18 @@ impl Weights {
                 }
             }
             left = left.saturating_sub(bytes(&copied));
+        }
+        Ok(())
+    }
+
+    /// Leaves a weight of which few rows are read where it is mapped, if the device reads it there: what is not read takes no memory.
+    pub(crate) fn leave(&self, device: usize, weight: (&str, TensorType)) -> Result<()> {
+        let mut uploaded = self.uploaded();
+        let (name, ty) = weight;
+        if self.adopt(&mut uploaded, device, (name, &ty), CopyRoom::TooLittle)?.is_some()
+            && let Some(held) = uploaded.get_mut(&(device, name.to_owned()))
+        {
+            held.is_crowded_out = false;
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ mod cache;
 mod cancelling;
 #[path = "session/fusion.rs"]
 mod fusion;
+#[path = "session/kv_device.rs"]
+mod kv_device;
 #[path = "session/mapped.rs"]
 mod mapped;
 #[path = "session/relatives.rs"]

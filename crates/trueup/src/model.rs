@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trueup_runtime::{
     DeviceOptions, Error, GenerateOptions, KeptLogits, ModelFile, Result, Session, SessionOptions, Watch, Weights,
-    generate, generate_watched, open_devices,
+    generate, generate_watched, open_devices, open_fallback,
 };
 use trueup_tokenizer::DecodeStream;
 
@@ -41,7 +41,8 @@ impl Model {
     /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or over several, like `cuda:0,cuda:1`.
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
-        Ok(Model { weights: Arc::new(Weights::over(file, open_devices(device, &[], options)?, None)) })
+        let (devices, fallback) = (open_devices(device, &[], options)?, open_fallback(device, options)?);
+        Ok(Model { weights: Arc::new(Weights::over(file, devices, fallback)) })
     }
 
     /// The file: metadata, tensors, tokenizer.

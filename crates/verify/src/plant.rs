@@ -440,7 +440,7 @@ pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusi
 /// The graph with what the device fuses, and what it answered when it was asked.
 fn fused(graph: &Graph, device: &dyn Device) -> (Fused, Answers) {
     let asked = Asked::new(device);
-    let fused = fuse_for(graph.clone(), &[&asked]);
+    let fused = fuse_for(graph.clone(), &[&asked], 1);
     (fused, asked.into_answers())
 }
 

@@ -121,7 +121,7 @@ pub fn run(arguments: Arguments) -> Result {
 impl Common {
     fn options(&self) -> DeviceOptions {
         let (isa, linear) = (self.isa.clone(), self.linear.into());
-        DeviceOptions { threads: self.threads, isa, repack: self.repack == "on", linear }
+        DeviceOptions { threads: self.threads, isa, repack: self.repack == "on", linear, ..DeviceOptions::default() }
     }
 
     fn open(&self) -> Result<Arc<dyn Device>> {

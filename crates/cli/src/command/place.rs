@@ -10,7 +10,12 @@ use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{DeviceOptions, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices};
+use trueup::runtime::device::cpu::system_memory;
+use trueup::runtime::plan::PlanReport;
+use trueup::runtime::{
+    DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
+    open_fallback,
+};
 
 /// The GGUF file to compute. Models in other formats are named, with what to do about them.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -60,13 +65,41 @@ pub struct Shares {
     /// Memory that may be used of each device, like 6GiB,8GiB: for weights, KV cache and intermediate results; all that is free by default
     #[arg(long, value_name = "SIZES", value_parser = value::size, value_delimiter = ',')]
     device_memory: Vec<u64>,
+    /// Where the KV cache of cards lies: same is the card; cpu is this machine's memory, where attention is computed then, which leaves the card's to weights
+    #[arg(long, value_name = "DEVICE", value_enum, default_value = "same")]
+    kv_device: KvPlace,
 }
 
 impl Shares {
     /// The devices of a list of names.
     pub fn open(&self, list: &str, machine: &Machine) -> Result<Vec<Arc<dyn Device>>> {
-        Ok(open_devices(list, &self.device_memory, &machine.options())?)
+        Ok(open_devices(list, &self.device_memory, &self.options(machine))?)
     }
+
+    /// What computes behind them, where they leave something to it.
+    pub fn fallback(&self, list: &str, machine: &Machine) -> Result<Option<Arc<dyn Device>>> {
+        Ok(open_fallback(list, &self.options(machine))?)
+    }
+
+    /// The flags that say where what is computed lies, where they are not as by default, each with its value.
+    pub fn arguments(&self) -> Vec<String> {
+        if self.kv_device == KvPlace::Cpu { vec!["--kv-device cpu".to_owned()] } else { Vec::new() }
+    }
+
+    fn options(&self, machine: &Machine) -> DeviceOptions {
+        let kv_device = match self.kv_device {
+            KvPlace::Same => KvDevice::Same,
+            KvPlace::Cpu => KvDevice::Cpu,
+        };
+        DeviceOptions { kv_device, ..machine.options() }
+    }
+}
+
+/// Places of the KV cache.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KvPlace {
+    Same,
+    Cpu,
 }
 
 /// How devices use this machine.
@@ -134,7 +167,9 @@ enum Switch {
 impl Place {
     /// A model on the device, or on several.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
-        Ok(Arc::new(Weights::over(model, self.shares.open(&self.device, &self.machine)?, None)))
+        let (devices, fallback) =
+            (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
+        Ok(Arc::new(Weights::over(model, devices, fallback)))
     }
 
     /// A session with room for so many sequences.
@@ -145,16 +180,59 @@ impl Place {
     /// Begins a session, and says where memory is too small for what computes fastest.
     pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
         let session = Session::new(weights, &self.session(sequences))?;
-        let bytes = session.weights().held().crowded_out_bytes;
-        if bytes > 0 {
+        let held = session.weights().held();
+        let again = from_disk(held.mapped_bytes);
+        if held.crowded_out_bytes > 0 {
             output::note(&format!(
-                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower; a smaller context (-c) \
-                 or a smaller model leaves more room",
-                bytes as f64 / 1e6
+                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower{again}; a smaller context \
+                 (-c) or a smaller model leaves more room",
+                megabytes(held.crowded_out_bytes)
+            ));
+        } else if !again.is_empty() {
+            output::note(&format!(
+                "{:.1} MB of weights are read where the file is mapped{again}",
+                megabytes(held.mapped_bytes)
             ));
         }
         Ok(session)
     }
+
+    /// Says where memory is too small for what is planned.
+    pub fn foresee(&self, weights: &Weights, report: &PlanReport) {
+        let Some(host) = report.devices.iter().find(|device| device.name == HOST) else { return };
+        let others = [host.kv_bytes, host.arena_bytes, host.scratch_bytes, host.input_bytes];
+        let needed = others.iter().fold(host.weight_bytes as u64, |sum, bytes| sum.saturating_add(*bytes as u64));
+        let Some(free) = host_memory(weights).filter(|free| needed > *free) else { return };
+        output::note(&format!(
+            "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{}",
+            megabytes(needed),
+            megabytes(free),
+            from_disk(needed)
+        ));
+    }
+}
+
+/// The device that computes with this machine's memory.
+const HOST: &str = "cpu";
+
+/// Bytes of this machine's memory that are free to the host's device, where layers are on it.
+fn host_memory(weights: &Weights) -> Option<u64> {
+    let host = weights.devices().iter().map(|device| device.about()).find(|about| about.name == HOST)?;
+    host.memory.map(|(_, free)| free)
+}
+
+/// What it costs where the system has less memory than so many bytes for what is asked of it, of a file and beside it.
+fn from_disk(bytes: u64) -> String {
+    // Pages of files that the system keeps count as free.
+    let again = system_memory().map_or(0, |(_, free)| bytes.saturating_sub(free));
+    if again == 0 {
+        return String::new();
+    }
+    format!(", and about {:.1} MB or more come from the disk again for each token", megabytes(again))
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
 }
 
 impl Machine {
@@ -166,7 +244,13 @@ impl Machine {
     /// How devices are opened.
     pub fn options(&self) -> DeviceOptions {
         let (isa, linear) = (self.isa.clone(), self.linear.into());
-        DeviceOptions { threads: self.threads, isa, repack: self.repack == Switch::On, linear }
+        DeviceOptions {
+            threads: self.threads,
+            isa,
+            repack: self.repack == Switch::On,
+            linear,
+            ..DeviceOptions::default()
+        }
     }
 
     /// Threads, where a number was asked for.

@@ -51,6 +51,7 @@ pub fn run(arguments: Arguments) -> Result {
     let weights = arguments.place.weights(model)?;
     let plan = Session::plan(&weights, &session, arguments.tokens, 1, length)?;
     let report = plan.report();
+    arguments.place.foresee(&weights, &report);
     if arguments.json {
         output::json(&report)?
     } else {

@@ -141,7 +141,7 @@ fn options(
         repro_folder: arguments.repro_dir.clone(),
         fusion: machine.fusion(),
         planted: fault.map(PlantedDevice::facts),
-        arguments: machine.arguments(),
+        arguments: [machine.arguments(), arguments.shares.arguments()].concat(),
         ..VerifyOptions::default()
     })
 }

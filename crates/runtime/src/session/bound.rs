@@ -2,7 +2,7 @@
 
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
 use crate::error::{Error, Result};
-use crate::plan::{Place, Plan, weight_bytes};
+use crate::plan::{Place, Plan, is_gathered, weight_bytes};
 use crate::weights::Weights;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +87,10 @@ impl Buffers {
             expect(others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
+                let gathered = missing().filter(|value| is_gathered(plan.graph(), value));
+                gathered
+                    .map(|value| (value.name.as_str(), value.ty))
+                    .try_for_each(|weight| weights.leave(index, weight))?;
                 let later = largest().as_ref().map_or(0, |largest| later_bytes(plan, largest, index, beside));
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;

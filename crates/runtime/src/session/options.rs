@@ -163,10 +163,10 @@ impl Sizes {
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
         let count = weights.with_layers();
         let homes = weights.layer_homes(|| {
-            let largest = self.fused(weights, &devices[..count], self.largest(), self.room)?;
+            let largest = self.fused(weights, &devices, self.largest(), self.room)?;
             LayerHomes::fill(&largest.graph, &devices, count)
         })?;
-        let plan = Plan::over(self.fused(weights, &devices[..count], key, room)?, &devices, count, &homes)?;
+        let plan = Plan::over(self.fused(weights, &devices, key, room)?, &devices, count, &homes)?;
         Ok(plan.of_cache(room, self.room))
     }
 
@@ -184,7 +184,7 @@ impl Sizes {
             kv: self.kv,
         };
         let graph = weights.model().model().graph(&batch)?;
-        Ok(if self.fusion { fuse_for(graph, devices) } else { Fused::none(graph) })
+        Ok(if self.fusion { fuse_for(graph, devices, weights.with_layers()) } else { Fused::none(graph) })
     }
 }
 

@@ -3,7 +3,8 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trueup_graph::Origin;
-use trueup_runtime::HeldWeights;
+use trueup_runtime::device::{Buffer, Usage};
+use trueup_runtime::{Error, HeldWeights};
 
 /// The processor with so much memory free.
 struct Free {
@@ -74,6 +75,20 @@ fn without_repacking_matrices_stay_in_the_file() {
     }
 }
 
+#[test]
+fn an_embedding_of_which_rows_are_taken_alone_stays_in_the_file() {
+    for dtype in DTYPES.into_iter().chain([DType::Bf16]) {
+        let (_folder, model) = model_of(Kind::Wide, tiny_model::CONTEXT, dtype);
+        let ((table, _), (all, vectors)) = (bytes(&model, "token_embd"), bytes(&model, ""));
+        let (expected, held) = computed(&model, cpu(false));
+        assert_eq!(held.mapped_bytes, all - vectors);
+        let (found, held) = computed(&model, cpu(true));
+        let copied = HeldWeights { copied_bytes: all - table, mapped_bytes: table, crowded_out_bytes: 0 };
+        assert_eq!(held, copied, "{dtype}: memory is free, and rows that nobody asks for take none");
+        assert!(found == expected, "{dtype}");
+    }
+}
+
 /// Free memory grows from what is needed beside weights on: more and more layers are copied, each as a whole.
 #[test]
 fn layers_beyond_the_free_memory_stay_in_the_file() {
@@ -104,6 +119,33 @@ fn layers_beyond_the_free_memory_stay_in_the_file() {
             assert!(found == expected, "{what}");
         }
     }
+}
+
+/// The processor, which has no memory for matrices and does not say so before.
+struct Surprised(Arc<dyn Device>);
+
+impl Decorator for Surprised {
+    fn device(&self) -> &dyn Device {
+        &*self.0
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        if usage == Usage::Weight && ty.shape.rows() > 1 {
+            return Err(Error::Device { device: "cpu".to_owned(), problem: "no memory".to_owned() });
+        }
+        self.0.alloc(ty, usage)
+    }
+}
+
+#[test]
+fn a_weight_for_which_memory_is_refused_stays_in_the_file() {
+    let (_folder, model) = model(DType::Q8_0, false);
+    let (all, vectors) = bytes(&model, "");
+    let expected = computed(&model, cpu(true)).0;
+    let (found, held) = computed(&model, Arc::new(Surprised(cpu(true))));
+    let mapped = all - vectors;
+    assert_eq!(held, HeldWeights { copied_bytes: vectors, mapped_bytes: mapped, crowded_out_bytes: mapped });
+    assert!(found == expected);
 }
 
 /// What a session that found no room would have left in the file is copied by a smaller one.

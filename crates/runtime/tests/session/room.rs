@@ -1,6 +1,6 @@
 //! What there is no room for is refused with a sentence, before anything is allocated or computed.
 
-use super::tiny_model::{CONTEXT, Kind};
+use super::tiny_model::{CONTEXT, Kind, VOCABULARY};
 use super::{device, entries, model, model_of, prompts};
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -71,6 +71,16 @@ fn batches_beyond_any_memory_are_refused() {
             let error = Session::plan(&weights, &options, tokens, 1, context).unwrap_err().to_string();
             assert!(error.contains("more than any machine has"), "{error}");
         }
+    }
+}
+
+#[test]
+fn logits_are_computed_behind_the_tokens_that_want_them_alone() {
+    let (_folder, weights) = weights(Kind::Llama, CONTEXT, "cpu");
+    for (tokens, outputs) in [(1, 1), (100, 1), (100, 3)] {
+        let plan = Session::plan(&weights, &SessionOptions::default(), tokens, outputs, tokens).unwrap();
+        let logits = plan.graph().nodes().last().map(|node| plan.graph().value(node.output).ty.shape.sizes());
+        assert_eq!(logits, Some([VOCABULARY, outputs, 1, 1]), "{tokens} tokens");
     }
 }
 

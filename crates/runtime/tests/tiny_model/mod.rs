@@ -23,7 +23,7 @@ pub const WINDOW: usize = 16;
 pub enum Kind {
     /// Plain.
     Llama,
-    /// Plain, with heads of 32: whole blocks of the KV cache.
+    /// Plain, with heads of 32, whole blocks of the KV cache, and an embedding that is not the head.
     #[allow(dead_code, reason = "not every test program has use for it")]
     Wide,
     /// With biases of queries, keys and values, and a sliding window on its last layer.
@@ -162,6 +162,9 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
         tensors.extend(of_kind.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));
     }
     tensors.push(("output_norm.weight".to_owned(), vec![WIDTH]));
+    if kind == Kind::Wide {
+        tensors.push(("output.weight".to_owned(), vec![WIDTH, VOCABULARY as u64]));
+    }
     tensors
 }
 

@@ -1,6 +1,6 @@
 //! What the operating system says about the processor and its memory.
 
-use super::control_group;
+use super::{control_group, limits};
 use std::fs;
 
 /// The processor's name, or its architecture where the system does not say.
@@ -11,11 +11,22 @@ pub(super) fn name() -> String {
 
 /// Bytes of memory, all and free, where the system says: the machine's, or what this process may have of it.
 pub(super) fn memory() -> Option<(u64, u64)> {
+    Some(least(system_memory()?, limits::memory()))
+}
+
+/// Bytes of memory, all and free, that the system has for what files hold: limits of the process do not count it.
+pub fn system_memory() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let bytes = |name| field(&text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024);
-    let (all, free) = (bytes("MemTotal")?, bytes("MemAvailable")?);
-    let (limit, left) = control_group::memory().unwrap_or((all, free));
-    Some((all.min(limit), free.min(left)))
+    Some(least((kilobytes(&text, "MemTotal")?, kilobytes(&text, "MemAvailable")?), control_group::memory()))
+}
+
+fn least((all, free): (u64, u64), limited: Option<(u64, u64)>) -> (u64, u64) {
+    limited.map_or((all, free), |(limit, left)| (all.min(limit), free.min(left)))
+}
+
+/// The bytes of a field in kB, which are 1024 bytes each.
+pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The value behind `name` and a colon, in lines such as `MemTotal:   8056584 kB`.

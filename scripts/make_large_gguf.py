@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Write a large synthetic Llama as GGUF, to measure what a model takes that is larger than memory.
+
+    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|f16] [--layers N] [--sparse]
+
+The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, and of ChatGLM-6B as far as a Llama can have it (the same matrices, but for a feed-forward
+network with a gate that is narrower, so that a layer has as many elements). Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
+taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
+`trueup plan`.
+"""
+import argparse
+
+import gguf
+import numpy as np
+
+POOL_BYTES = 8 << 20
+BLOCK = 32
+SHAPES = {
+    "llama-8b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "feed_forward": 14336, "vocabulary": 128256},
+    "llama-7b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 32, "feed_forward": 11008, "vocabulary": 32000},
+    "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 10944, "vocabulary": 130528},
+}
+TYPES = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q8_0": gguf.GGMLQuantizationType.Q8_0, "f16": gguf.GGMLQuantizationType.F16}
+# Bytes of codes behind the scale, and the scale that gives values a deviation near 1 / sqrt(4096).
+CODES = {"q4_0": (16, 0.0034), "q8_0": (32, 0.0002)}
+
+
+def tensors(shape, kind):
+    """(name, rows, columns, type) in the order of a file; vectors have no rows."""
+    width, kv = shape["width"], shape["width"] // shape["heads"] * shape["kv_heads"]
+    yield "token_embd.weight", shape["vocabulary"], width, kind
+    for i in range(shape["layers"]):
+        yield f"blk.{i}.attn_norm.weight", None, width, "f32"
+        for name, rows in (("q", width), ("k", kv), ("v", kv), ("output", width)):
+            yield f"blk.{i}.attn_{name}.weight", rows, width, kind
+        yield f"blk.{i}.ffn_norm.weight", None, width, "f32"
+        yield f"blk.{i}.ffn_gate.weight", shape["feed_forward"], width, kind
+        yield f"blk.{i}.ffn_up.weight", shape["feed_forward"], width, kind
+        yield f"blk.{i}.ffn_down.weight", width, shape["feed_forward"], kind
+    yield "output_norm.weight", None, width, "f32"
+    yield "output.weight", shape["vocabulary"], width, "q8_0" if kind == "q4_0" else kind
+
+
+def pool(kind, random):
+    """Bytes of whole blocks."""
+    if kind == "f16":
+        return random.normal(0, 1 / 64, POOL_BYTES // 2).astype(np.float16).view(np.uint8)
+    codes, scale = CODES[kind]
+    blocks = np.empty((POOL_BYTES // (2 + codes), 2 + codes), np.uint8)
+    blocks[:, :2] = np.full((len(blocks), 1), scale, np.float16).view(np.uint8)
+    blocks[:, 2:] = random.integers(0, 256, (len(blocks), codes), np.uint8)
+    return blocks.reshape(-1)
+
+
+def row_bytes(columns, kind):
+    return 2 * columns if kind == "f16" else columns // BLOCK * (2 + CODES[kind][0])
+
+
+def write_tensor(writer, file, rows, columns, kind, pools, random):
+    """Streams a tensor behind what was written."""
+    writer.write_padding(file, file.tell())
+    if rows is None:
+        np.ones(columns, np.float32).tofile(file)
+    else:
+        left, source = rows * row_bytes(columns, kind), pools[kind]
+        unit = 2 if kind == "f16" else 2 + CODES[kind][0]
+        start = int(random.integers(0, len(source) // unit)) * unit
+        while left:
+            piece = source[start : start + left]
+            piece.tofile(file)
+            left, start = left - len(piece), 0
+    writer.write_padding(file, file.tell())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    parser.add_argument("--shape", choices=SHAPES, default="llama-8b")
+    parser.add_argument("--type", choices=["q4_0", "f16"], default="q4_0")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--sparse", action="store_true")
+    arguments = parser.parse_args()
+    shape = dict(SHAPES[arguments.shape])
+    shape["layers"] = arguments.layers or shape["layers"]
+    random = np.random.default_rng(1)
+    writer = gguf.GGUFWriter(arguments.file, "llama")
+    writer.add_context_length(8192)
+    writer.add_embedding_length(shape["width"])
+    writer.add_block_count(shape["layers"])
+    writer.add_feed_forward_length(shape["feed_forward"])
+    writer.add_head_count(shape["heads"])
+    writer.add_head_count_kv(shape["kv_heads"])
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(500000.0)
+    writer.add_vocab_size(shape["vocabulary"])
+    listed = list(tensors(shape, arguments.type))
+    for name, rows, columns, kind in listed:
+        if rows is None:
+            writer.add_tensor_info(name, (columns,), np.dtype(np.float32), 4 * columns)
+        else:
+            count = row_bytes(columns, kind)
+            writer.add_tensor_info(name, (rows, count), np.dtype(np.uint8), rows * count, TYPES[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    pools = {kind: pool(kind, random) for kind in TYPES}
+    file = writer.fout[0]
+    for _, rows, columns, kind in listed:
+        if arguments.sparse:
+            writer.write_padding(file, file.tell())
+            file.seek(4 * columns if rows is None else rows * row_bytes(columns, kind), 1)
+        else:
+            write_tensor(writer, file, rows, columns, kind, pools, random)
+    file.truncate()
+    writer.close()
+
+
+if __name__ == "__main__":
+    main()

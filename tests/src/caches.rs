@@ -1,0 +1,97 @@
+//! KV caches on any device: what one holds stays when it grows, and it may lie in the host's memory.
+
+use crate::fixture::fixture;
+use crate::way::convert;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::runtime::device::{Cacheless, Device};
+use trueup::runtime::{DeviceOptions, Entry, ModelFile, ROOM_FIRST, Session, SessionOptions, Weights, open_device};
+use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
+
+/// A fixture with heads of whole blocks of a cache.
+const FIXTURE: &str = "qwen3";
+
+/// Tokens that its sequences can hold here: more than a cache has room for at first.
+const CONTEXT: usize = 2 * ROOM_FIRST;
+
+/// Steps behind a prompt that ends before a cache grows.
+const STEPS: usize = 10;
+
+/// What is not right about caches on a device.
+pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let model = Arc::new(ModelFile::open(long_model(scratch.path())).unwrap_or_else(|error| panic!("{error}")));
+    let mut wrong: Vec<String> = [DType::F16, DType::Q8_0]
+        .into_iter()
+        .filter(|kv| grown(&model, device, *kv, false) != grown(&model, device, *kv, true))
+        .map(|kv| format!("a cache of {kv} on {name} changes when it grows"))
+        .collect();
+    let cacheless: Arc<dyn Device> = Arc::new(Cacheless::new(Arc::clone(device)));
+    for (device, place) in [(device, "the device"), (&cacheless, "the host")] {
+        let sentence = verdict(&model, device);
+        wrong.extend(sentence.map(|sentence| format!("a cache of {name} that grows on {place}: {sentence}")));
+    }
+    wrong
+}
+
+/// The fixture with a longer context.
+fn long_model(folder: &Path) -> PathBuf {
+    let source = folder.join("source");
+    fs::create_dir(&source).unwrap_or_else(|error| panic!("{error}"));
+    for entry in fs::read_dir(fixture(FIXTURE).folder).unwrap_or_else(|error| panic!("{error}")).flatten() {
+        fs::copy(entry.path(), source.join(entry.file_name())).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let config = source.join("config.json");
+    let text = fs::read(&config).unwrap_or_else(|error| panic!("{error}"));
+    let mut numbers: Value = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{error}"));
+    numbers["max_position_embeddings"] = CONTEXT.into();
+    fs::write(&config, numbers.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    let target = folder.join("long.gguf");
+    convert(&source, &target, None, None);
+    target
+}
+
+/// Bits of the logits of two sequences, of which one outgrows the first room of the cache; with `before`, the cache has grown for others.
+fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bool) -> Vec<u64> {
+    let options = SessionOptions { context: Some(CONTEXT), sequences: 2, kv: Some(kv), ..SessionOptions::default() };
+    let weights = Weights::new(Arc::clone(model), Arc::clone(device), None);
+    let mut session = Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"));
+    let mut bits = |tokens: std::ops::Range<usize>, sequence: usize, truncated: bool| -> Vec<u64> {
+        let entry = |index: usize| Entry { token: (index * 7 % 380) as u32, sequence, wants_logits: true };
+        let entries: Vec<Entry> = tokens.map(entry).collect();
+        let logits = session.compute(&entries, None).unwrap_or_else(|error| panic!("{error}"));
+        if truncated {
+            session.truncate(sequence, 0);
+        }
+        (0..logits.rows()).flat_map(|row| logits.row(row).to_vec()).map(f64::to_bits).collect()
+    };
+    if before {
+        bits(0..CONTEXT, 1, true);
+    }
+    let ends = [(0..200, 0), (0..30, 1), (200..ROOM_FIRST + 40, 0), (30..31, 1), (ROOM_FIRST + 40..ROOM_FIRST + 41, 0)];
+    ends.into_iter().flat_map(|(tokens, sequence)| bits(tokens, sequence, false)).collect()
+}
+
+/// What is not right with a text during which the cache grows.
+fn verdict(model: &Arc<ModelFile>, device: &Arc<dyn Device>) -> Option<String> {
+    let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let prompt = (0..ROOM_FIRST - STEPS / 2).map(|index| (index * 11 % 380) as u32).collect();
+    let options = VerifyOptions {
+        prompts: vec![prompt],
+        steps: STEPS,
+        context: Some(CONTEXT),
+        fallback: Some(fallback),
+        ..VerifyOptions::default()
+    };
+    match verify(Arc::clone(model), Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
+        Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
+        Ok(report) if report.coverage.checked != report.coverage.nodes => {
+            Some("not every node was looked at".to_owned())
+        }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
