@@ -355,3 +355,40 @@ fn the_first_qwen_goes_by_way_of_gguf() {
     let written = written(&Gguf::open(&model).expect("it was just written"), &target, None);
     assert!(written.find("model.layers.1.self_attn.q_proj.bias").is_some());
 }
+
+/// A file of version 0 holds no table: the kind of model and its numbers follow from its tensors, with a note.
+#[test]
+fn files_without_a_table_are_known_by_their_tensors() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (first, between, bare) =
+        (scratch.path().join("a.gguf"), scratch.path().join("b.flm"), scratch.path().join("bare.flm"));
+    convert(&root().join("fixtures/models/chatglm2"), &first, None, None);
+    written(&Gguf::open(&first).expect("it was just written"), &between, None);
+    let source = Flm::open(&between, None).expect("a model");
+    let (mut vocabulary, mut tensors) = without_vocabulary(&between);
+    vocabulary.table.clear();
+    // What shows how large a head is: a frequency for each four of its elements.
+    let frequencies =
+        FlmTensor { name: "transformer.rotary_pos_emb.inv_freq".into(), shape: vec![4], dtype: FlmType::F32 };
+    tensors.push(frequencies);
+    let writer = FlmWriter::create(&bare, &vocabulary, &tensors, &[]).expect("a file");
+    for (number, tensor) in tensors.iter().enumerate() {
+        let numbers = source.find(&tensor.name).map_or(vec![1.0; 4], |_| numbers_of(&source, &tensor.name));
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        writer.write(number, 0, &bytes).expect("numbers");
+    }
+    writer.finish().expect("a file");
+    let written = std::fs::read(&bare).expect("a file");
+    assert_eq!(written[..8], [2, 0, 0, 0, 0, 0, 0, 0], "version 2, no keys");
+    std::fs::write(&bare, [&[0; 4], &written[8..]].concat()).expect("a file");
+    let opened = Flm::open(&bare, None).expect("a model");
+    assert!(opened.notes().iter().any(|note| note.contains("num_attention_heads 4")), "{:?}", opened.notes());
+    let target = scratch.path().join("bare.gguf");
+    convert(&bare, &target, None, None);
+    let of = |path: &Path| {
+        let keys = Gguf::open(path).expect("a model");
+        ["attention.head_count", "attention.head_count_kv", "attention.key_length", "feed_forward_length", "vocab_size"]
+            .map(|key| keys.metadata().u64(&format!("chatglm.{key}")).expect("a number"))
+    };
+    assert_eq!(of(&target), of(&first));
+}

@@ -12,6 +12,7 @@
 mod codes;
 mod describe;
 mod header;
+mod older;
 mod python;
 mod records;
 mod writer;

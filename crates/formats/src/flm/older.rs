@@ -1,0 +1,115 @@
+//! What files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as FastLLM tells it, and its numbers, by the sizes of its tensors.
+//!
+//! ```text
+//! 106,072 tokens  MOSS        64,000  Baichuan        else  ChatGLM: the first or a later one, by the name of the embedding
+//! ```
+
+use super::records::Record;
+use serde_json::{Map, Value, json};
+
+/// Elements of a head where no table of frequencies in the file shows them: of the published models.
+const HEAD_SIZE: u64 = 128;
+/// The same of MOSS.
+const HEAD_SIZE_MOSS: u64 = 256;
+/// Layers of Baichuan with ALiBi.
+const LAYERS_ALIBI: u64 = 40;
+/// Rows of ChatGLM-6B's embedding, with and without tokens of images, and where the first of the tokens that divide texts stands.
+const DIVIDING: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
+
+/// The sizes of the tensors of a file.
+struct Sizes<'r>(&'r [Record]);
+
+impl Sizes<'_> {
+    fn of(&self, name: &str) -> Option<&[u64]> {
+        self.0.iter().find(|record| record.name == name).map(|record| record.shape.as_slice())
+    }
+
+    fn columns(&self, name: &str) -> Option<u64> {
+        self.of(name)?.first().copied()
+    }
+
+    fn rows(&self, name: &str) -> Option<u64> {
+        self.of(name)?.last().copied()
+    }
+
+    /// How many layers have a tensor of this name, `{l}` standing for the layer.
+    fn layers(&self, name: &str) -> u64 {
+        (0u64..)
+            .take_while(|layer| self.of(&name.replace("{l}", &layer.to_string())).is_some())
+            .fold(0, |sum, _| sum.saturating_add(1))
+    }
+
+    /// Elements of a head, of which a table has a frequency for each four.
+    fn head(&self, frequencies: &str) -> u64 {
+        self.columns(frequencies).map_or(HEAD_SIZE, |count| count.saturating_mul(4)).max(1)
+    }
+}
+
+/// The description of a model whose table says nothing of its kind; `tokens` is how many its vocabulary has. `None` where the tensors are of no such kind.
+pub(super) fn config(records: &[Record], tokens: usize) -> Option<Map<String, Value>> {
+    let sizes = Sizes(records);
+    let value = match tokens {
+        106_072 => moss(&sizes)?,
+        64_000 => baichuan(&sizes)?,
+        _ if sizes.of("transformer.embedding.word_embeddings.weight").is_some() => chatglm2(&sizes)?,
+        _ => chatglm1(&sizes)?,
+    };
+    match value {
+        Value::Object(config) => Some(config),
+        _ => None,
+    }
+}
+
+fn chatglm1(sizes: &Sizes<'_>) -> Option<Value> {
+    let embedding = "transformer.word_embeddings.weight";
+    let (width, rows) = (sizes.columns(embedding)?, sizes.rows(embedding)?);
+    let head = sizes.head("transformer.layers.0.attention.rotary_emb.inv_freq");
+    let mut config = json!({
+        "model_type": "chatglm", "position_encoding_2d": true, "hidden_size": width, "vocab_size": rows,
+        "num_layers": sizes.layers("transformer.layers.{l}.input_layernorm.weight"),
+        "num_attention_heads": width.checked_div(head)?,
+        "inner_hidden_size": sizes.rows("transformer.layers.0.mlp.dense_h_to_4h.weight")?,
+    });
+    if let (Some((_, first)), Some(config)) = (DIVIDING.iter().find(|(all, _)| *all == rows), config.as_object_mut()) {
+        let id = |place: u64| Value::from(first.saturating_add(place));
+        let ids =
+            [("mask_token_id", id(0)), ("gmask_token_id", id(1)), ("bos_token_id", id(4)), ("eos_token_id", id(5))];
+        config.extend(ids.map(|(key, id)| (key.to_owned(), id)));
+    }
+    Some(config)
+}
+
+fn chatglm2(sizes: &Sizes<'_>) -> Option<Value> {
+    let embedding = "transformer.embedding.word_embeddings.weight";
+    let attention = "transformer.encoder.layers.0.self_attention.query_key_value";
+    let (width, head) = (sizes.columns(embedding)?, sizes.head("transformer.rotary_pos_emb.inv_freq"));
+    let heads = width.checked_div(head)?;
+    let groups = sizes.rows(&format!("{attention}.weight"))?.checked_div(head)?.checked_sub(heads)?.checked_div(2)?;
+    Some(json!({
+        "model_type": "chatglm", "hidden_size": width, "padded_vocab_size": sizes.rows(embedding)?,
+        "num_layers": sizes.layers("transformer.encoder.layers.{l}.input_layernorm.weight"),
+        "num_attention_heads": heads, "kv_channels": head, "multi_query_attention": true, "multi_query_group_num": groups,
+        "ffn_hidden_size": sizes.rows("transformer.encoder.layers.0.mlp.dense_h_to_4h.weight")?.checked_div(2)?,
+        "add_qkv_bias": sizes.of(&format!("{attention}.bias")).is_some(), "seq_length": 32_768, "eos_token_id": 2,
+    }))
+}
+
+fn baichuan(sizes: &Sizes<'_>) -> Option<Value> {
+    let embedding = "model.embed_tokens.weight";
+    let (width, layers) = (sizes.columns(embedding)?, sizes.layers("model.layers.{l}.input_layernorm.weight"));
+    let context = if layers == LAYERS_ALIBI { "model_max_length" } else { "max_position_embeddings" };
+    Some(json!({
+        "model_type": "baichuan", "hidden_size": width, "vocab_size": sizes.rows(embedding)?, "num_hidden_layers": layers,
+        "num_attention_heads": width.checked_div(HEAD_SIZE)?, "rms_norm_eps": 1e-6, context: 4096, "hidden_act": "silu",
+        "intermediate_size": sizes.rows("model.layers.0.mlp.gate_proj.weight")?, "bos_token_id": 1, "eos_token_id": 2,
+    }))
+}
+
+fn moss(sizes: &Sizes<'_>) -> Option<Value> {
+    let width = sizes.columns("transformer.wte.weight")?;
+    Some(json!({
+        "model_type": "moss", "n_embd": width, "vocab_size": sizes.rows("transformer.wte.weight")?,
+        "n_layer": sizes.layers("transformer.h.{l}.ln_1.weight"), "n_head": width.checked_div(HEAD_SIZE_MOSS)?, "rotary_dim": 64,
+        "n_inner": sizes.rows("transformer.h.0.mlp.fc_in.weight")?, "n_positions": 2048,
+    }))
+}
