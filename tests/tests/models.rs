@@ -1,11 +1,16 @@
 //! Every architecture, as transformers wrote and computed it: converted from each storage type, from one shard and from several,
 //! logits of the oracle equal and greedy text the same.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim};
 use trueup::formats::gguf::Split;
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup::quantize::NoProgress;
+use trueup::runtime::{
+    DeviceOptions, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
+};
 use trueup_tests::{Fixture, Prompt, Storage, convert, fixtures, nmse, say, write_variant};
 
 /// What the oracle's logits may differ from those that transformers computed in f64 and stored as f32.
@@ -196,4 +201,33 @@ fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
     std::fs::write(&list, "0-330 # the commonest\n 340\n").expect("a list");
     slimmed_as_whole("llama-linear", &Slim::Ids(list), "the", &mut faults);
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Prompts of ChatGLM-6B see themselves: small pieces of them are computed at once all the same, beside another that decodes too.
+#[test]
+fn prompts_that_see_themselves_are_not_cut() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = fixtures().into_iter().find(|fixture| fixture.name == "chatglm1").expect("the fixture");
+    let path = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &path, None, None);
+    let model = Arc::new(ModelFile::open(&path).expect("it was just written"));
+    let device = open_device("cpu", &DeviceOptions::default()).expect("the processor");
+    let weights = Arc::new(Weights::new(model, device, None));
+    let texts = |prompt_chunk: usize, sequences: usize| {
+        let options = SessionOptions { prompt_chunk, sequences, ..SessionOptions::default() };
+        let mut session = Session::new(Arc::clone(&weights), &options).expect("a session");
+        let prompts = prompt_ids(&fixture.prompts());
+        let options = GenerateOptions {
+            tokens_max: Some(16),
+            ignore_eos: true,
+            sampling: Sampling::GREEDY,
+            ..GenerateOptions::default()
+        };
+        let texts = generate(&mut session, &prompts, &options, &mut |_, _| ControlFlow::Continue(())).expect("texts");
+        texts.into_iter().map(|text| text.ids).collect::<Vec<_>>()
+    };
+    let golden: Vec<Vec<u32>> = fixture.prompts().into_iter().map(|prompt| prompt.greedy_ids).collect();
+    for (prompt_chunk, sequences) in [(512, 1), (4, 1), (4, 2)] {
+        assert_eq!(texts(prompt_chunk, sequences), golden, "{prompt_chunk} at once, {sequences} sequences");
+    }
 }

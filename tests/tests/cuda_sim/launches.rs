@@ -10,7 +10,7 @@ use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights}
 use trueup_tests::{convert, fixtures, quantize};
 
 /// Launches with weights of 32 codes a block, and with f16.
-const LAUNCHES: [(&str, [u64; 2]); 14] = [
+const LAUNCHES: [(&str, [u64; 2]); 15] = [
     ("baichuan", [17, 15]),
     ("baichuan2-13b", [19, 17]),
     ("chatglm1", [67, 58]),
@@ -22,6 +22,7 @@ const LAUNCHES: [(&str, [u64; 2]); 14] = [
     ("llama3", [17, 15]),
     ("llama3-tied", [15, 15]),
     ("mistral", [17, 15]),
+    ("moss", [37, 28]),
     ("qwen", [17, 15]),
     ("qwen2", [17, 15]),
     ("qwen3", [15, 15]),
