@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Write a large synthetic Llama as GGUF, to measure what a model takes that is larger than memory.
+"""Write a large synthetic model as GGUF, to measure what a model takes that is larger than memory.
 
     python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|f16] [--layers N] [--sparse]
 
-The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, and of ChatGLM-6B as far as a Llama can have it (the same matrices, but for a feed-forward
-network with a gate that is narrower, so that a layer has as many elements). Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
+The shapes are the published ones of Llama-3.1-8B, Llama-2-7B and ChatGLM-6B, the last without the 20,000 tokens of images that its first publication had. Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
 taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
 `trueup plan`.
 """
@@ -18,11 +17,25 @@ BLOCK = 32
 SHAPES = {
     "llama-8b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "feed_forward": 14336, "vocabulary": 128256},
     "llama-7b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 32, "feed_forward": 11008, "vocabulary": 32000},
-    "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 10944, "vocabulary": 130528},
+    "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 16384, "vocabulary": 130528},
 }
 TYPES = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q8_0": gguf.GGMLQuantizationType.Q8_0, "f16": gguf.GGMLQuantizationType.F16}
 # Bytes of codes behind the scale, and the scale that gives values a deviation near 1 / sqrt(4096).
 CODES = {"q4_0": (16, 0.0034), "q8_0": (32, 0.0002)}
+
+
+def chatglm(shape, kind):
+    """As docs/CHATGLM.md lists them."""
+    width, ffn = shape["width"], shape["feed_forward"]
+    yield "token_embd.weight", shape["vocabulary"], width, kind
+    for i in range(shape["layers"]):
+        for name, rows, columns in (("attn_norm", None, width), ("attn_qkv", 3 * width, width), ("attn_output", width, width),
+                                    ("ffn_norm", None, width), ("ffn_up", ffn, width), ("ffn_down", width, ffn)):
+            yield f"blk.{i}.{name}.weight", rows, columns, kind
+            yield f"blk.{i}.{name}.bias", None, rows or columns, "f32"
+    yield "output_norm.weight", None, width, "f32"
+    yield "output_norm.bias", None, width, "f32"
+    yield "output.weight", shape["vocabulary"], width, "q8_0" if kind == "q4_0" else kind
 
 
 def tensors(shape, kind):
@@ -83,17 +96,22 @@ def main():
     shape = dict(SHAPES[arguments.shape])
     shape["layers"] = arguments.layers or shape["layers"]
     random = np.random.default_rng(1)
-    writer = gguf.GGUFWriter(arguments.file, "llama")
-    writer.add_context_length(8192)
+    is_chatglm = arguments.shape == "chatglm-6b"
+    writer = gguf.GGUFWriter(arguments.file, "chatglm1" if is_chatglm else "llama")
+    if is_chatglm:
+        for key, token in (("end", 130004), ("mark", 130001), ("other_mark", 130000)):
+            writer.add_uint32(f"chatglm1.prefix.{key}_token_id", token)
+        writer.add_rope_dimension_count(shape["width"] // shape["heads"] // 2)
+    writer.add_context_length(2048 if is_chatglm else 8192)
     writer.add_embedding_length(shape["width"])
     writer.add_block_count(shape["layers"])
     writer.add_feed_forward_length(shape["feed_forward"])
     writer.add_head_count(shape["heads"])
     writer.add_head_count_kv(shape["kv_heads"])
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(500000.0)
+    writer.add_rope_freq_base(10000.0 if is_chatglm else 500000.0)
     writer.add_vocab_size(shape["vocabulary"])
-    listed = list(tensors(shape, arguments.type))
+    listed = list((chatglm if is_chatglm else tensors)(shape, arguments.type))
     for name, rows, columns, kind in listed:
         if rows is None:
             writer.add_tensor_info(name, (columns,), np.dtype(np.float32), 4 * columns)

@@ -2,7 +2,7 @@
 # A model of 4.8 GB decodes with 3 GB of memory: on the processor, and over a simulated card and the processor. The limit is the operating system's: a control
 # group below the one of this shell where one can be made, else RLIMIT_DATA, which counts memory that can be written and no pages of files.
 #
-#   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB
+#   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one of make_large_gguf.py, LIMIT_MIB the limit
 set -euo pipefail
 trueup="$1"
 python="${2:-python3}"
@@ -50,7 +50,7 @@ check() {
     grep -v '^[0-9 ]*$' "$folder/output" | sed 's/^/  /'
 }
 
-"$python" "$(dirname "$0")/make_large_gguf.py" "$folder/model.gguf"
+"$python" "$(dirname "$0")/make_large_gguf.py" "$folder/model.gguf" --shape "${SHAPE:-llama-8b}"
 du -m --apparent-size "$folder/model.gguf" | cut -f1 | sed 's/$/ MiB of model/'
 group="$(make_group)"
 if [ -n "$group" ]; then way="a control group"; else way=RLIMIT_DATA; fi

@@ -378,9 +378,9 @@ fn files_without_a_table_are_known_by_their_tensors() {
         writer.write(number, 0, &bytes).expect("numbers");
     }
     writer.finish().expect("a file");
-    let written = std::fs::read(&bare).expect("a file");
+    let written = fs::read(&bare).expect("a file");
     assert_eq!(written[..8], [2, 0, 0, 0, 0, 0, 0, 0], "version 2, no keys");
-    std::fs::write(&bare, [&[0; 4], &written[8..]].concat()).expect("a file");
+    fs::write(&bare, [&[0; 4], &written[8..]].concat()).expect("a file");
     let opened = Flm::open(&bare, None).expect("a model");
     assert!(opened.notes().iter().any(|note| note.contains("num_attention_heads 4")), "{:?}", opened.notes());
     let target = scratch.path().join("bare.gguf");
