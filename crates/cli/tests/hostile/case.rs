@@ -47,6 +47,9 @@ pub enum Call {
     Diff,
 }
 
+/// Address space of a command in KiB. The fixtures need a hundredth; a size out of a file that is believed needs more.
+pub const MEMORY_KIB: u64 = 2 << 20;
+
 /// A lie, or a truth that looks like one.
 #[derive(Clone)]
 pub struct Case {
@@ -60,6 +63,10 @@ pub struct Case {
     pub trace: Option<&'static str>,
     /// A part of the message's file name; empty where the folder is named.
     pub named: &'static str,
+    /// Words of the message, whichever command refuses it.
+    pub says: &'static str,
+    /// Address space of a command in KiB.
+    pub memory_kib: u64,
     /// Commands that must refuse it.
     pub refused_by: &'static [Call],
     /// Commands that must accept it.

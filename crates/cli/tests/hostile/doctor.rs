@@ -17,7 +17,7 @@ pub fn complaint(family: &str, case: &Case) -> Option<String> {
     let model = folder.join(case.model);
     let model = model.to_str().expect("paths of tests are UTF-8");
     let arguments = ["inspect", model, "--doctor", "-t", "1", "--quiet"].map(str::to_owned);
-    let output = limited(&arguments, Call::Show);
+    let output = limited(&arguments, Call::Show, case.memory_kib);
     judged(case, &output).err().map(|problem| {
         let (out, err) = (shown(&output.stdout), shown(&output.stderr));
         format!(

@@ -96,6 +96,12 @@ fn text(text: &str) -> Text {
     Text { length: text.len() as i32, bytes: text.as_bytes().to_vec() }
 }
 
+impl Text {
+    fn file(&self) -> Vec<u8> {
+        [&self.length.to_le_bytes()[..], &self.bytes].concat()
+    }
+}
+
 impl Parts {
     fn good(file: &[u8]) -> Parts {
         let mut cursor = Cursor(file);
@@ -122,10 +128,7 @@ impl Parts {
     fn file(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let number = |out: &mut Vec<u8>, value: i32| out.extend(value.to_le_bytes());
-        let text = |out: &mut Vec<u8>, text: &Text| {
-            out.extend(text.length.to_le_bytes());
-            out.extend(&text.bytes);
-        };
+        let text = |out: &mut Vec<u8>, text: &Text| out.extend(text.file());
         number(&mut out, self.version);
         number(&mut out, self.entries.unwrap_or(self.table.len() as i32));
         for (key, value) in &self.table {
@@ -175,7 +178,11 @@ impl Parts {
     }
 }
 
-type Lie = (&'static str, fn(&mut Parts, &mut Random));
+/// Its name, what the message says of it, the change.
+type Lie = (&'static str, &'static str, fn(&mut Parts, &mut Random));
+
+/// Address space of a command in KiB: a model of a megabyte needs a quarter of it.
+const MEMORY_KIB: u64 = 1 << 18;
 
 /// A matrix of 4-bit codes in the good file.
 const CODES: &str = "layers.1.self_attn.o_proj.weight";
@@ -183,175 +190,358 @@ const NORM: &str = "model.norm.weight";
 
 /// No reader believes these.
 const FILE: &[Lie] = &[
-    ("version 3", |p, _| p.version = 3),
-    ("version -1", |p, _| p.version = -1),
-    ("version 2^31-1", |p, _| p.version = i32::MAX),
-    ("version 0 of a file with a table", |p, _| p.version = 0),
-    ("table one entry longer", |p, _| p.entries = Some(p.table.len() as i32 + 1)),
-    ("table one entry shorter", |p, _| p.entries = Some(p.table.len() as i32 - 1)),
-    ("table of -1 entries", |p, _| p.entries = Some(-1)),
-    ("table of 2^31-1 entries", |p, _| p.entries = Some(i32::MAX)),
-    ("key of length -1", |p, r| any_entry(p, r).0.length = -1),
-    ("key of length 2^31-1", |p, r| any_entry(p, r).0.length = i32::MAX),
-    ("key one byte longer", |p, r| any_entry(p, r).0.length += 1),
-    ("value of length -2^31", |p, r| any_entry(p, r).1.length = i32::MIN),
-    ("a key twice", |p, _| p.table.push((text("use_cache"), text("False")))),
-    ("value of 2 MiB", |p, _| p.set("transformers_version", &"x".repeat(2 << 20))),
-    ("key that is no UTF-8", |p, r| any_entry(p, r).0.bytes[0] = 0xff),
-    ("peft_size of words", |p, _| p.set("peft_size", "many")),
-    ("peft_size -1", |p, _| p.set("peft_size", "-1")),
-    ("peft_size without adapters", |p, _| p.set("peft_size", "1")),
-    ("peft_size 65537", |p, _| p.set("peft_size", "65537")),
-    ("scores that are not there", |p, _| {
+    ("version 3", "expected version 0, 1 or 2 of FastLLM, found 3", |p, _| p.version = 3),
+    ("version -1", "expected version 0, 1 or 2 of FastLLM, found -1", |p, _| p.version = -1),
+    ("version 2^31-1", "expected version 0, 1 or 2 of FastLLM, found 2147483647", |p, _| p.version = i32::MAX),
+    ("version 0 of a file with a table", "token 0 at byte 12: expected bytes from -128 to 255", |p, _| p.version = 0),
+    ("table one entry longer", "key 103 of the table of keys", |p, _| p.entries = Some(p.table.len() as i32 + 1)),
+    ("table one entry shorter", "length of token 0", |p, _| p.entries = Some(p.table.len() as i32 - 1)),
+    (
+        "table of -1 entries",
+        "size of the table of keys at byte 4: expected a number from 0 to 65536, found -1",
+        |p, _| p.entries = Some(-1),
+    ),
+    (
+        "table of 2^31-1 entries",
+        "size of the table of keys at byte 4: expected a number from 0 to 65536, found 2147483647",
+        |p, _| p.entries = Some(i32::MAX),
+    ),
+    ("key of length -1", "of the table of keys", |p, r| any_entry(p, r).0.length = -1),
+    ("key of length 2^31-1", "found 2147483647", |p, r| any_entry(p, r).0.length = i32::MAX),
+    ("key one byte longer", "length of value", |p, r| any_entry(p, r).0.length += 1),
+    ("value of length -2^31", "found -2147483648", |p, r| any_entry(p, r).1.length = i32::MIN),
+    ("a key twice", "\"use_cache\" is there twice", |p, _| p.table.push((text("use_cache"), text("False")))),
+    ("value of 2 MiB", "expected a number from 0 to 1048576, found 2097152", |p, _| {
+        p.set("transformers_version", &"x".repeat(2 << 20))
+    }),
+    ("key that is no UTF-8", "of the table of keys", |p, r| any_entry(p, r).0.bytes[0] = 0xff),
+    ("peft_size of words", "expected a number from 0 to 65536, found \"many\"", |p, _| p.set("peft_size", "many")),
+    ("peft_size -1", "expected a number from 0 to 65536, found \"-1\"", |p, _| p.set("peft_size", "-1")),
+    ("peft_size without adapters", "name of adapter 0", |p, _| p.set("peft_size", "1")),
+    ("peft_size 65537", "expected a number from 0 to 65536, found \"65537\"", |p, _| p.set("peft_size", "65537")),
+    ("scores that are not there", "score of token 0 at byte 2910: expected a number, found NaN", |p, _| {
         p.tokens.iter_mut().for_each(|token| token.score = f32::NAN);
     }),
-    ("scores forgotten", |p, _| p.drop_key("tokenizer_use_score")),
-    ("special tokens that are not there", |p, _| p.set("tokenizer_has_special_tokens", "1")),
-    ("special tokens 2^31-1", |p, _| {
+    ("scores forgotten", "length of token 1", |p, _| p.drop_key("tokenizer_use_score")),
+    ("special tokens that are not there", "special token", |p, _| p.set("tokenizer_has_special_tokens", "1")),
+    ("special tokens 2^31-1", "number of special tokens at byte 18375: expected a number from 0 to 2097152", |p, _| {
         p.set("tokenizer_has_special_tokens", "1");
         p.special = i32::MAX.to_le_bytes().to_vec();
     }),
-    ("vocabulary one longer", |p, _| p.count = Some(p.tokens.len() as i32 + 1)),
-    ("vocabulary one shorter", |p, _| p.count = Some(p.tokens.len() as i32 - 1)),
-    ("vocabulary of -1", |p, _| p.count = Some(-1)),
-    ("vocabulary of 2^31-1", |p, _| p.count = Some(i32::MAX)),
-    ("token of length -1", |p, r| any_token(p, r).length = -1),
-    ("token of length 2^31-1", |p, r| any_token(p, r).length = i32::MAX),
-    ("token one byte longer", |p, r| any_token(p, r).length += 1),
-    ("token with byte 256", |p, r| any_token(p, r).bytes[0] = 256),
-    ("token with byte -129", |p, r| any_token(p, r).bytes[0] = -129),
-    ("token with id -1", |p, r| any_token(p, r).id = -1),
-    ("token with id 2^31-1", |p, r| any_token(p, r).id = i32::MAX),
-    ("score infinite", |p, r| any_token(p, r).score = f32::INFINITY),
-    ("tensors one more", |p, _| p.tensor_count = Some(p.tensors.len() as i32 + 1)),
-    ("tensors one less", |p, _| p.tensor_count = Some(p.tensors.len() as i32 - 1)),
-    ("tensors -1", |p, _| p.tensor_count = Some(-1)),
-    ("tensors 2^31-1", |p, _| p.tensor_count = Some(i32::MAX)),
-    ("name of length -1", |p, _| p.tensor(CODES).name.length = -1),
-    ("name of length 2^31-1", |p, _| p.tensor(CODES).name.length = i32::MAX),
-    ("name that is no UTF-8", |p, _| p.tensor(CODES).name.bytes[0] = 0xfe),
-    ("name twice", |p, _| {
+    ("vocabulary one longer", "token 512 at byte 18342: expected bytes from -128 to 255", |p, _| {
+        p.count = Some(p.tokens.len() as i32 + 1)
+    }),
+    ("vocabulary one shorter", "of tensor 0", |p, _| p.count = Some(p.tokens.len() as i32 - 1)),
+    (
+        "vocabulary of -1",
+        "size of the vocabulary at byte 2894: expected a number from 0 to 2097152, found -1",
+        |p, _| p.count = Some(-1),
+    ),
+    (
+        "vocabulary of 2^31-1",
+        "size of the vocabulary at byte 2894: expected a number from 0 to 2097152, found 2147483647",
+        |p, _| p.count = Some(i32::MAX),
+    ),
+    ("token of length -1", "expected a number from 0 to 4096, found -1", |p, r| any_token(p, r).length = -1),
+    ("token of length 2^31-1", "expected a number from 0 to 4096, found 2147483647", |p, r| {
+        any_token(p, r).length = i32::MAX
+    }),
+    ("token one byte longer", "token ", |p, r| any_token(p, r).length += 1),
+    ("token with byte 256", "expected bytes from -128 to 255, found 256", |p, r| any_token(p, r).bytes[0] = 256),
+    ("token with byte -129", "expected bytes from -128 to 255, found -129", |p, r| any_token(p, r).bytes[0] = -129),
+    ("token with id -1", "id of token", |p, r| any_token(p, r).id = -1),
+    ("token with id 2^31-1", "expected a number from 0 to 2097152, found 2147483647", |p, r| {
+        any_token(p, r).id = i32::MAX
+    }),
+    ("score infinite", "expected a number, found inf", |p, r| any_token(p, r).score = f32::INFINITY),
+    ("tensors one more", "length of name of tensor 21 at byte 185685: 4 bytes are needed, but 0 are left", |p, _| {
+        p.tensor_count = Some(p.tensors.len() as i32 + 1)
+    }),
+    ("tensors one less", "expected the end of the file, found 289 more bytes", |p, _| {
+        p.tensor_count = Some(p.tensors.len() as i32 - 1)
+    }),
+    ("tensors -1", "number of tensors at byte 18338: expected a number from 0 to 1048576, found -1", |p, _| {
+        p.tensor_count = Some(-1)
+    }),
+    (
+        "tensors 2^31-1",
+        "number of tensors at byte 18338: expected a number from 0 to 1048576, found 2147483647",
+        |p, _| p.tensor_count = Some(i32::MAX),
+    ),
+    (
+        "name of length -1",
+        "length of name of tensor 13 at byte 155789: expected a number from 0 to 1048576, found -1",
+        |p, _| p.tensor(CODES).name.length = -1,
+    ),
+    (
+        "name of length 2^31-1",
+        "length of name of tensor 13 at byte 155789: expected a number from 0 to 1048576, found 2147483647",
+        |p, _| p.tensor(CODES).name.length = i32::MAX,
+    ),
+    ("name that is no UTF-8", "name of tensor 13 at byte 155793: expected UTF-8 text", |p, _| {
+        p.tensor(CODES).name.bytes[0] = 0xfe
+    }),
+    ("name twice", "tensor model.norm.weight: the name is there twice", |p, _| {
         let name = p.tensor(NORM).name.clone();
         p.tensor(CODES).name = name;
     }),
-    ("dimensions -1", |p, _| p.tensor(CODES).dimensions = -1),
-    ("dimensions 5", |p, _| p.tensor(CODES).dimensions = 5),
-    ("dimensions 2^31-1", |p, _| p.tensor(CODES).dimensions = i32::MAX),
-    ("size 0", |p, _| p.tensor(CODES).sizes[1] = 0),
-    ("size -1", |p, _| p.tensor(CODES).sizes[0] = -1),
-    ("size 2^31-1", |p, _| p.tensor(CODES).sizes[0] = i32::MAX),
-    ("sizes that overflow", |p, _| {
-        let tensor = p.tensor(CODES);
-        tensor.dimensions = 4;
-        tensor.sizes = vec![i32::MAX; 4];
+    ("dimensions -1", "o_proj.weight at byte 155831: expected a number from 0 to 4, found -1", |p, _| {
+        p.tensor(CODES).dimensions = -1
     }),
-    ("type 2", |p, _| p.tensor(CODES).dtype = 2),
-    ("type -1", |p, _| p.tensor(CODES).dtype = -1),
-    ("type 10", |p, _| p.tensor(NORM).dtype = 10),
-    ("type f32 of codes", |p, _| p.tensor(CODES).dtype = 0),
-    ("8 bits of 4", |p, _| p.tensor(CODES).dtype = 3),
-    ("groups that are not there", |p, _| p.tensor(CODES).dtype = 9),
-    ("axis 1", |p, _| p.tensor(CODES).axis = Some(1)),
-    ("axis -2", |p, _| p.tensor(CODES).axis = Some(-2)),
-    ("one pair for all rows", |p, _| p.tensor(CODES).axis = Some(-1)),
-    ("groups of 0", |p, _| grouped(p, (0, 0))),
-    ("groups of -1", |p, _| grouped(p, (1, -1))),
-    ("groups that do not fill a row", |p, _| grouped(p, (1, 32))),
-    ("more groups than a row has", |p, _| grouped(p, (4, 32))),
-    ("groups 2^31-1", |p, _| grouped(p, (i32::MAX, 1))),
-    ("a byte less", |p, _| {
-        p.tensors.last_mut().expect("a tensor").data.pop();
+    ("dimensions 5", "o_proj.weight at byte 155831: expected a number from 0 to 4, found 5", |p, _| {
+        p.tensor(CODES).dimensions = 5
     }),
-    ("a byte more", |p, _| p.tail.push(0)),
-    ("a megabyte more", |p, _| p.tail = vec![0; 1 << 20]),
+    ("dimensions 2^31-1", "o_proj.weight at byte 155831: expected a number from 0 to 4, found 2147483647", |p, _| {
+        p.tensor(CODES).dimensions = i32::MAX
+    }),
+    ("size 0", "expected sizes from 1 on, found [0, 64]", |p, _| p.tensor(CODES).sizes[1] = 0),
+    (
+        "size -1",
+        "size of tensor model.layers.1.self_attn.o_proj.weight at byte 155835: expected a number from 0 to 2147483647, found -1",
+        |p, _| p.tensor(CODES).sizes[0] = -1,
+    ),
+    ("size 2^31-1", "2147483647 items of at least 8 bytes are claimed, but 29834 bytes are left", |p, _| {
+        p.tensor(CODES).sizes[0] = i32::MAX
+    }),
+    (
+        "sizes that overflow",
+        "expected sizes from 1 on, found [2147483647, 2147483647, 2147483647, 2147483647]",
+        |p, _| {
+            let tensor = p.tensor(CODES);
+            tensor.dimensions = 4;
+            tensor.sizes = vec![i32::MAX; 4];
+        },
+    ),
+    ("type 2", "expected type 0, 1, 3, 4, 7, 8 or 9, found 2;", |p, _| p.tensor(CODES).dtype = 2),
+    ("type -1", "expected type 0, 1, 3, 4, 7, 8 or 9, found -1;", |p, _| p.tensor(CODES).dtype = -1),
+    ("type 10", "expected type 0, 1, 3, 4, 7, 8 or 9, found 10;", |p, _| p.tensor(NORM).dtype = 10),
+    ("type f32 of codes", "length of name of tensor 14", |p, _| p.tensor(CODES).dtype = 0),
+    ("8 bits of 4", "length of name of tensor 14", |p, _| p.tensor(CODES).dtype = 3),
+    ("groups that are not there", "groups of tensor model.layers.1.self_attn.o_proj.weight", |p, _| {
+        p.tensor(CODES).dtype = 9
+    }),
+    (
+        "axis 1",
+        "axis of tensor model.layers.1.self_attn.o_proj.weight at byte 155847: expected 0 or -1, found 1",
+        |p, _| p.tensor(CODES).axis = Some(1),
+    ),
+    (
+        "axis -2",
+        "axis of tensor model.layers.1.self_attn.o_proj.weight at byte 155847: expected 0 or -1, found -2",
+        |p, _| p.tensor(CODES).axis = Some(-2),
+    ),
+    ("one pair for all rows", "length of name of tensor 14", |p, _| p.tensor(CODES).axis = Some(-1)),
+    ("groups of 0", "expected groups that fill rows of 64, found 0 of 0", |p, _| grouped(p, (0, 0))),
+    (
+        "groups of -1",
+        "groups of tensor model.layers.1.self_attn.o_proj.weight at byte 155855: expected a number from 0 to 2147483647",
+        |p, _| grouped(p, (1, -1)),
+    ),
+    ("groups that do not fill a row", "expected groups that fill rows of 64, found 1 of 32", |p, _| {
+        grouped(p, (1, 32))
+    }),
+    ("more groups than a row has", "expected groups that fill rows of 64, found 4 of 32", |p, _| grouped(p, (4, 32))),
+    ("groups 2^31-1", "expected groups that fill rows of 64, found 2147483647 of 1", |p, _| grouped(p, (i32::MAX, 1))),
+    (
+        "adapter with a name of length -1",
+        "length of name of adapter 0 at byte 2912: expected a number from 0 to 1048576, found -1",
+        |p, _| adapter(p, &[(-1_i32).to_le_bytes().to_vec()]),
+    ),
+    (
+        "adapter with 2^31-1 keys",
+        "size of the keys of adapter 0 at byte 2917: expected a number from 0 to 65536, found 2147483647",
+        |p, _| adapter(p, &[text("a").file(), i32::MAX.to_le_bytes().to_vec()]),
+    ),
+    ("adapter with a key twice", "key 1 of the keys of adapter 0 at byte 2935: \"r\" is there twice", |p, _| {
+        let (key, value) = (text("r").file(), text("8").file());
+        adapter(p, &[text("a").file(), 2_i32.to_le_bytes().to_vec(), key.clone(), value.clone(), key, value]);
+    }),
+    ("adapters two for one", "name of adapter 1", |p, _| {
+        adapter(p, &[text("a").file(), 0_i32.to_le_bytes().to_vec()]);
+        p.set("peft_size", "2");
+    }),
+    (
+        "special token of length -1",
+        "length of special token 0 at byte 18379: expected a number from 0 to 1048576, found -1",
+        |p, _| {
+            p.set("tokenizer_has_special_tokens", "1");
+            p.special = [1_i32.to_le_bytes(), (-1_i32).to_le_bytes()].concat();
+        },
+    ),
+    ("special token that is no UTF-8", "special token 0 at byte 18383: expected UTF-8 text", |p, _| {
+        p.set("tokenizer_has_special_tokens", "1");
+        p.special = [&1_i32.to_le_bytes()[..], &1_i32.to_le_bytes(), &[0xff]].concat();
+    }),
+    ("type 5", "expected type 0, 1, 3, 4, 7, 8 or 9, found 5;", |p, _| p.tensor(CODES).dtype = 5),
+    ("type 1000", "expected type 0, 1, 3, 4, 7, 8 or 9, found 1000;", |p, _| p.tensor(NORM).dtype = 1000),
+    (
+        "a part beside the joined tensor",
+        "tensor model.layers.1.self_attn.q_proj.weight: the name is there twice",
+        |p, _| {
+            p.tensor(CODES).name = text("model.layers.1.self_attn.q_proj.weight");
+        },
+    ),
+    (
+        "a byte less",
+        "numbers of tensor model.norm.weight at byte 185425: 64 items of at least 4 bytes are claimed, but 255 bytes are left",
+        |p, _| {
+            p.tensors.last_mut().expect("a tensor").data.pop();
+        },
+    ),
+    ("a byte more", "expected the end of the file, found 1 more bytes", |p, _| p.tail.push(0)),
+    ("a megabyte more", "expected the end of the file, found 1048576 more bytes", |p, _| p.tail = vec![0; 1 << 20]),
 ];
 
 /// The file can be looked at, but is no model.
 const MEANING: &[Lie] = &[
-    ("no class", |p, _| {
+    ("no class", "expected one class name, found 0", |p, _| {
         p.drop_key("architectures");
         p.drop_key("model_type");
     }),
-    ("unknown class", |p, _| p.set("architectures", "['UnheardOfForCausalLM']")),
-    ("two classes", |p, _| p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")),
-    ("width 0", |p, _| p.set("hidden_size", "0")),
-    ("width 63", |p, _| p.set("hidden_size", "63")),
-    ("width 2^40", |p, _| p.set("hidden_size", "1099511627776")),
-    ("width of words", |p, _| p.set("hidden_size", "wide")),
-    ("width -64", |p, _| p.set("hidden_size", "-64")),
-    ("one layer more", |p, _| p.set("num_hidden_layers", "4")),
-    ("one layer less", |p, _| p.set("num_hidden_layers", "2")),
-    ("layers 2^31", |p, _| p.set("num_hidden_layers", "2147483648")),
-    ("heads 0", |p, _| p.set("num_attention_heads", "0")),
-    ("heads 3", |p, _| p.set("num_attention_heads", "3")),
-    ("KV heads 3", |p, _| p.set("num_key_value_heads", "3")),
-    ("vocabulary of one less", |p, _| p.set("vocab_size", "511")),
-    ("vocabulary missing", |p, _| p.drop_key("vocab_size")),
-    ("epsilon nothing", |p, _| p.set("rms_norm_eps", "[]")),
-    ("rope scaling of a list", |p, _| p.set("rope_scaling", "[1, 2]")),
-    ("unknown rope scaling", |p, _| {
+    ("unknown class", "expected a supported class, found \"UnheardOfForCausalLM\"", |p, _| {
+        p.set("architectures", "['UnheardOfForCausalLM']")
+    }),
+    ("two classes", "expected one class name, found 2", |p, _| {
+        p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")
+    }),
+    ("width 0", "embedding_length must lie between 1 and 4194304, found 0", |p, _| p.set("hidden_size", "0")),
+    ("width 63", "4 attention heads do not divide a width of 63", |p, _| p.set("hidden_size", "63")),
+    ("width 2^40", "embedding_length must lie between 1 and 4194304, found 1099511627776", |p, _| {
+        p.set("hidden_size", "1099511627776")
+    }),
+    ("width of words", "hidden_size: expected a count, found \"wide\"", |p, _| p.set("hidden_size", "wide")),
+    ("width -64", "hidden_size: expected a count, found -64", |p, _| p.set("hidden_size", "-64")),
+    ("one layer more", "tensor model.layers.3.input_layernorm.weight is missing", |p, _| {
+        p.set("num_hidden_layers", "4")
+    }),
+    ("one layer less", "tensor model.layers.2.input_layernorm.weight is not known to LlamaForCausalLM", |p, _| {
+        p.set("num_hidden_layers", "2")
+    }),
+    ("layers 2^31", "2147483648 layers are claimed, but the file has 30 tensors", |p, _| {
+        p.set("num_hidden_layers", "2147483648")
+    }),
+    ("heads 0", "0 attention heads do not divide a width of 64", |p, _| p.set("num_attention_heads", "0")),
+    ("heads 3", "3 attention heads do not divide a width of 64", |p, _| p.set("num_attention_heads", "3")),
+    ("KV heads 3", "4 attention heads cannot share 3 KV heads evenly", |p, _| p.set("num_key_value_heads", "3")),
+    (
+        "vocabulary of one less",
+        "tensor model.embed_tokens.weight: expected shape [511, 64], found [512, 64]",
+        |p, _| p.set("vocab_size", "511"),
+    ),
+    ("vocabulary missing", "vocab_size: expected a count, found nothing", |p, _| p.drop_key("vocab_size")),
+    ("epsilon nothing", "rms_norm_eps: expected a number, found []", |p, _| p.set("rms_norm_eps", "[]")),
+    ("rope scaling of a list", "rope_scaling: expected an object, found [1,2]", |p, _| p.set("rope_scaling", "[1, 2]")),
+    ("unknown rope scaling", "found \"sideways\"", |p, _| {
         p.drop_key("rope_scaling");
         p.set("rope_scaling.type", "sideways");
     }),
-    ("linear rope scaling without a factor", |p, _| {
+    ("linear rope scaling without a factor", "factor in rope_scaling: expected a number, found nothing", |p, _| {
         p.drop_key("rope_scaling");
         p.set("rope_scaling.type", "linear");
     }),
-    ("a tensor of another name", |p, _| p.tensor(CODES).name = text("model.layers.1.self_attn.z_proj.weight")),
-    ("joined tensor with an odd number of rows", |p, _| {
-        let tensor = p.tensor("layers.0.mlp.gateup_proj.weight");
-        tensor.sizes[0] -= 1;
-        tensor.data.drain(..8);
-        let codes = tensor.data.len() - 32;
-        tensor.data.truncate(codes);
+    ("a tensor of another name", "tensor model.layers.1.self_attn.o_proj.weight is missing", |p, _| {
+        p.tensor(CODES).name = text("model.layers.1.self_attn.z_proj.weight")
     }),
-    ("id outside of the model", |p, r| any_token(p, r).id = 512),
+    (
+        "joined tensor with an odd number of rows",
+        "tensor model.layers.0.mlp.gateup_proj.weight is not known to LlamaForCausalLM",
+        |p, _| {
+            let tensor = p.tensor("layers.0.mlp.gateup_proj.weight");
+            tensor.sizes[0] -= 1;
+            tensor.data.drain(..8);
+            let codes = tensor.data.len() - 32;
+            tensor.data.truncate(codes);
+        },
+    ),
+    (
+        "joined queries, keys and values of other rows",
+        "self_attn.q_proj.weight: expected shape [32, 32], found [32, 64]",
+        |p, _| p.set("hidden_size", "32"),
+    ),
+    (
+        "joined tensor of a layer that is not there",
+        "tensor model.layers.7.mlp.gate_proj.weight is not known to LlamaForCausalLM",
+        |p, _| {
+            p.tensor("layers.0.mlp.gateup_proj.weight").name = text("model.layers.7.mlp.gateup_proj.weight");
+        },
+    ),
+    ("a tensor without a name", "tensor model.layers.1.self_attn.o_proj.weight is missing", |p, _| {
+        p.tensor(CODES).name = text("")
+    }),
+    ("an empty width", "hidden_size: expected a count, found nothing", |p, _| p.set("hidden_size", "")),
+    ("half a layer", "num_hidden_layers: expected a count, found 1.5", |p, _| p.set("num_hidden_layers", "1.5")),
+    ("heads that are true", "num_attention_heads: expected a count, found true", |p, _| {
+        p.set("num_attention_heads", "True")
+    }),
+    ("epsilon that is no number", "rms_norm_eps: expected a number, found \"nan\"", |p, _| {
+        p.set("rms_norm_eps", "nan")
+    }),
+    ("epsilon -1", "the norms' epsilon must be finite and positive, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
+    ("rotation base 0", "the base of the rotation must be finite and positive, found 0", |p, _| {
+        p.set("rope_theta", "0")
+    }),
+    ("unknown activation", "hidden_act: expected \"silu\" or \"swish\", found \"sideways\"", |p, _| {
+        p.set("hidden_act", "sideways")
+    }),
+    ("context 0", "context_length must lie between 1 and 2147483647, found 0", |p, _| {
+        p.set("max_position_embeddings", "0")
+    }),
+    ("id outside of the model", "expected an id below 512, found 512", |p, r| any_token(p, r).id = 512),
 ];
 
 /// Ranges that give no numbers.
 const RANGES: &[Lie] = &[
-    ("a maximum that is NaN", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::NAN.to_le_bytes())),
-    ("a maximum that is infinite", |p, _| p.tensor(CODES).data[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes())),
-    ("a range that overflows", |p, _| {
+    ("a minimum that is NaN", "found others in 1 of 64 pairs", |p, _| {
+        p.tensor(CODES).data[..4].copy_from_slice(&f32::NAN.to_le_bytes())
+    }),
+    ("a minimum that is infinite", "found others in 1 of 64 pairs", |p, _| {
+        p.tensor(CODES).data[..4].copy_from_slice(&f32::NEG_INFINITY.to_le_bytes());
+    }),
+    ("a maximum that is NaN", "found others in 1 of 64 pairs", |p, _| {
+        p.tensor(CODES).data[4..8].copy_from_slice(&f32::NAN.to_le_bytes())
+    }),
+    ("a maximum that is infinite", "found others in 1 of 64 pairs", |p, _| {
+        p.tensor(CODES).data[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes())
+    }),
+    ("a range that overflows", "found others in 1 of 64 pairs", |p, _| {
         p.tensor(CODES).data[..4].copy_from_slice(&f32::MIN.to_le_bytes());
         p.tensor(CODES).data[4..8].copy_from_slice(&f32::MAX.to_le_bytes());
     }),
 ];
 
 const ACCEPTED: &[Lie] = &[
-    ("as it is", |_, _| ()),
-    ("version 1", |p, _| p.version = 1),
-    ("a token twice", |p, _| p.tokens.push(p.tokens[0].clone())),
-    ("a token missing", |p, _| drop(p.tokens.pop())),
-    ("bytes without a sign", |p, _| {
+    ("as it is", "", |_, _| ()),
+    ("version 1", "", |p, _| p.version = 1),
+    ("a token twice", "", |p, _| p.tokens.push(p.tokens[0].clone())),
+    ("a token missing", "", |p, _| drop(p.tokens.pop())),
+    ("bytes without a sign", "", |p, _| {
         p.tokens.iter_mut().flat_map(|token| &mut token.bytes).for_each(|byte| *byte &= 0xff);
     }),
-    ("an end outside of the vocabulary", |p, _| p.set("eos_token_id", "151645")),
-    ("control characters", |p, _| p.set("user_role", "\u{1b}[2J\u{202e}\u{7}")),
-    ("lengths that count characters", |p, _| {
+    ("an end outside of the vocabulary", "", |p, _| p.set("eos_token_id", "151645")),
+    ("control characters", "", |p, _| p.set("user_role", "\u{1b}[2J\u{202e}\u{7}")),
+    ("lengths that count characters", "", |p, _| {
         p.set("user_role", "用户：");
         p.set("bot_role", "助手：");
         let texts = p.table.iter_mut().flat_map(|(key, value)| [key, value]);
         texts.for_each(|text| text.length = String::from_utf8_lossy(&text.bytes).chars().count() as i32);
     }),
-    ("a special token that is no token", |p, _| {
+    ("a special token that is no token", "", |p, _| {
         p.set("tokenizer_has_special_tokens", "1");
         p.special = [1_i32.to_le_bytes(), 4_i32.to_le_bytes(), *b"<|x>"].concat();
     }),
-    ("an adapter", |p, _| {
-        p.set("peft_size", "1");
-        p.adapters = [1_i32.to_le_bytes().to_vec(), b"a".to_vec(), 0_i32.to_le_bytes().to_vec()].concat();
+    ("an adapter", "", |p, _| {
+        adapter(p, &[text("a").file(), 0_i32.to_le_bytes().to_vec()]);
         let mut tensor = p.tensor(NORM).clone();
         tensor.name = text("model.layers.0.self_attn.q_proj.lora_A.a.weight");
         p.tensors.push(tensor);
     }),
-    ("groups", |p, _| {
+    ("groups", "", |p, _| {
         grouped(p, (2, 32));
         let tensor = p.tensor(CODES);
         let pairs = tensor.data[..8 * 64].to_vec();
         tensor.data.splice(..0, pairs);
     }),
-    ("a range of nothing", |p, _| p.tensor(CODES).data[..8].fill(0)),
+    ("a range of nothing", "", |p, _| p.tensor(CODES).data[..8].fill(0)),
 ];
 
 /// All cases; `good` is a file that FastLLM wrote.
@@ -361,39 +551,115 @@ pub fn cases(seed: u64, good: &[u8]) -> Vec<Case> {
     cases.extend(lies(seed, &good, MEANING, USERS));
     cases.extend(lies(seed, &good, RANGES, READERS));
     cases.extend(lies(seed, &good, ACCEPTED, &[]).into_iter().map(|good| Case { accepted_by: ALL, ..good }));
-    cases.extend(things(seed, &good.file()));
+    cases.extend(things(seed, &good));
     cases
 }
 
 fn lies(seed: u64, good: &Parts, lies: &[Lie], refused_by: &'static [Call]) -> Vec<Case> {
-    let lie = |(name, lie): &Lie| {
+    let lie = |(name, says, lie): &Lie| {
+        assert!(refused_by.is_empty() || !says.is_empty(), "{name} must be told by its words");
         let mut parts = good.clone();
         lie(&mut parts, &mut Random::new(seed, name));
-        case(name, vec![(MODEL.to_owned(), Entry::File(parts.file()))], refused_by)
+        case(name, says, vec![(MODEL.to_owned(), Entry::File(parts.file()))], refused_by)
     };
     lies.iter().map(lie).collect()
 }
 
 /// Cut files, holes, and what is no file.
-fn things(seed: u64, good: &[u8]) -> Vec<Case> {
+fn things(seed: u64, good: &Parts) -> Vec<Case> {
+    let file = good.file();
     let mut random = Random::new(seed, "things");
-    let mut cut = |end: usize| Entry::File(good[..random.below(end)].to_vec());
+    let mut cut = |end: usize| Entry::File(file[..random.below(end)].to_vec());
     let model = |entry| vec![(MODEL.to_owned(), entry)];
+    let mut cases = vec![
+        case("cut in the table", "are left; the file is damaged or cut short", model(cut(2500)), READERS),
+        case("cut in the vocabulary", "are left; the file is damaged or cut short", model(cut(18_000)), READERS),
+        case("cut in the tensors", "are left; the file is damaged or cut short", model(cut(file.len())), READERS),
+        case("empty", "version at byte 0: 4 bytes are needed, but 0 are left", model(Entry::File(Vec::new())), READERS),
+        case(
+            "zeros",
+            "end of the tensors at byte 8: expected the end of the file, found 4084 more bytes",
+            model(Entry::File(vec![0; 4096])),
+            READERS,
+        ),
+        case("ones", "expected version 0, 1 or 2 of FastLLM, found -1", model(Entry::File(vec![0xff; 4096])), READERS),
+        case(
+            "a hole of 1 TiB",
+            "expected the end of the file, found 1099511442091 more bytes",
+            model(Entry::Sparse(file.clone(), 1 << 40)),
+            READERS,
+        ),
+        case("a pipe", "expected a regular file, found a pipe", model(Entry::Pipe), READERS),
+        case("a link to itself", "cannot be opened", model(Entry::Link(MODEL.to_owned())), READERS),
+    ];
+    let behind = |place: usize| Entry::File(file[..place].to_vec());
+    for (name, says, place) in ends(good) {
+        cases.push(case(name, says, model(behind(place)), READERS));
+    }
+    cases
+}
+
+/// Where sections end: what a file without the next ones has before their counts.
+fn ends(good: &Parts) -> Vec<(&'static str, &'static str, usize)> {
+    let until = |changed: Parts, counts: usize| changed.file().len() - COUNT_BYTES * counts;
+    let table = until(Parts { tokens: Vec::new(), tensors: Vec::new(), ..good.clone() }, 2);
+    let vocabulary = until(Parts { tensors: Vec::new(), ..good.clone() }, 1);
+    let one = until(Parts { tensors: good.tensors[..1].to_vec(), ..good.clone() }, 0);
     vec![
-        case("cut in the table", model(cut(2500)), READERS),
-        case("cut in the vocabulary", model(cut(18_000)), READERS),
-        case("cut in the tensors", model(cut(good.len())), READERS),
-        case("empty", model(Entry::File(Vec::new())), READERS),
-        case("zeros", model(Entry::File(vec![0; 4096])), READERS),
-        case("ones", model(Entry::File(vec![0xff; 4096])), READERS),
-        case("a hole of 1 TiB", model(Entry::Sparse(good.to_vec(), 1 << 40)), READERS),
-        case("a pipe", model(Entry::Pipe), READERS),
-        case("a link to itself", model(Entry::Link(MODEL.to_owned())), READERS),
+        (
+            "cut behind the version",
+            "size of the table of keys at byte 4: 4 bytes are needed, but 0 are left",
+            COUNT_BYTES,
+        ),
+        (
+            "cut behind the size of the table",
+            "103 items of at least 8 bytes are claimed, but 0 bytes are left",
+            2 * COUNT_BYTES,
+        ),
+        ("cut behind the table", "size of the vocabulary at byte 2894: 4 bytes are needed, but 0 are left", table),
+        (
+            "cut behind the size of the vocabulary",
+            "512 items of at least 12 bytes are claimed, but 0 bytes are left",
+            table + COUNT_BYTES,
+        ),
+        (
+            "cut behind the vocabulary",
+            "number of tensors at byte 18338: 4 bytes are needed, but 0 are left",
+            vocabulary,
+        ),
+        (
+            "cut behind the number of tensors",
+            "21 items of at least 18 bytes are claimed, but 0 bytes are left",
+            vocabulary + COUNT_BYTES,
+        ),
+        (
+            "cut behind the first tensor",
+            "length of name of tensor 1 at byte 38860: 4 bytes are needed, but 0 are left",
+            one,
+        ),
+        (
+            "cut before the last byte",
+            "64 items of at least 4 bytes are claimed, but 255 bytes are left",
+            good.file().len() - 1,
+        ),
     ]
 }
 
-fn case(name: &str, files: Files, refused_by: &'static [Call]) -> Case {
-    Case { name: name.to_owned(), files, model: MODEL, trace: None, named: MODEL, refused_by, accepted_by: &[] }
+/// Bytes of a count.
+const COUNT_BYTES: usize = 4;
+
+fn case(name: &str, says: &'static str, files: Files, refused_by: &'static [Call]) -> Case {
+    Case {
+        name: name.to_owned(),
+        files,
+        model: MODEL,
+        trace: None,
+        named: MODEL,
+        says,
+        memory_kib: MEMORY_KIB,
+        refused_by,
+        accepted_by: &[],
+    }
 }
 
 fn any_entry<'p>(parts: &'p mut Parts, random: &mut Random) -> &'p mut (Text, Text) {
@@ -410,4 +676,10 @@ fn any_token<'p>(parts: &'p mut Parts, random: &mut Random) -> &'p mut Token {
 fn grouped(parts: &mut Parts, groups: (i32, i32)) {
     let tensor = parts.tensor(CODES);
     (tensor.dtype, tensor.groups) = (9, Some(groups));
+}
+
+/// Says that there is an adapter, whose section has these pieces.
+fn adapter(parts: &mut Parts, pieces: &[Vec<u8>]) {
+    parts.set("peft_size", "1");
+    parts.adapters = pieces.concat();
 }

@@ -1,6 +1,6 @@
 //! Lies in GGUF files: the container. Those about the model and its tokenizer are in `gguf_model.rs`.
 
-use crate::case::{Call, Case, Entry, Files};
+use crate::case::{Call, Case, Entry, Files, MEMORY_KIB};
 use crate::gguf_parts::{ARRAY, I32, Key, Parts, STRING, Tensor, U32, U64, array, string};
 use crate::random::Random;
 
@@ -264,7 +264,17 @@ fn in_a_hole(good: &[u8]) -> Vec<u8> {
 }
 
 fn case(name: &str, files: Files, refused_by: &'static [Call]) -> Case {
-    Case { name: name.to_owned(), files, model: MODEL, trace: None, named: MODEL, refused_by, accepted_by: &[] }
+    Case {
+        name: name.to_owned(),
+        files,
+        model: MODEL,
+        trace: None,
+        named: MODEL,
+        says: "",
+        memory_kib: MEMORY_KIB,
+        refused_by,
+        accepted_by: &[],
+    }
 }
 
 fn any_key<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Key {

@@ -2,7 +2,7 @@
 //!
 //! The good files are written here, by the rules of llama2.c's `export.py` and `tokenizer.py`, with small weights.
 
-use crate::case::{Call, Case, Entry, Files};
+use crate::case::{Call, Case, Entry, Files, MEMORY_KIB};
 use crate::random::Random;
 
 const MODEL: &str = "model.bin";
@@ -274,7 +274,17 @@ fn things(seed: u64) -> Vec<Case> {
 }
 
 fn case(name: &str, files: Files, refused_by: &'static [Call], named: &'static str) -> Case {
-    Case { name: name.to_owned(), files, model: MODEL, trace: None, named, refused_by, accepted_by: &[] }
+    Case {
+        name: name.to_owned(),
+        files,
+        model: MODEL,
+        trace: None,
+        named,
+        says: "",
+        memory_kib: MEMORY_KIB,
+        refused_by,
+        accepted_by: &[],
+    }
 }
 
 fn any<'a>(parts: &'a mut Parts, random: &mut Random) -> &'a mut Token {

@@ -12,9 +12,6 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-/// Address space of a command in KiB. The fixtures need a hundredth; a size out of a file that is believed needs more.
-const MEMORY_KIB: u64 = 2 << 20;
-
 /// Processor time of a command in seconds: a machine with much to do is no hang.
 const PROCESSOR_SECONDS: u64 = 10;
 
@@ -51,9 +48,9 @@ fn complaint(family: &str, case: &Case, call: Call, refuses: bool) -> Option<Str
         fs::write(&target, OLD).expect("a file can be written");
     }
     let arguments = arguments(case, call, &folder, &target);
-    let output = limited(&arguments, call);
+    let output = limited(&arguments, call, case.memory_kib);
     let judged = if refuses {
-        check_refusal(&output, case.named).and_then(|()| check_old(&target, call))
+        check_refusal(&output, case).and_then(|()| check_old(&target, call))
     } else {
         check_acceptance(&output, call).and_then(|()| check_new(&target, call))
     };
@@ -92,15 +89,15 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
 }
 
 /// Runs the binary under limits of memory and time.
-pub fn limited(arguments: &[String], call: Call) -> Output {
-    let script = format!("ulimit -v {MEMORY_KIB} -t {PROCESSOR_SECONDS} -c 0; exec \"$0\" \"$@\"");
+pub fn limited(arguments: &[String], call: Call, memory_kib: u64) -> Output {
+    let script = format!("ulimit -v {memory_kib} -t {PROCESSOR_SECONDS} -c 0; exec \"$0\" \"$@\"");
     let mut command = assert_cmd::Command::new("bash");
     let input = if call == Call::Chat { "hello\n" } else { "" };
     command.args(["-c", &script, env!("CARGO_BIN_EXE_trueup")]).args(arguments).write_stdin(input);
     command.timeout(PATIENCE).output().expect("the binary starts")
 }
 
-fn check_refusal(output: &Output, named: &str) -> Result<(), String> {
+fn check_refusal(output: &Output, case: &Case) -> Result<(), String> {
     let stderr = String::from_utf8(output.stderr.clone()).map_err(|_| "the message is not UTF-8".to_owned())?;
     if output.status.code() != Some(2) {
         return Err("the exit code is not 2".to_owned());
@@ -117,8 +114,8 @@ fn check_refusal(output: &Output, named: &str) -> Result<(), String> {
     if let Some(c) = message.chars().find(|c| moves_terminal(*c)) {
         return Err(format!("the message has {}", c.escape_unicode()));
     }
-    if !message.contains(named) {
-        return Err(format!("the message does not name {named}"));
+    if let Some(missing) = [case.named, case.says].into_iter().find(|words| !message.contains(words)) {
+        return Err(format!("the message does not say {missing}"));
     }
     match message.chars().count() {
         count if count > MESSAGE_CHARS_MAX => Err(format!("the message has {count} characters")),

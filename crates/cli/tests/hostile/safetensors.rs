@@ -1,6 +1,6 @@
 //! Lies in model folders: headers and data of safetensors, the index, `config.json`, and what stands where files should.
 
-use crate::case::{Call, Case, Entry};
+use crate::case::{Call, Case, Entry, MEMORY_KIB};
 use crate::folder::{FOLDER, Folder};
 use crate::random::Random;
 use serde_json::{Value, json};
@@ -273,7 +273,17 @@ pub fn with_change(
     let mut folder = good.clone();
     change(&mut folder);
     let (name, files) = (name.to_owned(), folder.files());
-    Case { name, files, model: FOLDER, trace: None, named: FOLDER, refused_by, accepted_by }
+    Case {
+        name,
+        files,
+        model: FOLDER,
+        trace: None,
+        named: FOLDER,
+        says: "",
+        memory_kib: MEMORY_KIB,
+        refused_by,
+        accepted_by,
+    }
 }
 
 /// Replaces a piece of the header's text.

@@ -1,6 +1,6 @@
 //! Lies in traces of other programs: safetensors, NumPy's `.npz`, the text of llama.cpp's eval-callback example.
 
-use crate::case::{Call, Case, Entry};
+use crate::case::{Call, Case, Entry, MEMORY_KIB};
 use crate::npz::{self, Array};
 use crate::random::Random;
 use serde_json::{Value, json};
@@ -189,6 +189,8 @@ fn case(name: &str, good: &Good, file: &'static str, entry: Entry) -> Case {
         model: MODEL,
         trace: Some(file),
         named: file,
+        says: "",
+        memory_kib: MEMORY_KIB,
         refused_by: &[],
         accepted_by: &[],
     }
