@@ -53,8 +53,9 @@ impl Flm {
     pub fn open(path: impl AsRef<Path>, tokenizer: Option<&Path>) -> Result<Flm> {
         let path = path.as_ref();
         let source = SourceFile::open(path)?;
-        let (header, records) = read(&source)?;
+        let (mut header, records) = read(&source)?;
         let mut notes = Vec::new();
+        older::complete(&mut header, &records, &mut notes);
         let description = describe::describe(&header, &records, &mut notes);
         let adapters = header.adapters.iter().map(String::as_str).collect::<Vec<_>>();
         let (tensors, parts) = records::divide(path, &records, &description, &adapters, &mut notes)?;

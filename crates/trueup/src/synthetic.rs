@@ -25,7 +25,7 @@ struct Known {
     config: &'static str,
 }
 
-/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, and of llama2.c's stories110M and stories15M.
+/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, of llama2.c's stories110M and stories15M, and of ChatGLM-6B.
 const KNOWN: [Known; 9] = [
     Known {
         name: "llama-1b",
@@ -246,7 +246,7 @@ mod tests {
         let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m"
+            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b"
         );
     }
 }

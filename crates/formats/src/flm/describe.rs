@@ -2,7 +2,6 @@
 
 use super::codes::Codes;
 use super::header::{Header, Lengths};
-use super::older;
 use super::python;
 use super::records::{Coding, Record};
 use serde_json::{Map, Value};
@@ -17,8 +16,6 @@ const CLASSES: [(&str, &str); 7] = [
     ("chatglm", "ChatGLMModel"),
     ("moss", "MossForCausalLM"),
 ];
-/// From this version on the table says which kind of model it is.
-const VERSION_WITH_KINDS: i32 = 2;
 /// The matrix behind the last norm, as models call it.
 const HEADS: [&str; 2] = ["lm_head.weight", "transformer.output_layer.weight"];
 
@@ -35,12 +32,6 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
     }
     if !scaling.is_empty() {
         config.insert("rope_scaling".to_owned(), Value::Object(scaling));
-    }
-    if header.version < VERSION_WITH_KINDS
-        && !config.contains_key("model_type")
-        && !config.contains_key("architectures")
-    {
-        add_older(&mut config, header, records, notes);
     }
     let class = CLASSES.iter().find(|(kind, _)| config.get("model_type").and_then(Value::as_str) == Some(kind));
     if let (Some((_, class)), false) = (class, config.get("architectures").is_some_and(Value::is_array)) {
@@ -75,24 +66,6 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
         ));
     }
     config
-}
-
-/// Adds what a file of an older version does not say; what its table says stays.
-fn add_older(config: &mut Map<String, Value>, header: &Header, records: &[Record], notes: &mut Vec<String>) {
-    let Some(found) = older::config(records, header.tokens()) else { return };
-    let said: Vec<String> = found
-        .iter()
-        .filter(|(key, _)| !config.contains_key(*key))
-        .map(|(key, value)| format!("{key} {value}"))
-        .collect();
-    notes.push(format!(
-        "the file says neither what model it is nor its numbers; by its vocabulary of {} tokens and the sizes of its tensors: {}",
-        header.tokens(),
-        said.join(", ")
-    ));
-    for (key, value) in found {
-        config.entry(key).or_insert(value);
-    }
 }
 
 /// Exporters write ends of text that belong to another vocabulary: what no token has is left out.

@@ -109,6 +109,12 @@ impl Header {
         value(&self.table, key).map(str::to_owned)
     }
 
+    /// Puts a key with its value into the table, in the place of an empty one.
+    pub fn set(&mut self, key: &str, value: String) {
+        self.table.retain(|(known, _)| known != key);
+        self.table.push((key.to_owned(), value));
+    }
+
     /// The number of entries in the vocabulary.
     pub fn tokens(&self) -> usize {
         self.vocabulary.len()

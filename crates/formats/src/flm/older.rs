@@ -4,9 +4,14 @@
 //! 106,072 tokens  MOSS        64,000  Baichuan        else  ChatGLM: the first or a later one, by the name of the embedding
 //! ```
 
+use super::header::Header;
+use super::printed;
 use super::records::Record;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 
+/// From this version on the table says which kind of model it is.
+const VERSION_WITH_KINDS: i32 = 2;
 /// Elements of a head where no table of frequencies in the file shows them: of the published models.
 const HEAD_SIZE: u64 = 128;
 /// The same of MOSS.
@@ -17,11 +22,15 @@ const LAYERS_ALIBI: u64 = 40;
 const DIVIDING: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
 
 /// The sizes of the tensors of a file.
-struct Sizes<'r>(&'r [Record]);
+struct Sizes<'r>(HashMap<&'r str, &'r [u64]>);
 
-impl Sizes<'_> {
+impl<'r> Sizes<'r> {
+    fn new(records: &'r [Record]) -> Sizes<'r> {
+        Sizes(records.iter().map(|record| (record.name.as_str(), record.shape.as_slice())).collect())
+    }
+
     fn of(&self, name: &str) -> Option<&[u64]> {
-        self.0.iter().find(|record| record.name == name).map(|record| record.shape.as_slice())
+        self.0.get(name).copied()
     }
 
     fn columns(&self, name: &str) -> Option<u64> {
@@ -45,18 +54,31 @@ impl Sizes<'_> {
     }
 }
 
-/// The description of a model whose table says nothing of its kind; `tokens` is how many its vocabulary has. `None` where the tensors are of no such kind.
-pub(super) fn config(records: &[Record], tokens: usize) -> Option<Map<String, Value>> {
-    let sizes = Sizes(records);
-    let value = match tokens {
-        106_072 => moss(&sizes)?,
-        64_000 => baichuan(&sizes)?,
-        _ if sizes.of("transformer.embedding.word_embeddings.weight").is_some() => chatglm2(&sizes)?,
-        _ => chatglm1(&sizes)?,
-    };
-    match value {
-        Value::Object(config) => Some(config),
-        _ => None,
+/// Completes the table of a file before version 2 that does not name its kind of model; what it says stays. Notes what was added.
+pub(super) fn complete(header: &mut Header, records: &[Record], notes: &mut Vec<String>) {
+    if header.version >= VERSION_WITH_KINDS
+        || ["model_type", "architectures"].iter().any(|key| header.value(key).is_some())
+    {
+        return;
+    }
+    let tokens = header.tokens();
+    let Some(Value::Object(found)) = config(&Sizes::new(records), tokens) else { return };
+    let missing: Vec<(String, Value)> = found.into_iter().filter(|(key, _)| header.value(key).is_none()).collect();
+    let said: Vec<String> = missing.iter().map(|(key, value)| format!("{key} {}", printed(value))).collect();
+    notes.push(format!(
+        "the file says neither what model it is nor its numbers; by its vocabulary of {tokens} tokens and the sizes of its tensors: {}",
+        said.join(", ")
+    ));
+    missing.iter().for_each(|(key, value)| header.set(key, printed(value)));
+}
+
+/// The description; `None` where the tensors are of no such kind.
+fn config(sizes: &Sizes<'_>, tokens: usize) -> Option<Value> {
+    match tokens {
+        106_072 => moss(sizes),
+        64_000 => baichuan(sizes),
+        _ if sizes.of("transformer.embedding.word_embeddings.weight").is_some() => chatglm2(sizes),
+        _ => chatglm1(sizes),
     }
 }
 
