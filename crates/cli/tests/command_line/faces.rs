@@ -24,7 +24,7 @@ const COMMANDS: [&str; 17] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 4] = ["--layers", "--decoder-ids", "--imatrix", "--slim-vocab"];
+const LATER: [&str; 3] = ["--layers", "--decoder-ids", "--imatrix"];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -59,6 +59,55 @@ fn a_split_model_is_the_same_model() {
 }
 
 #[test]
+fn a_model_in_a_file_for_each_layer_is_the_same_model() {
+    let scratch = Scratch::new();
+    let (folder, target) = (argument(&tiny("qwen2")), scratch.path("parts.gguf"));
+    let answer = trueup(&["convert", &folder, &target, "--split", "layers", "--check", "--json"]).exits(0).json();
+    let files = answer["report"]["files"].as_array().expect("files").len();
+    assert_eq!((files, answer["equal"].as_bool()), (4, Some(true)));
+    assert_eq!(scratch.names().len(), 4);
+    trueup(&["convert", &folder, &target, "--split", "heads"]).exits(2);
+    trueup(&["convert", &folder, &target, "--split", "layers", "--split-max-size", "1M"]).exits(2);
+}
+
+#[test]
+fn a_vocabulary_can_be_slimmed_and_lists_of_tokens_lie() {
+    let scratch = Scratch::new();
+    let (folder, target) = (argument(&tiny("qwen2")), scratch.path("small.gguf"));
+    let list = scratch.path("list.txt");
+    let slim =
+        |how: &str| trueup(&["convert", &folder, &target, "--slim-vocab", how, "--check", "--type", "q8_0", "--json"]);
+    fs::write(&list, "0-255\n300 # one more\n").expect("a list");
+    let answer = slim(&format!("ids:{list}")).exits(0).json();
+    assert_eq!(answer["equal"].as_bool(), Some(true));
+    let notes = answer["report"]["notes"].to_string();
+    assert!(notes.contains("tokens are kept, with new ids"), "{notes}");
+    let metadata = &trueup(&["inspect", &target, "--json"]).exits(0).json()["metadata"];
+    assert_eq!(metadata["trueup.vocabulary.source_size"], 400);
+    trueup(&["run", &target, "-p", "fox", "-n", "2"]).exits(0);
+    fs::remove_file(&target).expect("it was just written");
+    let lies: [(&[u8], &str); 6] = [
+        (b"", "no token would be kept"),
+        (b"# nothing", "no token would be kept"),
+        (b"0-4294967295", "the model has 400 tokens, found id 4294967295"),
+        (b"9999999999999999999999", "line 1: expected an id"),
+        (b"7\n9-3", "line 2: expected an id, or two like 0-319, found \"9-3\""),
+        (b"3\n\xff\xfe", "byte 2: expected UTF-8 text"),
+    ];
+    for (bytes, expected) in lies {
+        fs::write(&list, bytes).expect("a list");
+        slim(&format!("ids:{list}")).refuses(&[expected]);
+    }
+    slim(&format!("corpus:{}", scratch.path("none.txt"))).refuses(&["none.txt"]);
+    slim("drop:390-400").refuses(&["the model has 400 tokens, whose ids end at 399"]);
+    slim("drop:0-399").refuses(&["cannot be dropped"]);
+    slim("all").refuses(&["ids:FILE, corpus:FILE or drop:A-B"]);
+    let flm = scratch.path("small.flm");
+    trueup(&["convert", &folder, &flm, "--slim-vocab", "drop:300-301"]).refuses(&["convert to a GGUF file"]);
+    assert_eq!(scratch.names(), ["list.txt"]);
+}
+
+#[test]
 fn keys_can_be_set() {
     let scratch = Scratch::new();
     let (folder, target) = (argument(&tiny("qwen2")), scratch.path("named.gguf"));
