@@ -109,7 +109,7 @@ class Texts(Fixtures):
         model = trueup.Model(self.stories_file, device="ref")
         pieces = []
         # A text that does not end by itself before anybody can interrupt it.
-        endless = {"context_shift": True, "seed": 1, "temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        endless = {"context_shift": True, "seed": 4, "temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
         def interrupt():
             while len(pieces) < 3:
@@ -122,7 +122,7 @@ class Texts(Fixtures):
         with self.assertRaises(KeyboardInterrupt):
             model.generate("Once upon a time", 2000, on_text=pieces.append, **endless)
         interrupter.join()
-        self.assertLess(len(pieces), 1000)
+        self.assertLess(len(pieces), 500)
         self.assertTrue(model.generate("Once upon a time", 1000, **endless).startswith("".join(pieces)))
 
     def test_a_context_that_shifts_changes_no_text_that_fits(self):
