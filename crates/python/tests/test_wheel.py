@@ -9,6 +9,7 @@ import importlib.metadata
 import inspect
 import json
 import pathlib
+import signal
 import tempfile
 import threading
 import time
@@ -107,6 +108,8 @@ class Texts(Fixtures):
 
     def test_an_interrupt_ends_the_text(self):
         model = trueup.Model(self.stories_file, device="ref")
+        # A process in the background ignores interrupts from its beginning.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         pieces = []
         # A text that does not end by itself before anybody can interrupt it.
         endless = {"context_shift": True, "seed": 4, "temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
