@@ -6,7 +6,8 @@
 
 use crate::tokenizer_json;
 use crate::vocabulary::Parts;
-use serde_json::{Value, json};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 use trueup_formats::{Error, Result, quote};
 
@@ -16,7 +17,7 @@ const MERGES: &str = "merges.txt";
 
 /// Builds the parts; `vocab_size` is the model's, and `path` the model that errors name.
 pub(crate) fn read(vocab: &[u8], merges: &[u8], vocab_size: Option<usize>, path: &Path) -> Result<Parts> {
-    let vocab: Value = serde_json::from_slice(vocab)
+    let vocab: BTreeMap<String, u32> = serde_json::from_slice(vocab)
         .map_err(|problem| Error::new(path, quote(&problem.to_string())).at(VOCABULARY))?;
     let text = std::str::from_utf8(merges).map_err(|error| {
         let problem = "expected UTF-8 text, found other bytes";
@@ -48,7 +49,8 @@ mod tests {
         assert_eq!(parts.tokens.len(), 3);
         for (vocab, merges, expected) in [
             (&b"{"[..], &b""[..], "vocab.json"),
-            (&b"[1]"[..], &b""[..], "model: "),
+            (&b"[1]"[..], &b""[..], "vocab.json"),
+            (&br#"{"a": -1}"#[..], &b""[..], "vocab.json"),
             (vocab, b"a \xff", "merges.txt, byte 2"),
             (vocab, b"a c", "not in the vocabulary"),
             (vocab, b"a", "two tokens"),
