@@ -88,14 +88,60 @@ def chatglm_tokenizer(folder):
     """As ChatGLM2's: the sentencepiece model alone; five tokens that its program puts behind the pieces, two of them before every text."""
     size, behind = 384, [added(text) for text in ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")]
     count, value = sentencepiece_tokenizer(folder, size, 15, behind, files=("model",))
-    before = [{"SpecialToken": {"id": text, "type_id": 0}} for text in ("[gMASK]", "<sop>")]
-    words = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
-    tokens = {text: {"id": text, "ids": [size + place], "tokens": [text]} for text, place in (("[gMASK]", 1), ("<sop>", 3))}
-    value["post_processor"] = {"type": "TemplateProcessing", "single": before + words[:1], "pair": before + words, "special_tokens": tokens}
     for name in ("added_tokens.json", "special_tokens_map.json"):
         os.remove(os.path.join(folder, name))
     write_json(folder, "tokenizer_config.json", {"do_lower_case": False, "remove_space": False, "tokenizer_class": "ChatGLMTokenizer"})
-    return count, value
+    return count, two_before(value, {"[gMASK]": size + 1, "<sop>": size + 3})
+
+
+CHATGLM3_BEHIND = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
+GLM4_BEHIND = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>",
+               "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"]
+# As published with ChatGLM3 and GLM-4, without tools.
+CHATGLM3_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first %}[gMASK]sop{% endif %}<|{{ message['role'] }}|>\n {{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+GLM4_TEMPLATE = (
+    "[gMASK]<sop>{% for item in messages %}{% if item['content'] %}<|{{ item['role'] }}|>{{ item['metadata'] }}\n{{ item['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}")
+
+
+def two_before(value, ids):
+    """Puts the two tokens of ChatGLM before every text, in tokenizer.json's words."""
+    before = [{"SpecialToken": {"id": text, "type_id": 0}} for text in ids]
+    words = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    tokens = {text: {"id": text, "ids": [place], "tokens": [text]} for text, place in ids.items()}
+    value["post_processor"] = {"type": "TemplateProcessing", "single": before + words[:1], "pair": before + words, "special_tokens": tokens}
+    return value
+
+
+def chatglm3_tokenizer(folder):
+    """As ChatGLM3's: the tokens behind the pieces are listed, by the names that its program has for them."""
+    size, behind = 384, [added(text) for text in CHATGLM3_BEHIND]
+    count, value = sentencepiece_tokenizer(folder, size, 19, behind, files=("model",))
+    for name in ("added_tokens.json", "special_tokens_map.json"):
+        os.remove(os.path.join(folder, name))
+    write_json(folder, "tokenizer_config.json", {
+        "added_tokens_decoder": {str(size + place): token for place, token in enumerate(behind)}, "chat_template": CHATGLM3_TEMPLATE,
+        "do_lower_case": False, "remove_space": False, "tokenizer_class": "ChatGLMTokenizer"})
+    return count, two_before(value, {"[gMASK]": size + 1, "sop": size + 3})
+
+
+def glm4_tokenizer(folder):
+    """As GLM-4's: bytes in base64 with ranks in a file that has sentencepiece's name; the tokens behind them are listed."""
+    behind = [added(text) for text in GLM4_BEHIND]
+    size = byte_level(folder, "llama3", 384, 20, behind, {})
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
+        value = json.load(file)
+    first = size - len(behind)
+    write_ranks(os.path.join(folder, "tokenizer.model"), value, GLM4_BEHIND)
+    for name in ("tokenizer.json", "special_tokens_map.json"):
+        os.remove(os.path.join(folder, name))
+    write_json(folder, "tokenizer_config.json", {
+        "added_tokens_decoder": {str(first + place): token for place, token in enumerate(behind)}, "chat_template": GLM4_TEMPLATE,
+        "additional_special_tokens": GLM4_BEHIND, "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "padding_side": "left",
+        "remove_space": False, "tokenizer_class": "ChatGLM4Tokenizer"})
+    return size, two_before(value, {"[gMASK]": first + 2, "<sop>": first + 4})
 
 
 def chatglm1_tokenizer(folder):
@@ -153,16 +199,21 @@ def qwen_prompt(messages):
 qwen_prompt.roles = ("system", "user", "assistant")
 
 
+def write_ranks(path, value, behind):
+    """The vocabulary of a tokenizer.json as a file of ranks, without the tokens behind them."""
+    ranks = {token: rank for token, rank in value["model"]["vocab"].items() if token not in behind}
+    with open(path, "wb") as file:
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+            file.write(base64.b64encode(bytes_of(token)) + b" %d\n" % rank)
+
+
 def qwen_tokenizer(folder):
     """As the first Qwen's: bytes in base64 with ranks; the tokens behind them stand in its program only."""
     texts = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{number}|>" for number in range(205)]
     size = byte_level(folder, "qwen2", 380, 16, [added(text) for text in texts], {})
     with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
         value = json.load(file)
-    ranks = {token: rank for token, rank in value["model"]["vocab"].items() if token not in texts}
-    with open(os.path.join(folder, "qwen.tiktoken"), "wb") as file:
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-            file.write(base64.b64encode(bytes_of(token)) + b" %d\n" % rank)
+    write_ranks(os.path.join(folder, "qwen.tiktoken"), value, texts)
     for name in ("tokenizer.json", "special_tokens_map.json"):
         os.remove(os.path.join(folder, name))
     write_json(folder, "tokenizer_config.json", {"model_max_length": 256, "tokenizer_class": "QWenTokenizer"})
@@ -243,6 +294,11 @@ REMOTE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_att
               initializer_range=0.02, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, pad_token_id=0,
               **SENTENCEPIECE_IDS)
 
+CHATGLM = dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
+               multi_query_attention=True, kv_channels=16, ffn_hidden_size=96, seq_length=256, layernorm_epsilon=1e-5, rmsnorm=True,
+               post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True, apply_residual_connection_post_layernorm=False,
+               original_rope=True, torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True)
+
 # name: class of the configuration (or of remote_models.py), its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
 # whether config.json is written in its `older` form, rows before the padding that are zero too
 MODELS = {
@@ -288,11 +344,11 @@ MODELS = {
                              n_positions=256, n_ctx=256, layer_norm_epsilon=1e-5, activation_function="gelu_new", scale_attn_weights=True,
                              torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True)),
     "chatglm2": dict(remote="ChatGlm2", prompt=chatglm2_prompt, tokenizer=chatglm_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases", "rope_ratio"],
-                     config=dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size=64, num_layers=2, num_attention_heads=4,
-                                 multi_query_attention=True, multi_query_group_num=2, kv_channels=16, ffn_hidden_size=96, seq_length=256,
-                                 layernorm_epsilon=1e-5, rmsnorm=True, post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True,
-                                 apply_residual_connection_post_layernorm=False, original_rope=True, rope_ratio=2, torch_dtype="bfloat16",
-                                 tie_word_embeddings=False, use_cache=True, eos_token_id=2, pad_token_id=0)),
+                     config=dict(CHATGLM, multi_query_group_num=2, rope_ratio=2, eos_token_id=2, pad_token_id=0)),
+    "chatglm3": dict(remote="ChatGlm2", tokenizer=chatglm3_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases"],
+                     config=dict(CHATGLM, multi_query_group_num=1, eos_token_id=2, pad_token_id=0)),
+    "glm4": dict(remote="ChatGlm2", tokenizer=glm4_tokenizer, rows="padded_vocab_size", pad_rows=2, features=["biases", "rope_ratio"],
+                 config=dict(CHATGLM, multi_query_group_num=2, kv_channels=32, rope_ratio=500, eos_token_id=[370, 377, 379], pad_token_id=370)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }
@@ -302,6 +358,9 @@ def generation_config(name, ids):
     """generation_config.json as published models have it; `ids` gives an added token's id by its text."""
     if name == "chatglm1":
         return {"bos_token_id": ids["<sop>"], "eos_token_id": ids["<eop>"]}
+    if name == "glm4":
+        return {"eos_token_id": [ids[text] for text in ("<|endoftext|>", "<|user|>", "<|observation|>")], "pad_token_id": ids["<|endoftext|>"],
+                "do_sample": True, "temperature": 0.8, "top_p": 0.8, "max_length": 256}
     if name == "moss":
         return {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": [ids["<eom>"], ids["<|endoftext|>"]]}
     if name == "qwen":

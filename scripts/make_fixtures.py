@@ -213,20 +213,26 @@ def load_tokenizer(folder, value):
     scratch = folder + ".scratch"
     shutil.copytree(folder, scratch)
     write_json(scratch, "tokenizer.json", value)
-    with open(os.path.join(scratch, "tokenizer_config.json"), encoding="utf-8") as file:
-        config = json.load(file)
-    if config["tokenizer_class"] in ("ChatGLMTokenizer", "QWenTokenizer", "MossTokenizer"):
+    config = config_of(scratch)
+    if config["tokenizer_class"] in ("ChatGLMTokenizer", "ChatGLM4Tokenizer", "QWenTokenizer", "MossTokenizer"):
         # Their programs are in no release.
-        write_json(scratch, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False})
+        kept = {key: config[key] for key in ("chat_template",) if key in config}
+        plain = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        write_json(scratch, "tokenizer_config.json", dict(plain, **kept))
     tokenizer = transformers.AutoTokenizer.from_pretrained(scratch)
     shutil.rmtree(scratch)
     return tokenizer
 
 
+def config_of(folder):
+    with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
 def check_sentencepiece(folder, tokenizer, texts):
     """The ids of tokenizer.model, by the sentencepiece library itself, on every text without added tokens."""
     path = os.path.join(folder, "tokenizer.model")
-    if not os.path.exists(path):
+    if not os.path.exists(path) or config_of(folder).get("tokenizer_class") == "ChatGLM4Tokenizer":
         return 0
     import sentencepiece
     processor = sentencepiece.SentencePieceProcessor(model_file=path)

@@ -191,13 +191,18 @@ def ranked(path):
     return [printable(token) for token, _ in sorted(ranks.items(), key=lambda item: item[1])], merges
 
 
+def is_glm4(folder):
+    """Whose tokenizer.model is a file of ranks."""
+    return read_json(folder, "tokenizer_config.json")["tokenizer_class"] == "ChatGLM4Tokenizer"
+
+
 def read_tokens(source):
     """(kind of model, pieces by id with None for padding, merges, scores)."""
     size = source.config["vocab_size"]
     value = read_json(source.folder, "tokenizer.json")
     tokens, scores, merges = [None] * size, None, []
-    if source.is_first_qwen:
-        tokens, merges = ranked(os.path.join(source.folder, "qwen.tiktoken"))
+    if source.is_first_qwen or is_glm4(source.folder):
+        tokens, merges = ranked(os.path.join(source.folder, "qwen.tiktoken" if source.is_first_qwen else "tokenizer.model"))
         return "gpt2", tokens + [None] * (size - len(tokens)), merges, None
     if value is None:
         import sentencepiece
@@ -218,6 +223,8 @@ def pre_tokenizer_name(folder):
     """GGUF's name for the splitting of the fixture's tokenizer.json."""
     if os.path.exists(os.path.join(folder, "qwen.tiktoken")):
         return "qwen2"
+    if is_glm4(folder):
+        return "chatglm-bpe"
     text = json.dumps(read_json(folder, "tokenizer.json")["pre_tokenizer"])
     if "\\\\p{N}{1,3}" in text:
         return "llama-bpe"
@@ -231,11 +238,12 @@ def added_tokens(source):
     if source.is_first_qwen:
         count = sum(token is not None for token in read_tokens(source)[1])
         return {count + i: {"content": text, **flags} for i, text in enumerate(QWEN_TOKENS)}
+    listed = {int(i): t for i, t in config.get("added_tokens_decoder", {}).items()}
     if config["tokenizer_class"] != "ChatGLMTokenizer":
-        return {int(i): t for i, t in config["added_tokens_decoder"].items()}
+        return listed
     count = sum(token is not None for token in read_tokens(source)[1])
     special = {i: {"content": text, **flags} for i, text in enumerate(("<unk>", "<s>", "</s>"))}
-    return special | {count + i: {"content": text, **flags} for i, text in enumerate(CHATGLM_TOKENS)}
+    return special | listed if listed else special | {count + i: {"content": text, **flags} for i, text in enumerate(CHATGLM_TOKENS)}
 
 
 def add_tokenizer(writer, source):

@@ -1,12 +1,17 @@
-//! What ChatGLM2 and ChatGLM3 put around a sentencepiece vocabulary: tokens that no piece is, two of them before every text, and prompts.
+//! What ChatGLM2, ChatGLM3 and GLM-4 put around a sentencepiece vocabulary: tokens that no piece is, two of them before every text, and prompts.
 //!
 //! ```text
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
 //! ```
+//!
+//! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
+use crate::ranked::{self, is_ranks};
+use crate::special_tokens::added_on_top;
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
-use trueup_formats::TokenizerFiles;
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles};
 
 /// The class that `tokenizer_config.json` names.
 const CLASS: &str = "ChatGLMTokenizer";
@@ -21,10 +26,43 @@ const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n\\n' }}\
     {% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}";
 
+/// Prompts of GLM-4 where no file has a template.
+const RANKED_TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n' ~ message['content'] }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+/// How GLM-4 cuts text, as GGUF calls it.
+pub(crate) const CUT: &str = "chatglm-bpe";
+/// What errors call GLM-4's file of ranks.
+const RANKED: &str = "tokenizer.model";
+
 /// Whether the files are of such a tokenizer.
 pub(crate) fn is_here(files: &TokenizerFiles) -> bool {
     let config = files.tokenizer_config.as_ref().filter(|_| files.tokenizer_model.is_some());
-    config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str) == Some(CLASS)
+    let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str);
+    class == Some(CLASS) || is_ranked(files)
+}
+
+/// Whether the files are of GLM-4, whose `tokenizer.model` is a file of ranks.
+fn is_ranked(files: &TokenizerFiles) -> bool {
+    files.tokenizer_json.is_none() && files.tokenizer_model.as_deref().is_some_and(is_ranks)
+}
+
+/// Builds the parts of GLM-4's vocabulary without the tokens behind its ranks. A file of ranks says neither how text is cut nor what stands behind it;
+/// that it is GLM-4's is told by the tokens that the small files list. Fails where they do not list the two that stand before every text.
+pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
+    let listed = added_on_top(files);
+    let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
+    if !BEFORE.iter().all(|names| is_listed(&names)) {
+        let problem = "expected a model of sentencepiece, found ranks of bytes, which are known of GLM-4 alone, and no file lists its tokens [gMASK] and <sop>";
+        let help =
+            "put GLM-4's tokenizer_config.json with added_tokens_decoder beside it, or a tokenizer.json of the model";
+        return Err(Error::new(path, problem).at(RANKED).help(help));
+    }
+    ranked::parts(file, RANKED, CUT, path)
+}
+
+/// Whether a vocabulary is of this family: the token is among those that were added.
+pub(crate) fn is_of(parts: &Parts) -> bool {
+    parts.added.iter().any(|token| BEFORE.iter().take(1).any(|names| names.contains(&token.content.as_str())))
 }
 
 /// The tokens behind so many pieces, where the files do not list them.
@@ -54,9 +92,9 @@ pub(crate) fn put_before(parts: &mut Parts) {
     parts.prefix = found.unwrap_or_default();
 }
 
-/// How rounds of a conversation become text.
-pub(crate) fn template() -> String {
-    TEMPLATE.to_owned()
+/// How a conversation becomes text.
+pub(crate) fn template(files: &TokenizerFiles) -> String {
+    if is_ranked(files) { RANKED_TEMPLATE } else { TEMPLATE }.to_owned()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //!
 //! Key names: the GGUF specification and the `gguf` Python package (which writes `seperator`).
 
+use crate::chatglm;
 use crate::decoder::Decoder;
 use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Known};
@@ -167,7 +168,10 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
 fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'static str {
     let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
     let known = parts.pre_tokenizer.as_ref().and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
+    // Names that stand for one cut differ in what other programs put around texts.
+    let is_glm4 = known.is_some_and(|known| known.names.contains(&chatglm::CUT)) && chatglm::is_of(parts);
     match known.and_then(|known| known.names.first()) {
+        Some(_) if byte_level && is_glm4 => chatglm::CUT,
         Some(name) if byte_level => name,
         _ => {
             if byte_level {

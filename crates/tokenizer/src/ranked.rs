@@ -1,10 +1,12 @@
 //! Vocabularies of bytes with ranks: what is merged first has the smaller rank, and a rank is an id.
 //!
 //! ```text
-//! qwen.tiktoken      IQ== 0        the bytes in base64, their rank
-//!                    Ig== 1
-//! behind the ranks   <|endoftext|> <|im_start|> <|im_end|> <|extra_0|> ... <|extra_204|>
+//! IQ== 0      the bytes in base64, their rank
+//! Ig== 1
 //! ```
+//!
+//! Qwen's first file is called `qwen.tiktoken`, and its program puts tokens behind the ranks; GLM-4's is called `tokenizer.model`, and other files list
+//! what stands behind (`chatglm.rs`).
 //!
 //! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
 
@@ -20,8 +22,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
-/// What errors call the place.
-const PLACE: &str = "qwen.tiktoken";
+/// What errors call Qwen's file.
+const QWEN: &str = "qwen.tiktoken";
+/// The longest first line of such a file that is looked at, in bytes.
+const FIRST_LINE_MAX: usize = 256;
 /// How Qwen cuts text, as GGUF calls it.
 const CUT: &str = "qwen2";
 /// Tokens of the tokenizer's program behind the ranks.
@@ -36,26 +40,23 @@ const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and messag
     {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
+/// Whether bytes are such a file: its first line is base64 and a 0, where a model of sentencepiece begins with the end of a line.
+pub(crate) fn is_ranks(file: &[u8]) -> bool {
+    let line = file.iter().take(FIRST_LINE_MAX).take_while(|byte| **byte != b'\n').copied().collect::<Vec<u8>>();
+    let bytes = line.trim_ascii_end().strip_suffix(b" 0");
+    bytes.is_some_and(|bytes| !bytes.is_empty() && STANDARD.decode(bytes).is_ok())
+}
+
 /// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
 pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
-    let mut tokens: Vec<Token> =
-        read(file, path)?.iter().map(|bytes| normal(byte_alphabet::encode_bytes(bytes))).collect();
-    let ranks: Vec<u32> =
-        (0u32..).zip(&tokens).filter(|(_, token)| token.text.chars().nth(1).is_some()).map(|(id, _)| id).collect();
-    let merges = match merges(&tokens, &ranks) {
-        (merges, None) => merges,
-        (_, Some(text)) => {
-            let problem = format!("the token \"{}\" cannot be made by the merges before it", quote(&text));
-            return Err(Error::new(path, problem).at(PLACE).help("the file is damaged"));
-        }
-    };
+    let mut parts = parts(file, QWEN, CUT, path)?;
+    let tokens = &mut parts.tokens;
     let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
     let behind: Vec<String> = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras).collect();
-    let mut added = Vec::with_capacity(behind.len());
     for content in behind {
         let id = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
         tokens.push(Token { kind: TokenKind::Control, ..normal(content.clone()) });
-        added.push(AddedToken {
+        parts.added.push(AddedToken {
             id,
             content,
             single_word: false,
@@ -65,16 +66,37 @@ pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
             special: true,
         });
     }
+    parts.normalizer = Some(Normalizer::NFC);
+    parts.special.end_of_turn = parts.added.get(END_OF_TURN).map(|token| token.id);
+    Ok(parts)
+}
+
+/// The tokens of a file that errors call `place`, cut as GGUF calls `cut`; nothing stands behind the ranks.
+pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<Parts> {
+    let tokens: Vec<Token> =
+        read(file, place, path)?.iter().map(|bytes| normal(byte_alphabet::encode_bytes(bytes))).collect();
+    let ranks: Vec<u32> =
+        (0u32..).zip(&tokens).filter(|(_, token)| token.text.chars().nth(1).is_some()).map(|(id, _)| id).collect();
+    let merges = match merges(&tokens, &ranks) {
+        (merges, None) => merges,
+        (_, Some(text)) => {
+            let problem = format!("the token \"{}\" cannot be made by the merges before it", quote(&text));
+            return Err(Error::new(path, problem).at(place).help("the file is damaged"));
+        }
+    };
+    let known = pre_tokenizer_names::by_name(cut);
+    // Each token is what merges make of its text, so that words which are tokens need no rule of their own; a cut whose name says one keeps it.
+    let ignore_merges = known.is_some_and(|known| known.ignore_merges);
     Ok(Parts {
-        algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges: true },
-        normalizer: Some(Normalizer::NFC),
-        pre_tokenizer: pre_tokenizer_names::by_name(CUT).map(Known::pre_tokenizer),
+        algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges },
+        normalizer: None,
+        pre_tokenizer: known.map(Known::pre_tokenizer),
         decoder: Decoder::byte_level(),
-        special: Special { end_of_turn: added.get(END_OF_TURN).map(|token| token.id), ..Special::default() },
+        special: Special::default(),
         prefix: Vec::new(),
         suffix: Vec::new(),
         chat_template: None,
-        added,
+        added: Vec::new(),
         tokens,
     })
 }
@@ -90,12 +112,12 @@ fn normal(text: String) -> Token {
 }
 
 /// The bytes of all tokens, in the order of their ranks, which begin at 0 and leave none out.
-fn read(file: &[u8], path: &Path) -> Result<Vec<Vec<u8>>> {
+fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     let mut tokens: Vec<Vec<u8>> = Vec::new();
     let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for line in lines {
         let fault = |problem: String| {
-            let place = format!("{PLACE}, token {}", tokens.len());
+            let place = format!("{place}, token {}", tokens.len());
             Err(Error::new(path, problem).at(place).help("the file is damaged, or not of this format"))
         };
         if tokens.len() == TOKENS_MAX {
@@ -163,6 +185,13 @@ mod tests {
         assert_eq!(parts.tokens.len(), 5 + 3 + 205);
         assert_eq!((parts.added[2].id, parts.added[2].content.as_str()), (7, "<|im_end|>"));
         assert_eq!(byte_alphabet::decode(&parts.tokens[4].text), b"\xff");
+    }
+
+    #[test]
+    fn a_file_of_ranks_is_told_from_sentencepiece() {
+        assert!(is_ranks(b"IQ== 0\nIg== 1\n") && is_ranks(b"IQ== 0\r\n"));
+        let others: [&[u8]; 6] = [b"", b" 0\n", b"\n\x0e\n\x05<unk>", b"IQ== 1\n", b"!! 0\n", &[b'A'; 300]];
+        assert!(others.iter().all(|file| !is_ranks(file)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tokenizer.json` | it decides every id |
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
-//! | only `tokenizer.model` | sentencepiece, with the added tokens of the small files on top |
+//! | only `tokenizer.model` | sentencepiece, or GLM-4's bytes with ranks, with the added tokens of the small files on top |
 //! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
 //! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
 //! | `vocab.json` and `merges.txt` | byte-level, cut as GPT-2 cuts, with the added tokens of the small files on top |
@@ -49,7 +49,10 @@ impl Vocabulary {
             let parts = tokenizer_json::read(bytes, model.vocab_size, path)?;
             with_scores(parts, files.tokenizer_model.as_deref(), path, &mut notes)
         } else if let Some(bytes) = &files.tokenizer_model {
-            let mut parts = sentencepiece_model::read(bytes, path)?;
+            let mut parts = match ranked::is_ranks(bytes) {
+                true => chatglm::ranked_parts(bytes, files, path)?,
+                false => sentencepiece_model::read(bytes, path)?,
+            };
             put_on_top(&mut parts, files, model.vocab_size, path)?;
             parts
         } else if let Some(bytes) = &files.ice_text {
@@ -80,7 +83,7 @@ impl Vocabulary {
         let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
         let of_class = || match (files.ice_text.is_some() || is_chatglm1, chatglm::is_here(files)) {
             (true, _) => Some(chatglm1::template()),
-            (false, true) => Some(chatglm::template()),
+            (false, true) => Some(chatglm::template(files)),
             (false, false) => ranked::qwen_template(files),
         };
         parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);

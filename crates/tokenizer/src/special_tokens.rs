@@ -30,6 +30,8 @@ const FLAGGED_CLASSES: [(&str, bool); 5] = [
 
 /// Texts of tokens that end a turn of a conversation, as models name them.
 pub(crate) const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
+/// And what begins the next turn, where a model lists it among its ends, as GLM-4 does; elsewhere it is no end.
+const NEXT_TURN: [&str; 1] = ["<|user|>"];
 /// Texts of tokens that end a text, not a turn, and generation with it.
 pub(crate) const END_OF_TEXT: [&str; 2] = ["<|endoftext|>", "<|end_of_text|>"];
 /// Texts of tokens that end a message before a tool is called.
@@ -123,7 +125,8 @@ pub(crate) fn assign(
     let named_end = |names: &[&str]| {
         names.iter().filter_map(|name| ids.get(*name).copied()).find(|id| ends.contains(id) && Some(*id) != eos)
     };
-    special.end_of_turn = special.end_of_turn.or_else(|| named_end(&END_OF_TURN).filter(|_| !eos_ends_turn));
+    let named_turn_end = named_end(&END_OF_TURN).or_else(|| named_end(&NEXT_TURN));
+    special.end_of_turn = special.end_of_turn.or_else(|| named_turn_end.filter(|_| !eos_ends_turn));
     special.end_of_message = named_end(&END_OF_MESSAGE);
     apply_flags(parts, files);
     Ok(())

@@ -10,11 +10,13 @@ use trueup::runtime::{Entry, Error, ModelFile, Session, SessionOptions, Weights}
 use trueup_tests::{convert, fixtures, quantize};
 
 /// Launches with weights of 32 codes a block, and with f16.
-const LAUNCHES: [(&str, [u64; 2]); 15] = [
+const LAUNCHES: [(&str, [u64; 2]); 17] = [
     ("baichuan", [17, 15]),
     ("baichuan2-13b", [19, 17]),
     ("chatglm1", [67, 58]),
     ("chatglm2", [17, 15]),
+    ("chatglm3", [17, 15]),
+    ("glm4", [15, 15]),
     ("internlm", [21, 19]),
     ("llama-linear", [17, 15]),
     ("llama-yarn", [30, 26]),
