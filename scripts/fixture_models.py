@@ -348,7 +348,7 @@ MODELS = {
     "chatglm3": dict(remote="ChatGlm2", tokenizer=chatglm3_tokenizer, rows="padded_vocab_size", pad_rows=3, features=["biases"],
                      config=dict(CHATGLM, multi_query_group_num=1, eos_token_id=2, pad_token_id=0)),
     "glm4": dict(remote="ChatGlm2", tokenizer=glm4_tokenizer, rows="padded_vocab_size", pad_rows=2, features=["biases", "rope_ratio"],
-                 config=dict(CHATGLM, multi_query_group_num=2, kv_channels=32, rope_ratio=500, eos_token_id=[370, 377, 379], pad_token_id=370)),
+                 config=dict(CHATGLM, multi_query_group_num=2, kv_channels=32, rope_ratio=500, eos_token_id=[384, 391, 393], pad_token_id=384)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -207,26 +207,37 @@ fn losses_of_codes_are_those_that_are_told() {
     }
 }
 
-/// ChatGLM2's two tokens before every text, and tensors that are one in both files, come back; so does a file without a vocabulary.
+/// ChatGLM's two tokens before every text, and tensors that are one in both files, come back.
 #[test]
 fn chatglm_comes_back() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let (first, between, second) =
-        (scratch.path().join("a.gguf"), scratch.path().join("b.flm"), scratch.path().join("c.gguf"));
-    convert(&root().join("fixtures/models/chatglm2"), &first, None, None);
-    let before = Gguf::open(&first).expect("it was just written");
-    written(&before, &between, None);
-    convert(&between, &second, None, None);
-    let after = Gguf::open(&second).expect("it was just written");
-    let ids = |file: &Gguf, path: &Path| {
-        let vocabulary = Vocabulary::from_metadata(file.metadata(), path).expect("a vocabulary");
-        Tokenizer::new(vocabulary).expect("a tokenizer").encode("a sophisticated text", true).expect("ids")
-    };
-    assert_eq!(ids(&before, &first)[..2], [385, 387]);
-    assert_eq!(ids(&after, &second), ids(&before, &first));
-    for tensor in before.tensors() {
-        assert_eq!(numbers_of(&after, &tensor.name), numbers_of(&before, &tensor.name), "{}", tensor.name);
+    for (model, prefix) in [("chatglm2", [385, 387]), ("chatglm3", [385, 387]), ("glm4", [386, 388])] {
+        let path = |name: &str| scratch.path().join(format!("{model}-{name}"));
+        let (first, between, second) = (path("a.gguf"), path("b.flm"), path("c.gguf"));
+        convert(&root().join("fixtures/models").join(model), &first, None, None);
+        let before = Gguf::open(&first).expect("it was just written");
+        written(&before, &between, None);
+        convert(&between, &second, None, None);
+        let after = Gguf::open(&second).expect("it was just written");
+        let ids = |file: &Gguf, path: &Path| {
+            let vocabulary = Vocabulary::from_metadata(file.metadata(), path).expect("a vocabulary");
+            Tokenizer::new(vocabulary).expect("a tokenizer").encode("a sophisticated text, 1234", true).expect("ids")
+        };
+        assert_eq!(ids(&before, &first)[..2], prefix, "{model}");
+        assert_eq!(ids(&after, &second), ids(&before, &first), "{model}");
+        for tensor in before.tensors() {
+            assert_eq!(numbers_of(&after, &tensor.name), numbers_of(&before, &tensor.name), "{model}: {}", tensor.name);
+        }
     }
+}
+
+/// A file without a vocabulary is converted, and takes ids.
+#[test]
+fn a_file_without_tokens_comes_back() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (first, between) = (scratch.path().join("a.gguf"), scratch.path().join("b.flm"));
+    convert(&root().join("fixtures/models/chatglm2"), &first, None, None);
+    written(&Gguf::open(&first).expect("it was just written"), &between, None);
     let bare = scratch.path().join("bare.flm");
     let (vocabulary, tensors) = without_vocabulary(&between);
     let writer = FlmWriter::create(&bare, &vocabulary, &tensors, &[]).expect("a file");

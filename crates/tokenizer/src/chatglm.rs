@@ -102,7 +102,8 @@ mod tests {
     use super::*;
     use crate::decoder::Decoder;
     use crate::sentencepiece_model::sentencepiece_parts;
-    use crate::vocabulary::{Token, TokenKind};
+    use crate::source::ModelTokens;
+    use crate::vocabulary::{Token, TokenKind, Vocabulary};
 
     fn prefix(added: &[AddedToken]) -> Vec<u32> {
         let token = |text: &str| Token { text: text.to_owned(), score: 0.0, kind: TokenKind::Normal };
@@ -112,6 +113,28 @@ mod tests {
         parts.added.extend_from_slice(added);
         put_before(&mut parts);
         parts.prefix
+    }
+
+    #[test]
+    fn ranks_are_of_glm4_where_its_tokens_are_listed() {
+        let listed = |names: &[&str]| {
+            let token =
+                |(id, name): (usize, &&str)| (id.to_string(), serde_json::json!({"content": name, "special": true}));
+            let tokens: serde_json::Map<String, Value> = (2_usize..).zip(names).map(token).collect();
+            let tokenizer_config = serde_json::json!({"added_tokens_decoder": tokens}).as_object().cloned();
+            TokenizerFiles {
+                tokenizer_model: Some(b"YQ== 0\nYg== 1\n".to_vec()),
+                tokenizer_config,
+                ..TokenizerFiles::default()
+            }
+        };
+        let read = |names: &[&str]| {
+            Vocabulary::from_files(&listed(names), &ModelTokens::default(), Path::new("m"))
+                .map(|read| read.parts().prefix.clone())
+        };
+        assert_eq!(read(&["<|endoftext|>", "[gMASK]", "<sop>"]).expect("a vocabulary"), [3, 4]);
+        let error = read(&["<|endoftext|>", "[gMASK]"]).expect_err("a fault").to_string();
+        assert!(error.contains("found ranks of bytes") && error.contains("tokenizer_config.json"), "{error}");
     }
 
     #[test]

@@ -85,9 +85,9 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
         let ids: Option<Vec<u32>> = ["gmask_token_id", "bos_token_id"].into_iter().map(id).collect();
         let inside = |id: &u32| usize::try_from(*id).is_ok_and(|id| model.vocab_size.is_none_or(|size| id < size));
         chatglm1::put_ids_behind(&mut parts, &ids.filter(|ids| ids.iter().all(inside)).unwrap_or_default());
-    } else if file.value("model_type") == Some(CHATGLM) && family == Family::Sentencepiece {
+    } else if file.value("model_type") == Some(CHATGLM) {
         chatglm::put_before(&mut parts);
-        if parts.prefix.is_empty() {
+        if parts.prefix.is_empty() && family == Family::Sentencepiece {
             parts.prefix = chatglm_ids(file, model.vocab_size);
         }
     }

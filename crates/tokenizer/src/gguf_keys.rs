@@ -148,6 +148,10 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
         let line = |merge: &Merge| format!("{} {}", text(merge.left), text(merge.right));
         metadata.insert(MERGES, merges.iter().map(line).collect::<Vec<_>>());
     }
+    if byte_level && !encodes {
+        // The key must be there; another of ours says why it is empty.
+        metadata.insert(MERGES, Vec::<String>::new());
+    }
     let mut special = parts.special.clone();
     for (key, slot) in ROLES {
         if let Some(id) = *slot(&mut special) {

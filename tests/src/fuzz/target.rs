@@ -311,6 +311,10 @@ const REPORT_WORDS: &[&str] = &[
     "**********a",
 ];
 
+/// Lines of files of ranks.
+const RANKS_WORDS: &[&str] =
+    &["YQ==", "YWI=", "YWE=", "/w==", "====", "YQ", "0", "1", "259", "260", "4294967295", "-1", "\n", "\r\n", " "];
+
 /// Letters that tokenizers treat apart.
 const TEXT_WORDS: &[&str] = &[
     "the",
@@ -409,6 +413,13 @@ pub const TARGETS: &[Target] = &[
         grammar: protobuf,
         words: TOKENIZER_WORDS,
         run: tokenizer::model,
+    },
+    Target {
+        name: "tokenizer_ranks",
+        seeds: tokenizer::ranks_seeds,
+        grammar: lines,
+        words: RANKS_WORDS,
+        run: tokenizer::ranks,
     },
     Target {
         name: "template",

@@ -89,6 +89,23 @@ pub fn model(input: &[u8], folder: &Path) -> Result<Answer, String> {
     from_files(&TokenizerFiles { tokenizer_model: Some(input.to_vec()), ..TokenizerFiles::default() }, folder)
 }
 
+/// GLM-4's `tokenizer.model`, a file of ranks, under a `tokenizer_config.json` that lists what stands behind the ranks.
+pub fn ranks(input: &[u8], folder: &Path) -> Result<Answer, String> {
+    let listed = json!({"added_tokens_decoder": {"300": {"content": "[gMASK]", "special": true}, "302": {"content": "<sop>", "special": true}}});
+    let tokenizer_config = listed.as_object().cloned();
+    from_files(
+        &TokenizerFiles { tokenizer_model: Some(input.to_vec()), tokenizer_config, ..TokenizerFiles::default() },
+        folder,
+    )
+}
+
+/// The fixture's file of ranks, and one whose tokens are what merges cannot make.
+pub fn ranks_seeds() -> Vec<Vec<u8>> {
+    let fixture = fixture_file("models/glm4/tokenizer.model");
+    let lines: Vec<&[u8]> = fixture.split_inclusive(|byte| *byte == b'\n').collect();
+    vec![lines[..260].concat(), b"YQ== 0\nYg== 1\nYWI= 2\nYWJhYg== 3\nYWJj 4\n".to_vec()]
+}
+
 fn from_files(files: &TokenizerFiles, folder: &Path) -> Result<Answer, String> {
     let path = folder.join("model");
     match Vocabulary::from_files(files, &ModelTokens::default(), &path) {

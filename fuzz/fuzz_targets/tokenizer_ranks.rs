@@ -1,0 +1,4 @@
+//! `tokenizer_ranks` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("tokenizer_ranks");
