@@ -51,7 +51,7 @@ fn is_ranked(files: &TokenizerFiles) -> bool {
 pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let listed = added_on_top(files);
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
-    if !BEFORE.iter().all(|names| is_listed(names)) {
+    if !BEFORE.iter().all(is_listed) {
         let problem = "expected a model of sentencepiece, found ranks of bytes, which are known of GLM-4 alone, and no file lists its tokens [gMASK] and <sop>";
         let help =
             "put GLM-4's tokenizer_config.json with added_tokens_decoder beside it, or a tokenizer.json of the model";
