@@ -1,4 +1,4 @@
-//! What ChatGLM2, ChatGLM3 and GLM-4 put around a sentencepiece vocabulary: tokens that no piece is, two of them before every text, and prompts.
+//! What ChatGLM2, ChatGLM3 and GLM-4 put around their vocabularies: tokens that no piece is, two of them before every text, and prompts.
 //!
 //! ```text
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
@@ -60,9 +60,9 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
     ranked::parts(file, RANKED, CUT, path)
 }
 
-/// Whether a vocabulary is of this family: the token is among those that were added.
+/// Whether a vocabulary is of this family: `[gMASK]` is among the tokens that were added.
 pub(crate) fn is_of(parts: &Parts) -> bool {
-    parts.added.iter().any(|token| BEFORE.iter().take(1).any(|names| names.contains(&token.content.as_str())))
+    parts.added.iter().any(|token| token.content == "[gMASK]")
 }
 
 /// The tokens behind so many pieces, where the files do not list them.

@@ -170,6 +170,8 @@ pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vocabulary::Vocabulary;
+    use trueup_formats::gguf::Metadata;
 
     fn file(tokens: &[&[u8]]) -> Vec<u8> {
         let line = |(rank, bytes): (usize, &&[u8])| format!("{} {rank}\n", STANDARD.encode(bytes));
@@ -192,6 +194,17 @@ mod tests {
         assert!(is_ranks(b"IQ== 0\nIg== 1\n") && is_ranks(b"IQ== 0\r\n"));
         let others: [&[u8]; 6] = [b"", b" 0\n", b"\n\x0e\n\x05<unk>", b"IQ== 1\n", b"!! 0\n", &[b'A'; 300]];
         assert!(others.iter().all(|file| !is_ranks(file)));
+    }
+
+    /// GGUF wants merges of such a vocabulary, and there are none.
+    #[test]
+    fn what_only_decodes_is_written_so_that_it_is_read() {
+        let mut parts = qwen_parts(&file(&[b"a", b"b", b"ab"]), Path::new("m")).expect("a vocabulary");
+        parts.algorithm = Algorithm::DecodeOnly { reason: "no order".to_owned() };
+        let mut metadata = Metadata::default();
+        Vocabulary::new(parts, Path::new("m")).and_then(|own| own.write_metadata(&mut metadata)).expect("keys");
+        let read = Vocabulary::from_metadata(&metadata, Path::new("m")).expect("a vocabulary");
+        assert_eq!(read.parts().algorithm, Algorithm::DecodeOnly { reason: "no order".to_owned() });
     }
 
     #[test]
