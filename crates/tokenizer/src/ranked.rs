@@ -111,9 +111,10 @@ fn normal(text: String) -> Token {
     Token { text, score: 0.0, kind: TokenKind::Normal }
 }
 
-/// The bytes of all tokens, in the order of their ranks, which begin at 0 and leave none out.
+/// The bytes of all tokens, in the order of their ranks, which begin at 0 and leave none out; no two have the same.
 fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     let mut tokens: Vec<Vec<u8>> = Vec::new();
+    let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
     let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for line in lines {
         let fault = |problem: String| {
@@ -130,10 +131,14 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
         if rank.parse() != Ok(tokens.len()) {
             return fault(format!("expected the next rank, {}, found \"{}\"", tokens.len(), quote(rank)));
         }
-        match STANDARD.decode(bytes) {
-            Ok(bytes) if !bytes.is_empty() => tokens.push(bytes),
+        let token = match STANDARD.decode(bytes) {
+            Ok(token) if !token.is_empty() => token,
             Ok(_) | Err(_) => return fault(format!("expected base64 of some bytes, found \"{}\"", quote(bytes))),
+        };
+        if let Some(rank) = ranks.insert(token.clone(), tokens.len()) {
+            return fault(format!("expected bytes that no other token has, found \"{}\" of rank {rank}", quote(bytes)));
         }
+        tokens.push(token);
     }
     Ok(tokens)
 }
@@ -214,5 +219,7 @@ mod tests {
         assert!(said(b"YQ== 1\n").contains("expected the next rank, 0"));
         assert!(said(b"!!! 0\n").contains("expected base64 of some bytes"));
         assert!(said(&file(&[b"a", b"abc"])).contains("cannot be made by the merges before it"));
+        let twice = said(&file(&[b"a", b"b", b"a"]));
+        assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" of rank 0"), "{twice}");
     }
 }
