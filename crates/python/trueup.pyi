@@ -7,7 +7,18 @@ from typing import Any, Optional, Union, final
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["Model", "Service", "TrueupError", "__version__", "convert", "quantize", "verify"]
+__all__ = [
+    "GgufFile",
+    "GgufTensor",
+    "Model",
+    "Service",
+    "TrueupError",
+    "__version__",
+    "convert",
+    "quantize",
+    "read_gguf",
+    "verify",
+]
 
 __version__: str
 
@@ -95,24 +106,80 @@ class Service:
     def __enter__(self) -> Service: ...
     def __exit__(self, *_exception: object) -> None: ...
 
+@final
+class GgufFile:
+    """The keys and tensors of a GGUF file, which stays open."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The file's keys and values, in their order."""
+
+    @property
+    def tensors(self) -> dict[str, GgufTensor]:
+        """The tensors by name, in the order of the file."""
+
+@final
+class GgufTensor:
+    """A tensor of a GGUF file. Nothing of it is read before it is asked for."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes as NumPy orders them, the innermost last: (rows, columns)."""
+
+    @property
+    def dtype(self) -> str:
+        """Its type, like "f32" or "q4_0"."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in the file."""
+
+    @property
+    def data(self) -> NDArray[numpy.uint8]:
+        """Its bytes as they are in the file, read anew; the last size is the bytes of a row."""
+
+    def to_float32(self) -> NDArray[numpy.float32]:
+        """Its numbers, read and decoded anew, of its shape."""
+
 def convert(
     source: Union[str, PathLike[str]],
     output: Union[str, PathLike[str]],
     type: Optional[str] = None,
     check: bool = False,
     resume: bool = False,
+    slim_vocab: Optional[str] = None,
+    split: Union[str, int, None] = None,
+    metadata: Optional[dict[str, Any]] = None,
+    tokenizer: Union[str, PathLike[str], None] = None,
+    threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """Write a checkpoint as a GGUF file; with check, compare each tensor of it with its source."""
+    """Write a checkpoint as a GGUF file; with check, compare each tensor of it with its source.
+
+    An output that ends in ".flm" becomes a file of FastLLM. slim_vocab keeps fewer tokens: "ids:FILE", "corpus:FILE" or "drop:A-B".
+    split is "layers", or the largest size of a file in bytes. metadata sets keys.
+    """
 
 def quantize(
     source: Union[str, PathLike[str]],
     output: Union[str, PathLike[str]],
-    type: Optional[str],
+    type: Optional[str] = None,
     layout: str = "block",
     pure: bool = False,
     resume: bool = False,
+    bits: Optional[int] = None,
+    threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """Write a GGUF file with other types, and say how much each tensor lost."""
+    """Write a GGUF file with other types, and say how much each tensor lost.
+
+    An output that ends in ".flm" becomes a file of FastLLM, and takes bits: 4, 8 or 16.
+    """
+
+def read_gguf(path: Union[str, PathLike[str]]) -> GgufFile:
+    """Open a GGUF file to look at its keys and tensors; for a split one its first file."""
 
 def verify(
     model: Union[str, PathLike[str]],

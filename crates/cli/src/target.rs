@@ -93,8 +93,3 @@ fn place(path: &Path) -> PathBuf {
 fn shown(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
-
-/// Whether a name is that of a file of FastLLM.
-pub fn is_flm(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm"))
-}

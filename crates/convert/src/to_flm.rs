@@ -18,10 +18,12 @@ use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
 use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, printed};
+use trueup_formats::gguf::Split;
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
 use trueup_models::{ExpectedTensor, Model, Role, Transform, expected_tensors};
 use trueup_quantize::{
-    CHUNK_ELEMENTS, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes, walk_with,
+    CHUNK_ELEMENTS, Layout, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
+    walk_with,
 };
 use trueup_tokenizer::{Algorithm, Vocabulary};
 
@@ -36,6 +38,53 @@ pub struct FlmOptions {
     pub threads: Option<usize>,
     /// Plan and report, write nothing.
     pub dry_run: bool,
+}
+
+impl FlmOptions {
+    /// What a conversion to a GGUF file would do, for the `.flm` file at `output`; `check` says whether it was to be compared with its source.
+    ///
+    /// # Errors
+    /// What the format does not know: types other than f16, several files, fewer tokens; and what is done for GGUF files alone.
+    pub fn of_conversion(output: &Path, options: crate::Options, check: bool) -> Result<FlmOptions> {
+        let crate::Options { recipe, split, slim, overrides, threads, dry_run, resume } = options;
+        let fault = |problem: &str, hint: &str| Err(Error::new(output, problem).help(hint));
+        let bits = match recipe.dtype() {
+            None => None,
+            Some(DType::F16) => Some(16),
+            Some(_) => {
+                return fault(
+                    "a .flm file keeps its types or takes f16",
+                    "`trueup quantize -b 8` and `-b 4` write codes",
+                );
+            }
+        };
+        if check || resume || split != Split::Whole {
+            return fault(
+                "--check, --resume, --split and --split-max-size are for GGUF files",
+                "`trueup diff` compares a .flm file with its source",
+            );
+        }
+        if slim.is_some() {
+            return fault("--slim-vocab writes GGUF", "convert to a GGUF file with it first, and that to .flm");
+        }
+        Ok(FlmOptions { bits, overrides, threads, dry_run })
+    }
+
+    /// The same for a quantization, to so many bits.
+    ///
+    /// # Errors
+    /// No bits, and what the format does not know: types, rules, layouts.
+    pub fn of_quantization(output: &Path, bits: Option<u32>, options: &trueup_quantize::Options) -> Result<FlmOptions> {
+        let trueup_quantize::Options { recipe, layout, threads, dry_run, resume } = options;
+        let is_plain = *layout == Layout::Block && !resume && recipe.is_plain();
+        match bits {
+            Some(16 | 8 | 4) if is_plain => {
+                Ok(FlmOptions { bits, overrides: Vec::new(), threads: *threads, dry_run: *dry_run })
+            }
+            _ => Err(Error::new(output, "a .flm file holds 16, 8 or 4 bits in all matrices")
+                .help("give -b, and no types, rules, layouts or --resume")),
+        }
+    }
 }
 
 /// One tensor of the file, and where it comes from.

@@ -31,6 +31,11 @@ use header::{Header, Lengths};
 use records::{Coding, Part, Record};
 use std::path::{Path, PathBuf};
 
+/// Whether a name is that of a file of FastLLM.
+pub fn is_flm(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm"))
+}
+
 /// An open `.flm` model.
 #[derive(Debug)]
 pub struct Flm {

@@ -13,6 +13,7 @@
 
 mod conversion;
 mod failure;
+mod gguf;
 mod metadata;
 mod model;
 mod quantization;
@@ -29,6 +30,8 @@ mod module {
     use crate::conversion::convert;
     #[pymodule_export]
     use crate::failure::TrueupError;
+    #[pymodule_export]
+    use crate::gguf::{GgufFile, GgufTensor, read_gguf};
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

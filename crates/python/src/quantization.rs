@@ -1,25 +1,31 @@
-//! `trueup.quantize`: a GGUF file with smaller types.
+//! `trueup.quantize`: a model file with smaller types.
 
 use crate::conversion::tensor_type;
 use crate::failure::raised;
 use crate::report;
 use pyo3::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use trueup::blocks::DType;
+use trueup::convert::{FlmOptions, to_flm};
+use trueup::formats::flm::is_flm;
 use trueup::formats::{self, OpenOptions};
-use trueup::quantize::{Layout, NoProgress, Options, Recipe};
+use trueup::quantize::{Layout, NoProgress, Options, Recipe, Report};
 
-/// Write a GGUF file with other types.
+/// Write a GGUF file with other types; an output that ends in ".flm" becomes a file of FastLLM, and takes bits.
 ///
-/// source: the GGUF file to start from.
+/// source: the GGUF file to start from; for a .flm file any model.
 /// output: the file to write; complete or not there.
 /// type: the type of matrices, like "q4_0"; None keeps every type and changes the layout alone.
 /// layout: "block" as GGUF programs read it, "split" for values and scales as two tensors.
 /// pure: give the embedding and the output head the type too, instead of q8_0.
 /// resume: keep what is finished when the run is interrupted, and go on with what an earlier such run finished.
+/// bits: bits of a weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
+/// threads: how many compute; None is one per core.
 ///
 /// Returns what became of each tensor and how much it lost. Raises TrueupError.
 #[pyfunction]
-#[pyo3(signature = (source, output, r#type, layout="block", pure=false, resume=false))]
+#[pyo3(signature = (source, output, r#type=None, layout="block", pure=false, resume=false, bits=None, threads=None))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
 pub fn quantize<'py>(
     py: Python<'py>,
     source: PathBuf,
@@ -28,14 +34,31 @@ pub fn quantize<'py>(
     layout: &str,
     pure: bool,
     resume: bool,
+    bits: Option<u32>,
+    threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let recipe = Recipe::new(r#type.map(tensor_type).transpose()?).pure(pure);
-    let options = Options { recipe, layout: layout_of(layout)?, threads: None, dry_run: false, resume };
-    let quantized = py.detach(|| {
-        let source = formats::join_split_scale(formats::open(&source, &OpenOptions::default())?)?;
-        trueup::quantize::quantize(source.as_ref(), &output, &options, &NoProgress)
-    });
-    report::to_python(py, &quantized.map_err(raised)?)
+    let dtype = match (r#type, bits) {
+        (None, None) => None,
+        (Some(name), None) => Some(tensor_type(name)?),
+        (None, Some(4)) => Some(DType::Q4_0),
+        (None, Some(8)) => Some(DType::Q8_0),
+        (None, Some(16)) => Some(DType::F16),
+        (None, Some(bits)) => return Err(raised(format!("expected 4, 8 or 16 bits, found {bits}"))),
+        (Some(_), Some(_)) => return Err(raised("a type and bits say the same; give one of them")),
+    };
+    let recipe = Recipe::new(dtype).pure(pure);
+    let options = Options { recipe, layout: layout_of(layout)?, threads, dry_run: false, resume };
+    let report = py.detach(|| quantized(&source, &output, bits, &options)).map_err(raised)?;
+    report::to_python(py, &report)
+}
+
+fn quantized(source: &Path, output: &Path, bits: Option<u32>, options: &Options) -> formats::Result<Report> {
+    let source = formats::join_split_scale(formats::open(source, &OpenOptions::default())?)?;
+    if is_flm(output) {
+        let options = FlmOptions::of_quantization(output, bits, options)?;
+        return to_flm(source.as_ref(), output, &options, &NoProgress);
+    }
+    trueup::quantize::quantize(source.as_ref(), output, options, &NoProgress)
 }
 
 fn layout_of(name: &str) -> PyResult<Layout> {

@@ -30,16 +30,20 @@ def golden(folder):
 
 
 def read_safetensors(path):
-    """The f32 arrays of a safetensors file: u64 length, JSON header, bytes."""
+    """The f32 and bf16 arrays of a safetensors file, as f32: u64 length, JSON header, bytes."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     header.pop("__metadata__", None)
     arrays = {}
     for name, entry in header.items():
-        if entry["dtype"] == "F32":
-            begin, end = entry["data_offsets"]
-            arrays[name] = numpy.frombuffer(data[start + begin : start + end], "<f4").reshape(entry["shape"])
+        begin, end = entry["data_offsets"]
+        array = data[start + begin : start + end]
+        if entry["dtype"] == "BF16":
+            # The upper half of an f32.
+            array = (numpy.frombuffer(array, "<u2").astype("<u4") << 16).tobytes()
+        if entry["dtype"] in ("F32", "BF16"):
+            arrays[name] = numpy.frombuffer(array, "<f4").reshape(entry["shape"])
     return arrays
 
 
@@ -274,6 +278,76 @@ class Files(Fixtures):
         losses = trueup.quantize(self.stories_file, again, "q8_0", resume=True)
         self.assertEqual(losses["resumed"]["tensors"], len(losses["tensors"]))
 
+    def test_a_gguf_file_is_read(self):
+        file = trueup.read_gguf(self.tiny_file)
+        self.assertEqual(file.metadata, trueup.Model(self.tiny_file).metadata)
+        report = trueup.convert(TINY, self.folder / "again-f32.gguf", "f32")["report"]
+        self.assertEqual(list(file.tensors), [line["name"] for line in report["tensors"]])
+        weights = read_safetensors(TINY / "model.safetensors")
+        compared = 0
+        for line in report["tensors"]:
+            tensor = file.tensors[line["name"]]
+            self.assertEqual((tensor.name, tensor.dtype), (line["name"], "f32"))
+            numbers = tensor.to_float32()
+            self.assertEqual((numbers.dtype, numbers.shape), (numpy.dtype("float32"), tensor.shape))
+            self.assertEqual((tensor.data.dtype, tensor.data.nbytes), (numpy.dtype("uint8"), tensor.nbytes))
+            numpy.testing.assert_array_equal(tensor.data.view("<f4"), numbers)
+            if line["source"] in weights and not line["sorted"]:
+                numpy.testing.assert_array_equal(numbers, weights[line["source"]])
+                compared += 1
+        self.assertGreater(compared, 10)
+
+    def test_blocks_of_a_gguf_file_are_decoded(self):
+        blocks = self.folder / "q8.gguf"
+        trueup.quantize(self.stories_file, blocks, bits=8)
+        tensors = trueup.read_gguf(str(blocks)).tensors.values()
+        quantized = [tensor for tensor in tensors if tensor.dtype == "q8_0"]
+        self.assertGreater(len(quantized), 10)
+        for tensor in quantized:
+            rows, columns = tensor.shape
+            data = tensor.data.reshape(rows, columns // 32, 34)
+            scales = data[:, :, :2].copy().view("<f2").astype("<f4")
+            expected = (scales * data[:, :, 2:].view("i1")).reshape(rows, columns)
+            numpy.testing.assert_array_equal(tensor.to_float32(), expected)
+
+    def test_a_model_is_split_by_layers_and_keys_are_set(self):
+        target = self.folder / "layers.gguf"
+        keys = {"general.name": "Fable", "general.file_type": 0}
+        report = trueup.convert(STORIES, target, split="layers", metadata=keys, threads=1)["report"]
+        layers = json.loads((STORIES / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+        self.assertEqual(len(report["files"]), layers + 2)
+        file = trueup.read_gguf(report["files"][0])
+        self.assertEqual((file.metadata["general.name"], file.metadata["general.file_type"]), ("Fable", 0))
+        whole = trueup.read_gguf(self.stories_file).tensors
+        self.assertEqual(list(file.tensors), list(whole))
+        for name, tensor in file.tensors.items():
+            numpy.testing.assert_array_equal(tensor.data, whole[name].data)
+        sized = trueup.convert(STORIES, self.folder / "sized.gguf", split=500_000)["report"]["files"]
+        self.assertGreater(len(sized), 2)
+
+    def test_a_model_keeps_fewer_tokens(self):
+        listed, slim = self.folder / "ids", self.folder / "slim.gguf"
+        listed.write_text("0-399\n", encoding="utf-8")
+        trueup.convert(STORIES, slim, slim_vocab=f"ids:{listed}")
+        kept = trueup.read_gguf(slim).metadata["trueup.vocabulary.source_ids"]
+        self.assertLess(len(kept), len(self.stories.metadata["tokenizer.ggml.tokens"]))
+        ids = [kept.index(id) for id in self.stories.tokenize("a")]
+        logits = self.stories.logits(self.stories.tokenize("a"))[:, kept]
+        numpy.testing.assert_array_equal(trueup.Model(slim).logits(ids), logits)
+
+    def test_files_of_fastllm_go_both_ways(self):
+        flm, back = self.folder / "tiny.flm", self.folder / "back.gguf"
+        lines = trueup.convert(TINY, flm)["report"]["tensors"]
+        self.assertTrue(all(line["max_error"] == 0 for line in lines))
+        trueup.convert(flm, back, "f32")
+        before, after = trueup.read_gguf(self.tiny_file).tensors, trueup.read_gguf(back).tensors
+        # FastLLM knows no head that is the embedding.
+        self.assertEqual(set(after) - set(before), {"output.weight"})
+        for name, tensor in before.items():
+            numpy.testing.assert_array_equal(after[name].to_float32(), tensor.to_float32())
+        codes = trueup.quantize(flm, self.folder / "tiny-8.flm", bits=8)["tensors"]
+        self.assertGreater(max(line["rmse"] for line in codes), 0)
+
     def test_verification_passes(self):
         report = trueup.verify(self.stories_file, prompts=["Once upon a time"], steps=2)
         self.assertEqual(report["result"], "pass", report["sentence"])
@@ -290,6 +364,14 @@ class Files(Fixtures):
             ("no device called gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
             ("not a type that can be written", lambda: trueup.quantize(self.stories_file, target, "q9_9")),
             ("not a layout", lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
+            ("4, 8 or 16 bits", lambda: trueup.quantize(self.stories_file, target, bits=5)),
+            ("give one of them", lambda: trueup.quantize(self.stories_file, target, "q4_0", bits=4)),
+            ("holds 16, 8 or 4 bits", lambda: trueup.quantize(TINY, self.folder / "never.flm", "q8_0")),
+            ("diff", lambda: trueup.convert(TINY, self.folder / "never.flm", check=True)),
+            ("no way to split", lambda: trueup.convert(STORIES, target, split="heads")),
+            ("ids:FILE", lambda: trueup.convert(STORIES, target, slim_vocab="some")),
+            ("damaged.gguf", lambda: trueup.read_gguf(damaged)),
+            ("missing", lambda: trueup.read_gguf(self.folder / "missing")),
             ("outside the vocabulary", lambda: self.stories.detokenize([10**6])),
             ("vocabulary", lambda: self.stories.logits([10**6])),
             ("no tokens", lambda: self.stories.logits([])),
@@ -319,14 +401,14 @@ class Stub(unittest.TestCase):
         functions = {}
         for node in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
             functions[node.name] = (getattr(trueup, node.name), node)
-        for name in ("Model", "Service"):
+        for name in ("GgufFile", "GgufTensor", "Model", "Service"):
             model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
             kind = getattr(trueup, name)
             for node in model.body:
                 if isinstance(node, ast.FunctionDef) and not node.decorator_list and node.args.vararg is None:
                     function = kind if node.name == "__new__" else getattr(kind, node.name)
                     functions[f"{name}.{node.name}"] = (function, node)
-        self.assertEqual(len(functions), 14)
+        self.assertEqual(len(functions), 16)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()
             actual = {p.name: p.default for p in signature if p.name != "self"}

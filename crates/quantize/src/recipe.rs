@@ -108,9 +108,9 @@ impl Recipe {
         self
     }
 
-    /// Whether some tensors get a type of their own.
-    pub fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
+    /// Whether it says nothing beside a type.
+    pub fn is_plain(&self) -> bool {
+        !self.pure && !self.strict && self.rules.is_empty()
     }
 
     /// The type of most matrices, when one was asked for.

@@ -1,19 +1,19 @@
 //! `trueup convert`: a checkpoint to GGUF.
 
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Code, Result};
 use crate::losses::{self, How};
 use crate::output;
 use crate::progress::Bar;
 use crate::table::{Column, Side, table};
-use crate::target;
 use crate::value;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert, to_flm};
+use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
-use trueup::formats::{self, Checkpoint, Gguf, OpenOptions, counted, quote};
+use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
 
 /// What `trueup convert` takes.
@@ -81,9 +81,6 @@ fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
 /// Converts.
 pub fn run(arguments: Arguments) -> Result {
     let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer.clone() })?;
-    if target::is_flm(&arguments.output) {
-        return run_flm(source.as_ref(), arguments);
-    }
     let options = Options {
         recipe: Recipe::new(arguments.dtype.0),
         split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
@@ -93,6 +90,12 @@ pub fn run(arguments: Arguments) -> Result {
         dry_run: arguments.dry_run,
         resume: arguments.resume,
     };
+    if is_flm(&arguments.output) {
+        let options = FlmOptions::of_conversion(&arguments.output, options, arguments.check)?;
+        let report = to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
+        losses::print(&report, &arguments.output, options.dry_run, &How { json: arguments.json, report: None })?;
+        return Ok(Code::Done);
+    }
     let report = convert(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
     report.notes.iter().for_each(|note| output::note(note));
     report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
@@ -108,32 +111,6 @@ pub fn run(arguments: Arguments) -> Result {
         print(&report, &checks, arguments.dry_run)?;
     }
     Ok(if wrong { Code::Mismatch } else { Code::Done })
-}
-
-/// Converts to FastLLM's format.
-fn run_flm(source: &dyn Checkpoint, arguments: Arguments) -> Result {
-    let bits = match arguments.dtype.0 {
-        None => None,
-        Some(DType::F16) => Some(16),
-        Some(_) => {
-            return Err(Failure::new(
-                "a .flm file keeps its types or takes f16; `trueup quantize -b 8` and `-b 4` write codes",
-            ));
-        }
-    };
-    if arguments.check || arguments.resume || arguments.split_max_size.is_some() || arguments.split.is_some() {
-        return Err(Failure::new(
-            "--check, --resume, --split and --split-max-size are for GGUF files; `trueup diff` compares a .flm file with its source",
-        ));
-    }
-    if arguments.slim_vocab.is_some() {
-        return Err(Failure::new("--slim-vocab writes GGUF; convert to a GGUF file with it first, and that to .flm"));
-    }
-    let (threads, dry_run) = (arguments.threads, arguments.dry_run);
-    let options = FlmOptions { bits, overrides: arguments.metadata, threads, dry_run };
-    let report = to_flm(source, &arguments.output, &options, &Bar::new("convert"))?;
-    losses::print(&report, &arguments.output, dry_run, &How { json: arguments.json, report: None })?;
-    Ok(Code::Done)
 }
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {

@@ -10,7 +10,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use std::path::PathBuf;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
-use trueup::formats;
+use trueup::formats::{self, flm::is_flm};
 use trueup::quantize::{Layout, Options, Recipe, Rule, quantize};
 
 /// What `trueup quantize` takes.
@@ -70,17 +70,6 @@ enum LayoutName {
     Split,
 }
 
-/// The bits of a .flm file, which knows no other types, rules or layouts.
-fn bits_of_flm(bits: Option<&str>, options: &Options, special: bool) -> Result<Option<u32>> {
-    let plain = options.layout == Layout::Block && !options.resume && !options.recipe.has_rules() && !special;
-    match bits.and_then(|bits| bits.parse().ok()) {
-        Some(bits) if plain => Ok(Some(bits)),
-        _ => Err(Failure::new(
-            "a .flm file holds 16, 8 or 4 bits in all matrices: give -b, and no types, rules, layouts or --resume",
-        )),
-    }
-}
-
 /// Quantizes.
 pub fn run(arguments: Arguments) -> Result {
     let bits = arguments.bits.as_deref().map(|bits| match bits {
@@ -108,9 +97,9 @@ pub fn run(arguments: Arguments) -> Result {
         }
     }
     let how = How { json: arguments.json, report: arguments.report };
-    let report = if target::is_flm(&arguments.output) {
-        let bits = bits_of_flm(arguments.bits.as_deref(), &options, arguments.pure || arguments.strict)?;
-        let options = FlmOptions { bits, threads: options.threads, dry_run: options.dry_run, ..FlmOptions::default() };
+    let report = if is_flm(&arguments.output) {
+        let bits = arguments.bits.as_deref().and_then(|bits| bits.parse().ok());
+        let options = FlmOptions::of_quantization(&arguments.output, bits, &options)?;
         to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
     } else {
         quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
