@@ -12,6 +12,8 @@ python="${PYTHON:-python3}"
 scripts/dependencies.sh --required
 scripts/miri.sh
 scripts/neon.sh --operators
+# The README's first block: the demo, as a new user runs it.
+bash -euo pipefail -c "$(scripts/readme_block.sh 1)"
 cargo build --locked --release -p trueup-cli
 cargo test --locked -p trueup-cli --test hostile -- --seed 2
 cargo test --locked -p trueup-cli --test hostile -- --seed 3

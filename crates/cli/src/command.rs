@@ -33,7 +33,7 @@ use clap::Subcommand;
 /// What `trueup` can do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Turn a checkpoint (Hugging Face directory or llama2.c .bin) into GGUF
+    /// Turn a checkpoint (Hugging Face directory, llama2.c .bin, FastLLM .flm) into GGUF, or any model into a .flm
     Convert(convert::Arguments),
     /// Write a GGUF file with smaller types
     Quantize(quantize::Arguments),

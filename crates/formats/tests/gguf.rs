@@ -119,6 +119,11 @@ fn split_files_must_belong_together() {
     copy(parts[1], parts[1]);
     copy(parts[1], parts[2]);
     faults.refused("a part twice", open(), parts[2], &["split.no", "expected 2, found 1"]);
+    let mut stranger = std::fs::read(golden(parts[2])).unwrap();
+    let place = stranger.windows(19).position(|window| window == b"split.tensors.count").unwrap();
+    stranger[place + 19 + 4] = 6;
+    write(folder.path(), parts[2], &stranger);
+    faults.refused("of another model", open(), parts[2], &["split.tensors.count", "expected 5, found 6"]);
     copy(parts[2], parts[2]);
     let second = Gguf::open(folder.path().join(parts[1]));
     faults.refused("second part named", second, parts[1], &["not the first file", parts[0]]);
@@ -129,7 +134,14 @@ fn split_files_must_belong_together() {
     let place = short.windows(19).position(|window| window == b"split.tensors.count").unwrap();
     short[place + 19 + 4] = 9;
     write(folder.path(), parts[0], &short);
-    faults.refused("wrong count", open(), parts[0], &["split.tensors.count", "expected 9 tensors", "found 5"]);
+    faults.refused("wrong count", open(), parts[1], &["split.tensors.count", "expected 9, found 5"]);
+    for part in &parts[1..] {
+        let mut short = std::fs::read(golden(part)).unwrap();
+        let place = short.windows(19).position(|window| window == b"split.tensors.count").unwrap();
+        short[place + 19 + 4] = 9;
+        write(folder.path(), part, &short);
+    }
+    faults.refused("all say so", open(), parts[0], &["split.tensors.count", "expected 9 tensors", "found 5"]);
     faults.report();
 }
 

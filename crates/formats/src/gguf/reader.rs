@@ -59,7 +59,7 @@ impl Gguf {
             let source = SourceFile::open(path)
                 .map_err(|error| error.help("all files of a split model must be in one folder"))?;
             let header = Header::read(&source)?;
-            check_part(path, &header.metadata, number, model.metadata.u64(KEY_SPLIT_COUNT).unwrap_or_default())?;
+            check_part(path, &header.metadata, number, &model.metadata)?;
             model.add(source, header);
         }
         if !others.is_empty() {
@@ -206,9 +206,14 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
     Ok((1..count).map(|number| name.path(number)).collect())
 }
 
-/// Whether a later file says of itself what the first one says of it.
-fn check_part(path: &Path, metadata: &Metadata, number: u64, count: u64) -> Result<()> {
-    for (key, expected) in [(KEY_SPLIT_NUMBER, number), (KEY_SPLIT_COUNT, count)] {
+/// Whether a later file says of itself what the first one says of it. The number of all tensors may be missing in it.
+fn check_part(path: &Path, metadata: &Metadata, number: u64, first: &Metadata) -> Result<()> {
+    for key in [KEY_SPLIT_NUMBER, KEY_SPLIT_COUNT, KEY_SPLIT_TENSORS] {
+        let expected = match key {
+            KEY_SPLIT_NUMBER => number,
+            KEY_SPLIT_TENSORS if !metadata.contains(key) || !first.contains(key) => continue,
+            _ => first.u64(key).map_err(|error| error.in_file(path))?,
+        };
         let found = metadata.u64(key).map_err(|error| error.in_file(path))?;
         if found != expected {
             return Err(Error::new(path, format!("expected {expected}, found {found}"))
