@@ -175,10 +175,16 @@ impl Chunk {
         if tensor.expected.transform == Transform::UnitRows {
             return self.read_unit_rows(source, number, row_elements(&tensor.expected.shape), out);
         }
+        self.read_runs(source, number, out)
+    }
+
+    /// Fills `out` with the bytes of the checkpoint's tensor of this number, run by run as they stand there.
+    pub fn read_runs(&self, source: &dyn Checkpoint, number: usize, out: &mut [u8]) -> Result<()> {
+        let dtype = source.tensors()[number].dtype;
         let mut rest = out;
         for range in &self.sources {
-            let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, tensor.dtype) as usize);
-            source.read(number, bytes_of(range.start, tensor.dtype), target)?;
+            let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, dtype) as usize);
+            source.read(number, bytes_of(range.start, dtype), target)?;
             rest = after;
         }
         Ok(())

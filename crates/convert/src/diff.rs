@@ -93,8 +93,8 @@ pub struct DiffOptions {
 /// # Errors
 /// A checkpoint that does not fit its architecture, and I/O.
 pub fn diff(a: &dyn Checkpoint, b: &dyn Checkpoint, options: DiffOptions) -> Result<Diff> {
-    let (a, b) = (Side::new(a)?, Side::new(b)?);
     let mut notes = Vec::new();
+    let (a, b) = side::with_the_same_tokens(Side::new(a)?, Side::new(b)?, &mut notes)?;
     let (keys, mut differences) = keys::compare(&a, &b, &mut notes)?;
     let found = tensors::compare(&a, &b, options)?;
     a.unchanged()?;

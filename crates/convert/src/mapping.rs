@@ -133,8 +133,9 @@ impl Mapping {
 pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> {
     match source.description() {
         Description::Json(config) => Ok(config),
-        Description::Gguf(_) => Err(Error::new(source.path(), format!("is {} already", source.format()))
-            .help("`trueup quantize` changes the types of a GGUF file")),
+        Description::Gguf(_) => Err(Error::new(source.path(), format!("is {} already", source.format())).help(
+            "`trueup quantize` changes the types of a GGUF file; all else is chosen where its source is converted",
+        )),
     }
 }
 

@@ -176,10 +176,24 @@ pub(crate) fn write_metadata(
     )))
 }
 
+/// Whether a file says that it was slimmed.
+pub(crate) fn is_slimmed(metadata: &Metadata) -> bool {
+    metadata.contains(SOURCE_IDS)
+}
+
+/// The keys that say which tokens of its source a slimmed file has.
+pub(crate) const KEYS: [&str; 2] = [SOURCE_SIZE, SOURCE_IDS];
+
 /// The ids that a file was slimmed to, of a source with `count` tokens; `None` where it was not.
 pub(crate) fn kept_in(metadata: &Metadata, count: usize, path: &Path) -> Result<Option<Vec<u32>>> {
-    if !metadata.contains(SOURCE_IDS) {
+    if !is_slimmed(metadata) {
         return Ok(None);
+    }
+    let help = "compare it with the model that it was made from";
+    let size = metadata.u64(SOURCE_SIZE).map_err(|error| error.in_file(path))?;
+    if size != count as u64 {
+        let problem = format!("the file was made from a model with {size} tokens, found one with {count}");
+        return Err(Error::new(path, problem).at(format!("key {SOURCE_SIZE}")).help(help));
     }
     let ids = metadata.i32s(SOURCE_IDS).map_err(|error| error.in_file(path))?;
     let kept: Vec<u32> = ids.iter().filter_map(|id| u32::try_from(*id).ok()).collect();
@@ -187,9 +201,7 @@ pub(crate) fn kept_in(metadata: &Metadata, count: usize, path: &Path) -> Result<
     let is_inside = kept.last().is_some_and(|last| (*last as usize) < count);
     if kept.len() != ids.len() || !is_rising || !is_inside {
         let problem = format!("expected rising ids of the source's {count} tokens");
-        return Err(Error::new(path, problem)
-            .at(format!("key {SOURCE_IDS}"))
-            .help("compare it with the model that it was made from"));
+        return Err(Error::new(path, problem).at(format!("key {SOURCE_IDS}")).help(help));
     }
     Ok(Some(kept))
 }

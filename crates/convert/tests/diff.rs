@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
-use trueup_convert::{Diff, DiffOptions, Kind, Options, Override, convert, diff};
+use trueup_convert::{Diff, DiffOptions, Kind, Options, Override, Slim, convert, diff};
 use trueup_formats::{Checkpoint, OpenOptions, join_split_scale, open};
 use trueup_quantize::{NoProgress, Recipe, quantize};
 
@@ -79,6 +79,67 @@ fn quantized_tensors_are_rounded_and_equal_where_that_is_allowed() {
             assert!(diff(other, quantized.as_ref(), allowed).unwrap().equal);
         }
     }
+}
+
+fn slimmed(folder: &tempfile::TempDir, source: &dyn Checkpoint, dropped: std::ops::RangeInclusive<u32>) -> PathBuf {
+    let output = folder.path().join(format!("from-{}.gguf", dropped.start()));
+    let options = Options { slim: Some(Slim::Drop(dropped)), ..Options::default() };
+    convert(source, &output, &options, &NoProgress).unwrap();
+    output
+}
+
+#[test]
+fn slimmed_files_are_compared_with_the_rows_that_were_kept() {
+    let mut faults = Vec::new();
+    let models = [
+        ("models/llama2", 300..=340),
+        ("models/llama3-tied", 300..=301),
+        ("models/baichuan2-13b", 300..=340),
+        ("models/chatglm1", 0..=7),
+        ("models/qwen2", 290..=290),
+    ];
+    for (name, dropped) in models {
+        let (folder, source) = (tempfile::tempdir().unwrap(), source(name));
+        let file = model(written(&folder, source.as_ref(), &Options::default()));
+        let count = file.tensors().iter().find(|tensor| tensor.name == "token_embd.weight").unwrap().shape[1];
+        let fewer = model(slimmed(&folder, source.as_ref(), dropped.clone()));
+        let rounded = folder.path().join("q8_0.gguf");
+        let options = Options { recipe: Recipe::new(Some(DType::Q8_0)), ..Options::default() };
+        convert(source.as_ref(), &rounded, &options, &NoProgress).unwrap();
+        let rounded = model(&rounded);
+        let kept = count - u64::from(dropped.end() - dropped.start() + 1);
+        let said = format!("has {kept} tokens of ");
+        for (what, whole) in [("the source", &source), ("a file", &file)] {
+            for found in [compared(whole.as_ref(), fewer.as_ref()), compared(fewer.as_ref(), whole.as_ref())] {
+                let all = found.exact == found.tensors && found.tensors == file.tensors().len() && found.keys > 20;
+                if !found.equal || !all || found.notes.len() != 1 || !found.notes[0].contains(&said) {
+                    faults.push(format!("{name}, {what}: {found:#?}"));
+                }
+            }
+        }
+        // Rows of a type that rounds them are told from equal ones, and as rounded.
+        let found = compared(fewer.as_ref(), rounded.as_ref());
+        let embedding = found.differences.iter().find(|line| line.name == "token_embd.weight");
+        if !embedding.and_then(|line| line.values.as_ref()).is_some_and(|values| values.rounded) {
+            faults.push(format!("{name}, a file of q8_0: {found:#?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn slimmed_files_of_other_tokens_and_of_other_models_differ() {
+    let (folder, source) = (tempfile::tempdir().unwrap(), source("models/llama2"));
+    let (one, other) = (slimmed(&folder, source.as_ref(), 300..=340), slimmed(&folder, source.as_ref(), 301..=341));
+    let found = compared(model(&one).as_ref(), model(&other).as_ref());
+    let names: Vec<&str> = found.differences.iter().map(|line| line.name.as_str()).collect();
+    assert!(names.contains(&"trueup.vocabulary.source_ids") && names.contains(&"token_embd.weight"), "{names:?}");
+    assert!(compared(model(&one).as_ref(), model(&one).as_ref()).equal);
+    // Fewer tokens of the fewer.
+    let larger = self::source("stories-1M");
+    let found = compared(model(&one).as_ref(), larger.as_ref());
+    assert!(!found.equal && found.notes.len() == 1, "{:?}", found.notes);
+    assert!(found.notes[0].contains("of another model than"), "{:?}", found.notes);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::side::Side;
 use super::{Difference, Kind};
-use crate::describe::vocabulary_of;
+use crate::slim;
 use trueup_formats::gguf::{Array, Metadata, Value};
 use trueup_formats::{Result, quote};
 use trueup_models::Model;
@@ -16,9 +16,13 @@ pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(us
     let (mut a_keys, mut b_keys) = (keys(a, notes)?, keys(b, notes)?);
     if Vocabulary::is_in(&a_keys) != Vocabulary::is_in(&b_keys) {
         let without = if Vocabulary::is_in(&a_keys) { b } else { a };
-        notes.push(format!("{} has no tokenizer; tokenizers are not compared", name(without)));
+        notes.push(format!("{} has no tokenizer; tokenizers are not compared", without.name()));
         a_keys = without_tokenizer(&a_keys);
         b_keys = without_tokenizer(&b_keys);
+    }
+    if let (Some(a), Some(b)) = (a.slimmed(), b.slimmed()) {
+        add(slim::KEYS, a, &mut a_keys);
+        add(slim::KEYS, b, &mut b_keys);
     }
     let only_b = b_keys.iter().filter(|(key, _)| !a_keys.contains(key));
     let all = a_keys.iter().map(|(key, value)| (key, Some(value), b_keys.value(key)));
@@ -31,12 +35,15 @@ pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(us
     Ok((all.len(), differs.map(line).collect()))
 }
 
-fn name(side: &Side) -> String {
-    quote(&side.source.path().to_string_lossy())
-}
-
 fn without_tokenizer(keys: &Metadata) -> Metadata {
     kept(keys, |key| !key.starts_with("tokenizer.") && !key.starts_with("trueup.tokenizer."))
+}
+
+/// Adds keys as they stand.
+fn add(names: [&str; 2], from: &Metadata, keys: &mut Metadata) {
+    for (key, value) in from.iter().filter(|(key, _)| names.contains(key)) {
+        keys.insert(key, value.clone());
+    }
 }
 
 fn kept(keys: &Metadata, keeps: impl Fn(&str) -> bool) -> Metadata {
@@ -54,15 +61,18 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
         mapping.hyper().write_metadata(mapping.architecture(), &mut keys);
         let files = side.source.tokenizer();
         if files.has_vocabulary() {
-            vocabulary_of(side.source, mapping)?.write_metadata(&mut keys)?;
+            slim::vocabulary(side.source, mapping)?.write_metadata(&mut keys)?;
         }
         return Ok(keys);
     }
     let Some(metadata) = side.metadata() else { return Ok(keys) };
     match Model::from_gguf(metadata, side.source.tensors(), side.source.path()) {
-        Ok(model) => model.hyper().write_metadata(model.architecture(), &mut keys),
+        Ok(model) => {
+            let fewer = side.kept.as_ref().and_then(|kept| model.hyper().clone().slimmed(kept));
+            fewer.as_ref().unwrap_or(model.hyper()).write_metadata(model.architecture(), &mut keys);
+        }
         Err(error) => {
-            notes.push(format!("hyper-parameters of {} are compared as they stand: {error}", name(side)));
+            notes.push(format!("hyper-parameters of {} are compared as they stand: {error}", side.name()));
             let architecture = metadata.string("general.architecture").unwrap_or_default();
             let own = format!("{architecture}.");
             let is_meant = |key: &str| key.starts_with(&own) || MEANT.iter().any(|start| key.starts_with(start));
@@ -70,7 +80,11 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
         }
     }
     if Vocabulary::is_in(metadata) {
-        Vocabulary::from_metadata(metadata, side.source.path())?.write_metadata(&mut keys)?;
+        let mut vocabulary = Vocabulary::from_metadata(metadata, side.source.path())?;
+        if let Some(kept) = &side.kept {
+            vocabulary = vocabulary.slimmed(kept)?;
+        }
+        vocabulary.write_metadata(&mut keys)?;
     }
     Ok(keys)
 }

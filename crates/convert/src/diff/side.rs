@@ -2,9 +2,12 @@
 
 use crate::chunk::{Chunk, Order};
 use crate::mapping::Mapping;
+use crate::slim;
+use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Description, Result};
+use trueup_formats::{Checkpoint, Description, Result, quote};
+use trueup_models::{Model, expected_tensors};
 use trueup_quantize::bytes_of;
 
 /// A model that is compared.
@@ -12,6 +15,8 @@ pub(super) struct Side<'a> {
     pub source: &'a dyn Checkpoint,
     kind: SideKind<'a>,
     pub tensors: Vec<SideTensor>,
+    /// The ids of the tokens that are compared, where the other side has only these.
+    pub kept: Option<Arc<[u32]>>,
 }
 
 enum SideKind<'a> {
@@ -33,7 +38,7 @@ pub(super) struct SideTensor {
 impl SideTensor {
     /// `bf16[64, 128] model.norm.weight`, for people.
     pub fn describe(&self) -> String {
-        let theirs = self.theirs.as_ref().map_or_else(String::new, |name| format!(" {}", trueup_formats::quote(name)));
+        let theirs = self.theirs.as_ref().map_or_else(String::new, |name| format!(" {}", quote(name)));
         format!("{}{:?}{theirs}", self.dtype, self.shape)
     }
 }
@@ -49,9 +54,12 @@ impl<'a> Side<'a> {
                 order: None,
             };
             let tensors = source.tensors().iter().map(tensor).collect();
-            return Ok(Side { source, kind: SideKind::Gguf(metadata), tensors });
+            return Ok(Side { source, kind: SideKind::Gguf(metadata), tensors, kept: None });
         }
-        let mapping = Mapping::new(source)?;
+        Ok(Side::mapped(source, Mapping::new(source)?))
+    }
+
+    fn mapped(source: &'a dyn Checkpoint, mapping: Mapping) -> Side<'a> {
         let tensor = |tensor: &crate::MappedTensor| SideTensor {
             name: tensor.expected.name.clone(),
             theirs: tensor.expected.theirs.clone(),
@@ -60,7 +68,45 @@ impl<'a> Side<'a> {
             order: mapping.order(tensor),
         };
         let tensors = mapping.tensors().iter().map(tensor).collect();
-        Ok(Side { source, tensors, kind: SideKind::Mapped(Box::new(mapping)) })
+        let kept = mapping.kept().cloned();
+        Side { source, tensors, kind: SideKind::Mapped(Box::new(mapping)), kept }
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        quote(&self.source.path().to_string_lossy())
+    }
+
+    /// The keys of a slimmed file.
+    pub fn slimmed(&self) -> Option<&'a Metadata> {
+        self.metadata().filter(|metadata| slim::is_slimmed(metadata))
+    }
+
+    /// The same model with the tokens alone that `slimmed`, made from it, has. Fails when it was made from another.
+    fn with_tokens_of(mut self, slimmed: &Side, metadata: &Metadata) -> Result<Side<'a>> {
+        let path = slimmed.source.path();
+        let own = match &self.kind {
+            SideKind::Mapped(_) => None,
+            SideKind::Gguf(own) => Some(Model::from_gguf(own, self.source.tensors(), self.source.path())?),
+        };
+        let hyper = own.as_ref().map(Model::hyper).or(self.mapping().map(Mapping::hyper));
+        let count = hyper.map_or(0, |hyper| hyper.vocabulary());
+        let Some(kept) = slim::kept_in(metadata, count, path)? else { return Ok(self) };
+        let kept: Arc<[u32]> = kept.into();
+        let Some(model) = own else {
+            return Ok(Side::mapped(self.source, Mapping::new(self.source)?.slimmed(kept, path)?));
+        };
+        for expected in expected_tensors(model.architecture(), model.hyper()) {
+            let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == expected.name);
+            if let (Some(tensor), true) = (tensor, expected.role.is_per_token())
+                && let Some(rows) = tensor.shape.last_mut()
+            {
+                *rows = kept.len() as u64;
+                tensor.order = Some(Order::Kept(Arc::clone(&kept)));
+            }
+        }
+        self.kept = Some(kept);
+        Ok(self)
     }
 
     /// The keys of a GGUF file.
@@ -91,7 +137,7 @@ impl<'a> Side<'a> {
                 Ok(if sorted.is_empty() { bytes } else { sorted })
             }
             SideKind::Gguf(_) => {
-                self.source.read(chunk.tensor, bytes_of(chunk.elements.start, dtype), &mut bytes)?;
+                chunk.read_runs(self.source, chunk.tensor, &mut bytes)?;
                 Ok(bytes)
             }
         }
@@ -99,5 +145,37 @@ impl<'a> Side<'a> {
 
     pub fn unchanged(&self) -> Result<()> {
         self.source.unchanged()
+    }
+}
+
+/// Both sides with the same tokens, where one was slimmed and the other was not: a slimmed file's rows and tokens are compared with those of its
+/// source that were kept. Where it was made from another, both stay as they are.
+pub(super) fn with_the_same_tokens<'a>(
+    a: Side<'a>,
+    b: Side<'a>,
+    notes: &mut Vec<String>,
+) -> Result<(Side<'a>, Side<'a>)> {
+    let mut fewer = |whole: Side<'a>, slimmed: &Side, metadata: &Metadata| {
+        let name = whole.name();
+        let again = whole.source;
+        match whole.with_tokens_of(slimmed, metadata) {
+            Ok(whole) => {
+                let count = whole.kept.as_ref().map_or(0, |kept| kept.len());
+                notes.push(format!("{} has {count} tokens of {name}: only these are compared", slimmed.name()));
+                Ok(whole)
+            }
+            Err(error) => {
+                notes.push(format!("{} has fewer tokens, of another model than {name}: {error}", slimmed.name()));
+                Side::new(again)
+            }
+        }
+    };
+    match (a.slimmed(), b.slimmed()) {
+        (None, Some(metadata)) => Ok((fewer(a, &b, metadata)?, b)),
+        (Some(metadata), None) => {
+            let b = fewer(b, &a, metadata)?;
+            Ok((a, b))
+        }
+        (None, None) | (Some(_), Some(_)) => Ok((a, b)),
     }
 }
