@@ -16,6 +16,7 @@ mod chunk;
 mod describe;
 mod diff;
 pub mod doctor;
+mod flm_table;
 mod kinds_apart;
 mod mapping;
 mod overrides;

@@ -5,27 +5,29 @@
 //! GGUF ─ names of the class, rows back in the order before conversion ────┴─ f32, f16, bf16, codes of 8 or 4 bits ─▶ FlmWriter
 //! ```
 //!
+//! Qwen's queries, keys and values, which its reader shows apart, are written into one tensor, row behind row.
+//!
 //! FastLLM computes with f32, f16 and codes of whole rows, and reads embeddings as f32 or bf16; what is not said otherwise keeps its values.
 
 use crate::chunk::{Order, row_elements};
 use crate::describe::vocabulary_of;
+use crate::flm_table;
 use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::permute::restore_rope_rows;
 use crate::unit_rows::divide_rows;
-use serde_json::{Map, Value};
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
-use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, printed};
+use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, joined_name};
 use trueup_formats::gguf::Split;
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
-use trueup_models::{ExpectedTensor, Model, Role, Transform, expected_tensors};
+use trueup_models::{ExpectedTensor, Hyper, Model, Role, Transform, expected_tensors};
 use trueup_quantize::{
     CHUNK_ELEMENTS, Layout, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
     walk_with,
 };
-use trueup_tokenizer::{Algorithm, Vocabulary};
+use trueup_tokenizer::Vocabulary;
 
 /// What to do.
 #[derive(Clone, Default, Debug)]
@@ -87,9 +89,11 @@ impl FlmOptions {
     }
 }
 
-/// One tensor of the file, and where it comes from.
+/// One tensor of the source, and where it goes.
 struct Outgoing {
-    tensor: FlmTensor,
+    /// Its name in a checkpoint.
+    name: String,
+    shape: Vec<u64>,
     /// Its number in the source.
     source: usize,
     from: DType,
@@ -97,19 +101,26 @@ struct Outgoing {
     order: Option<Order>,
     /// Whether rows are divided by their lengths.
     unit_rows: bool,
+    /// The tensor of the file that has its rows.
+    target: usize,
+    /// The first of them there.
+    first_row: u64,
+    /// How they are written.
+    dtype: FlmType,
 }
 
 /// The file to be written.
 struct Plan {
+    tensors: Vec<FlmTensor>,
     outgoing: Vec<Outgoing>,
     vocabulary: FlmVocabulary,
-    /// What a person should know of the vocabulary.
-    note: Option<String>,
+    /// What a person should know.
+    notes: Vec<String>,
 }
 
-/// Whole rows of one tensor.
+/// Whole rows of one tensor of the source.
 struct Piece {
-    tensor: usize,
+    outgoing: usize,
     rows: Range<u64>,
 }
 
@@ -119,87 +130,94 @@ struct Piece {
 /// A model that the format cannot describe, a tokenizer that cannot be read, weights that are not finite or do not fit their type, and I/O;
 /// nothing is then left under the name of the output.
 pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, progress: &dyn Progress) -> Result<Report> {
-    let Plan { outgoing, mut vocabulary, note } = plan(source, options)?;
-    for (key, value) in options.overrides.iter().map(Override::pair) {
-        set(&mut vocabulary.table, key, value.to_owned());
-    }
-    // Adapters stay behind, and with this key FastLLM would look for them.
-    vocabulary.table.retain(|(key, _)| key != "peft_size");
+    let Plan { tensors, outgoing, mut vocabulary, mut notes } = plan(source, options)?;
+    flm_table::set_keys(&mut vocabulary, &options.overrides, source.path(), &mut notes)?;
     vocabulary.table.sort();
-    let tensors: Vec<FlmTensor> = outgoing.iter().map(|outgoing| outgoing.tensor.clone()).collect();
+    let shapes = outgoing.iter().map(|outgoing| (outgoing.name.as_str(), &outgoing.shape[..])).collect();
+    flm_table::check(&vocabulary, &shapes, &options.overrides, source.path())?;
     let mut sums = vec![DeviationSums::default(); tensors.len()];
     if !options.dry_run {
         let writer = FlmWriter::create(output, &vocabulary, &tensors, &source.sources())?;
         progress.start(outgoing.iter().map(source_bytes).sum());
         let pieces = outgoing.iter().enumerate().flat_map(|(number, outgoing)| pieces(number, outgoing));
         let work = |own: &mut Own, piece: &Piece| {
-            let sums = own.one(source, &outgoing[piece.tensor], &writer, piece)?;
-            progress.advance(bytes_of(
-                (piece.rows.end - piece.rows.start) * row(&outgoing[piece.tensor]),
-                outgoing[piece.tensor].from,
-            ));
+            let outgoing = &outgoing[piece.outgoing];
+            let sums = own.one(source, outgoing, &writer, piece)?;
+            progress.advance(bytes_of((piece.rows.end - piece.rows.start) * row(outgoing), outgoing.from));
             Ok(sums)
         };
-        walk_with(pieces, options.threads, source.path(), work, |piece, found| sums[piece.tensor].merge(&found))?;
+        let add = |piece: &Piece, found: DeviationSums| sums[outgoing[piece.outgoing].target].merge(&found);
+        walk_with(pieces, options.threads, source.path(), work, add)?;
         source.unchanged()?;
         writer.finish()?;
     }
-    let lines = outgoing.iter().zip(&sums).map(|(outgoing, sums)| line(outgoing, (!options.dry_run).then_some(sums)));
+    let source_bytes = outgoing.iter().map(source_bytes).sum();
+    let from = |target: usize| outgoing.iter().find(|outgoing| outgoing.target == target).map(|outgoing| outgoing.from);
+    let lines = tensors.iter().zip(&sums).enumerate().map(|(number, (tensor, sums))| {
+        line(tensor, from(number).unwrap_or(DType::F32), (!options.dry_run).then_some(sums))
+    });
     let tensors: Vec<TensorReport> = lines.collect();
     let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
-    let source_bytes = outgoing.iter().map(source_bytes).sum();
-    let notes = source.notes().iter().cloned().chain(note).collect();
+    let notes = source.notes().iter().cloned().chain(notes).collect();
     Ok(Report { tensors, source_bytes, bytes, notes, resumed: None })
 }
 
-/// All tensors with their types, and the table with the vocabulary.
-fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
-    let mut note = None;
-    let mut written = |vocabulary: Vocabulary| {
-        if let Algorithm::DecodeOnly { reason } = vocabulary.algorithm() {
-            note = Some(format!(
-                "tokens are written as they are known, without an order that cuts text as the model wants it: {reason}"
-            ));
-        }
-        vocabulary.to_flm()
-    };
-    let (hyper, expected, config, vocabulary) = match source.description() {
+/// What a source says of the model and its tokens.
+struct Described {
+    hyper: Hyper,
+    expected: Vec<ExpectedTensor>,
+    vocabulary: FlmVocabulary,
+    notes: Vec<String>,
+}
+
+fn described(source: &dyn Checkpoint) -> Result<Described> {
+    match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
-            let architecture = mapping.architecture();
-            if architecture.flm_name.is_none() {
+            let (architecture, hyper) = (mapping.architecture(), mapping.hyper());
+            let Some(name) = architecture.flm_name else {
                 let class = architecture.classes.first().copied().unwrap_or_default();
                 let problem = format!("FastLLM does not know tensors by the names of {class}");
                 return Err(Error::new(source.path(), problem).help("convert it to GGUF first, and that to .flm"));
-            }
-            let expected: Vec<ExpectedTensor> =
-                mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
-            let files = source.tokenizer();
-            let vocabulary = match &files.flm {
-                Some(own) => own.clone(),
-                None if files.is_left_out => no_vocabulary(),
-                None => written(vocabulary_of(source, &mapping)?),
             };
-            (mapping.hyper().clone(), expected, config.clone(), vocabulary)
+            let table = flm_table::table(config, hyper, architecture, name);
+            let files = source.tokenizer();
+            let (vocabulary, mut notes) = match &files.flm {
+                Some(own) => (own.clone(), Vec::new()),
+                None if files.is_left_out => (no_vocabulary(table), Vec::new()),
+                None => vocabulary_of(source, &mapping)?.to_flm(&table)?,
+            };
+            notes.extend(flm_table::notes(hyper));
+            let expected = mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
+            Ok(Described { hyper: hyper.clone(), expected, vocabulary, notes })
         }
         Description::Gguf(metadata) => {
             let model = Model::from_gguf(metadata, source.tensors(), source.path())?;
-            let config = model.hyper().to_config(model.architecture()).ok_or_else(|| {
+            let (architecture, hyper) = (model.architecture(), model.hyper());
+            let config = hyper.to_config(architecture).ok_or_else(|| {
                 Error::new(
                     source.path(),
                     "the rotation is scaled by stored factors, and what they follow from is not in a GGUF file",
                 )
                 .help("convert the original checkpoint")
             })?;
-            let vocabulary = match Vocabulary::is_in(metadata) {
-                true => written(Vocabulary::from_metadata(metadata, source.path())?),
-                false => no_vocabulary(),
+            let table =
+                flm_table::table(&config, hyper, architecture, architecture.flm_name.unwrap_or(architecture.gguf_name));
+            let (vocabulary, mut notes) = match Vocabulary::is_in(metadata) {
+                true => Vocabulary::from_metadata(metadata, source.path())?.to_flm(&table)?,
+                false => (no_vocabulary(table), Vec::new()),
             };
-            (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)
+            notes.extend(flm_table::notes(hyper));
+            Ok(Described { hyper: hyper.clone(), expected: expected_tensors(architecture, hyper), vocabulary, notes })
         }
-    };
+    }
+}
+
+/// All tensors with their types, and the table with the vocabulary.
+fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
+    let Described { hyper, expected, vocabulary, notes } = described(source)?;
     let is_gguf = matches!(source.description(), Description::Gguf(_));
-    let mut outgoing = Vec::new();
+    let mut plan = Plan { tensors: Vec::new(), outgoing: Vec::new(), vocabulary, notes };
     for expected in &expected {
         // What conversion computes is not in a checkpoint.
         let Some(theirs) = expected.theirs.clone() else { continue };
@@ -209,7 +227,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
             return Err(Error::new(source.path(), format!("{problem}, which the format cannot say of this model")));
         }
         let name = if is_gguf { &expected.name } else { &theirs };
-        outgoing.push(outgoing_of(source, name, &theirs, expected, order, options)?);
+        plan.add(source, name, &theirs, expected, order, options)?;
     }
     if hyper.is_tied()
         && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding)
@@ -218,9 +236,66 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
         let theirs = embedding.theirs.clone().unwrap_or_default();
         let name = if is_gguf { &embedding.name } else { &theirs };
         let head = ExpectedTensor { role: Role::Output, ..embedding.clone() };
-        outgoing.push(outgoing_of(source, name, "lm_head.weight", &head, None, options)?);
+        plan.add(source, name, "lm_head.weight", &head, None, options)?;
     }
-    Ok(Plan { outgoing, vocabulary: described(vocabulary, &config), note })
+    Ok(plan)
+}
+
+impl Plan {
+    /// Adds the tensor that the source has as `name` and a checkpoint as `theirs`.
+    fn add(
+        &mut self,
+        source: &dyn Checkpoint,
+        name: &str,
+        theirs: &str,
+        expected: &ExpectedTensor,
+        order: Option<Order>,
+        options: &FlmOptions,
+    ) -> Result<()> {
+        let number = source
+            .find(name)
+            .ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
+        let from = source.tensors()[number].dtype;
+        let dtype = type_of(expected, from, options.bits);
+        let (name, shape) = (theirs.to_owned(), expected.shape.clone());
+        let whole = joined_name(theirs);
+        let known = whole.as_ref().and_then(|whole| self.tensors.iter().position(|tensor| tensor.name == *whole));
+        let (target, first_row) = match known {
+            None => {
+                self.tensors.push(FlmTensor {
+                    name: whole.unwrap_or_else(|| name.clone()),
+                    shape: shape.clone(),
+                    dtype,
+                });
+                (self.tensors.len() - 1, 0)
+            }
+            Some(target) => {
+                let first = self.tensors[target].join(&shape, dtype).ok_or_else(|| {
+                    Error::new(source.path(), "does not fit the tensors that it is joined with, in its type or size")
+                        .at(format!("tensor {}", quote(theirs)))
+                })?;
+                (target, first)
+            }
+        };
+        let unit_rows = expected.transform == Transform::UnitRows;
+        self.outgoing.push(Outgoing { name, shape, source: number, from, order, unit_rows, target, first_row, dtype });
+        Ok(())
+    }
+}
+
+/// How a tensor's numbers are written.
+fn type_of(expected: &ExpectedTensor, from: DType, bits: Option<u32>) -> FlmType {
+    let is_matrix = expected.shape.len() > 1;
+    match (bits, expected.role) {
+        _ if !is_matrix => FlmType::F32,
+        (Some(_), Role::TokenEmbedding) => FlmType::Bf16,
+        (Some(16), _) => FlmType::F16,
+        (Some(8), _) => FlmType::Int8,
+        (Some(_), _) => FlmType::Int4,
+        (None, Role::TokenEmbedding) if from == DType::Bf16 => FlmType::Bf16,
+        (None, role) if from == DType::F16 && role != Role::TokenEmbedding => FlmType::F16,
+        (None, _) => FlmType::F32,
+    }
 }
 
 impl Outgoing {
@@ -241,85 +316,30 @@ impl Outgoing {
     }
 }
 
-fn outgoing_of(
-    source: &dyn Checkpoint,
-    name: &str,
-    theirs: &str,
-    expected: &ExpectedTensor,
-    order: Option<Order>,
-    options: &FlmOptions,
-) -> Result<Outgoing> {
-    let number = source
-        .find(name)
-        .ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
-    let from = source.tensors()[number].dtype;
-    let is_matrix = expected.shape.len() > 1;
-    let dtype = match (options.bits, expected.role) {
-        _ if !is_matrix => FlmType::F32,
-        (Some(_), Role::TokenEmbedding) => FlmType::Bf16,
-        (Some(16), _) => FlmType::F16,
-        (Some(8), _) => FlmType::Int8,
-        (Some(_), _) => FlmType::Int4,
-        (None, Role::TokenEmbedding) if from == DType::Bf16 => FlmType::Bf16,
-        (None, role) if from == DType::F16 && role != Role::TokenEmbedding => FlmType::F16,
-        (None, _) => FlmType::F32,
-    };
-    let tensor = FlmTensor { name: theirs.to_owned(), shape: expected.shape.clone(), dtype };
-    let unit_rows = expected.transform == Transform::UnitRows;
-    Ok(Outgoing { tensor, source: number, from, order, unit_rows })
-}
-
 /// Of a model that takes token ids alone.
-fn no_vocabulary() -> FlmVocabulary {
-    FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() }
-}
-
-/// The table: what the vocabulary says of itself, and the configuration where it says nothing.
-fn described(mut vocabulary: FlmVocabulary, config: &Map<String, Value>) -> FlmVocabulary {
-    let table = &mut vocabulary.table;
-    let mut add = |key: &str, value: &Value| match table.iter_mut().find(|(known, _)| known == key) {
-        // Of several ends a vocabulary names one.
-        Some((_, old)) if value.is_array() => *old = printed(value),
-        Some(_) => {}
-        None => table.push((key.to_owned(), printed(value))),
-    };
-    for (key, value) in config {
-        match value {
-            Value::Object(parts) if key == "rope_scaling" => {
-                parts.iter().for_each(|(part, value)| add(&format!("rope_scaling.{part}"), value));
-            }
-            _ => add(key, value),
-        }
-    }
-    vocabulary
-}
-
-fn set(table: &mut Vec<(String, String)>, key: &str, value: String) {
-    match table.iter_mut().find(|(known, _)| known == key) {
-        Some((_, old)) => *old = value,
-        None => table.push((key.to_owned(), value)),
-    }
+fn no_vocabulary(table: Vec<(String, String)>) -> FlmVocabulary {
+    FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table }
 }
 
 fn row(outgoing: &Outgoing) -> u64 {
-    row_elements(&outgoing.tensor.shape)
+    row_elements(&outgoing.shape)
 }
 
 fn source_bytes(outgoing: &Outgoing) -> u64 {
-    bytes_of(outgoing.tensor.shape.iter().product(), outgoing.from)
+    bytes_of(outgoing.shape.iter().product(), outgoing.from)
 }
 
 /// Pieces of whole heads, or of pairs of rows, so that codes of 4 bits begin at whole bytes.
-fn pieces(tensor: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
+fn pieces(number: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     let row = row(outgoing);
-    let rows: u64 = outgoing.tensor.shape.iter().product::<u64>() / row.max(1);
+    let rows: u64 = outgoing.shape.iter().product::<u64>() / row.max(1);
     // An even number, whatever a head has.
     let unit = match outgoing.order {
         Some(Order::Halves(head_rows)) => 2 * head_rows as u64,
         Some(Order::Grouped(_) | Order::Kept(_)) | None => 2,
     };
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
-    (0..rows.div_ceil(step)).map(move |number| Piece { tensor, rows: number * step..rows.min((number + 1) * step) })
+    (0..rows.div_ceil(step)).map(move |at| Piece { outgoing: number, rows: at * step..rows.min((at + 1) * step) })
 }
 
 /// What each thread has of its own.
@@ -338,7 +358,8 @@ impl Own {
         writer: &FlmWriter,
         piece: &Piece,
     ) -> Result<DeviationSums> {
-        let (row, start) = (row(outgoing), piece.rows.start * row(outgoing));
+        let (row, first) = (row(outgoing), outgoing.first_row + piece.rows.start);
+        let start = first * row;
         let elements = (piece.rows.end - piece.rows.start) * row;
         let unfit = |place: u64, problem: String| {
             let name = quote(&source.tensors()[outgoing.source].name);
@@ -370,9 +391,17 @@ impl Own {
             divide_rows(&mut values, row as usize);
         }
         let mut written = values.clone();
-        let number = piece.tensor;
-        match outgoing.tensor.dtype {
-            FlmType::Int8 | FlmType::Int4 => writer.write_rows(number, piece.rows.start, &mut written)?,
+        let number = outgoing.target;
+        match outgoing.dtype {
+            FlmType::Int8 | FlmType::Int4 => {
+                if let Some(found) = written.chunks(row as usize).position(|row| !spans_finitely(row)) {
+                    let problem = "begins a row whose values are too far apart for codes: f32 cannot say how far";
+                    return Err(
+                        unfit(found as u64 * row, problem.to_owned()).help("keep f32 values: convert without -b")
+                    );
+                }
+                writer.write_rows(number, first, &mut written)?;
+            }
             FlmType::F32 => writer.write(number, start * 4, &bytes_of_values(&values))?,
             FlmType::F16 => {
                 let mut halves = vec![0; values.len() * 2];
@@ -405,19 +434,25 @@ impl Own {
     }
 }
 
+/// Whether the distance from the least to the largest value of a row, or from zero, is a finite number.
+fn spans_finitely(row: &[f32]) -> bool {
+    let (low, high) = row.iter().fold((0.0_f32, 0.0_f32), |(low, high), value| (low.min(*value), high.max(*value)));
+    (high - low).is_finite()
+}
+
 fn bytes_of_values(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn line(outgoing: &Outgoing, sums: Option<&DeviationSums>) -> TensorReport {
+fn line(tensor: &FlmTensor, from: DType, sums: Option<&DeviationSums>) -> TensorReport {
     let deviation = sums.map(DeviationSums::deviation);
-    let bytes = outgoing.tensor.bytes().unwrap_or(u64::MAX);
-    let elements: u64 = outgoing.tensor.shape.iter().product();
+    let bytes = tensor.bytes().unwrap_or(u64::MAX);
+    let elements: u64 = tensor.shape.iter().product();
     TensorReport {
-        name: outgoing.tensor.name.clone(),
-        shape: outgoing.tensor.shape.clone(),
-        source_type: outgoing.from.name(),
-        dtype: outgoing.tensor.dtype.name(),
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        source_type: from.name(),
+        dtype: tensor.dtype.name(),
         bits_per_weight: 8.0 * bytes as f64 / elements.max(1) as f64,
         bytes,
         rmse: deviation.map(|deviation| deviation.rmse),

@@ -17,6 +17,8 @@ mod python;
 mod records;
 mod writer;
 
+pub use crate::joined::joined_name;
+pub use describe::words;
 pub(crate) use header::VERSIONS;
 pub use header::{FlmToken, FlmVocabulary};
 pub use python::print as printed;

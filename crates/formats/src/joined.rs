@@ -44,6 +44,15 @@ pub(crate) fn parts(whole: &TensorInfo, config: &Map<String, Value>) -> Option<R
     Some(parts.into_iter().map(part).collect())
 }
 
+/// The name of the tensor that Qwen's checkpoints have in place of the one of this name and others, whose rows stand in it one behind the other; `None` for a tensor
+/// that checkpoints have too.
+pub fn joined_name(part: &str) -> Option<String> {
+    let [_, _, (whole, start)] = ATTENTION;
+    let names = ["q_proj", "k_proj", "v_proj"].map(|name| format!("{start}.{name}."));
+    let (before, after) = names.iter().find_map(|name| part.split_once(name.as_str()))?;
+    Some(format!("{before}{whole}{after}"))
+}
+
 /// What a person should know where `count` tensors were divided.
 pub(crate) fn note(count: usize) -> Option<String> {
     (count > 0)

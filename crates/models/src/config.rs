@@ -92,12 +92,7 @@ impl Hyper {
             let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
             config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
         }
-        let held = architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition));
-        for sign in held.flat_map(|rule| rule.signs) {
-            if let Sign::True(key) = sign {
-                config.insert((*key).to_owned(), Value::from(1));
-            }
-        }
+        config.extend(self.signs(architecture).map(|(key, value)| (key.to_owned(), value)));
         for sign in architecture.told_by {
             if let Sign::True(key) = sign {
                 config.insert((*key).to_owned(), Value::Bool(true));
@@ -134,6 +129,18 @@ impl Hyper {
             config.insert("layer_types".to_owned(), Value::from(kinds.collect::<Vec<&str>>()));
         }
         Some(config)
+    }
+}
+
+impl Hyper {
+    /// The keys that say in so many words what else follows from signs, such as `use_alibi`, with their values.
+    pub fn signs(&self, architecture: &Architecture) -> impl Iterator<Item = (&'static str, Value)> {
+        let held = architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition));
+        let key = |sign: &Sign| match sign {
+            Sign::True(key) => Some((*key, Value::from(1))),
+            Sign::Present(_) | Sign::Absent(_) | Sign::Vocabulary(_) => None,
+        };
+        held.flat_map(|rule| rule.signs).filter_map(key)
     }
 }
 

@@ -11,7 +11,7 @@ pub static INTERNLM: Architecture = Architecture {
     classes: &["InternLMForCausalLM"],
     is_internal: false,
     told_by: &[],
-    flm_name: Some("llama"),
+    flm_name: Some("internlm"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

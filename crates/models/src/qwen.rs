@@ -15,7 +15,7 @@ pub static QWEN: Architecture = Architecture {
     classes: &["QWenLMHeadModel"],
     is_internal: false,
     told_by: &[],
-    flm_name: None,
+    flm_name: Some("qwen"),
     fields: &[
         FieldRule::new(Field::Width, "hidden_size", Missing::Refused),
         FieldRule::new(Field::Layers, "num_hidden_layers", Missing::Refused),

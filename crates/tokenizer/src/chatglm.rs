@@ -6,10 +6,11 @@
 //!
 //! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
-use crate::ranked::{self, is_ranks};
+use crate::ranked::{self, is_ranks, put_at};
 use crate::special_tokens::added_on_top;
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles};
 
@@ -29,6 +30,16 @@ const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %
 /// Prompts of GLM-4 where no file has a template.
 const RANKED_TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n' ~ message['content'] }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+/// Prompts of ChatGLM3 where no file has a template; its program calls the second token before a text `sop`.
+const TURNS_TEMPLATE: &str = "{{ '[gMASK]sop' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n ' ~ message['content'] }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+/// The token before what a user says, which ChatGLM3 and GLM-4 have.
+const USER: &str = "<|user|>";
+/// Where FastLLM has the first of the tokens behind the pieces, whatever a file says.
+const FLM_BEHIND: usize = 64_789;
+/// The tokens behind those, of ChatGLM3: in `.flm` files that have no entries for them a prompt names them by their ids.
+const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"];
+
 /// How GLM-4 cuts text, as GGUF calls it.
 pub(crate) const CUT: &str = "chatglm-bpe";
 /// What errors call GLM-4's file of ranks.
@@ -92,9 +103,30 @@ pub(crate) fn put_before(parts: &mut Parts) {
     parts.prefix = found.unwrap_or_default();
 }
 
+/// Puts the tokens of the program behind the pieces of a `.flm` file, which has no entries for them; `named` are the ids that its prompts name. Not where the model
+/// has fewer rows.
+pub(crate) fn put_program_tokens(parts: &mut Parts, vocab_size: Option<usize>, named: &BTreeSet<u32>) {
+    let behind: Vec<String> = BEHIND.iter().chain(&TURNS).map(|name| (*name).to_owned()).collect();
+    let has_turns = named
+        .iter()
+        .filter_map(|id| usize::try_from(*id).ok())
+        .any(|id| id.checked_sub(FLM_BEHIND).is_some_and(|place| (BEHIND.len()..behind.len()).contains(&place)));
+    let count = if has_turns { behind.len() } else { BEHIND.len() };
+    let has_room = vocab_size.is_some_and(|size| size >= FLM_BEHIND.saturating_add(count));
+    if has_room && !is_of(parts) {
+        put_at(parts, (FLM_BEHIND..).zip(behind).take(count));
+    }
+}
+
 /// How a conversation becomes text.
-pub(crate) fn template(files: &TokenizerFiles) -> String {
-    if is_ranked(files) { RANKED_TEMPLATE } else { TEMPLATE }.to_owned()
+pub(crate) fn template(parts: &Parts) -> String {
+    let has_turns = parts.added.iter().any(|token| token.content == USER);
+    match (parts.decoder.byte_level, has_turns) {
+        (true, _) => RANKED_TEMPLATE,
+        (false, true) => TURNS_TEMPLATE,
+        (false, false) => TEMPLATE,
+    }
+    .to_owned()
 }
 
 #[cfg(test)]

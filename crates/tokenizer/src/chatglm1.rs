@@ -23,8 +23,6 @@ const SPACES_MAX: usize = 80;
 const BEHIND: [(&str, &str); 2] = [("gmask_token", "[gMASK]"), ("bos_token", "<sop>")];
 /// Pieces that steer the model.
 const STEERING: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
-/// Keys of a `.flm` file whose table is of this model, and not of a later one of the family.
-const SIGNS: [&str; 2] = ["position_encoding_2d", "inner_hidden_size"];
 /// Prompts: a first question stands alone; with answers before it rounds are counted from 0.
 const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }}{% else %}{% set rounds = namespace(count=0) %}\
     {% for message in messages %}{% if message['role'] == 'user' %}\
@@ -52,9 +50,9 @@ pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, path: &Path) -> Result
     Ok(parts)
 }
 
-/// Whether a `.flm` file is of such a model.
+/// Whether a `.flm` file is of such a model, and not of a later one of the family.
 pub(crate) fn is_in(file: &FlmVocabulary) -> bool {
-    SIGNS.iter().any(|key| file.value(key).is_some())
+    file.flag("position_encoding_2d", false) || file.value("inner_hidden_size").is_some_and(|value| value != "None")
 }
 
 /// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The mark of sentencepiece stands

@@ -55,6 +55,11 @@ impl Decoder {
         }
     }
 
+    /// The text that a token stands for within a text, where it is whole characters.
+    pub(crate) fn text_of(&self, text: &str) -> Option<String> {
+        String::from_utf8(self.bytes(text, TokenKind::Normal, false)).ok()
+    }
+
     /// Bytes of an ordinary token; `first` says that nothing of the text stands before it.
     fn bytes(&self, text: &str, kind: TokenKind, first: bool) -> Vec<u8> {
         if self.byte_fallback

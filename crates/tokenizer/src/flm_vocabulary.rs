@@ -1,9 +1,11 @@
 //! The vocabulary of a `.flm` file.
 //!
 //! ```text
-//! tokens with scores                    sentencepiece: the best score is merged first; <0x0A> are bytes
-//! tokenizer_byte_as_char                a byte-level vocabulary: a score of -r is rank r among the merges, a score above 0 is no merge
-//! tokenizer_class GLM4Tokenizer, ..     tokens of raw bytes: rank and id are one
+//! tokens with scores                           sentencepiece: the best score is merged first; <0x0A> are bytes
+//! tokenizer_byte_as_char                       a byte-level vocabulary: a score of -r is rank r among the merges, a score above 0 is no merge
+//! model_type moss                              the same, in raw bytes
+//! model_type qwen, tokenizer_class ChatGLM4Tokenizer, ..     tokens of raw bytes: rank and id are one
+//! trueup.tokenizer.*                           what the file cannot say otherwise, in files of our own (`gguf_keys.rs`)
 //! ```
 //!
 //! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
@@ -12,28 +14,38 @@
 use crate::byte_alphabet;
 use crate::chatglm;
 use crate::chatglm1;
-use crate::decoder::{Decoder, LeadingSpace};
-use crate::normalizer::Normalizer;
+use crate::decoder::Decoder;
+use crate::gguf_keys;
 use crate::pre_tokenizer_names::{self, Known};
-use crate::ranked::merges;
+use crate::ranked::{self, merges};
+use crate::rounds::{self, Rounds};
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
 use crate::source::ModelTokens;
-use crate::vocabulary::{
-    Algorithm, Merge, Parts, Special, Token, TokenKind, Vocabulary, byte_of, ids_max, padding_token,
-};
+use crate::vocabulary::{Algorithm, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
+use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error, Result, quote};
 
 /// What errors call the place.
 const PLACE: &str = "vocabulary";
 /// Classes whose tokens are raw bytes, merged in the order of their ids.
-const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", "ChatGLM4Tokenizer"];
+const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", RANKED_CLASS];
+/// The one of them that FastLLM asks for.
+pub(crate) const RANKED_CLASS: &str = "ChatGLM4Tokenizer";
+/// The kind of model whose tokens are such, whatever the class.
+pub(crate) const QWEN: &str = "qwen";
+/// The kind of model whose tokens are raw bytes in some files, without ranks.
+const MOSS: &str = "moss";
+/// Where the first of Qwen's tokens behind its ranks stands: right before the one that this key names.
+const QWEN_START: &str = "im_start_id";
 /// Kinds of models with byte-level vocabularies, and the name of how they cut text.
-const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), ("qwen", "qwen2"), ("llama", "llama-bpe"), ("chatglm", "glm4")];
+const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), (QWEN, "qwen2"), ("llama", "llama-bpe"), (CHATGLM, "glm4")];
 /// The kind of model whose texts begin with two tokens.
 const CHATGLM: &str = "chatglm";
+/// Kinds of models with vocabularies of sentencepiece whose texts begin with no token.
+const WITHOUT_BOS: [&str; 1] = ["baichuan"];
 /// Cuts text where the kind of model says nothing.
 const CUT_OF_OTHERS: &str = "gpt-2";
 /// What is not known is the text of this token, in vocabularies of sentencepiece.
@@ -47,17 +59,36 @@ enum Family {
     /// Bytes in the printable alphabet.
     ByteLevel,
     /// Bytes as they are.
+    Bytes,
+    /// The same, each with its id as its rank.
     Ranked,
+}
+
+impl Family {
+    fn of(file: &FlmVocabulary) -> Family {
+        let kind = file.value("model_type");
+        let class = file.value("tokenizer_class").is_some_and(|class| RANKED_CLASSES.contains(&class));
+        match file.flag("tokenizer_byte_as_char", false) {
+            _ if class => Family::Ranked,
+            true => Family::ByteLevel,
+            false if kind == Some(QWEN) => Family::Ranked,
+            false if kind == Some(MOSS) => Family::Bytes,
+            false => Family::Sentencepiece,
+        }
+    }
+
+    /// Whether tokens are bytes as they are.
+    fn is_raw(self) -> bool {
+        match self {
+            Family::Bytes | Family::Ranked => true,
+            Family::Sentencepiece | Family::ByteLevel => false,
+        }
+    }
 }
 
 /// Builds the parts; `path` is the model that errors name.
 pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, notes: &mut Vec<String>) -> Result<Parts> {
-    let ranked = file.value("tokenizer_class").is_some_and(|class| RANKED_CLASSES.contains(&class));
-    let family = match (ranked, file.flag("tokenizer_byte_as_char", false)) {
-        (true, _) => Family::Ranked,
-        (false, true) => Family::ByteLevel,
-        (false, false) => Family::Sentencepiece,
-    };
+    let family = Family::of(file);
     let entries = by_id(file, model.vocab_size, path, notes)?;
     let mut tokens = Vec::with_capacity(entries.len());
     for (id, entry) in entries.iter().enumerate() {
@@ -66,7 +97,7 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
             Some((entry, score)) => token(entry, *score, family, path)?,
         });
     }
-    mark_special(&mut tokens, file, model, notes);
+    mark_special(&mut tokens, file, model, family, notes);
     let mut parts = match family {
         Family::Sentencepiece => {
             let prefix = file.flag("tokenizer_add_dummy_prefix", true);
@@ -74,32 +105,72 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
             let extra = file.flag("tokenizer_remove_extra_whitespaces", false);
             sentencepiece_parts(tokens, prefix, extra, Decoder::sentencepiece(prefix))
         }
-        Family::ByteLevel | Family::Ranked => byte_level(tokens, &entries, file, family, notes),
+        Family::ByteLevel | Family::Bytes | Family::Ranked => byte_level(tokens, &entries, file, family, notes),
     };
-    let adds_bos = family == Family::Sentencepiece || known_cut(file).is_some_and(|known| known.adds_bos);
+    let kind = file.value("model_type").unwrap_or_default();
+    let adds_bos = match family {
+        Family::Sentencepiece => !WITHOUT_BOS.contains(&kind),
+        Family::ByteLevel | Family::Bytes | Family::Ranked => known_cut(file).is_some_and(|known| known.adds_bos),
+    };
     parts.special.bos = model.bos_token_id;
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
+    let named = rounds::named_ids(file);
     if family == Family::Sentencepiece && chatglm1::is_in(file) {
         chatglm1::arrange(&mut parts);
         let id = |key: &str| file.value(key).and_then(|text| text.parse().ok());
         let ids: Option<Vec<u32>> = ["gmask_token_id", "bos_token_id"].into_iter().map(id).collect();
         let inside = |id: &u32| usize::try_from(*id).is_ok_and(|id| model.vocab_size.is_none_or(|size| id < size));
         chatglm1::put_ids_behind(&mut parts, &ids.filter(|ids| ids.iter().all(inside)).unwrap_or_default());
-    } else if file.value("model_type") == Some(CHATGLM) {
-        chatglm::put_before(&mut parts);
-        if parts.prefix.is_empty() && family == Family::Sentencepiece {
-            parts.prefix = chatglm_ids(file, model.vocab_size);
+    } else if kind == CHATGLM {
+        if family == Family::Sentencepiece {
+            chatglm::put_program_tokens(&mut parts, model.vocab_size, &named);
         }
+        chatglm::put_before(&mut parts);
+    } else if kind == QWEN && family == Family::Ranked {
+        let start = file.value(QWEN_START).and_then(|text| text.parse::<usize>().ok());
+        let first = start.and_then(|start| start.checked_sub(1)).unwrap_or(parts.tokens.len());
+        ranked::put_behind_ranks(&mut parts, first, model.vocab_size);
     }
+    rounds::find_whole(&mut parts, named);
     Ok(parts)
 }
 
-/// What FastLLM puts before every text of ChatGLM2 and 3, by ids that the table may say; none where the vocabulary is too small.
-fn chatglm_ids(file: &FlmVocabulary, vocab_size: Option<usize>) -> Vec<u32> {
-    let id = |key: &str, usual: u32| file.value(key).and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let ids = [id("gmask_token_id", 64_790), id("bos_token_id", 64_792)];
-    let fits = |id: &u32| usize::try_from(*id).is_ok_and(|id| vocab_size.is_some_and(|size| id < size));
-    if ids.iter().all(fits) { ids.to_vec() } else { Vec::new() }
+/// What keys of our own say, in files that `trueup` wrote.
+pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> Result<()> {
+    let mut metadata = Metadata::default();
+    for (key, text) in file.table.iter().filter(|(key, _)| key.starts_with(gguf_keys::OWN)) {
+        metadata.insert(key, text.as_str());
+    }
+    gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
+        Algorithm::Merges { merges, .. } => Ok(merges.clone()),
+        Algorithm::Scores | Algorithm::DecodeOnly { .. } => {
+            let problem = "a key says that tokens are merged by rank, and the vocabulary has no ranks";
+            Err(Error::new(path, problem).at(PLACE).help("the file is damaged"))
+        }
+    })
+}
+
+/// Prompts where the file has no template: its pieces, else those of the program of its kind of model.
+pub(crate) fn chat_template(file: &FlmVocabulary, parts: &Parts) -> Option<String> {
+    let is_chatglm = file.value("model_type") == Some(CHATGLM) && chatglm::is_of(parts);
+    if let Some(mut rounds) = Rounds::of_flm(file, parts) {
+        if is_chatglm && !chatglm1::is_in(file) {
+            // FastLLM puts them before every text, and so do prompts that say so themselves.
+            let content =
+                |id: &u32| parts.added.iter().find(|added| added.id == *id).map(|added| added.content.as_str());
+            let before: String = parts.prefix.iter().filter_map(content).collect();
+            rounds.before.insert_str(0, &before);
+        }
+        return Some(rounds.template());
+    }
+    if chatglm1::is_in(file) {
+        return Some(chatglm1::template());
+    }
+    match file.value("model_type") {
+        Some(CHATGLM) => is_chatglm.then(|| chatglm::template(parts)),
+        Some(QWEN) => Some(ranked::TEMPLATE.to_owned()),
+        Some(_) | None => None,
+    }
 }
 
 /// An entry, and its score.
@@ -140,10 +211,10 @@ fn by_id<'f>(
 }
 
 fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<Token> {
-    let text = match (family, std::str::from_utf8(&entry.bytes)) {
-        (Family::Ranked, _) => byte_alphabet::encode_bytes(&entry.bytes),
-        (Family::Sentencepiece | Family::ByteLevel, Ok(text)) => text.to_owned(),
-        (Family::Sentencepiece | Family::ByteLevel, Err(_)) => {
+    let text = match std::str::from_utf8(&entry.bytes) {
+        _ if family.is_raw() => byte_alphabet::encode_bytes(&entry.bytes),
+        Ok(text) => text.to_owned(),
+        Err(_) => {
             let problem = format!("its text is not UTF-8: \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
             return Err(Error::new(path, problem)
                 .at(format!("token {} of the {PLACE}", entry.id))
@@ -153,7 +224,7 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
     let kind = match family {
         Family::Sentencepiece if byte_of(&text).is_some() => TokenKind::Byte,
         Family::Sentencepiece if text == UNKNOWN => TokenKind::Unknown,
-        Family::Sentencepiece | Family::ByteLevel | Family::Ranked => TokenKind::Normal,
+        Family::Sentencepiece | Family::ByteLevel | Family::Bytes | Family::Ranked => TokenKind::Normal,
     };
     // Bytes have no scores: they are not merged.
     let score = if family == Family::Sentencepiece { score } else { 0.0 };
@@ -161,7 +232,13 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
 }
 
 /// Tokens that steer the model: the file's list, and those that begin and end a text.
-fn mark_special(tokens: &mut [Token], file: &FlmVocabulary, model: &ModelTokens, notes: &mut Vec<String>) {
+fn mark_special(
+    tokens: &mut [Token],
+    file: &FlmVocabulary,
+    model: &ModelTokens,
+    family: Family,
+    notes: &mut Vec<String>,
+) {
     let roles = model.bos_token_id.into_iter().chain(model.eos_token_ids.iter().copied()).chain(model.padding_token_id);
     for id in roles {
         if let Some(token) = usize::try_from(id).ok().and_then(|id| tokens.get_mut(id))
@@ -174,8 +251,12 @@ fn mark_special(tokens: &mut [Token], file: &FlmVocabulary, model: &ModelTokens,
         tokens.iter().enumerate().rev().map(|(place, token)| (token.text.clone(), place)).collect();
     let (mut missing, mut seen): (Vec<String>, HashSet<&str>) = (Vec::new(), HashSet::new());
     for text in &file.special {
-        match places.get(text).and_then(|place| tokens.get_mut(*place)) {
-            Some(token) if token.kind == TokenKind::Normal => token.kind = TokenKind::Control,
+        let entry = if family.is_raw() { byte_alphabet::encode_bytes(text.as_bytes()) } else { text.clone() };
+        match places.get(&entry).and_then(|place| tokens.get_mut(*place)) {
+            Some(token) if token.kind == TokenKind::Normal => {
+                token.kind = TokenKind::Control;
+                token.text.clone_from(text);
+            }
             Some(_) => {}
             None if seen.insert(text) => missing.push(format!("\"{}\"", quote(text))),
             None => {}
@@ -248,133 +329,8 @@ fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Ve
         (is_merge && token.kind == TokenKind::Normal && token.text.chars().nth(1).is_some()).then_some((id, score))
     });
     let mut merged: Vec<(u32, f32)> = merged.collect();
-    if family == Family::ByteLevel {
+    if family != Family::Ranked {
         merged.sort_by(|first, second| second.1.total_cmp(&first.1));
     }
     merged.into_iter().map(|(id, _)| id).collect()
-}
-
-/// Prompts as a template: what FastLLM puts before, between and behind what is said. `None` where the file has none.
-pub(crate) fn chat_template(file: &FlmVocabulary, tokens: &[Token]) -> Option<String> {
-    if file.value("user_role").is_none() && file.value("bot_role").is_none() {
-        return None;
-    }
-    let piece = |key: &str| literal(file.value(key).unwrap_or_default(), tokens);
-    let (before, user, bot, after) =
-        (piece("pre_prompt")?, piece("user_role")?, piece("bot_role")?, piece("history_sep")?);
-    Some(format!(
-        "{{{{ {before} }}}}{{% for message in messages %}}{{% if message['role'] == 'user' %}}{{{{ {user} + message['content'] + {bot} }}}}\
-         {{% elif message['role'] == 'assistant' %}}{{{{ message['content'] + {after} }}}}\
-         {{% else %}}{{{{ raise_exception('this model knows the roles user and assistant only') }}}}{{% endif %}}{{% endfor %}}"
-    ))
-}
-
-/// Most bytes of one piece of a prompt.
-const PIECE_BYTES_MAX: usize = 1 << 15;
-/// Digits of an id, and the sign behind them.
-const NUMBER_BYTES_MAX: usize = 9;
-
-/// A text as Jinja writes it, in which `<FLM_FIX_TOKEN_n>` stands for token n; `None` where it would be longer than any prompt.
-fn literal(text: &str, tokens: &[Token]) -> Option<String> {
-    const MARK: &str = "<FLM_FIX_TOKEN_";
-    let (mut rest, mut plain) = (text, String::new());
-    while let Some((before, behind)) = rest.split_once(MARK) {
-        plain.push_str(before);
-        let end = behind.bytes().take(NUMBER_BYTES_MAX).position(|byte| byte == b'>');
-        let number = end.and_then(|end| behind.get(..end)?.parse::<usize>().ok());
-        match number.and_then(|id| tokens.get(id)).zip(behind.split_once('>')) {
-            Some((token, (_, after))) => {
-                plain.push_str(&token.text);
-                rest = after;
-            }
-            None => {
-                plain.push_str(MARK);
-                rest = behind;
-            }
-        }
-        if plain.len() > PIECE_BYTES_MAX {
-            return None;
-        }
-    }
-    plain.push_str(rest);
-    if plain.len() > PIECE_BYTES_MAX {
-        return None;
-    }
-    let escaped = plain.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\r', "\\r");
-    Some(format!("'{escaped}'"))
-}
-
-impl Vocabulary {
-    /// As a `.flm` file has it: entries with scores, special tokens, and the keys that say how they are used. The file cannot keep what cuts text
-    /// into words, nor normalizers.
-    pub fn to_flm(&self) -> FlmVocabulary {
-        let byte_level = self.is_byte_level();
-        let ranks: HashMap<u32, f32> = match self.algorithm() {
-            Algorithm::Merges { merges, .. } => first_ranks(merges),
-            Algorithm::Scores | Algorithm::DecodeOnly { .. } => HashMap::new(),
-        };
-        let score = |id: u32, token: &Token| match self.algorithm() {
-            Algorithm::Scores => token.score,
-            // What no merge makes is above all ranks, as FastLLM's exporter writes it.
-            Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => ranks.get(&id).map_or(NO_MERGE, |rank| -rank),
-        };
-        let entries = (0u32..).zip(self.tokens()).filter(|(_, token)| token.kind != TokenKind::Unused);
-        let tokens = entries.map(|(id, token)| FlmToken {
-            bytes: token.text.clone().into_bytes(),
-            id,
-            score: Some(score(id, token)),
-        });
-        let special: Vec<String> =
-            self.added().iter().filter(|added| added.special).map(|added| added.content.clone()).collect();
-        let mut table = vec![("tokenizer_use_score".to_owned(), "1".to_owned())];
-        let mut set = |key: &str, value: &str| table.push((key.to_owned(), value.to_owned()));
-        set("tokenizer_add_dummy_prefix", if self.puts_space_before() { "True" } else { "False" });
-        if byte_level {
-            set("tokenizer_byte_as_char", "True");
-        }
-        if !special.is_empty() {
-            set("tokenizer_has_special_tokens", "1");
-        }
-        if let Some(template) = self.chat_template() {
-            set("chat_template", template);
-        }
-        let special_ids = self.special();
-        for (key, id) in [
-            ("bos_token_id", special_ids.bos),
-            ("eos_token_id", special_ids.eos),
-            ("pad_token_id", special_ids.padding),
-        ] {
-            if let Some(id) = id {
-                set(key, &id.to_string());
-            }
-        }
-        FlmVocabulary { tokens: tokens.collect(), special, table }
-    }
-
-    /// Whether a space is put before every text.
-    fn puts_space_before(&self) -> bool {
-        let marked = |text: &str| text.starts_with(['▁', ' ']);
-        let in_normalizer =
-            |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
-        let normalized = match self.normalizer() {
-            Some(Normalizer::Sequence { normalizers }) => normalizers.iter().any(in_normalizer),
-            Some(one) => in_normalizer(one),
-            None => false,
-        };
-        normalized || self.decoder().leading_space != LeadingSpace::Keep
-    }
-}
-
-/// The score of what no merge makes.
-const NO_MERGE: f32 = 1.0;
-
-/// The rank of the first merge that makes each token. Ranks stay exact: there are fewer than 2^24 merges.
-fn first_ranks(merges: &[Merge]) -> HashMap<u32, f32> {
-    let mut ranks = HashMap::with_capacity(merges.len());
-    let mut rank = 0.0;
-    for merge in merges {
-        ranks.entry(merge.result).or_insert(rank);
-        rank += 1.0;
-    }
-    ranks
 }

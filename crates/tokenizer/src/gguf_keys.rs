@@ -41,6 +41,8 @@ const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
+/// What the keys of ours begin with.
+pub(crate) const OWN: &str = "trueup.tokenizer.";
 const OWN_NORMALIZER: &str = "trueup.tokenizer.normalizer";
 const OWN_PRE_TOKENIZER: &str = "trueup.tokenizer.pre_tokenizer";
 const OWN_DECODER: &str = "trueup.tokenizer.decoder";
@@ -98,7 +100,13 @@ impl Vocabulary {
         check_merges(self.parts(), self.path())?;
         write_common(self.parts(), self.is_byte_level(), metadata, &mut notes);
         let plain = read_plain(metadata, self.path(), &mut Vec::new())?;
-        write_differences(self.parts(), &plain, metadata, &mut notes)?;
+        let written = write_differences(self.parts(), &plain, metadata)?;
+        if !written.is_empty() {
+            notes.push(format!(
+                "the tokenizer has rules that GGUF keys cannot say ({}); other programs may give other ids for some texts",
+                written.join(", ")
+            ));
+        }
         Ok(notes)
     }
 
@@ -112,7 +120,7 @@ impl Vocabulary {
     pub fn from_metadata(metadata: &Metadata, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         let mut parts = read_plain(metadata, path, &mut notes)?;
-        read_own(&mut parts, metadata, path)?;
+        read_own(&mut parts, metadata, path, |parts| read_merges(&parts.tokens, metadata, path))?;
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
 }
@@ -200,8 +208,8 @@ fn puts_space_in_front(parts: &Parts) -> bool {
     words.is_ok_and(|words| words.first().is_some_and(|word| word.starts_with('▁')))
 }
 
-/// Writes a key of ours for every part that the common keys would bring back different.
-fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) -> Result<()> {
+/// Writes a key of ours for every part that the common keys would bring back different. Returns those by which other programs may give other ids.
+pub(crate) fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Metadata) -> Result<Vec<&'static str>> {
     let mut plain_special = plain.special.clone();
     plain_special.end_of_generation.sort_unstable();
     let (merging, plain_merging) = (Merging::of(&parts.algorithm), Merging::of(&plain.algorithm));
@@ -216,14 +224,7 @@ fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Metadata, note
     write_if(parts.decoder != plain.decoder, OWN_DECODER, &parts.decoder, metadata)?;
     let ends = &parts.special.end_of_generation;
     write_if(*ends != plain_special.end_of_generation, OWN_ENDS, ends, metadata)?;
-    let written: Vec<&str> = written.into_iter().flatten().collect();
-    if !written.is_empty() {
-        notes.push(format!(
-            "the tokenizer has rules that GGUF keys cannot say ({}); other programs may give other ids for some texts",
-            written.join(", ")
-        ));
-    }
-    Ok(())
+    Ok(written.into_iter().flatten().collect())
 }
 
 /// Writes `value` as JSON text when `differs`; returns the key then.
@@ -402,8 +403,13 @@ fn find_ends(parts: &mut Parts) {
     special.end_of_generation.dedup();
 }
 
-/// What our own keys say.
-fn read_own(parts: &mut Parts, metadata: &Metadata, path: &Path) -> Result<()> {
+/// What our own keys say; `read` gives the merges where they say that there are some.
+pub(crate) fn read_own(
+    parts: &mut Parts,
+    metadata: &Metadata,
+    path: &Path,
+    read: impl FnOnce(&Parts) -> Result<Vec<Merge>>,
+) -> Result<()> {
     replace(&mut parts.normalizer, OWN_NORMALIZER, metadata, path)?;
     replace(&mut parts.pre_tokenizer, OWN_PRE_TOKENIZER, metadata, path)?;
     replace(&mut parts.decoder, OWN_DECODER, metadata, path)?;
@@ -418,7 +424,7 @@ fn read_own(parts: &mut Parts, metadata: &Metadata, path: &Path) -> Result<()> {
         Some(Merging::Scores) => parts.algorithm = Algorithm::Scores,
         Some(Merging::Missing { reason }) => parts.algorithm = Algorithm::DecodeOnly { reason },
         Some(Merging::Merges { byte_fallback, fuse_unknown, ignore_merges }) => {
-            let merges = read_merges(&parts.tokens, metadata, path)?;
+            let merges = read(parts)?;
             parts.algorithm = Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges };
         }
     }

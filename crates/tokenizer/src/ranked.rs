@@ -15,7 +15,7 @@ use crate::decoder::Decoder;
 use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer_names::{self, Known};
-use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind};
+use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, padding_token};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::HashMap;
@@ -32,10 +32,10 @@ const CUT: &str = "qwen2";
 const BEHIND: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 /// So many more have no meaning of their own.
 const EXTRAS: u32 = 205;
-/// The place of the token that ends a turn among those behind the ranks.
-const END_OF_TURN: usize = 2;
+/// The one that ends a turn.
+const END_OF_TURN: &str = "<|im_end|>";
 /// Prompts where no file has a template.
-const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
+pub(crate) const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
     {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\
     {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
@@ -50,25 +50,36 @@ pub(crate) fn is_ranks(file: &[u8]) -> bool {
 /// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
 pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
     let mut parts = parts(file, QWEN, CUT, path)?;
-    let tokens = &mut parts.tokens;
-    let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
-    let behind: Vec<String> = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras).collect();
-    for content in behind {
-        let id = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
-        tokens.push(Token { kind: TokenKind::Control, ..normal(content.clone()) });
-        parts.added.push(AddedToken {
-            id,
-            content,
-            single_word: false,
-            lstrip: false,
-            rstrip: false,
-            normalized: false,
-            special: true,
-        });
-    }
-    parts.normalizer = Some(Normalizer::NFC);
-    parts.special.end_of_turn = parts.added.get(END_OF_TURN).map(|token| token.id);
+    let first = parts.tokens.len();
+    put_behind_ranks(&mut parts, first, None);
     Ok(parts)
+}
+
+/// Completes Qwen's vocabulary, whose ranks end before id `first`: puts the tokens of its program behind them, as far as the model has rows for them and
+/// no other token stands there.
+pub(crate) fn put_behind_ranks(parts: &mut Parts, first: usize, vocab_size: Option<usize>) {
+    let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
+    let behind = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras);
+    let room = vocab_size.unwrap_or(usize::MAX).saturating_sub(first);
+    let tokens = (first..).zip(behind.take(room));
+    put_at(parts, tokens);
+    parts.normalizer = Some(Normalizer::NFC);
+    let end = parts.added.iter().find(|added| added.content == END_OF_TURN);
+    parts.special.end_of_turn = end.map(|added| added.id).or(parts.special.end_of_turn);
+}
+
+/// Puts tokens that steer the model at their ids, but where another token stands already.
+pub(crate) fn put_at(parts: &mut Parts, tokens: impl Iterator<Item = (usize, String)>) {
+    for (place, content) in tokens.take_while(|(place, _)| *place < TOKENS_MAX) {
+        while parts.tokens.len() <= place {
+            parts.tokens.push(padding_token(parts.tokens.len()));
+        }
+        let Some(token) = parts.tokens.get_mut(place).filter(|token| token.kind == TokenKind::Unused) else { continue };
+        *token = Token { kind: TokenKind::Control, ..normal(content.clone()) };
+        let id = u32::try_from(place).unwrap_or(u32::MAX);
+        let (single_word, lstrip, rstrip, normalized) = (false, false, false, false);
+        parts.added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
+    }
 }
 
 /// The tokens of a file that errors call `place`, cut as GGUF calls `cut`; nothing stands behind the ranks.

@@ -18,12 +18,14 @@ use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
 use crate::ranked;
+use crate::rounds;
 use crate::sentencepiece_model;
 use crate::special_tokens::{added_entry, added_on_top, assign, steer_named};
 use crate::tokenizer_json;
 use crate::vocab_json;
 use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
 use std::path::Path;
+use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
 
 /// What the model itself says about tokens, in `config.json` or a header.
@@ -79,17 +81,38 @@ impl Vocabulary {
             .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
         };
         assign(&mut parts, files, model, path, &mut notes)?;
-        let is_chatglm1 = files.flm.as_ref().is_some_and(chatglm1::is_in);
-        let prompts = || flm_vocabulary::chat_template(files.flm.as_ref()?, &parts.tokens);
-        let of_class = || match (files.ice_text.is_some() || is_chatglm1, chatglm::is_here(files)) {
-            (true, _) => Some(chatglm1::template()),
-            (false, true) => Some(chatglm::template(files)),
-            (false, false) => ranked::qwen_template(files),
-        };
-        parts.chat_template = chat_template(files).or_else(prompts).or_else(of_class);
         pad(&mut parts.tokens, model.vocab_size, path)?;
+        if let Some(file) = &files.flm {
+            flm_vocabulary::read_own(&mut parts, file, path)?;
+        }
+        parts.chat_template = chat_template(files).or_else(|| template_of_kind(files, &mut parts));
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
     }
+
+    /// Reads the vocabulary of a `.flm` file, as [`Vocabulary::from_files`].
+    pub(crate) fn from_flm(file: FlmVocabulary, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
+        let chat_template = file.value("chat_template").map(str::to_owned);
+        Vocabulary::from_files(
+            &TokenizerFiles { chat_template, flm: Some(file), ..TokenizerFiles::default() },
+            model,
+            path,
+        )
+    }
+}
+
+/// Prompts where no file has a template: the pieces of a `.flm` file, else those of the program that belongs to such files.
+fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String> {
+    if files.ice_text.is_some() {
+        return Some(chatglm1::template());
+    }
+    if chatglm::is_here(files) {
+        return Some(chatglm::template(parts));
+    }
+    let of_files = match &files.flm {
+        Some(file) => flm_vocabulary::chat_template(file, parts),
+        None => ranked::qwen_template(files),
+    };
+    of_files.or_else(|| rounds::of_program(files, parts).map(|rounds| rounds.template()))
 }
 
 /// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot be read of it.
