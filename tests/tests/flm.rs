@@ -3,7 +3,7 @@
 use safetensors::SafeTensors;
 use std::fs;
 use std::path::{Path, PathBuf};
-use trueup::convert::{Agreement, FlmOptions, to_flm};
+use trueup::convert::{Agreement, DiffOptions, FlmOptions, diff, to_flm};
 use trueup::formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter};
 use trueup::formats::{Checkpoint, Flm, Gguf};
 use trueup::quantize::NoProgress;
@@ -268,12 +268,11 @@ fn without_vocabulary(path: &Path) -> (FlmVocabulary, Vec<FlmTensor>) {
     (FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table }, tensors)
 }
 
-/// A model with one number in place of another.
+/// A model with some numbers of a tensor, by their elements, in place of others.
 struct Changed<'a> {
     model: &'a Gguf,
     tensor: usize,
-    element: u64,
-    number: f32,
+    numbers: Vec<(u64, f32)>,
 }
 
 impl Checkpoint for Changed<'_> {
@@ -299,9 +298,11 @@ impl Checkpoint for Changed<'_> {
 
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> trueup::formats::Result<()> {
         self.model.read(tensor, offset, out)?;
-        let place = self.element * 4;
-        if tensor == self.tensor && (offset..offset + out.len() as u64).contains(&place) {
-            out[(place - offset) as usize..][..4].copy_from_slice(&self.number.to_le_bytes());
+        for (element, number) in self.numbers.iter().filter(|_| tensor == self.tensor) {
+            let place = element * 4;
+            if (offset..offset + out.len() as u64).contains(&place) {
+                out[(place - offset) as usize..][..4].copy_from_slice(&number.to_le_bytes());
+            }
         }
         Ok(())
     }
@@ -325,7 +326,7 @@ fn what_f16_cannot_hold_is_told_where_it_stands() {
     let name = "blk.1.attn_q.weight";
     let tensor = model.find(name).expect("queries");
     // The second row of a head, which is not the second of the checkpoint's.
-    let changed = Changed { model: &model, tensor, element: 64 + 5, number: 70_000.0 };
+    let changed = Changed { model: &model, tensor, numbers: vec![(64 + 5, 70_000.0)] };
     let options = FlmOptions { bits: Some(16), ..FlmOptions::default() };
     let error = to_flm(&changed, &scratch.path().join("b.flm"), &options, &NoProgress).map(drop).expect_err("a fault");
     let error = error.to_string();
@@ -350,21 +351,148 @@ fn what_is_written_is_read_again() {
     assert!(error.contains("has 1048577 bytes, of which a .flm file is read with 1048576 at most"), "{error}");
 }
 
-/// FastLLM has the first Qwen's tensors by other names than they are read by; by way of GGUF it is Qwen2 to both.
+/// Every model that FastLLM knows is, as a `.flm` file and back, the model that it was: numbers, keys, tokens, prompts.
 #[test]
-fn the_first_qwen_goes_by_way_of_gguf() {
+fn every_fixture_comes_back() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let mut faults = Vec::new();
+    for fixture in trueup_tests::fixtures() {
+        let source = trueup::formats::open(&fixture.folder, &trueup::formats::OpenOptions::default()).expect("a model");
+        let target = scratch.path().join(format!("{}.flm", fixture.name));
+        let back = written(source.as_ref(), &target, None);
+        let found = diff(source.as_ref(), &back, DiffOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        // A tied head is written out, for FastLLM looks for one.
+        let differs: Vec<_> = found.differences.iter().filter(|line| line.name != "output.weight").collect();
+        if !differs.is_empty() || found.keys < 20 || found.exact < 15 {
+            faults.push(format!("{}: {} keys, {} exact, {differs:?}", fixture.name, found.keys, found.exact));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Queries, keys and values of the first Qwen stand in one tensor, as FastLLM wants them; by way of GGUF it is Qwen2 to both.
+#[test]
+fn the_first_qwen_is_joined() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let folder = root().join("fixtures/models/qwen");
     let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a checkpoint");
     let target = scratch.path().join("a.flm");
-    let error = to_flm(source.as_ref(), &target, &FlmOptions::default(), &NoProgress).map(drop).expect_err("a fault");
-    let error = error.to_string();
-    assert!(error.contains("by the names of QWenLMHeadModel") && error.contains("convert it to GGUF first"), "{error}");
-    assert!(!target.exists());
+    written(source.as_ref(), &target, Some(4));
+    let bytes = fs::read(&target).expect("a file");
+    let has = |name: &str| bytes.windows(name.len()).any(|window| window == name.as_bytes());
+    assert!(has("transformer.h.1.attn.c_attn.weight") && has("transformer.h.1.attn.c_attn.bias"));
+    assert!(!has("q_proj"));
     let model = scratch.path().join("a.gguf");
     convert(&folder, &model, None, None);
     let written = written(&Gguf::open(&model).expect("it was just written"), &target, None);
     assert!(written.find("model.layers.1.self_attn.q_proj.bias").is_some());
+}
+
+/// The codes of 8 bits, and the ranges before them, are the bytes that FastLLM wrote of the same matrix.
+#[test]
+fn eight_bits_are_those_of_fastllm() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let folder = root().join("fixtures/models/llama2");
+    let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a model");
+    let target = scratch.path().join("a.flm");
+    written(source.as_ref(), &target, Some(8));
+    let theirs = fs::read(root().join("fixtures/flm/saved_int8_o_proj.bin")).expect("a fixture");
+    assert_eq!(theirs.len(), 4 + 64 * 8 + 64 * 64);
+    assert!(fs::read(&target).expect("a file").windows(theirs.len()).any(|window| window == theirs));
+}
+
+fn refused(model: &Gguf, scratch: &tempfile::TempDir, options: FlmOptions) -> String {
+    let target = scratch.path().join("refused.flm");
+    let error = to_flm(model, &target, &options, &NoProgress).map(drop).expect_err("a fault").to_string();
+    assert!(!target.exists());
+    error
+}
+
+/// Keys that describe another model than the tensors are of are refused before anything is written, and so are rows that no codes can hold.
+#[test]
+fn what_nobody_could_read_is_not_written() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let path = scratch.path().join("a.gguf");
+    convert(&root().join("fixtures/models/llama2"), &path, trueup::blocks::DType::from_name("f32"), None);
+    let model = Gguf::open(&path).expect("it was just written");
+    let with = |key: &str| FlmOptions { overrides: vec![key.parse().expect("a key")], ..FlmOptions::default() };
+    for (key, expected) in [
+        ("hidden_size=8", "--metadata"),
+        ("hidden_size=7", "do not divide a width of 7"),
+        ("vocab_size=abc", "vocab_size: expected a count"),
+        ("model_type=none", "architectures"),
+        ("peft_size=1", "counts adapters"),
+    ] {
+        let error = refused(&model, &scratch, with(key));
+        assert!(error.contains(expected), "{error}");
+    }
+    let tensor = model.find("blk.1.ffn_down.weight").expect("a matrix");
+    let far = Changed { model: &model, tensor, numbers: vec![(97, 3e38), (98, -3e38)] };
+    for bits in [4, 8] {
+        let options = FlmOptions { bits: Some(bits), ..FlmOptions::default() };
+        let error = to_flm(&far, &scratch.path().join("b.flm"), &options, &NoProgress).map(drop).expect_err("a fault");
+        let error = error.to_string();
+        assert!(error.contains("blk.1.ffn_down.weight") && error.contains("too far apart for codes"), "{error}");
+    }
+}
+
+/// Roles that a person sets are taken: a template that FastLLM would take before them is left out.
+#[test]
+fn roles_replace_a_template() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let source =
+        trueup::formats::open(root().join("fixtures/models/mistral"), &trueup::formats::OpenOptions::default())
+            .expect("a model");
+    let roles = ["user_role=U:", "bot_role=B:"].map(|key| key.parse().expect("a key")).to_vec();
+    let target = scratch.path().join("a.flm");
+    let options = FlmOptions { overrides: roles, ..FlmOptions::default() };
+    let report = to_flm(source.as_ref(), &target, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.notes.iter().any(|note| note.contains("chat template is left out")), "{:?}", report.notes);
+    let file = Flm::open(&target, None).expect("a model");
+    assert!(file.tokenizer().chat_template.is_none());
+    let model = scratch.path().join("a.gguf");
+    convert(&target, &model, None, None);
+    let file = Gguf::open(&model).expect("it was just written");
+    let vocabulary = Vocabulary::from_metadata(file.metadata(), &model).expect("a vocabulary");
+    let template = ChatTemplate::of(&vocabulary).expect("valid Jinja").expect("a template");
+    let message = Message { role: "user".to_owned(), content: "Hi".to_owned() };
+    assert_eq!(template.render(&[message], true).expect("a text"), "U:HiB:");
+}
+
+/// Baichuan 2's roles are two tokens that its generation configuration names; FastLLM gets them by their ids, and a template finds them whole.
+#[test]
+fn baichuan_has_roles() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let folder = scratch.path().join("model");
+    copy_folder(&root().join("fixtures/models/baichuan2-13b"), &folder);
+    fs::write(folder.join("generation_config.json"), r#"{"user_token_id": 350, "assistant_token_id": 351}"#)
+        .expect("a file");
+    let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a model");
+    let [direct, model, indirect] = ["a.flm", "b.gguf", "c.flm"].map(|name| scratch.path().join(name));
+    let first = written(source.as_ref(), &direct, None);
+    convert(&folder, &model, None, None);
+    let second = written(&Gguf::open(&model).expect("it was just written"), &indirect, None);
+    for file in [first, second] {
+        let vocabulary = file.tokenizer().flm.clone().expect("a vocabulary");
+        let roles = ["user_role", "bot_role"].map(|key| vocabulary.value(key).map(str::to_owned));
+        let expected = [350, 351].map(|id| Some(format!("<FLM_FIX_TOKEN_{id}> ")));
+        assert_eq!(roles, expected);
+    }
+    let file = Gguf::open(&model).expect("it was just written");
+    let vocabulary = Vocabulary::from_metadata(file.metadata(), &model).expect("a vocabulary");
+    let template = ChatTemplate::of(&vocabulary).expect("valid Jinja").expect("a template");
+    let message = Message { role: "user".to_owned(), content: "Hi".to_owned() };
+    let text = template.render(&[message], true).expect("a text");
+    let ids = Tokenizer::new(vocabulary).expect("a tokenizer").encode(&text, true).expect("ids");
+    assert_eq!((ids.first(), ids.last()), (Some(&350), Some(&351)), "{text}");
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("a file");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
 }
 
 /// A file of version 0 holds no table: the kind of model and its numbers follow from its tensors, with a note.

@@ -1,6 +1,7 @@
 //! Every architecture, as transformers wrote and computed it: converted from each storage type, from one shard and from several,
 //! logits of the oracle equal and greedy text the same.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use trueup::blocks::DType;
@@ -141,7 +142,8 @@ fn a_model_in_a_file_for_each_layer_is_the_same_model() {
 }
 
 /// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have no others bit for bit, the text that follows.
-fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String>) -> usize {
+/// How many tokens are kept, and whether the text that follows in the whole has none but these.
+fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String>) -> (usize, bool) {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let (whole, small) = (scratch.path().join("whole.gguf"), scratch.path().join("small.gguf"));
     let folder = trueup_tests::root().join("fixtures/models").join(name);
@@ -162,7 +164,7 @@ fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String
     let (ids, new) = (all.encode(text, true).expect("ids"), few.encode(text, true).expect("ids"));
     if new.iter().map(|id| old[*id as usize]).ne(ids.iter().copied()) {
         faults.push(format!("{name}, {slim:?}: other ids of {text:?}"));
-        return old.len();
+        return (old.len(), false);
     }
     let (full, slimmed) = (say(&whole, "cpu", &[ids], 8, true), say(&small, "cpu", &[new], 8, true));
     let same = |row: usize| {
@@ -179,7 +181,18 @@ fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String
     if is_kept && slimmed[0].ids.iter().map(|id| old[*id as usize]).ne(full[0].ids.iter().copied()) {
         faults.push(format!("{name}, {slim:?}: other text behind {text:?}"));
     }
-    old.len()
+    (old.len(), is_kept)
+}
+
+/// The ids that a text needs in a fixture, and those that follow it.
+fn ids_of_a_text_and_its_answer(fixture: &Fixture, text: &str) -> BTreeSet<u32> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let whole = scratch.path().join("whole.gguf");
+    convert(&fixture.folder, &whole, None, None);
+    let tokenizer = trueup::text::open_tokenizer(&whole, None).unwrap_or_else(|error| panic!("{error}"));
+    let ids = tokenizer.encode(text, true).expect("ids");
+    let answer = say(&whole, "cpu", &[ids], 8, true).remove(0).ids;
+    tokenizer.tokens_of(text).expect("ids").into_iter().chain(answer).collect()
 }
 
 #[test]
@@ -190,10 +203,15 @@ fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
     std::fs::write(&corpus, format!("{text}\nmore of it\n")).expect("a corpus");
     let mut faults = Vec::new();
     for fixture in fixtures() {
-        let tokens = slimmed_as_whole(&fixture.name, &Slim::Corpus(corpus.clone()), text, &mut faults);
+        let (tokens, _) = slimmed_as_whole(&fixture.name, &Slim::Corpus(corpus.clone()), text, &mut faults);
         let all = open(&fixture.folder, &OpenOptions::default()).expect("a fixture");
         let all = all.tensors().iter().map(|tensor| *tensor.shape.last().expect("a size")).max().expect("tensors");
         assert!((tokens as u64) < all, "{}: {tokens} of {all} tokens", fixture.name);
+        // With the tokens of the answer too, the answer is the same.
+        let ids = ids_of_a_text_and_its_answer(&fixture, text);
+        std::fs::write(&list, ids.iter().map(|id| format!("{id}\n")).collect::<String>()).expect("a list");
+        let (_, is_kept) = slimmed_as_whole(&fixture.name, &Slim::Ids(list.clone()), text, &mut faults);
+        assert!(is_kept, "{}: the answer has tokens that the list has", fixture.name);
     }
     // All but the images of ChatGLM-6B, which stand before its pieces; rows of the head that are divided by their lengths; a list.
     slimmed_as_whole("chatglm1", &Slim::Drop(0..=7), text, &mut faults);

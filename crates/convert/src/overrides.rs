@@ -41,9 +41,11 @@ impl Override {
     }
 
     /// Sets the key: with the type it has, else a bool for `true` and `false`, u32 or i64 for integers, f32 for other numbers, text for
-    /// the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment` and `split.*`.
+    /// the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment`, `split.*` and
+    /// `trueup.vocabulary.*`.
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
-        if self.key == "general.alignment" || self.key.starts_with("split.") {
+        let describes_the_file = ["split.", "trueup.vocabulary."].iter().any(|start| self.key.starts_with(start));
+        if self.key == "general.alignment" || describes_the_file {
             let problem = "describes the file itself and follows from how it is written: leave it out";
             return Err(OverrideError(format!("{} {problem}", self.key)));
         }

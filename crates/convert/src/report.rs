@@ -37,6 +37,15 @@ pub struct TensorReport {
     pub dtype: &'static str,
     /// Bytes now.
     pub bytes: u64,
+    /// Root mean square of the change, where the type has blocks, which round; `None` of others, and when nothing was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
+    /// Cosine of the angle between before and after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
+    /// The largest change of one weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_error: Option<f64>,
     /// Whether its rows were sorted for the rotation.
     pub sorted: bool,
     /// Why it is not what was asked for.

@@ -82,14 +82,23 @@ impl Slim {
         steering.extend(vocabulary.iter().flat_map(Vocabulary::steering));
         let count = mapping.hyper().vocabulary() as u32;
         let mut kept = match self {
-            Slim::Drop(dropped) => return all_but(dropped, count, &steering, path),
+            Slim::Drop(dropped) => {
+                let bytes: BTreeSet<u32> = vocabulary.iter().flat_map(Vocabulary::bytes).collect();
+                return all_but(dropped, count, &steering, &bytes, path);
+            }
             Slim::Ids(file) => listed(file, count)?,
             Slim::Corpus(file) => {
                 let vocabulary = vocabulary.clone().ok_or_else(|| {
                     let error = Error::new(path, "the model has no vocabulary by which a corpus could be read");
                     error.at("--slim-vocab").help("name its tokenizer with --tokenizer, or list ids with ids:FILE")
                 })?;
-                Tokenizer::new(vocabulary)?.tokens_of(&text_of(file)?)?.into_iter().collect()
+                let (tokenizer, text) = (Tokenizer::new(vocabulary)?, text_of(file)?);
+                let mut needed: BTreeSet<u32> = tokenizer.tokens_of(&text)?.into_iter().collect();
+                // A line may be a text too, and begin with what stands before texts alone.
+                for line in text.lines().filter(|line| !line.is_empty()) {
+                    needed.extend(tokenizer.tokens_of(line)?);
+                }
+                needed
             }
         };
         if kept.is_empty() {
@@ -101,8 +110,14 @@ impl Slim {
     }
 }
 
-/// All ids but those of a range, none of which may steer the model.
-fn all_but(dropped: &RangeInclusive<u32>, count: u32, steering: &BTreeSet<u32>, path: &Path) -> Result<Vec<u32>> {
+/// All ids but those of a range, none of which may steer the model or stand for a single byte, without which texts lose letters.
+fn all_but(
+    dropped: &RangeInclusive<u32>,
+    count: u32,
+    steering: &BTreeSet<u32>,
+    bytes: &BTreeSet<u32>,
+    path: &Path,
+) -> Result<Vec<u32>> {
     let (first, last) = (dropped.start(), dropped.end());
     let fault = |problem: String| Err(Error::new(path, problem).at(format!("--slim-vocab drop:{first}-{last}")));
     if *last >= count {
@@ -110,6 +125,9 @@ fn all_but(dropped: &RangeInclusive<u32>, count: u32, steering: &BTreeSet<u32>, 
     }
     if let Some(id) = steering.range(dropped.clone()).next() {
         return fault(format!("token {id} steers the model and cannot be dropped"));
+    }
+    if let Some(id) = bytes.range(dropped.clone()).next() {
+        return fault(format!("token {id} stands for a single byte, without which some texts would lose letters"));
     }
     if u64::from(last - first) + 1 == u64::from(count) {
         return fault("no token would be kept".to_owned());
@@ -164,16 +182,29 @@ pub(crate) fn write_metadata(
     source: &dyn Checkpoint,
     mapping: &Mapping,
     metadata: &mut Metadata,
-) -> Result<Option<String>> {
-    let Some(kept) = mapping.kept() else { return Ok(None) };
-    let all = Mapping::new(source)?.hyper().vocabulary();
+) -> Result<Vec<String>> {
+    let Some(kept) = mapping.kept() else { return Ok(Vec::new()) };
+    let whole = Mapping::new(source)?;
+    let all = whole.hyper().vocabulary();
     metadata.insert(SOURCE_SIZE, u32::try_from(all).unwrap_or(u32::MAX));
     let ids: Vec<i32> = kept.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
     metadata.insert(SOURCE_IDS, ids);
-    Ok(Some(format!(
+    let mut notes = vec![format!(
         "{} of {all} tokens are kept, with new ids; their rows of embedding and head are those of the source, so their logits are too ({SOURCE_IDS} says which they were)",
         kept.len()
-    )))
+    )];
+    if !source.tokenizer().is_left_out {
+        let vocabulary = vocabulary_of(source, &whole)?;
+        let lost = vocabulary.added().iter().filter(|added| kept.binary_search(&added.id).is_err());
+        let lost: Vec<String> = lost.map(|added| format!("\"{}\"", quote(&added.content))).collect();
+        if !lost.is_empty() {
+            notes.push(format!(
+                "tokens that are found whole in texts are dropped, and their letters are cut like any others: {}",
+                trueup_formats::listed(&lost, ", ")
+            ));
+        }
+    }
+    Ok(notes)
 }
 
 /// Whether a file says that it was slimmed.
@@ -240,12 +271,18 @@ mod tests {
 
     #[test]
     fn ranges_spare_what_steers() {
-        let steering = BTreeSet::from([1, 6]);
+        let (steering, bytes, none) = (BTreeSet::from([1, 6]), BTreeSet::from([3]), BTreeSet::new());
         let path = Path::new("model");
-        assert_eq!(all_but(&(2..=5), 8, &steering, path).unwrap(), [0, 1, 6, 7]);
-        for (range, expected) in [(0..=3, "token 1 steers"), (7..=8, "has 8 tokens"), (6..=6, "token 6 steers")] {
-            assert!(all_but(&range, 8, &steering, path).unwrap_err().to_string().contains(expected));
+        assert_eq!(all_but(&(2..=5), 8, &steering, &none, path).unwrap(), [0, 1, 6, 7]);
+        let faults = [
+            (0..=3, "token 1 steers"),
+            (7..=8, "has 8 tokens"),
+            (6..=6, "token 6 steers"),
+            (2..=5, "token 3 stands for a single byte"),
+        ];
+        for (range, expected) in faults {
+            assert!(all_but(&range, 8, &steering, &bytes, path).unwrap_err().to_string().contains(expected));
         }
-        assert!(all_but(&(0..=7), 8, &BTreeSet::new(), path).unwrap_err().to_string().contains("no token"));
+        assert!(all_but(&(0..=7), 8, &none, &none, path).unwrap_err().to_string().contains("no token"));
     }
 }

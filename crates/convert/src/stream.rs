@@ -8,12 +8,11 @@ use crate::report::{Report, TensorReport};
 use crate::slim::Slim;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use trueup_blocks::DType;
+use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
 use trueup_models::Transform;
-use trueup_quantize::{Choice, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
+use trueup_quantize::{Choice, Loss, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, take_over, walk_with};
 
 /// What to do.
@@ -74,11 +73,12 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     }
     let writer = open_writer(plan, source, options.resume, "convert")?;
     report.notes.extend(writer.note().map(str::to_owned));
-    let stream = Stream::new(source, &mapping, &writer, progress);
+    let mut stream = Stream::new(source, &mapping, &writer, progress);
     if options.resume {
         report.resumed = Some(stream.take_over(options.threads)?);
     }
     stream.run(options.threads).map_err(|error| writer.explain(error))?;
+    stream.tell_losses(&mut report.tensors);
     source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
@@ -110,6 +110,9 @@ fn lines(source: &dyn Checkpoint, mapping: &Mapping, targets: &[TensorInfo], cho
         source_type: tensor.dtype.name(),
         dtype: target.dtype.name(),
         bytes: target.bytes,
+        rmse: None,
+        cosine: None,
+        max_error: None,
         sorted: matches!(tensor.expected.transform, Transform::PermuteRope(_)),
         note: choice.note.clone(),
     };
@@ -122,8 +125,8 @@ struct Stream<'a> {
     mapping: &'a Mapping,
     writer: &'a GgufWriter,
     progress: &'a dyn Progress,
-    /// Elements of each tensor that are not written yet.
-    missing: Vec<AtomicU64>,
+    /// What each tensor loses, where it is known whether all of it is written.
+    losses: Vec<Loss>,
 }
 
 /// What each thread has of its own.
@@ -143,26 +146,39 @@ impl<'a> Stream<'a> {
         progress: &'a dyn Progress,
     ) -> Stream<'a> {
         progress.start(mapping.tensors().iter().map(source_bytes).sum());
-        let missing = writer.tensors().iter().map(|tensor| AtomicU64::new(tensor.elements())).collect();
-        Stream { source, mapping, writer, progress, missing }
+        let losses = writer.tensors().iter().map(|tensor| Loss::new(tensor.elements())).collect();
+        Stream { source, mapping, writer, progress, losses }
     }
 
     /// Takes over what an earlier run finished.
-    fn take_over(&self, threads: Option<usize>) -> Result<Resumed> {
-        let outputs: Vec<Range<usize>> = (0..self.missing.len()).map(|tensor| tensor..tensor + 1).collect();
-        let (taken, resumed) = take_over(self.writer, &outputs, |_| true, (threads, self.source.path()))?;
-        for (tensor, _) in taken.iter().enumerate().filter(|(_, measure)| measure.is_some()) {
-            self.missing[tensor].store(0, Ordering::Relaxed);
-            self.progress.taken_over(source_bytes(&self.mapping.tensors()[tensor]));
+    fn take_over(&mut self, threads: Option<usize>) -> Result<Resumed> {
+        let outputs: Vec<Range<usize>> = (0..self.losses.len()).map(|tensor| tensor..tensor + 1).collect();
+        let accept = |measure: &Measure| Loss::of_measure(measure).is_some();
+        let (taken, resumed) = take_over(self.writer, &outputs, accept, (threads, self.source.path()))?;
+        for ((tensor, loss), measure) in self.mapping.tensors().iter().zip(&mut self.losses).zip(taken) {
+            if let Some(known) = measure.as_ref().and_then(Loss::of_measure) {
+                *loss = known;
+                self.progress.taken_over(source_bytes(tensor));
+            }
         }
         Ok(resumed)
     }
 
     /// Does all chunks of what is not taken over.
     fn run(&self, threads: Option<usize>) -> Result<()> {
-        let taken: Vec<bool> = self.missing.iter().map(|missing| missing.load(Ordering::Relaxed) == 0).collect();
+        let taken: Vec<bool> = self.losses.iter().map(|loss| loss.deviation().is_some()).collect();
         let chunks = chunks(self.mapping).filter(|chunk| !taken[chunk.tensor]);
         walk_with(chunks, threads, self.source.path(), |own, chunk| self.one(own, chunk), |_, ()| ())
+    }
+
+    /// Says of tensors in blocks what they lost.
+    fn tell_losses(&self, lines: &mut [TensorReport]) {
+        for ((line, loss), tensor) in lines.iter_mut().zip(&self.losses).zip(self.writer.tensors()) {
+            if let Some(deviation) = loss.deviation().filter(|_| tensor.dtype.is_quantized()) {
+                (line.rmse, line.cosine) = (Some(deviation.rmse), Some(deviation.cosine));
+                line.max_error = Some(deviation.max_abs);
+            }
+        }
     }
 
     /// Types change before rows are sorted, so that a message names the element of the checkpoint.
@@ -170,13 +186,15 @@ impl<'a> Stream<'a> {
         let tensor = &self.mapping.tensors()[chunk.tensor];
         let (from, to) = (tensor.dtype, self.writer.tensors()[chunk.tensor].dtype);
         let transcoder = Transcoder::new(from, to);
+        let mut loss = DeviationSums::default();
         let bytes = first_bytes(&mut own.target, bytes_of(chunk.len(), to));
         if transcoder.is_copy() {
             chunk.read_source(self.source, self.mapping, bytes)?;
         } else {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
-            transcoder.transcode(source, bytes, &mut own.rooms, None).map_err(|unfit| {
+            let measured = to.is_quantized().then_some(&mut loss);
+            transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
                 let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
                 let element = chunk.source_element(unfit.place);
                 unfit.in_tensor(self.source.path(), &quote(name), element)
@@ -185,11 +203,10 @@ impl<'a> Stream<'a> {
         let sorted = chunk.sort_rows(to, bytes, &mut own.sorted);
         self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), sorted)?;
         self.progress.advance(bytes_of(chunk.len(), from));
-        // The last chunk of a tensor finds all others written.
-        if self.missing[chunk.tensor].fetch_sub(chunk.len(), Ordering::AcqRel) == chunk.len() {
-            self.writer.finished(chunk.tensor..chunk.tensor + 1, Measure::default())?;
+        match self.losses[chunk.tensor].add(chunk.elements.start, chunk.len(), loss) {
+            Some(deviation) => self.writer.finished(chunk.tensor..chunk.tensor + 1, Loss::measure(&deviation)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

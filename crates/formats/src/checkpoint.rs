@@ -46,6 +46,11 @@ pub trait Checkpoint: Send + Sync {
     /// them.
     fn sources(&self) -> Vec<&SourceFile>;
 
+    /// How the file holds a tensor's numbers, where that is not the type that `read` delivers: `int4`, `int8`, `int4g128` of a `.flm` file.
+    fn stored(&self, _tensor: usize) -> Option<String> {
+        None
+    }
+
     /// What a person should know about how it was read: one sentence each.
     fn notes(&self) -> &[String] {
         &[]

@@ -157,6 +157,13 @@ impl Checkpoint for Flm {
         std::iter::once(&self.source).chain(&self.tokenizer_source).collect()
     }
 
+    fn stored(&self, tensor: usize) -> Option<String> {
+        match &self.records.get(self.parts.get(tensor)?.record)?.coding {
+            Coding::Plain { .. } => None,
+            Coding::Codes(codes) => Some(codes.name()),
+        }
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -20,6 +20,7 @@ mod transcode;
 mod walk;
 
 pub use file_type::file_type;
+pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
 pub use recipe::{Choice, Recipe, Rule, RuleError};
 pub use report::{Report, TensorReport};

@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use trueup_blocks::{Deviation, DeviationSums};
 use trueup_formats::gguf::Measure;
 
-/// One tensor under way.
+/// What one tensor loses, under way or done.
 #[derive(Debug)]
-pub(crate) struct Loss(Mutex<State>);
+pub struct Loss(Mutex<State>);
 
 #[derive(Debug)]
 enum State {

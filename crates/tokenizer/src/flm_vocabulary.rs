@@ -48,7 +48,9 @@ const CHATGLM: &str = "chatglm";
 const WITHOUT_BOS: [&str; 1] = ["baichuan"];
 /// Cuts text where the kind of model says nothing.
 const CUT_OF_OTHERS: &str = "gpt-2";
-/// What is not known is the text of this token, in vocabularies of sentencepiece.
+/// The key of the token that stands for what is not known.
+pub(crate) const UNKNOWN_ID: &str = "unk_token_id";
+/// Its text in vocabularies of sentencepiece.
 const UNKNOWN: &str = "<unk>";
 
 /// How the tokens of a file are written.
@@ -113,6 +115,9 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
         Family::ByteLevel | Family::Bytes | Family::Ranked => known_cut(file).is_some_and(|known| known.adds_bos),
     };
     parts.special.bos = model.bos_token_id;
+    let unknown = file.value(UNKNOWN_ID).and_then(|text| text.parse().ok());
+    let is_token = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < parts.tokens.len());
+    parts.special.unknown = parts.special.unknown.or(unknown.filter(is_token));
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
     let named = rounds::named_ids(file);
     if family == Family::Sentencepiece && chatglm1::is_in(file) {
@@ -147,7 +152,15 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
             let problem = "a key says that tokens are merged by rank, and the vocabulary has no ranks";
             Err(Error::new(path, problem).at(PLACE).help("the file is damaged"))
         }
-    })
+    })?;
+    // What is found whole is taken for what steers, where no key says otherwise.
+    for id in parts.added.iter().filter(|added| !added.special).map(|added| added.id) {
+        let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get_mut(id));
+        if let Some(token) = token.filter(|token| token.kind == TokenKind::Control) {
+            token.kind = TokenKind::UserDefined;
+        }
+    }
+    Ok(())
 }
 
 /// Prompts where the file has no template: its pieces, else those of the program of its kind of model.

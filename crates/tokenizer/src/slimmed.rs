@@ -13,12 +13,18 @@ impl Vocabulary {
     /// Tokens that no smaller vocabulary may lack, by their ids: those with a role, around every text and added to be found in texts, and those of single
     /// bytes and characters of the alphabet of bytes, without which some texts would have no ids.
     pub fn indispensable(&self) -> BTreeSet<u32> {
-        let byte_level = self.is_byte_level();
-        let is_needed =
-            |token: &Token| token.kind == TokenKind::Byte || (byte_level && token.text.chars().count() == 1);
-        let bytes = (0u32..).zip(self.tokens()).filter(|(_, token)| is_needed(token)).map(|(id, _)| id);
         let added = self.added().iter().map(|added| added.id);
-        self.steering().into_iter().chain(added).chain(bytes).collect()
+        self.steering().into_iter().chain(added).chain(self.bytes()).collect()
+    }
+
+    /// Tokens of single bytes, and of characters of the alphabet of bytes.
+    pub fn bytes(&self) -> BTreeSet<u32> {
+        let byte_level = self.is_byte_level();
+        let is_byte = |token: &Token| {
+            token.kind == TokenKind::Byte
+                || (byte_level && token.kind != TokenKind::Unused && token.text.chars().count() == 1)
+        };
+        (0u32..).zip(self.tokens()).filter(|(_, token)| is_byte(token)).map(|(id, _)| id).collect()
     }
 
     /// Tokens with a role, and those around every text.

@@ -24,6 +24,7 @@ use crate::special_tokens::{added_entry, added_on_top, assign, steer_named};
 use crate::tokenizer_json;
 use crate::vocab_json;
 use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
@@ -162,6 +163,8 @@ fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usiz
         on_top.extend(chatglm::behind(parts.tokens.len(), &on_top));
     }
     let ids_max = ids_max(vocab_size, parts.tokens.len().saturating_add(on_top.len()));
+    let ids: HashSet<u32> = on_top.iter().map(|added| added.id).collect();
+    parts.added.retain(|known| !ids.contains(&known.id));
     for added in on_top {
         let place = || format!("added token {}", quote(&added.content));
         let index = usize::try_from(added.id).unwrap_or(usize::MAX);
@@ -179,7 +182,6 @@ fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usiz
             let problem = format!("id {} belongs to {} already", added.id, quote(&token.text));
             return Err(Error::new(path, problem).at(place()).help("use the files of one and the same tokenizer"));
         }
-        parts.added.retain(|known| known.id != added.id);
         parts.added.push(added);
     }
     Ok(())

@@ -209,9 +209,10 @@ pub(crate) fn added_on_top(files: &TokenizerFiles) -> Vec<AddedToken> {
             });
         }
     }
+    let mut known: HashSet<u32> = added.iter().map(|added| added.id).collect();
     for (content, id) in files.added_tokens.iter().flatten() {
         let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else { continue };
-        if !added.iter().any(|known| known.id == id) {
+        if known.insert(id) {
             added.push(AddedToken {
                 id,
                 content: content.clone(),

@@ -10,11 +10,10 @@
 use crate::byte_alphabet;
 use crate::chatglm;
 use crate::decoder::LeadingSpace;
-use crate::flm_vocabulary::{QWEN, RANKED_CLASS};
+use crate::flm_vocabulary::{QWEN, RANKED_CLASS, UNKNOWN_ID};
 use crate::gguf_keys::write_differences;
 use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
-use crate::pre_tokenizer::PreTokenizer;
 use crate::pre_tokenizer_names;
 use crate::rounds::Rounds;
 use crate::source::ModelTokens;
@@ -91,6 +90,7 @@ impl Vocabulary {
         }
         table.set_id("bos_token_id", parts.special.bos);
         table.set_id("pad_token_id", parts.special.padding);
+        table.set_id(UNKNOWN_ID, parts.special.unknown);
         let others = parts.special.end_of_generation.iter().filter(|id| Some(**id) != parts.special.eos);
         let ends: Vec<String> = parts.special.eos.iter().chain(others).map(u32::to_string).collect();
         match &ends[..] {
@@ -195,9 +195,9 @@ fn is_ranked(parts: &Parts, model: &[(String, String)]) -> Option<Ranked> {
     if is_byte_level && kind == Some(QWEN) {
         return Some(Ranked::Qwen);
     }
-    let known = parts.pre_tokenizer.as_ref().and_then(|own: &PreTokenizer| {
-        [true, false].into_iter().find_map(|ignore| pre_tokenizer_names::by_pre_tokenizer(own, ignore))
-    });
+    let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
+    let cut = parts.pre_tokenizer.as_ref();
+    let known = cut.and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
     let is_glm4 = known.is_some_and(|known| known.names.contains(&chatglm::CUT)) && chatglm::is_of(parts);
     (is_byte_level && is_glm4).then_some(Ranked::Glm4)
 }

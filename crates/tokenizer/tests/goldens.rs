@@ -143,8 +143,10 @@ fn conversations_of_every_fixture() {
         for vocabulary in [from_files, from_keys] {
             let template = ChatTemplate::of(&vocabulary).unwrap();
             let chat = &golden["chat"];
-            assert_eq!(template.is_none(), chat.is_null(), "{folder:?}");
-            let Some(template) = template else { continue };
+            // MOSS has prompts in its program only, which its golden does not hold.
+            let of_program = folder.ends_with("moss");
+            assert_eq!(template.is_none() || of_program, chat.is_null(), "{folder:?}");
+            let Some(template) = template.filter(|_| !of_program) else { continue };
             let text = template.render(&messages(chat), true).unwrap();
             assert_eq!(text, chat["text"].as_str().unwrap(), "{folder:?}");
             let tokenizer = Tokenizer::new(vocabulary).unwrap();

@@ -114,13 +114,17 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
-    let columns = ["tensor", "from", "source type", "type", "", "check"].map(|title| Column(title, Side::Left));
+    let columns = ["tensor", "from", "source type", "type", "loss", "", "check"].map(|title| Column(title, Side::Left));
     let rows = report.tensors.iter().enumerate().map(|(number, tensor)| {
         let from = tensor.source.as_deref().map_or_else(|| "(computed)".to_owned(), quote);
         let sorted = if tensor.sorted { "rows sorted for rope" } else { "" };
         let checked = checks.get(number).map_or_else(String::new, agreement);
         let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
-        [quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), remark, checked]
+        let loss = match (tensor.rmse, tensor.max_error) {
+            (Some(rmse), Some(max)) => format!("RMSE {rmse:.3e}, max {max:.3e}"),
+            _ => String::new(),
+        };
+        [quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), loss, remark, checked]
     });
     output::line(&table(columns, &rows.collect::<Vec<_>>()))?;
     if !checks.is_empty() {

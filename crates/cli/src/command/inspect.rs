@@ -89,6 +89,9 @@ fn document(checkpoint: &dyn Checkpoint, hashes: &[TensorHash]) -> Value {
         let mut entry = json!({
             "name": tensor.name, "type": tensor.dtype.name(), "shape": tensor.shape, "bytes": tensor.bytes,
         });
+        if let Some(stored) = checkpoint.stored(place) {
+            entry["stored"] = json!(stored);
+        }
         if let Some(hash) = hashes.get(place) {
             entry["sha256"] = json!(hash.sha256);
         }
@@ -160,17 +163,23 @@ fn page(checkpoint: &dyn Checkpoint) -> String {
     lines.extend(metadata(checkpoint).iter().map(|(key, value)| format!("{} = {}", quote(key), shortened(value))));
     let columns =
         [("tensor", Side::Left), ("type", Side::Left), ("shape (innermost first)", Side::Left), ("bytes", Side::Right)];
-    let rows = checkpoint.tensors().iter().map(|tensor| {
-        [quote(&tensor.name), tensor.dtype.to_string(), format!("{:?}", tensor.shape), tensor.bytes.to_string()]
+    let rows = checkpoint.tensors().iter().enumerate().map(|(place, tensor)| {
+        let dtype = match checkpoint.stored(place) {
+            Some(stored) => format!("{stored}, read as {}", tensor.dtype),
+            None => tensor.dtype.to_string(),
+        };
+        [quote(&tensor.name), dtype, format!("{:?}", tensor.shape), tensor.bytes.to_string()]
     });
     lines.push(format!("\n{}\n", table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>())));
     let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.bytes).sum();
     let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.elements()).sum();
+    let is_read_otherwise = (0..checkpoint.tensors().len()).any(|place| checkpoint.stored(place).is_some());
     lines.push(format!(
-        "{}, {}, {}",
+        "{}, {}, {}{}",
         counted(checkpoint.tensors().len(), "tensor"),
         counted(elements, "element"),
-        counted(bytes, "byte")
+        counted(bytes, "byte"),
+        if is_read_otherwise { " as they are read" } else { "" }
     ));
     lines.join("\n")
 }

@@ -100,6 +100,12 @@ impl Codes {
         if self.are_halves { 15.0 } else { 255.0 }
     }
 
+    /// What FastLLM calls them: `int8`, `int4`, and with the columns that share a pair, where a row has several, `int4g128`.
+    pub fn name(&self) -> String {
+        let bits = if self.are_halves { 4 } else { 8 };
+        if self.row_ranges > 1 { format!("int{bits}g{}", self.group) } else { format!("int{bits}") }
+    }
+
     /// Ranges and codes of whole rows, the first of which begins at a whole byte; what is read for them comes back in their place.
     pub fn encode(&self, values: &mut [f32]) -> (Vec<u8>, Vec<u8>) {
         let (mut ranges, mut codes) = (Vec::new(), Vec::with_capacity(values.len()));
