@@ -152,16 +152,33 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
     Ok(Report { tensors, source_bytes, bytes, notes, resumed: None })
 }
 
+/// What a person should know of a vocabulary as the format keeps it.
+///
+/// # Errors
+/// It is of a unigram model: FastLLM merges pieces by their scores, which gives other ids for almost every text.
+fn note_of(vocabulary: &Vocabulary) -> Result<Option<String>> {
+    if let Algorithm::Unigram { .. } = vocabulary.algorithm() {
+        let problem = "the tokenizer is a unigram model, and FastLLM knows vocabularies that merge only";
+        return Err(Error::new(vocabulary.path(), problem).at("vocabulary").help("convert it to GGUF instead"));
+    }
+    if let Algorithm::DecodeOnly { reason } = vocabulary.algorithm() {
+        return Ok(Some(format!(
+            "tokens are written as they are known, without an order that cuts text as the model wants it: {reason}"
+        )));
+    }
+    Ok(vocabulary.folds_characters().then(|| {
+        "the tokenizer folds characters by a map, which a .flm file cannot keep: full-width, composed and compatible characters of a text \
+         become other ids there"
+            .to_owned()
+    }))
+}
+
 /// All tensors with their types, and the table with the vocabulary.
 fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
     let mut note = None;
-    let mut written = |vocabulary: Vocabulary| {
-        if let Algorithm::DecodeOnly { reason } = vocabulary.algorithm() {
-            note = Some(format!(
-                "tokens are written as they are known, without an order that cuts text as the model wants it: {reason}"
-            ));
-        }
-        vocabulary.to_flm()
+    let mut written = |vocabulary: Vocabulary| -> Result<FlmVocabulary> {
+        note = note_of(&vocabulary)?;
+        Ok(vocabulary.to_flm())
     };
     let (hyper, expected, config, vocabulary) = match source.description() {
         Description::Json(config) => {
@@ -178,7 +195,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
             let vocabulary = match &files.flm {
                 Some(own) => own.clone(),
                 None if files.is_left_out => no_vocabulary(),
-                None => written(vocabulary_of(source, &mapping)?),
+                None => written(vocabulary_of(source, &mapping)?)?,
             };
             (mapping.hyper().clone(), expected, config.clone(), vocabulary)
         }
@@ -192,7 +209,7 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
                 .help("convert the original checkpoint")
             })?;
             let vocabulary = match Vocabulary::is_in(metadata) {
-                true => written(Vocabulary::from_metadata(metadata, source.path())?),
+                true => written(Vocabulary::from_metadata(metadata, source.path())?)?,
                 false => no_vocabulary(),
             };
             (model.hyper().clone(), expected_tensors(model.architecture(), model.hyper()), config, vocabulary)

@@ -311,10 +311,10 @@ impl Vocabulary {
         let byte_level = self.is_byte_level();
         let ranks: HashMap<u32, f32> = match self.algorithm() {
             Algorithm::Merges { merges, .. } => first_ranks(merges),
-            Algorithm::Scores | Algorithm::DecodeOnly { .. } => HashMap::new(),
+            Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => HashMap::new(),
         };
         let score = |id: u32, token: &Token| match self.algorithm() {
-            Algorithm::Scores => token.score,
+            Algorithm::Scores | Algorithm::Unigram { .. } => token.score,
             // What no merge makes is above all ranks, as FastLLM's exporter writes it.
             Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => ranks.get(&id).map_or(NO_MERGE, |rank| -rank),
         };
@@ -329,6 +329,9 @@ impl Vocabulary {
         let mut table = vec![("tokenizer_use_score".to_owned(), "1".to_owned())];
         let mut set = |key: &str, value: &str| table.push((key.to_owned(), value.to_owned()));
         set("tokenizer_add_dummy_prefix", if self.puts_space_before() { "True" } else { "False" });
+        if let Some(Normalizer::Sentencepiece { remove_extra_whitespaces: true, .. }) = self.normalizer() {
+            set("tokenizer_remove_extra_whitespaces", "True");
+        }
         if byte_level {
             set("tokenizer_byte_as_char", "True");
         }
@@ -358,10 +361,13 @@ impl Vocabulary {
             |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
         let normalized = match self.normalizer() {
             Some(Normalizer::Sequence { normalizers }) => normalizers.iter().any(in_normalizer),
+            Some(Normalizer::Sentencepiece { add_dummy_prefix, .. }) => *add_dummy_prefix,
             Some(one) => in_normalizer(one),
             None => false,
         };
-        normalized || self.decoder().leading_space != LeadingSpace::Keep
+        // A decoder drops the first space where runs of spaces were taken together, too.
+        let is_own_rule = matches!(self.normalizer(), Some(Normalizer::Sentencepiece { .. }));
+        normalized || (!is_own_rule && self.decoder().leading_space != LeadingSpace::Keep)
     }
 }
 

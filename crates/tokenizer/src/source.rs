@@ -17,6 +17,7 @@ use crate::chatglm1;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
+use crate::normalizer::Normalizer;
 use crate::ranked;
 use crate::sentencepiece_model;
 use crate::special_tokens::{added_entry, added_on_top, assign, steer_named};
@@ -54,6 +55,10 @@ impl Vocabulary {
                 false => sentencepiece_model::read(bytes, path)?,
             };
             put_on_top(&mut parts, files, model.vocab_size, path)?;
+            if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
+                // They stand on top of the model, whose normalizer does not know them.
+                parts.added.iter_mut().for_each(|added| added.normalized = false);
+            }
             parts
         } else if let Some(bytes) = &files.ice_text {
             chatglm1::parts(bytes, files, path)?
