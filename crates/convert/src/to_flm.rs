@@ -443,3 +443,24 @@ fn line(outgoing: &Outgoing, sums: Option<&DeviationSums>) -> TensorReport {
         note: String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_formats::TokenizerFiles;
+    use trueup_tokenizer::ModelTokens;
+
+    /// By the format: FastLLM merges, and normalizes by no map.
+    #[test]
+    fn vocabularies_that_a_flm_cannot_keep() {
+        let note = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+            let files = TokenizerFiles { tokenizer_model: std::fs::read(&path).ok(), ..TokenizerFiles::default() };
+            note_of(&Vocabulary::from_files(&files, &ModelTokens::default(), &path).unwrap())
+        };
+        let error = note("tokenizers/unigram/tokenizer.model").unwrap_err().to_string();
+        assert!(error.contains("unigram model") && error.contains("convert it to GGUF"), "{error}");
+        assert!(note("tokenizers/bpe-map/tokenizer.model").unwrap().is_some_and(|note| note.contains("by a map")));
+        assert_eq!(note("models/llama-linear/tokenizer.model").unwrap(), None);
+    }
+}

@@ -205,21 +205,26 @@ fn replace(searcher: &Searcher, text: &str, content: &str, bytes_max: usize) -> 
     Ok(replaced)
 }
 
+fn push_within(text: &mut String, content: &str, bytes_max: usize) -> Result<(), String> {
+    refuse_growth(text.len().saturating_add(content.len()), bytes_max)?;
+    text.push_str(content);
+    Ok(())
+}
+
 /// Applies a map as the tokenizers library does.
 fn by_clusters(map: &CharacterMap, text: &str, bytes_max: usize) -> Result<String, String> {
     let mut normalized = String::with_capacity(text.len());
     for cluster in text.graphemes(true) {
         let whole = if cluster.len() <= CLUSTER_BYTES_MAX { map.shortest(cluster) } else { None };
         if let Some(content) = whole {
-            normalized.push_str(content);
-        } else {
-            for c in cluster.chars() {
-                let mut character = [0; 4];
-                let character: &str = c.encode_utf8(&mut character);
-                normalized.push_str(map.shortest(character).unwrap_or(character));
-            }
+            push_within(&mut normalized, content, bytes_max)?;
+            continue;
         }
-        refuse_growth(normalized.len(), bytes_max)?;
+        for c in cluster.chars() {
+            let mut character = [0; 4];
+            let character: &str = c.encode_utf8(&mut character);
+            push_within(&mut normalized, map.shortest(character).unwrap_or(character), bytes_max)?;
+        }
     }
     Ok(normalized)
 }

@@ -53,9 +53,12 @@ impl SentencepieceNormalizer {
         }
         let mut after_space = ends.first && self.remove_extra_whitespaces;
         let mut rest = text;
+        // With the spaces that are dropped, which a map may make of every character.
+        let mut seen: usize = 0;
         while let Some((bytes, content)) = self.next(rest)? {
+            seen = seen.saturating_add(content.len());
+            refuse_growth(seen, bytes_max)?;
             let content = if after_space { content.trim_start_matches(' ') } else { content };
-            refuse_growth(normalized.len().saturating_add(content.len()), bytes_max)?;
             normalized.extend(content.chars().map(|c| if c == ' ' { MARK } else { c }));
             if !content.is_empty() {
                 after_space = self.remove_extra_whitespaces && content.ends_with(' ');
@@ -80,5 +83,60 @@ impl SentencepieceNormalizer {
         }
         let character = rest.chars().next().map(char::len_utf8);
         Ok(character.and_then(|bytes| Some((bytes, rest.get(..bytes)?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::output_bytes_max;
+
+    /// A map of one key, "a", by the description in `character_map.rs`.
+    fn map_of_a(content: &str) -> CharacterMap {
+        let mut units = vec![0u32; 0x300];
+        units[0] = 0x100 << 10;
+        let a = 0x100 ^ usize::from(b'a');
+        units[a] = u32::try_from(a ^ 0x200).unwrap() << 10 | 1 << 8 | u32::from(b'a');
+        units[0x200] = 1 << 31;
+        let size = u32::try_from(units.len() * 4).unwrap().to_le_bytes();
+        let units: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        CharacterMap::read(&[&size, &units[..], content.as_bytes(), b"\0"].concat()).unwrap()
+    }
+
+    fn run(content: &str, whole_text: bool, text: &str, ends: Ends) -> Result<String, String> {
+        let map = Some(map_of_a(content));
+        let (add_dummy_prefix, remove_extra_whitespaces) = (true, true);
+        let kept = AddedTokens::default();
+        SentencepieceNormalizer { map, add_dummy_prefix, remove_extra_whitespaces, whole_text, kept }.run(
+            text,
+            ends,
+            output_bytes_max(text.len()),
+        )
+    }
+
+    /// By the rule: spaces at the ends of a text go, those at the ends of its parts stay.
+    #[test]
+    fn ends_of_texts_and_of_parts() {
+        let part = |first, last| Ends { first, last };
+        for (whole_text, ends, expected) in [
+            (true, Ends::BOTH, "▁b▁b"),
+            (true, part(true, false), "▁b▁b▁"),
+            (true, part(false, true), "▁b▁b"),
+            (true, part(false, false), "▁b▁b▁"),
+            (false, part(false, false), "▁b▁b"),
+        ] {
+            assert_eq!(run(" ", whole_text, " ab a ba ", ends).as_deref(), Ok(expected), "{whole_text} {ends:?}");
+        }
+        assert_eq!(run(" ", false, "a a", Ends::BOTH).as_deref(), Ok(""));
+        assert_eq!(run(" ", true, "a", part(true, false)).as_deref(), Ok("▁"));
+    }
+
+    /// A map that makes much of little, be it dropped again.
+    #[test]
+    fn growth_is_bounded() {
+        for content in ["x".repeat(5000), " ".repeat(5000)] {
+            assert!(run(&content, false, &"a".repeat(10), Ends::BOTH).is_ok());
+            assert!(run(&content, false, &"a".repeat(1000), Ends::BOTH).unwrap_err().contains("more than"));
+        }
     }
 }

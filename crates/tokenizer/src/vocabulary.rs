@@ -260,7 +260,15 @@ impl Vocabulary {
             }
         }
         parts.added.sort_by_key(|added| added.id);
-        Ok(Vocabulary { parts, path: path.to_owned(), notes: Vec::new() })
+        let vocabulary = Vocabulary { parts, path: path.to_owned(), notes: Vec::new() };
+        if let Some((id, token)) = vocabulary.kept_whole().find(|(_, token)| token.text.len() > ADDED_BYTES_MAX) {
+            let bytes = token.text.len();
+            return error(
+                format!("token {id}"),
+                format!("its text, which is looked for whole, has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
+            );
+        }
+        Ok(vocabulary)
     }
 
     /// Adds sentences that a person should see.
