@@ -10,7 +10,7 @@
 //! The steps are the length of the text times that of the longest piece, which is bounded. Of equally good ways the one found first counts:
 //! its last piece begins earlier. So which sums are equal matters, and with it how they are rounded ([`UnigramRule`]).
 //!
-//! The rules: `EncodeOptimized` of sentencepiece (as of 0.2.3; before 0.2.2 pieces wanted whole had -0.1), and the model `Unigram` of the
+//! The rules: `EncodeOptimized` of sentencepiece (as of 0.2.3; older releases gave -0.1 to pieces wanted whole), and the model `Unigram` of the
 //! tokenizers library.
 
 use crate::vocabulary::{Token, TokenKind};
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 /// Longest piece of a unigram model, in bytes.
 pub(crate) const PIECE_BYTES_MAX: usize = 1024;
 /// How much below the lowest score what is unknown has.
-const UNKNOWN_PENALTY: f32 = 10.0;
+const UNKNOWN_PENALTY: f64 = 10.0;
 /// What a byte behind its first adds to the score of a piece that the maker of the model wanted whole.
 const BYTE_BONUS: f64 = 0.1;
 /// Beyond this sum, below or above 0, sentencepiece counts from zero again, so that f32 tells the scores of long texts apart.
@@ -32,8 +32,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnigramRule {
-    /// Sums rounded to f32, counted from zero again where they leave -100,000 to 100,000; what is unknown is scored below the normal pieces; a piece that the maker of the model wanted whole has, whatever the
-    /// file says, 0.1 for each byte behind its first, so that it is almost always taken.
+    /// Sums rounded to f32, counted from zero again where they leave -100,000 to 100,000; what is unknown is scored below the normal pieces; a
+    /// piece that the maker of the model wanted whole has, whatever the file says, 0.1 for each byte behind its first, so that it is almost always
+    /// taken.
     Sentencepiece,
     /// Sums in f64; what is unknown is scored below all pieces, and scores are those of the file.
     Tokenizers,
@@ -45,6 +46,14 @@ impl UnigramRule {
         match self {
             UnigramRule::Sentencepiece => token.kind == TokenKind::Normal,
             UnigramRule::Tokenizers => token.kind != TokenKind::Unused,
+        }
+    }
+
+    /// A sum as it is kept. The f64 sum of two f32, rounded once, is their f32 sum.
+    fn stored(self, sum: f64) -> f64 {
+        match self {
+            UnigramRule::Sentencepiece => f64::from(rounded(sum)),
+            UnigramRule::Tokenizers => sum,
         }
     }
 }
@@ -63,7 +72,7 @@ pub(crate) struct Unigram {
     rule: UnigramRule,
     /// Scores by id, as the rule has them.
     scores: Vec<f64>,
-    unknown: f32,
+    unknown: f64,
 }
 
 /// The best way to an end.
@@ -90,7 +99,7 @@ impl Unigram {
             trie: Trie::new(&sorted),
             rule,
             scores: tokens.iter().map(score).collect(),
-            unknown: counted.fold(f32::MAX, f32::min) - UNKNOWN_PENALTY,
+            unknown: rule.stored(f64::from(counted.fold(f32::MAX, f32::min)) - UNKNOWN_PENALTY),
         }
     }
 
@@ -114,7 +123,7 @@ impl Unigram {
                 has_character |= bytes == c.len_utf8();
             }
             if !has_character && let Some(best) = best.get_mut(start.saturating_add(c.len_utf8())) {
-                self.better(best, self.unknown_behind(here), NONE, c.len_utf8());
+                self.better(best, self.unknown + here, NONE, c.len_utf8());
                 reached = reached.max(start.saturating_add(c.len_utf8()));
             }
         }
@@ -131,10 +140,7 @@ impl Unigram {
 
     /// Takes a way that is better than the one known.
     fn better(&self, best: &mut Best, score: f64, id: u32, bytes: usize) {
-        let score = match self.rule {
-            UnigramRule::Sentencepiece => f64::from(rounded(score)),
-            UnigramRule::Tokenizers => score,
-        };
+        let score = self.rule.stored(score);
         if best.bytes == 0 || score > best.score {
             *best = Best { score, id, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) };
         }
@@ -143,20 +149,12 @@ impl Unigram {
     fn score(&self, id: u32) -> f64 {
         usize::try_from(id).ok().and_then(|id| self.scores.get(id)).copied().unwrap_or_default()
     }
-
-    /// The sum where something unknown stands behind a way.
-    fn unknown_behind(&self, score: f64) -> f64 {
-        match self.rule {
-            UnigramRule::Sentencepiece => f64::from(rounded(score) + self.unknown),
-            UnigramRule::Tokenizers => score + f64::from(self.unknown),
-        }
-    }
 }
 
 /// Takes a sum from all that are known.
 fn count_anew(best: &mut [Best], sum: f64) {
     for best in best.iter_mut().filter(|best| best.bytes > 0) {
-        best.score = f64::from(rounded(best.score) - rounded(sum));
+        best.score = f64::from(rounded(best.score - sum));
     }
 }
 
@@ -276,6 +274,37 @@ mod tests {
         }
     }
 
+    /// As sentencepiece 0.2.3 cuts: "ab c" is better by less than f32 can tell beside a sum of -17,000, until that is beyond -100,000.
+    #[test]
+    fn sums_of_long_texts() {
+        let tokens = [
+            ("z", -1000.0),
+            ("y", -1.0),
+            ("a", -2.0),
+            ("c", -2.0),
+            ("ab", -3.0 + 1.0 / 1024.0),
+            ("bc", -3.0),
+            ("yab", -3.995),
+        ];
+        let tokens = tokens.map(|(text, score)| token(text, score, TokenKind::Normal));
+        let (told, not_told) = (vec![Some(4), Some(3)], vec![Some(2), Some(5)]);
+        for (count, between, expected) in [
+            (16, "", &told),
+            (17, "", &not_told),
+            (99, "", &not_told),
+            (100, "", &not_told),
+            (101, "", &told),
+            (150, "", &not_told),
+            (100, "y", &vec![Some(6), Some(3)]),
+        ] {
+            let word = format!("{}{between}abc", "z".repeat(count));
+            let found = ids(&unigram(&tokens, UnigramRule::Sentencepiece), &word);
+            assert_eq!(&found[found.len() - 2..], expected, "{count} {between}");
+        }
+        let exact = ids(&unigram(&tokens, UnigramRule::Tokenizers), &format!("{}abc", "z".repeat(99)));
+        assert_eq!(&exact[99..], told);
+    }
+
     /// The slow readable twin: every way, from the left.
     fn best_sum(tokens: &[Token], word: &str, unknown: f64) -> f64 {
         let Some(c) = word.chars().next() else { return 0.0 };
@@ -301,7 +330,7 @@ mod tests {
             let tokens: Vec<Token> =
                 texts.iter().zip(1u8..).map(|(text, n)| token(text, -f32::from(n), TokenKind::Normal)).collect();
             let unigram = unigram(&tokens, UnigramRule::Tokenizers);
-            let unknown = f64::from(unigram.unknown);
+            let unknown = unigram.unknown;
             let found: f64 = ids(&unigram, &word).iter().map(|id| id.map_or(unknown, |id| unigram.score(id))).sum();
             assert_eq!(found, best_sum(&tokens, &word, unknown), "case {case}: {word} {texts:?}");
         }
