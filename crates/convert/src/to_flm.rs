@@ -461,3 +461,25 @@ fn line(tensor: &FlmTensor, from: DType, sums: Option<&DeviationSums>) -> Tensor
         note: String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_formats::TokenizerFiles;
+    use trueup_tokenizer::ModelTokens;
+
+    /// By the format: FastLLM merges, and normalizes by no map.
+    #[test]
+    fn vocabularies_that_a_flm_cannot_keep() {
+        let notes = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+            let files = TokenizerFiles { tokenizer_model: std::fs::read(&path).ok(), ..TokenizerFiles::default() };
+            Vocabulary::from_files(&files, &ModelTokens::default(), &path).unwrap().to_flm(&[]).map(|(_, notes)| notes)
+        };
+        let error = notes("tokenizers/unigram/tokenizer.model").unwrap_err().to_string();
+        assert!(error.contains("unigram model") && error.contains("convert it to GGUF"), "{error}");
+        let notes_of_map = notes("tokenizers/bpe-map/tokenizer.model").unwrap();
+        assert!(notes_of_map.iter().any(|note| note.contains("trueup.tokenizer.normalizer")), "{notes_of_map:?}");
+        assert!(notes("models/llama-linear/tokenizer.model").unwrap().is_empty());
+    }
+}

@@ -64,6 +64,12 @@ impl AddedTokens {
         best
     }
 
+    /// Bytes of the longest token that `text` begins with.
+    pub(crate) fn at_start(&self, text: &str) -> Option<usize> {
+        let begins = self.begins.get(usize::from(*text.as_bytes().first()?)) == Some(&true);
+        if begins { self.longest(text.as_bytes(), 0).map(|(end, _)| end) } else { None }
+    }
+
     /// Cuts the tokens out of `text`.
     pub(crate) fn split(&self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();

@@ -5,7 +5,8 @@
 //! <n>  <|tab|>  <|blank_7|>                                             a line's end, a tab, seven spaces: 2 to 80 are one token
 //! ```
 
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, LeadingSpace};
+use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{PreTokenizer, PrependScheme};
 use crate::sentencepiece_model;
 use crate::vocabulary::{AddedToken, Parts, TOKENS_MAX, Token, TokenKind};
@@ -56,7 +57,7 @@ pub(crate) fn is_in(file: &FlmVocabulary) -> bool {
 }
 
 /// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The mark of sentencepiece stands
-/// once, before a text.
+/// once, before a text. A map of characters stays: white space is found before it is applied.
 pub(crate) fn arrange(parts: &mut Parts) {
     let is_user_defined = |id: u32| {
         let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get(id));
@@ -78,10 +79,20 @@ pub(crate) fn arrange(parts: &mut Parts) {
             put(&mut parts.added, id, content, false);
         }
     }
-    parts.normalizer = None;
-    parts.pre_tokenizer =
-        Some(PreTokenizer::Metaspace { replacement: '▁', prepend_scheme: PrependScheme::Text, split: false });
-    parts.decoder = Decoder::sentencepiece(true);
+    match &mut parts.normalizer {
+        Some(Normalizer::Sentencepiece { add_dummy_prefix, whole_text, .. }) => {
+            (*add_dummy_prefix, *whole_text) = (true, true);
+            if parts.decoder.leading_space == LeadingSpace::Keep {
+                parts.decoder.leading_space = LeadingSpace::DropOne;
+            }
+        }
+        other => {
+            *other = None;
+            parts.pre_tokenizer =
+                Some(PreTokenizer::Metaspace { replacement: '▁', prepend_scheme: PrependScheme::Text, split: false });
+            parts.decoder = Decoder::sentencepiece(true);
+        }
+    }
 }
 
 /// Has a token found by its text, in the place of what it was found by before.

@@ -35,6 +35,8 @@ pub enum LeadingSpace {
     Keep,
     /// One is dropped.
     DropOne,
+    /// One of each token is dropped until there is text.
+    DropOneOfEach,
     /// All marks of the first token are dropped.
     DropFirstToken,
 }
@@ -75,7 +77,10 @@ impl Decoder {
         for (pattern, content) in &self.replacements {
             let content = match self.leading_space {
                 LeadingSpace::DropFirstToken if first => "",
-                LeadingSpace::DropFirstToken | LeadingSpace::DropOne | LeadingSpace::Keep => content.as_str(),
+                LeadingSpace::DropFirstToken
+                | LeadingSpace::DropOneOfEach
+                | LeadingSpace::DropOne
+                | LeadingSpace::Keep => content.as_str(),
             };
             text = text.replace(pattern.as_str(), content);
         }
@@ -180,11 +185,17 @@ impl<'t> DecodeStream<'t> {
             Some(added) => added.content.clone().into_bytes(),
             None => decoder.bytes(&token.text, token.kind, self.at_start),
         };
-        if self.at_start && decoder.leading_space == LeadingSpace::DropOne && bytes.first() == Some(&b' ') {
+        let drops = match decoder.leading_space {
+            LeadingSpace::DropOne => true,
+            // What an added token stands for holds no marks.
+            LeadingSpace::DropOneOfEach => added.is_none(),
+            LeadingSpace::Keep | LeadingSpace::DropFirstToken => false,
+        };
+        if self.at_start && drops && bytes.first() == Some(&b' ') {
             bytes.remove(0);
-            self.at_start = false;
+            self.at_start = decoder.leading_space == LeadingSpace::DropOneOfEach;
         }
-        self.at_start = self.at_start && bytes.is_empty() && decoder.leading_space == LeadingSpace::DropOne;
+        self.at_start = self.at_start && bytes.is_empty() && drops;
         self.pending.append(&mut bytes);
     }
 

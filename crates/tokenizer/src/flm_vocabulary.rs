@@ -148,7 +148,7 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     }
     gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
         Algorithm::Merges { merges, .. } => Ok(merges.clone()),
-        Algorithm::Scores | Algorithm::DecodeOnly { .. } => {
+        Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => {
             let problem = "a key says that tokens are merged by rank, and the vocabulary has no ranks";
             Err(Error::new(path, problem).at(PLACE).help("the file is damaged"))
         }

@@ -1,11 +1,11 @@
 //! A vocabulary as GGUF keys, and back.
 //!
 //! ```text
-//! tokenizer.ggml.model           llama (sentencepiece) or gpt2 (byte-level)
+//! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram) or gpt2 (byte-level)
 //! tokenizer.ggml.pre             name of the pre-tokenizer
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
-//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix
+//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix      .remove_extra_whitespaces      .precompiled_charsmap  u8
 //! tokenizer.chat_template
 //!
 //! trueup.tokenizer.*             JSON text, only where the keys above would be read as something else
@@ -16,17 +16,20 @@
 //!
 //! Key names: the GGUF specification and the `gguf` Python package (which writes `seperator`).
 
+use crate::character_map::CharacterMap;
 use crate::chatglm;
 use crate::decoder::Decoder;
+use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Known};
-use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
+use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_parts};
 use crate::special_tokens::{END_OF_MESSAGE, END_OF_TEXT, END_OF_TURN};
+use crate::unigram::UnigramRule;
 use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use trueup_formats::gguf::Metadata;
+use trueup_formats::gguf::{Array, Metadata};
 use trueup_formats::{Error, Result, quote};
 
 const MODEL: &str = "tokenizer.ggml.model";
@@ -38,6 +41,8 @@ const MERGES: &str = "tokenizer.ggml.merges";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const REMOVE_EXTRA_WHITESPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
+const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -52,8 +57,9 @@ const OWN_PREFIX: &str = "trueup.tokenizer.prefix_ids";
 const OWN_SUFFIX: &str = "trueup.tokenizer.suffix_ids";
 const OWN_ENDS: &str = "trueup.tokenizer.end_of_generation_ids";
 
-/// The two families that GGUF programs know and we read.
+/// The families that GGUF programs know and we read.
 const SENTENCEPIECE: &str = "llama";
+const UNIGRAM: &str = "t5";
 const BYTE_LEVEL: &str = "gpt2";
 
 /// How words are merged, where the family does not say.
@@ -62,6 +68,7 @@ const BYTE_LEVEL: &str = "gpt2";
 enum Merging {
     Scores,
     Merges { byte_fallback: bool, fuse_unknown: bool, ignore_merges: bool },
+    Unigram { rule: UnigramRule },
     Missing { reason: String },
 }
 
@@ -74,6 +81,7 @@ impl Merging {
                 fuse_unknown: *fuse_unknown,
                 ignore_merges: *ignore_merges,
             },
+            Algorithm::Unigram { rule } => Merging::Unigram { rule: *rule },
             Algorithm::DecodeOnly { reason } => Merging::Missing { reason: reason.clone() },
         }
     }
@@ -142,11 +150,19 @@ fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
 }
 
 fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes: &mut Vec<String>) {
-    metadata.insert(MODEL, if byte_level { BYTE_LEVEL } else { SENTENCEPIECE });
+    let is_unigram = matches!(parts.algorithm, Algorithm::Unigram { .. });
+    metadata.insert(
+        MODEL,
+        match (is_unigram, byte_level) {
+            (true, _) => UNIGRAM,
+            (false, true) => BYTE_LEVEL,
+            (false, false) => SENTENCEPIECE,
+        },
+    );
     metadata.insert(PRE, pre_name(parts, byte_level, notes));
     metadata.insert(TOKENS, parts.tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>());
     let encodes = !matches!(parts.algorithm, Algorithm::DecodeOnly { .. });
-    if !byte_level && encodes {
+    if is_unigram || (!byte_level && encodes) {
         metadata.insert(SCORES, parts.tokens.iter().map(|token| token.score).collect::<Vec<_>>());
     }
     metadata.insert(TOKEN_TYPE, parts.tokens.iter().map(|token| token.kind.number()).collect::<Vec<_>>());
@@ -168,11 +184,27 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
     }
     metadata.insert(ADD_BOS, special.bos.is_some_and(|bos| parts.prefix.contains(&bos)));
     metadata.insert(ADD_EOS, special.eos.is_some_and(|eos| parts.suffix.contains(&eos)));
-    if !byte_level {
+    if is_unigram || !byte_level {
         metadata.insert(ADD_SPACE_PREFIX, puts_space_in_front(parts));
+        write_map(parts, metadata, notes);
     }
     if let Some(template) = &parts.chat_template {
         metadata.insert(CHAT_TEMPLATE, template.as_str());
+    }
+}
+
+/// The map of characters, and whether runs of spaces become one.
+fn write_map(parts: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) {
+    if let Some(Normalizer::Sentencepiece { remove_extra_whitespaces, .. }) = &parts.normalizer {
+        metadata.insert(REMOVE_EXTRA_WHITESPACES, *remove_extra_whitespaces);
+    }
+    let Some(map) = parts.normalizer.as_ref().and_then(Normalizer::character_map) else { return };
+    metadata.insert(CHARSMAP, map.to_bytes());
+    if !matches!(parts.algorithm, Algorithm::Unigram { .. }) {
+        notes.push(format!(
+            "the tokenizer folds characters by a map ({CHARSMAP}); other programs apply it to unigram models only, and may give other ids for \
+             texts with full-width, composed or compatible characters"
+        ));
     }
 }
 
@@ -200,9 +232,10 @@ fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'stati
 /// Whether a text at the very start gets a space, by any of the ways that files have for it.
 fn puts_space_in_front(parts: &Parts) -> bool {
     use crate::normalizer::{compile, normalize};
+    use crate::sentencepiece_normalizer::Ends;
     let mut budget = CompileBudget::default();
     let steps = compile(parts.normalizer.as_ref(), &mut budget);
-    let normalized = steps.and_then(|steps| normalize(&steps, "x")).unwrap_or_default();
+    let normalized = steps.and_then(|steps| normalize(&steps, "x", Ends::BOTH)).unwrap_or_default();
     let words = crate::pre_tokenizer::compile(parts.pre_tokenizer.as_ref(), &mut budget)
         .and_then(|steps| crate::pre_tokenizer::words(&steps, &normalized, true));
     words.is_ok_and(|words| words.first().is_some_and(|word| word.starts_with('▁')))
@@ -248,10 +281,13 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
     let tokens = read_tokens(metadata, path)?;
     let mut parts = match model {
         SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
+        UNIGRAM => read_unigram(tokens, metadata, path)?,
         BYTE_LEVEL => read_byte_level(tokens, metadata, path)?,
         other => {
-            let problem =
-                format!("the tokenizer {} is not supported, only {SENTENCEPIECE} and {BYTE_LEVEL}", quote(other));
+            let problem = format!(
+                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM} and {BYTE_LEVEL}",
+                quote(other)
+            );
             return Err(Error::new(path, problem).at(MODEL));
         }
     };
@@ -329,11 +365,40 @@ fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
 
 fn read_sentencepiece(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
     let prefix = optional(metadata, ADD_SPACE_PREFIX, path, Metadata::bool)?.unwrap_or(true);
-    let mut parts = sentencepiece_parts(tokens, prefix, false, Decoder::sentencepiece(prefix));
+    let mut parts = match read_map(metadata, path)? {
+        None => sentencepiece_parts(tokens, prefix, false, Decoder::sentencepiece(prefix)),
+        map => {
+            let extra = optional(metadata, REMOVE_EXTRA_WHITESPACES, path, Metadata::bool)?.unwrap_or(false);
+            own_rule_parts(tokens, Algorithm::Scores, map, prefix, extra)
+        }
+    };
     if !metadata.contains(SCORES) {
         parts.algorithm = Algorithm::DecodeOnly { reason: crate::llama2c_vocabulary::SCORES_MISSING.to_owned() };
     }
     Ok(parts)
+}
+
+/// Sentencepiece by sums of scores, without which nothing can be cut.
+fn read_unigram(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
+    metadata.f32s(SCORES).map_err(|error| error.in_file(path))?;
+    let prefix = optional(metadata, ADD_SPACE_PREFIX, path, Metadata::bool)?.unwrap_or(true);
+    let extra = optional(metadata, REMOVE_EXTRA_WHITESPACES, path, Metadata::bool)?.unwrap_or(false);
+    let algorithm = Algorithm::Unigram { rule: UnigramRule::Sentencepiece };
+    Ok(own_rule_parts(tokens, algorithm, read_map(metadata, path)?, prefix, extra))
+}
+
+/// The map of characters; none where the key is missing or holds nothing.
+fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
+    let bytes = match optional(metadata, CHARSMAP, path, Metadata::array)? {
+        None => return Ok(None),
+        Some(Array::U8(bytes)) => bytes.clone(),
+        Some(Array::I8(bytes)) => bytes.iter().flat_map(|byte| byte.to_le_bytes()).collect(),
+        Some(_) => return Err(Error::new(path, "expected an array of u8 or i8, found another one").at(CHARSMAP)),
+    };
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    CharacterMap::read(&bytes).map(Some).map_err(|problem| Error::new(path, problem).at(CHARSMAP))
 }
 
 fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
@@ -383,7 +448,7 @@ fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path)
     let named = optional(metadata, PRE, path, Metadata::string)?.and_then(pre_tokenizer_names::by_name);
     let default_bos = model == SENTENCEPIECE || named.is_some_and(|known| known.adds_bos);
     let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos);
-    let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(false);
+    let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(model == UNIGRAM);
     parts.prefix = parts.special.bos.filter(|_| add_bos).into_iter().collect();
     parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().collect();
     Ok(())
@@ -422,6 +487,7 @@ pub(crate) fn read_own(
     match merging {
         None => {}
         Some(Merging::Scores) => parts.algorithm = Algorithm::Scores,
+        Some(Merging::Unigram { rule }) => parts.algorithm = Algorithm::Unigram { rule },
         Some(Merging::Missing { reason }) => parts.algorithm = Algorithm::DecodeOnly { reason },
         Some(Merging::Merges { byte_fallback, fuse_unknown, ignore_merges }) => {
             let merges = read(parts)?;

@@ -6,7 +6,7 @@
 //! tokenizer.bin ───┤        ▲                                   └─> ChatTemplate ── messages to text
 //! GGUF keys ───────┘        └── write_metadata / from_metadata: GGUF keys and back, same ids
 //!
-//! text ─ added tokens cut out ─ normalizer ─ pre-tokenizer ─ merging ─ ids     (one way for every family)
+//! text ─ added tokens cut out ─ normalizer ─ pre-tokenizer ─ merging or the best cut ─ ids     (one way for every family)
 //! ```
 //!
 //! Everything about how text is cut comes from the file: the normalizer and the pre-tokenizer of `tokenizer.json` are read
@@ -28,6 +28,7 @@
 
 mod added_tokens;
 mod byte_alphabet;
+mod character_map;
 mod chat;
 mod chat_budget;
 mod chat_guard;
@@ -49,15 +50,18 @@ mod ranked;
 mod role_ids;
 mod rounds;
 mod sentencepiece_model;
+mod sentencepiece_normalizer;
 mod slimmed;
 mod source;
 mod special_tokens;
 mod to_flm;
 mod tokenizer;
 mod tokenizer_json;
+mod unigram;
 mod vocab_json;
 mod vocabulary;
 
+pub use character_map::CharacterMap;
 pub use chat::{ChatTemplate, Message};
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;
@@ -66,4 +70,5 @@ pub use pre_tokenizer::{PreTokenizer, PrependScheme};
 pub use role_ids::role_ids;
 pub use source::ModelTokens;
 pub use tokenizer::Tokenizer;
+pub use unigram::UnigramRule;
 pub use vocabulary::{AddedToken, Algorithm, Special, Token, TokenKind, Vocabulary};

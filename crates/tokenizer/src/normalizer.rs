@@ -1,9 +1,16 @@
 //! What is done to text before it is cut: `normalizer` of `tokenizer.json`, run as it stands.
 
+use crate::added_tokens::AddedTokens;
+use crate::character_map::CharacterMap;
 use crate::pattern::{CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
+use crate::sentencepiece_normalizer::{Ends, SentencepieceNormalizer};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Longest cluster of characters, in bytes, that [`Normalizer::Precompiled`] looks for as a whole.
+const CLUSTER_BYTES_MAX: usize = 5;
 
 /// One normalizer, in the words of `tokenizer.json`. A kind that is not here is refused by name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -49,6 +56,42 @@ pub enum Normalizer {
     },
     /// Combining marks dropped.
     StripAccents,
+    /// A map of characters as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what its shortest beginning
+    /// in the map stands for; where there is none, and in longer clusters, each character does. This is not what sentencepiece makes of the same
+    /// map, which is [`Normalizer::Sentencepiece`]: the half-width katakana ka with its voiced mark is two characters here and one there.
+    Precompiled {
+        /// The map.
+        precompiled_charsmap: CharacterMap,
+    },
+    /// All that sentencepiece does, by its own rule: at each place the longest key of the map. Pieces that the maker of the model wanted whole
+    /// stay as they are; spaces become marks. `tokenizer.json` has no name for it.
+    Sentencepiece {
+        /// The map, where the model has one.
+        precompiled_charsmap: Option<CharacterMap>,
+        /// Whether a text that is not empty gets a mark in front.
+        add_dummy_prefix: bool,
+        /// Whether runs of spaces become one, and spaces at the ends none.
+        remove_extra_whitespaces: bool,
+        /// Whether a text is one with the added tokens in it; else each part between them is normalized by itself.
+        #[serde(default)]
+        whole_text: bool,
+    },
+}
+
+impl Normalizer {
+    /// The map of characters in it, the first where there are several.
+    pub(crate) fn character_map(&self) -> Option<&CharacterMap> {
+        let mut waiting = vec![self];
+        while let Some(next) = waiting.pop() {
+            match next {
+                Normalizer::Sequence { normalizers } => waiting.extend(normalizers.iter().rev()),
+                Normalizer::Precompiled { precompiled_charsmap: map }
+                | Normalizer::Sentencepiece { precompiled_charsmap: Some(map), .. } => return Some(map),
+                _ => {}
+            }
+        }
+        None
+    }
 }
 
 /// A normalizer ready to run.
@@ -63,6 +106,8 @@ pub(crate) enum Step {
     Prepend(String),
     Strip { left: bool, right: bool },
     StripAccents,
+    Precompiled(CharacterMap),
+    Sentencepiece(Box<SentencepieceNormalizer>),
 }
 
 /// Flattens sequences and compiles patterns. Fails when there are too many of them.
@@ -85,19 +130,44 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
                 steps.push(Step::Strip { left: *strip_left, right: *strip_right });
             }
             Normalizer::StripAccents => steps.push(Step::StripAccents),
+            Normalizer::Precompiled { precompiled_charsmap } => {
+                steps.push(Step::Precompiled(precompiled_charsmap.clone()));
+            }
+            Normalizer::Sentencepiece {
+                precompiled_charsmap,
+                add_dummy_prefix,
+                remove_extra_whitespaces,
+                whole_text,
+            } => steps.push(Step::Sentencepiece(Box::new(SentencepieceNormalizer {
+                map: precompiled_charsmap.clone(),
+                add_dummy_prefix: *add_dummy_prefix,
+                remove_extra_whitespaces: *remove_extra_whitespaces,
+                whole_text: *whole_text,
+                kept: AddedTokens::default(),
+            }))),
         }
         refuse_steps(steps.len())?;
     }
     Ok(steps)
 }
 
-/// Runs the steps in order. Fails when the text grows beyond what any language needs.
-pub(crate) fn normalize(steps: &[Step], text: &str) -> Result<String, String> {
-    normalize_within(steps, text, output_bytes_max(text.len()))
+/// The step that does all that sentencepiece does, if there is one.
+pub(crate) fn sentencepiece(steps: &mut [Step]) -> Option<&mut SentencepieceNormalizer> {
+    steps.iter_mut().find_map(|step| if let Step::Sentencepiece(step) = step { Some(&mut **step) } else { None })
+}
+
+/// Whether a text that begins with an added token has a mark before that.
+pub(crate) fn marks_texts(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Sentencepiece(step) if step.marks_texts()))
+}
+
+/// Runs the steps in order over a part of a text that reaches these of its ends. Fails when it grows beyond what any language needs.
+pub(crate) fn normalize(steps: &[Step], text: &str, ends: Ends) -> Result<String, String> {
+    normalize_within(steps, text, ends, output_bytes_max(text.len()))
 }
 
 /// Runs the steps in order; the text never grows beyond `bytes_max`.
-pub(crate) fn normalize_within(steps: &[Step], text: &str, bytes_max: usize) -> Result<String, String> {
+pub(crate) fn normalize_within(steps: &[Step], text: &str, ends: Ends, bytes_max: usize) -> Result<String, String> {
     let mut text = text.to_owned();
     for step in steps {
         text = match step {
@@ -114,6 +184,8 @@ pub(crate) fn normalize_within(steps: &[Step], text: &str, bytes_max: usize) -> 
             Step::Prepend(_) => text,
             Step::Strip { left, right } => strip(&text, *left, *right).to_owned(),
             Step::StripAccents => text.chars().filter(|c| !is_combining_mark(*c)).collect(),
+            Step::Precompiled(map) => by_clusters(map, &text, bytes_max)?,
+            Step::Sentencepiece(step) => step.run(&text, ends, bytes_max)?,
         };
         refuse_growth(text.len(), bytes_max)?;
     }
@@ -133,6 +205,30 @@ fn replace(searcher: &Searcher, text: &str, content: &str, bytes_max: usize) -> 
     Ok(replaced)
 }
 
+fn push_within(text: &mut String, content: &str, bytes_max: usize) -> Result<(), String> {
+    refuse_growth(text.len().saturating_add(content.len()), bytes_max)?;
+    text.push_str(content);
+    Ok(())
+}
+
+/// Applies a map as the tokenizers library does.
+fn by_clusters(map: &CharacterMap, text: &str, bytes_max: usize) -> Result<String, String> {
+    let mut normalized = String::with_capacity(text.len());
+    for cluster in text.graphemes(true) {
+        let whole = if cluster.len() <= CLUSTER_BYTES_MAX { map.shortest(cluster) } else { None };
+        if let Some(content) = whole {
+            push_within(&mut normalized, content, bytes_max)?;
+            continue;
+        }
+        for c in cluster.chars() {
+            let mut character = [0; 4];
+            let character: &str = c.encode_utf8(&mut character);
+            push_within(&mut normalized, map.shortest(character).unwrap_or(character), bytes_max)?;
+        }
+    }
+    Ok(normalized)
+}
+
 fn strip(text: &str, left: bool, right: bool) -> &str {
     let text = if left { text.trim_start() } else { text };
     if right { text.trim_end() } else { text }
@@ -144,7 +240,7 @@ mod tests {
 
     fn run(json: &str, text: &str) -> String {
         let normalizer: Normalizer = serde_json::from_str(json).unwrap();
-        normalize(&compile(Some(&normalizer), &mut CompileBudget::default()).unwrap(), text).unwrap()
+        normalize(&compile(Some(&normalizer), &mut CompileBudget::default()).unwrap(), text, Ends::BOTH).unwrap()
     }
 
     /// Expected values from Unicode's normalization forms and the tokenizers library's documented normalizers.
@@ -187,7 +283,7 @@ mod tests {
             let shown = format!("{:.80}", format!("{normalizers:?}"));
             let normalizer = Normalizer::Sequence { normalizers };
             let steps = compile(Some(&normalizer), &mut CompileBudget::default());
-            let error = steps.and_then(|steps| normalize(&steps, "x")).err();
+            let error = steps.and_then(|steps| normalize(&steps, "x", Ends::BOTH)).err();
             assert!(error.is_some_and(|error| error.contains("more than")), "{shown}");
         }
     }

@@ -1,22 +1,25 @@
 //! `tokenizer.model` of sentencepiece: a protobuf, of which we read the pieces and a few settings.
 //!
 //! ```text
-//! ModelProto       1: pieces (repeated)   2: trainer_spec   3: normalizer_spec
+//! ModelProto       1: pieces (repeated)   2: trainer_spec   3: normalizer_spec   5: denormalizer_spec
 //! SentencePiece    1: piece (text)        2: score (f32)    3: type (1 normal .. 6 byte)
-//! TrainerSpec      3: model_type (1 unigram, 2 bpe)        35: byte_fallback
+//! TrainerSpec      3: model_type (1 unigram, 2 bpe, 3 words, 4 characters)      24: treat_whitespace_as_suffix
 //! NormalizerSpec   1: name  2: precompiled_charsmap  3: add_dummy_prefix  4: remove_extra_whitespaces  5: escape_whitespaces
 //!
 //! field = varint (number << 3 | wire type), then: 0 varint | 1 eight bytes | 2 length and bytes | 5 four bytes
 //! ```
 //!
-//! Field numbers: sentencepiece_model.proto of sentencepiece.
+//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no map of characters runs through the steps of the
+//! tokenizers library; all others are normalized by sentencepiece's own rule ([`Normalizer::Sentencepiece`]).
 
-use crate::decoder::Decoder;
+use crate::character_map::CharacterMap;
+use crate::decoder::{Decoder, LeadingSpace};
 use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
+use crate::unigram::UnigramRule;
 use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind};
 use std::path::Path;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::{Error, Result};
 
 /// What errors call the file.
 const FILE: &str = "tokenizer.model";
@@ -93,13 +96,21 @@ impl<'b> Message<'b> {
 
 /// The settings that decide how the pieces are used; the defaults are sentencepiece's.
 struct Settings {
-    bpe: bool,
-    charsmap: bool,
-    normalizer: String,
+    /// Whether the file says something of the model, and of its normalizer.
+    has_trainer: bool,
+    has_normalizer: bool,
+    model_type: u64,
+    marks_behind: bool,
+    map: Option<CharacterMap>,
+    changes_decoded: bool,
     add_dummy_prefix: bool,
     remove_extra_whitespaces: bool,
     escape_whitespaces: bool,
 }
+
+/// Numbers of `model_type`.
+const UNIGRAM: u64 = 1;
+const BPE: u64 = 2;
 
 /// Reads the file; `path` is the model that errors name.
 pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
@@ -110,21 +121,64 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
     })?;
     refuse_unsupported(&settings)
         .map_err(|problem| Error::new(path, problem).at(FILE).help("put the tokenizer.json of the model beside it"))?;
-    let decoder = Decoder::sentencepiece(settings.add_dummy_prefix);
-    Ok(sentencepiece_parts(tokens, settings.add_dummy_prefix, settings.remove_extra_whitespaces, decoder))
+    let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
+    if model_type == UNIGRAM || map.is_some() {
+        let algorithm = match model_type {
+            UNIGRAM => Algorithm::Unigram { rule: UnigramRule::Sentencepiece },
+            _ => Algorithm::Scores,
+        };
+        return Ok(own_rule_parts(tokens, algorithm, map, add_dummy_prefix, remove_extra_whitespaces));
+    }
+    let decoder = Decoder::sentencepiece(add_dummy_prefix);
+    Ok(sentencepiece_parts(tokens, add_dummy_prefix, remove_extra_whitespaces, decoder))
 }
 
 fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
-    if !settings.bpe {
-        return Err("it is a unigram model, only models that merge (BPE) are supported".to_owned());
+    match settings.model_type {
+        UNIGRAM | BPE => {}
+        3 => return Err("it is a model of whole words, only unigram and merging (BPE) models are supported".to_owned()),
+        4 => return Err("it is a model of characters, only unigram and merging (BPE) models are supported".to_owned()),
+        other => return Err(format!("its model type is {other}, expected 1 (unigram) or 2 (BPE)")),
     }
-    if settings.charsmap {
-        return Err(format!("its normalizer {} is not supported, only identity", quote(&settings.normalizer)));
+    if settings.marks_behind && settings.add_dummy_prefix {
+        return Err("it marks spaces behind words, which is not supported".to_owned());
+    }
+    if settings.changes_decoded {
+        return Err("it changes decoded text by a map of characters, which is not supported".to_owned());
     }
     if !settings.escape_whitespaces {
         return Err("it does not mark spaces, which is not supported".to_owned());
     }
+    if !(settings.has_trainer && settings.has_normalizer) {
+        return Err(
+            "it ends before the settings of the model and of its normalizer, which stand behind the pieces".to_owned()
+        );
+    }
     Ok(())
+}
+
+/// The parts of a vocabulary whose text is normalized by sentencepiece's own rule.
+pub(crate) fn own_rule_parts(
+    tokens: Vec<Token>,
+    algorithm: Algorithm,
+    precompiled_charsmap: Option<CharacterMap>,
+    add_dummy_prefix: bool,
+    remove_extra_whitespaces: bool,
+) -> Parts {
+    let mut decoder = Decoder::sentencepiece(add_dummy_prefix);
+    if remove_extra_whitespaces {
+        decoder.leading_space = LeadingSpace::DropOneOfEach;
+    }
+    let normalizer = Normalizer::Sentencepiece {
+        precompiled_charsmap,
+        add_dummy_prefix,
+        remove_extra_whitespaces,
+        whole_text: false,
+    };
+    let mut parts = sentencepiece_parts(tokens, false, false, decoder);
+    // Pieces that were wanted whole are found by the normalizer.
+    parts.added.retain(|added| added.special);
+    Parts { algorithm, normalizer: Some(normalizer), ..parts }
 }
 
 /// The parts of a vocabulary that merges by score.
@@ -190,9 +244,12 @@ fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
     let mut message = Message { bytes, offset: 0 };
     let mut tokens = Vec::new();
     let mut settings = Settings {
-        bpe: false,
-        charsmap: false,
-        normalizer: String::new(),
+        has_trainer: false,
+        has_normalizer: false,
+        model_type: UNIGRAM,
+        marks_behind: false,
+        map: None,
+        changes_decoded: false,
         add_dummy_prefix: true,
         remove_extra_whitespaces: true,
         escape_whitespaces: true,
@@ -205,8 +262,15 @@ fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
                 }
                 tokens.push(read_piece(message.inner(piece))?);
             }
-            (2, Field::Bytes(spec)) => read_trainer(message.inner(spec), &mut settings)?,
-            (3, Field::Bytes(spec)) => read_normalizer(message.inner(spec), &mut settings)?,
+            (2, Field::Bytes(spec)) => {
+                settings.has_trainer = true;
+                read_trainer(message.inner(spec), &mut settings)?;
+            }
+            (3, Field::Bytes(spec)) => {
+                settings.has_normalizer = true;
+                read_normalizer(message.inner(spec), &mut settings)?;
+            }
+            (5, Field::Bytes(spec)) => settings.changes_decoded = has_map(message.inner(spec))?,
             _ => {}
         }
     }
@@ -238,8 +302,10 @@ fn read_piece(mut message: Message<'_>) -> Read<Token> {
 
 fn read_trainer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
     while let Some((number, field)) = message.field()? {
-        if let (3, Field::Number(model_type)) = (number, field) {
-            settings.bpe = model_type == 2;
+        match (number, field) {
+            (3, Field::Number(model_type)) => settings.model_type = model_type,
+            (24, Field::Number(flag)) => settings.marks_behind = flag != 0,
+            _ => {}
         }
     }
     Ok(())
@@ -248,8 +314,11 @@ fn read_trainer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
 fn read_normalizer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
     while let Some((number, field)) = message.field()? {
         match (number, field) {
-            (1, Field::Bytes(name)) => settings.normalizer = String::from_utf8_lossy(name).into_owned(),
-            (2, Field::Bytes(charsmap)) => settings.charsmap = !charsmap.is_empty(),
+            (2, Field::Bytes([])) => settings.map = None,
+            (2, Field::Bytes(map)) => match CharacterMap::read(map) {
+                Ok(map) => settings.map = Some(map),
+                Err(problem) => return message.fail(problem),
+            },
             (3, Field::Number(flag)) => settings.add_dummy_prefix = flag != 0,
             (4, Field::Number(flag)) => settings.remove_extra_whitespaces = flag != 0,
             (5, Field::Number(flag)) => settings.escape_whitespaces = flag != 0,
@@ -257,6 +326,17 @@ fn read_normalizer(mut message: Message<'_>, settings: &mut Settings) -> Read<()
         }
     }
     Ok(())
+}
+
+/// Whether a normalizer has a map of characters.
+fn has_map(mut message: Message<'_>) -> Read<bool> {
+    let mut has_map = false;
+    while let Some((number, field)) = message.field()? {
+        if let (2, Field::Bytes(map)) = (number, field) {
+            has_map = !map.is_empty();
+        }
+    }
+    Ok(has_map)
 }
 
 #[cfg(test)]
@@ -289,8 +369,21 @@ mod tests {
             (&[0x0b], "wire type 3"),
             (&[0x0a, 0x02, 0x18, 0x09], "piece type 9"),
             (&[0x0a, 0x03, 0x0a, 0x01, 0xff], "not UTF-8"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "unigram"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00], "normalizer"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "ends before the settings"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02], "ends before the settings"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x03], "a model of whole words"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x04], "a model of characters"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x05], "model type is 5"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01], "spaces behind words"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "changes decoded text"),
+            (
+                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00],
+                "map of characters",
+            ),
+            (
+                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x1a, 0x06, 0x12, 0x04, 0x04, 0x00, 0x00, 0x00],
+                "claims 4 bytes of units",
+            ),
         ];
         for (bytes, expected) in lies {
             let error = read(bytes, Path::new("m")).unwrap_err().to_string();

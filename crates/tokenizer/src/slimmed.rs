@@ -11,10 +11,12 @@ use trueup_formats::Result;
 
 impl Vocabulary {
     /// Tokens that no smaller vocabulary may lack, by their ids: those with a role, around every text and added to be found in texts, and those of single
-    /// bytes and characters of the alphabet of bytes, without which some texts would have no ids.
+    /// bytes and characters of the alphabet of bytes, without which some texts would have no ids; pieces that the maker of the model wanted whole,
+    /// which a normalizer may leave as they are; and of a unigram model one with the lowest score, below which what is unknown is scored.
     pub fn indispensable(&self) -> BTreeSet<u32> {
         let added = self.added().iter().map(|added| added.id);
-        self.steering().into_iter().chain(added).chain(self.bytes()).collect()
+        let whole = self.kept_whole().map(|(id, _)| id);
+        self.steering().into_iter().chain(added).chain(self.bytes()).chain(whole).chain(self.lowest()).collect()
     }
 
     /// Tokens of single bytes, and of characters of the alphabet of bytes.
@@ -25,6 +27,13 @@ impl Vocabulary {
                 || (byte_level && token.kind != TokenKind::Unused && token.text.chars().count() == 1)
         };
         (0u32..).zip(self.tokens()).filter(|(_, token)| is_byte(token)).map(|(id, _)| id).collect()
+    }
+
+    /// A token with the lowest score, where sums of scores decide.
+    fn lowest(&self) -> Option<u32> {
+        let Algorithm::Unigram { rule } = self.algorithm() else { return None };
+        let scored = (0u32..).zip(self.tokens()).filter(|(_, token)| rule.counts(token));
+        scored.min_by(|first, second| first.1.score.total_cmp(&second.1.score)).map(|(id, _)| id)
     }
 
     /// Tokens with a role, and those around every text.
@@ -52,7 +61,7 @@ impl Vocabulary {
                 fuse_unknown,
                 ignore_merges,
             },
-            algorithm @ (Algorithm::Scores | Algorithm::DecodeOnly { .. }) => algorithm,
+            algorithm @ (Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. }) => algorithm,
         };
         let renumbered = |ids: Vec<u32>| ids.into_iter().filter_map(new).collect();
         let mut parts = Parts {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tokenizer.json` | it decides every id |
 //! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
-//! | only `tokenizer.model` | sentencepiece, or GLM-4's bytes with ranks, with the added tokens of the small files on top |
+//! | only `tokenizer.model` | sentencepiece, merging or unigram, or GLM-4's bytes with ranks, with the added tokens of the small files on top |
 //! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
 //! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
 //! | `vocab.json` and `merges.txt` | byte-level, cut as GPT-2 cuts, with the added tokens of the small files on top |
@@ -17,6 +17,7 @@ use crate::chatglm1;
 use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
+use crate::normalizer::Normalizer;
 use crate::ranked;
 use crate::rounds;
 use crate::sentencepiece_model;
@@ -57,6 +58,10 @@ impl Vocabulary {
                 false => sentencepiece_model::read(bytes, path)?,
             };
             put_on_top(&mut parts, files, model.vocab_size, path)?;
+            if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
+                // They stand on top of the model, whose normalizer does not know them.
+                parts.added.iter_mut().for_each(|added| added.normalized = false);
+            }
             parts
         } else if let Some(bytes) = &files.ice_text {
             chatglm1::parts(bytes, files, path)?
@@ -130,6 +135,8 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
 /// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when scores say
 /// the same.
 fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut Vec<String>) -> Parts {
+    // A unigram model has its scores in tokenizer.json.
+    let model = model.filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
     match model.map(|bytes| sentencepiece_model::read(bytes, path)) {
         None => {}
         Some(Err(problem)) => notes.push(format!("tokenizer.json is used alone: {problem}")),

@@ -19,9 +19,9 @@ use crate::rounds::Rounds;
 use crate::source::ModelTokens;
 use crate::vocabulary::{Algorithm, Merge, Parts, Token, TokenKind, Vocabulary};
 use std::collections::{HashMap, HashSet};
-use trueup_formats::Result;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
 use trueup_formats::gguf::{Metadata, Value};
+use trueup_formats::{Error, Result};
 
 /// A table of texts.
 type Table = Vec<(String, String)>;
@@ -30,9 +30,13 @@ impl Vocabulary {
     /// As a `.flm` file has it, whose table says of the model what `model` does; and notes for a person.
     ///
     /// # Errors
-    /// A vocabulary that cannot be read back from such a file.
+    /// A unigram model, whose ids merging does not give, and a vocabulary that cannot be read back from such a file.
     pub fn to_flm(&self, model: &[(String, String)]) -> Result<(FlmVocabulary, Vec<String>)> {
         let parts = self.parts();
+        if let Algorithm::Unigram { .. } = parts.algorithm {
+            let problem = "the tokenizer is a unigram model, and FastLLM knows vocabularies that merge only";
+            return Err(Error::new(self.path(), problem).at("vocabulary").help("convert it to GGUF instead"));
+        }
         let mut file = FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() };
         let mut table = Keys(&mut file.table);
         let ranked = is_ranked(parts, model);
@@ -104,10 +108,10 @@ impl Vocabulary {
     fn entries(&self, ranked: Option<Ranked>) -> Vec<FlmToken> {
         let ranks: HashMap<u32, f32> = match self.algorithm() {
             Algorithm::Merges { merges, .. } => first_ranks(merges),
-            Algorithm::Scores | Algorithm::DecodeOnly { .. } => HashMap::new(),
+            Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => HashMap::new(),
         };
         let score = |id: u32, token: &Token| match self.algorithm() {
-            Algorithm::Scores => token.score,
+            Algorithm::Scores | Algorithm::Unigram { .. } => token.score,
             // What no merge makes is above all ranks, as FastLLM's exporter writes it.
             Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => ranks.get(&id).map_or(NO_MERGE, |rank| -rank),
         };
@@ -148,7 +152,7 @@ impl Vocabulary {
         }
         let merges = |algorithm: &Algorithm| match algorithm {
             Algorithm::Merges { merges, .. } => Some(merges.clone()),
-            Algorithm::Scores | Algorithm::DecodeOnly { .. } => None,
+            Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => None,
         };
         if merges(self.algorithm()).is_some_and(|own| merges(plain) != Some(own)) {
             notes.push("the file keeps what merges make and not what of, and that follows otherwise from it than in the source: some texts may have other ids".to_owned());
@@ -159,8 +163,11 @@ impl Vocabulary {
     /// Whether a space is put before every text.
     fn puts_space_before(&self) -> bool {
         let marked = |text: &str| text.starts_with(['▁', ' ']);
-        let in_normalizer =
-            |normalizer: &Normalizer| matches!(normalizer, Normalizer::Prepend { prepend } if marked(prepend));
+        let in_normalizer = |normalizer: &Normalizer| match normalizer {
+            Normalizer::Prepend { prepend } => marked(prepend),
+            Normalizer::Sentencepiece { add_dummy_prefix, .. } => *add_dummy_prefix,
+            _ => false,
+        };
         steps(self.normalizer()).any(in_normalizer) || self.decoder().leading_space != LeadingSpace::Keep
     }
 }
@@ -178,6 +185,7 @@ fn steps(normalizer: Option<&Normalizer>) -> impl Iterator<Item = &Normalizer> {
 fn removes_extra_spaces(normalizer: Option<&Normalizer>) -> bool {
     steps(normalizer).any(|step| match step {
         Normalizer::Replace { pattern: Pattern::Regex(pattern), content } => pattern == " {2,}" && content == " ",
+        Normalizer::Sentencepiece { remove_extra_whitespaces, .. } => *remove_extra_whitespaces,
         _ => false,
     })
 }

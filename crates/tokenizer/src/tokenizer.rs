@@ -18,6 +18,8 @@ use crate::merge::{Candidate, Symbol, merge};
 use crate::normalizer;
 use crate::pattern::{CompileBudget, output_bytes_max};
 use crate::pre_tokenizer;
+use crate::sentencepiece_normalizer::{Ends, MARK};
+use crate::unigram::{Unigram, UnigramRule};
 use crate::vocabulary::{AddedToken, Algorithm, Token, TokenKind, Vocabulary, byte_of, byte_text};
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Error, Result};
@@ -37,6 +39,8 @@ pub struct Tokenizer {
     /// Byte tokens, when all 256 exist or some.
     bytes: Vec<Option<u32>>,
     piece_bytes_max: usize,
+    /// Cuts words, for vocabularies that are not merged.
+    unigram: Option<Unigram>,
 }
 
 /// The ids of a text as they come.
@@ -69,7 +73,7 @@ impl Tokenizer {
     pub fn new(vocabulary: Vocabulary) -> Result<Tokenizer> {
         let fail = |place: &str, problem: String| Error::new(vocabulary.path(), problem).at(place);
         let mut budget = CompileBudget::default();
-        let normalizer =
+        let mut normalizer =
             normalizer::compile(vocabulary.normalizer(), &mut budget).map_err(|problem| fail("normalizer", problem))?;
         let pre_tokenizer = pre_tokenizer::compile(vocabulary.pre_tokenizer(), &mut budget)
             .map_err(|problem| fail("pre_tokenizer", problem))?;
@@ -79,12 +83,20 @@ impl Tokenizer {
         let mut found_in_raw = Vec::new();
         for added in vocabulary.added() {
             if added.normalized {
-                let content = normalizer::normalize_within(&normalizer, &added.content, bytes_left)
+                let content = normalizer::normalize_within(&normalizer, &added.content, Ends::BOTH, bytes_left)
                     .map_err(|problem| fail("normalizer of added tokens", problem))?;
                 bytes_left = bytes_left.saturating_sub(content.len());
                 found_in_normalized.push((content, added.clone()));
             } else {
                 found_in_raw.push((added.content.clone(), added.clone()));
+            }
+        }
+        if let Some(step) = normalizer::sentencepiece(&mut normalizer) {
+            let kept: Vec<(String, AddedToken)> = vocabulary.kept_whole().map(kept_token).collect();
+            step.kept = AddedTokens::new(kept.iter().cloned());
+            // A unigram model has them among its pieces, with a bonus.
+            if !matches!(vocabulary.algorithm(), Algorithm::Unigram { .. }) {
+                found_in_normalized.extend(kept);
             }
         }
         let pieces = pieces(&vocabulary);
@@ -96,6 +108,10 @@ impl Tokenizer {
             pre_tokenizer,
             merges: ranks(vocabulary.algorithm()),
             piece_bytes_max: pieces.keys().map(|piece| piece.len()).max().unwrap_or_default(),
+            unigram: match vocabulary.algorithm() {
+                Algorithm::Unigram { rule } => Some(Unigram::new(vocabulary.tokens(), &pieces, *rule)),
+                Algorithm::Scores | Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => None,
+            },
             pieces,
             bytes,
             vocabulary,
@@ -135,7 +151,8 @@ impl Tokenizer {
     }
 
     /// All tokens that encoding `text` needs: its ids, and what they are merged of. A vocabulary of these tokens, and of any others of this one, encodes
-    /// it to the same: of the pairs that can be merged, the best at each step is there.
+    /// it to the same: of the pairs that can be merged, the best at each step is there. Where words are not merged that holds if the tokens of
+    /// [`Vocabulary::indispensable`] are there too, by whose scores what is unknown is scored.
     pub fn tokens_of(&self, text: &str) -> Result<HashSet<u32>> {
         let mut ids = Ids { ids: Vec::new(), passed: Some(HashSet::new()) };
         self.encode_into(text, &mut ids)?;
@@ -147,17 +164,22 @@ impl Tokenizer {
     fn encode_into(&self, text: &str, ids: &mut Ids) -> Result<()> {
         let fail = |problem| Error::new(self.vocabulary.path(), problem).at("tokenizer");
         let parts = self.raw.split(text);
-        if matches!(parts.first(), Some(Part::Token(_))) && pre_tokenizer::marks_texts(&self.pre_tokenizer) {
-            for word in pre_tokenizer::words(&self.pre_tokenizer, "", true).map_err(fail)? {
-                self.encode_word(&word, ids).map_err(fail)?;
+        if matches!(parts.first(), Some(Part::Token(_))) {
+            if normalizer::marks_texts(&self.normalizer) {
+                self.encode_word(MARK.encode_utf8(&mut [0; 4]), ids).map_err(fail)?;
+            }
+            if pre_tokenizer::marks_texts(&self.pre_tokenizer) {
+                for word in pre_tokenizer::words(&self.pre_tokenizer, "", true).map_err(fail)? {
+                    self.encode_word(&word, ids).map_err(fail)?;
+                }
             }
         }
         for part in parts {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(range) => {
-                    let at_start = range.start == 0;
-                    self.encode_part(text.get(range).unwrap_or_default(), at_start, ids).map_err(fail)?;
+                    let ends = Ends { first: range.start == 0, last: range.end == text.len() };
+                    self.encode_part(text.get(range).unwrap_or_default(), ends, ids).map_err(fail)?;
                 }
             }
         }
@@ -165,13 +187,13 @@ impl Tokenizer {
     }
 
     /// Text between added tokens: normalized, cut, merged.
-    fn encode_part(&self, text: &str, at_start: bool, ids: &mut Ids) -> std::result::Result<(), String> {
-        let text = normalizer::normalize(&self.normalizer, text)?;
+    fn encode_part(&self, text: &str, ends: Ends, ids: &mut Ids) -> std::result::Result<(), String> {
+        let text = normalizer::normalize(&self.normalizer, text, ends)?;
         for part in self.normalized.split(&text) {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(range) => {
-                    let at_start = at_start && range.start == 0;
+                    let at_start = ends.first && range.start == 0;
                     for word in
                         pre_tokenizer::words(&self.pre_tokenizer, text.get(range).unwrap_or_default(), at_start)?
                     {
@@ -187,6 +209,7 @@ impl Tokenizer {
         match self.vocabulary.algorithm() {
             Algorithm::DecodeOnly { reason } => return Err(reason.clone()),
             Algorithm::Scores => self.encode_by_scores(word, ids),
+            Algorithm::Unigram { .. } => return self.encode_by_sums(word, ids),
             Algorithm::Merges { ignore_merges: true, .. } if self.pieces.contains_key(word) => {
                 ids.extend(self.pieces.get(word).copied());
             }
@@ -257,14 +280,34 @@ impl Tokenizer {
             Some(Candidate { rank: -f64::from(self.vocabulary.token(result)?.score), result })
         };
         let merged = merge(symbols, candidate, |id| ids.pass(id));
-        let mut after_unknown = false;
-        for symbol in merged {
+        self.push_all(word, merged.into_iter().map(|symbol| (symbol.id, symbol.range.len())), ids);
+    }
+
+    /// Unigram: the best sum of scores; what is no piece becomes bytes.
+    fn encode_by_sums(&self, word: &str, ids: &mut Ids) -> std::result::Result<(), String> {
+        let Some(unigram) = &self.unigram else { return Ok(()) };
+        let cuts = unigram.cut(word);
+        let is_unknown = cuts.iter().any(|cut| cut.id.is_none());
+        if is_unknown && self.vocabulary.special().unknown.is_none() && self.bytes.iter().any(Option::is_none) {
+            return Err(
+                "the text holds what is no piece, and the vocabulary has no token for what is unknown".to_owned()
+            );
+        }
+        self.push_all(word, cuts.into_iter().map(|cut| (cut.id, cut.bytes)), ids);
+        Ok(())
+    }
+
+    /// The ids of a word's pieces, which are given with their bytes; a piece without an id becomes bytes, and several such in a row one unknown token.
+    fn push_all(&self, word: &str, pieces: impl Iterator<Item = (Option<u32>, usize)>, ids: &mut Ids) {
+        let (mut rest, mut after_unknown) = (word, false);
+        for (id, bytes) in pieces {
+            let (text, behind) = rest.split_at_checked(bytes).unwrap_or((rest, ""));
+            rest = behind;
             let was_unknown = std::mem::take(&mut after_unknown);
-            if let Some(id) = symbol.id {
+            if let Some(id) = id {
                 ids.push(id);
                 continue;
             }
-            let text = word.get(symbol.range).unwrap_or_default();
             let bytes: Option<Vec<u32>> = text.bytes().map(|byte| self.byte(byte)).collect();
             match (bytes, self.vocabulary.special().unknown) {
                 (Some(bytes), _) => ids.extend(bytes),
@@ -300,19 +343,33 @@ impl Tokenizer {
     }
 }
 
+/// A piece that is found whole, as a token to look for.
+fn kept_token((id, token): (u32, &Token)) -> (String, AddedToken) {
+    let (single_word, lstrip, rstrip, normalized, special) = (false, false, false, true, false);
+    let content = token.text.clone();
+    (token.text.clone(), AddedToken { id, content, single_word, lstrip, rstrip, normalized, special })
+}
+
 /// Tokens that words are made of. In a list of merges every token of the file takes part; sentencepiece keeps apart what is
 /// found before merging begins, and control, byte and unknown tokens.
 fn pieces(vocabulary: &Vocabulary) -> HashMap<Box<str>, u32> {
-    let by_scores = matches!(vocabulary.algorithm(), Algorithm::Scores);
+    let is_unigram = matches!(vocabulary.algorithm(), Algorithm::Unigram { .. });
+    let by_scores =
+        matches!(vocabulary.algorithm(), Algorithm::Scores | Algorithm::Unigram { rule: UnigramRule::Sentencepiece });
     let takes_part = |token: &Token| match token.kind {
         TokenKind::Normal | TokenKind::UserDefined => true,
         TokenKind::Unused => false,
         TokenKind::Unknown | TokenKind::Control | TokenKind::Byte => !by_scores,
     };
-    let added: HashSet<u32> = vocabulary.added().iter().map(|added| added.id).collect();
+    let mut added: HashSet<u32> = vocabulary.added().iter().map(|added| added.id).collect();
+    if is_unigram {
+        for (id, _) in vocabulary.kept_whole() {
+            added.remove(&id);
+        }
+    }
     let mut pieces = HashMap::with_capacity(vocabulary.tokens().len());
     for (id, token) in (0u32..).zip(vocabulary.tokens()) {
-        let found_before = by_scores && added.contains(&id);
+        let found_before = (by_scores || is_unigram) && added.contains(&id);
         if takes_part(token) && !found_before && !token.text.is_empty() {
             pieces.entry(token.text.clone().into_boxed_str()).or_insert(id);
         }
@@ -320,9 +377,11 @@ fn pieces(vocabulary: &Vocabulary) -> HashMap<Box<str>, u32> {
     pieces
 }
 
-/// The tokens of the 256 bytes: those of the kind, or in a list of merges those of the text.
+/// The tokens of the 256 bytes: those of the kind, or where words are merged those of the text.
 fn byte_tokens(vocabulary: &Vocabulary, pieces: &HashMap<Box<str>, u32>) -> Vec<Option<u32>> {
-    let mut tokens: Vec<Option<u32>> = (0..=255u8).map(|byte| pieces.get(byte_text(byte).as_str()).copied()).collect();
+    let by_text = !matches!(vocabulary.algorithm(), Algorithm::Unigram { .. });
+    let token = |byte| pieces.get(byte_text(byte).as_str()).filter(|_| by_text).copied();
+    let mut tokens: Vec<Option<u32>> = (0..=255u8).map(token).collect();
     for (id, token) in (0u32..).zip(vocabulary.tokens()).filter(|(_, token)| token.kind == TokenKind::Byte) {
         if let Some(place) = byte_of(&token.text).and_then(|byte| tokens.get_mut(usize::from(byte))) {
             place.get_or_insert(id);

@@ -1,15 +1,17 @@
-//! `tokenizer.json` of the tokenizers library, for models that merge (type `BPE`).
+//! `tokenizer.json` of the tokenizers library, for models that merge (type `BPE`) and unigram models (type `Unigram`).
 //!
 //! ```text
 //! { "added_tokens":   [{"id": 1, "content": "<s>", "special": true, ...}],
 //!   "normalizer":     {...}, "pre_tokenizer": {...}, "decoder": {...},        run as they stand
 //!   "post_processor": {...},                                                  ids before and after every text
 //!   "model": {"type": "BPE", "vocab": {"text": id}, "merges": ["a b", ["a", "b"]], ...} }
+//!            {"type": "Unigram", "vocab": [["text", score]], "unk_id": 0, "byte_fallback": false}
 //! ```
 
 use crate::decoder::{Decoder, DecoderJson};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{self, PreTokenizer};
+use crate::unigram::UnigramRule;
 use crate::vocabulary::{
     AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token, resolve_merges,
 };
@@ -40,6 +42,7 @@ struct ModelJson {
     vocab: Option<VocabJson>,
     merges: Option<Vec<MergeJson>>,
     unk_token: Option<String>,
+    unk_id: Option<u32>,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     #[serde(default)]
@@ -72,10 +75,10 @@ struct TemplateToken {
     ids: Vec<u32>,
 }
 
-/// `vocab`: a map for models that merge, a list for others.
+/// `vocab`: a map for models that merge, a list for unigram models.
 enum VocabJson {
     Map(Vec<(String, u32)>),
-    List,
+    List(Vec<(String, f64)>),
 }
 
 impl<'de> Deserialize<'de> for VocabJson {
@@ -84,7 +87,7 @@ impl<'de> Deserialize<'de> for VocabJson {
         impl<'de> Visitor<'de> for Read {
             type Value = VocabJson;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map from token to id")
+                f.write_str("a map from token to id, or a list of tokens and scores")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<VocabJson, A::Error> {
                 let mut entries = Vec::new();
@@ -94,8 +97,11 @@ impl<'de> Deserialize<'de> for VocabJson {
                 Ok(VocabJson::Map(entries))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<VocabJson, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(VocabJson::List)
+                let mut entries = Vec::new();
+                while let Some(entry) = list.next_element()? {
+                    entries.push(entry);
+                }
+                Ok(VocabJson::List(entries))
             }
         }
         deserializer.deserialize_any(Read)
@@ -137,13 +143,13 @@ impl<'de> Deserialize<'de> for MergeJson {
 pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Result<Parts> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
     let file: FileJson = serde_json::from_slice(bytes).map_err(|problem| {
-        error("JSON", quote(&problem.to_string())).help("only tokenizers that merge (model type BPE) are supported")
+        error("JSON", quote(&problem.to_string()))
+            .help("only tokenizers that merge (model type BPE) or are of type Unigram are supported")
     })?;
     let model = file.model;
-    refuse_other_models(&model).map_err(|problem| error("model", problem))?;
-    let Some(VocabJson::Map(vocab)) = model.vocab else {
-        return Err(error("model.vocab", "expected a map from token to id, found none".into()));
-    };
+    let is_unigram = is_unigram(&model).map_err(|problem| error("model", problem))?;
+    let (vocab, scores) =
+        entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
     let byte_level = pre_tokenizer::is_byte_level(file.pre_tokenizer.as_ref());
     let (mut tokens, added) =
         place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| error("model.vocab", problem))?;
@@ -151,10 +157,19 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Resu
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
         .map_err(|(place, problem)| error(&format!("model.merges[{place}]"), problem))?;
-    let unknown =
-        unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?;
-    if !byte_level {
-        score_by_rank(&mut tokens, &merges);
+    let unknown = match is_unigram {
+        true => unknown_id(model.unk_id, scores.len()).map_err(|problem| error("model.unk_id", problem))?,
+        false => {
+            unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?
+        }
+    };
+    for (token, score) in tokens.iter_mut().zip(scores) {
+        token.score = rounded(score);
+    }
+    if is_unigram || !byte_level {
+        if !is_unigram {
+            score_by_rank(&mut tokens, &merges);
+        }
         if let Some(token) = unknown.and_then(|id| tokens.get_mut(usize::try_from(id).ok()?)) {
             token.kind = TokenKind::Unknown;
         }
@@ -165,23 +180,28 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Resu
         None => Decoder::sentencepiece(false),
     };
     let (prefix, suffix) = around(file.post_processor.as_ref()).map_err(|problem| error("post_processor", problem))?;
-    let algorithm = Algorithm::Merges {
-        merges,
-        byte_fallback: model.byte_fallback,
-        fuse_unknown: model.fuse_unk,
-        ignore_merges: model.ignore_merges,
+    let algorithm = match is_unigram {
+        true => Algorithm::Unigram { rule: UnigramRule::Tokenizers },
+        false => Algorithm::Merges {
+            merges,
+            byte_fallback: model.byte_fallback,
+            fuse_unknown: model.fuse_unk,
+            ignore_merges: model.ignore_merges,
+        },
     };
     let special = Special { unknown, ..Special::default() };
     let (normalizer, pre_tokenizer, chat_template) = (file.normalizer, file.pre_tokenizer, None);
     Ok(Parts { tokens, algorithm, normalizer, pre_tokenizer, decoder, added, special, prefix, suffix, chat_template })
 }
 
-/// Everything but merging is refused with its name.
-fn refuse_other_models(model: &ModelJson) -> std::result::Result<(), String> {
-    let kind =
-        model.kind.as_deref().unwrap_or(if matches!(model.vocab, Some(VocabJson::List)) { "Unigram" } else { "BPE" });
-    if kind != "BPE" {
-        return Err(format!("the type {} is not supported, only BPE", quote(kind)));
+/// Whether it is a unigram model and does not merge. Everything else is refused with its name.
+fn is_unigram(model: &ModelJson) -> std::result::Result<bool, String> {
+    let is_list = matches!(model.vocab, Some(VocabJson::List(_)));
+    let kind = model.kind.as_deref().unwrap_or(if is_list { "Unigram" } else { "BPE" });
+    match kind {
+        "Unigram" => return Ok(true),
+        "BPE" => {}
+        _ => return Err(format!("the type {} is not supported, only BPE and Unigram", quote(kind))),
     }
     for (name, value) in [
         ("continuing_subword_prefix", &model.continuing_subword_prefix),
@@ -191,7 +211,36 @@ fn refuse_other_models(model: &ModelJson) -> std::result::Result<(), String> {
             return Err(format!("{name} is set, which is not supported"));
         }
     }
-    Ok(())
+    Ok(false)
+}
+
+/// Tokens with ids.
+type Placed = Vec<(String, u32)>;
+
+/// Tokens with their ids, and scores by id where the model has them.
+fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Placed, Vec<f64>), &'static str> {
+    match (vocab, is_unigram) {
+        (Some(VocabJson::Map(vocab)), false) => Ok((vocab, Vec::new())),
+        (Some(VocabJson::List(vocab)), true) => {
+            let (texts, scores): (Vec<String>, Vec<f64>) = vocab.into_iter().unzip();
+            Ok((texts.into_iter().zip(0u32..).collect(), scores))
+        }
+        (_, false) => Err("expected a map from token to id, found none"),
+        (_, true) => Err("expected a list of tokens and scores, found none"),
+    }
+}
+
+fn unknown_id(id: Option<u32>, count: usize) -> std::result::Result<Option<u32>, String> {
+    match id.filter(|id| usize::try_from(*id).is_ok_and(|id| id >= count)) {
+        Some(id) => Err(format!("id {id} is outside of the {count} tokens of the list")),
+        None => Ok(id),
+    }
+}
+
+/// Scores are kept as sentencepiece has them, which those of published files are.
+#[allow(clippy::as_conversions)]
+fn rounded(score: f64) -> f32 {
+    score as f32
 }
 
 /// Puts every token at its id, added tokens too; ids without a token get padding. An added token whose text is in the

@@ -14,8 +14,9 @@
 use crate::decoder::Decoder;
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{self, PreTokenizer};
+use crate::unigram::{PIECE_BYTES_MAX, UnigramRule};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use trueup_formats::{Error, Result, quote};
 
@@ -29,7 +30,7 @@ const ADDED_BYTES_MAX: usize = 4096;
 pub struct Token {
     /// As the vocabulary writes it: `Ġthe` in a byte-level vocabulary, `▁the` in a sentencepiece one.
     pub text: String,
-    /// Sentencepiece's score: the pair whose token has the highest score is merged first.
+    /// Sentencepiece's score: the pair whose token has the highest score is merged first, and the way to cut a word with the highest sum is taken.
     pub score: f32,
     /// What it is for.
     pub kind: TokenKind,
@@ -89,6 +90,11 @@ pub enum Algorithm {
         fuse_unknown: bool,
         /// Whether a word that is a token stays whole, whatever the merges say.
         ignore_merges: bool,
+    },
+    /// Of all ways to cut a word the one with the best sum of scores.
+    Unigram {
+        /// Whose arithmetic the sums follow.
+        rule: UnigramRule,
     },
     /// No order of merging is known.
     DecodeOnly {
@@ -224,6 +230,14 @@ impl Vocabulary {
         if let Some(id) = parts.tokens.iter().position(|token| !token.score.is_finite()) {
             return error(format!("token {id}"), "its score is not a finite number".into());
         }
+        if let Algorithm::Unigram { .. } = parts.algorithm
+            && let Some(id) = parts.tokens.iter().position(|token| token.text.len() > PIECE_BYTES_MAX)
+        {
+            return error(
+                format!("token {id}"),
+                format!("its text has more than {PIECE_BYTES_MAX} bytes, at most these are read in a unigram model"),
+            );
+        }
         parts.special.complete();
         let inside = |id: u32| usize::try_from(id).is_ok_and(|id| id < count);
         let around = [("before every text", &parts.prefix), ("after every text", &parts.suffix)];
@@ -246,7 +260,15 @@ impl Vocabulary {
             }
         }
         parts.added.sort_by_key(|added| added.id);
-        Ok(Vocabulary { parts, path: path.to_owned(), notes: Vec::new() })
+        let vocabulary = Vocabulary { parts, path: path.to_owned(), notes: Vec::new() };
+        if let Some((id, token)) = vocabulary.kept_whole().find(|(_, token)| token.text.len() > ADDED_BYTES_MAX) {
+            let bytes = token.text.len();
+            return error(
+                format!("token {id}"),
+                format!("its text, which is looked for whole, has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
+            );
+        }
+        Ok(vocabulary)
     }
 
     /// Adds sentences that a person should see.
@@ -277,6 +299,11 @@ impl Vocabulary {
     /// What is done to text first.
     pub fn normalizer(&self) -> Option<&Normalizer> {
         self.parts.normalizer.as_ref()
+    }
+
+    /// Whether a map of characters is applied to text first.
+    pub fn folds_characters(&self) -> bool {
+        self.normalizer().is_some_and(|normalizer| normalizer.character_map().is_some())
     }
 
     /// How text is cut into words.
@@ -327,6 +354,14 @@ impl Vocabulary {
     /// What a person should know about how it was read: one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Pieces that sentencepiece finds in raw text, by its own rule: those that the maker of the model wanted whole, but for what is an added token
+    /// by the same text.
+    pub(crate) fn kept_whole(&self) -> impl Iterator<Item = (u32, &Token)> {
+        let added: HashSet<(u32, &str)> = self.added().iter().map(|added| (added.id, added.content.as_str())).collect();
+        let pieces = (0u32..).zip(self.tokens()).filter(|(_, token)| token.kind == TokenKind::UserDefined);
+        pieces.filter(move |(id, token)| !added.contains(&(*id, token.text.as_str())))
     }
 
     /// Whether words are written in the printable alphabet of bytes.

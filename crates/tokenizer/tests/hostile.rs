@@ -36,7 +36,7 @@ fn lies_in_tokenizer_json() {
     assert_eq!(tokenizer.encode("aba<s>b", false).unwrap(), [2, 0, 3, 1]);
     let deep = (0..300).fold(json!({"type": "NFC"}), |inner, _| json!({"type": "Sequence", "normalizers": [inner]}));
     let lies: &[(&str, Value, &str)] = &[
-        ("/model/type", json!("Unigram"), "type Unigram is not supported"),
+        ("/model/type", json!("Unigram"), "expected a list of tokens and scores"),
         ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
         ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is given to"),
@@ -54,7 +54,13 @@ fn lies_in_tokenizer_json() {
         ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
         ("/added_tokens/0/id", json!(1), "id 1 is given to"),
         ("/added_tokens/0/id", json!(4_000_000_000u32), "only 1000 ids"),
-        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "Precompiled"),
+        (
+            "/normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": ""}),
+            "the map of characters has 0 bytes",
+        ),
+        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "is not base64"),
+        ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
         ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "UnicodeScripts"),

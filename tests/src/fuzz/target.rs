@@ -80,6 +80,8 @@ const TOKENIZER_WORDS: &[&str] = &[
     "Strip",
     "StripAccents",
     "Precompiled",
+    "Sentencepiece",
+    "precompiled_charsmap",
     "ByteFallback",
     "Fuse",
     "TemplateProcessing",

@@ -116,7 +116,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
 fn is_unknown(metadata: &Metadata) -> bool {
     let Ok(model) = metadata.string(TOKENIZER_MODEL) else { return false };
     let pre = metadata.string("tokenizer.ggml.pre");
-    !["llama", "gpt2"].contains(&model)
+    !["llama", "t5", "gpt2"].contains(&model)
         || model == "gpt2" && pre.is_ok_and(|name| pre_tokenizer_names::by_name(name).is_none())
 }
 

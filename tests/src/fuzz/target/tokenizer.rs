@@ -50,7 +50,7 @@ pub fn json_seeds() -> Vec<Vec<u8>> {
     seeds.push(model(&json!({"a": 0}), &json!([["a", "a"]])));
     let normalizers = json!({"type": "Sequence", "normalizers": [
         {"type": "NFKC"}, {"type": "Lowercase"}, {"type": "Strip", "strip_left": true, "strip_right": true}, {"type": "StripAccents"},
-        {"type": "Prepend", "prepend": "_"}, {"type": "Replace", "pattern": {"Regex": "a+"}, "content": "aa"},
+        {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA="}, {"type": "Prepend", "prepend": "_"}, {"type": "Replace", "pattern": {"Regex": "a+"}, "content": "aa"},
     ]});
     let cutters = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": true}, {"type": "Digits", "individual_digits": false},
@@ -61,12 +61,14 @@ pub fn json_seeds() -> Vec<Vec<u8>> {
         seed[key] = value;
         seeds.push(seed.to_string().into_bytes());
     }
+    seeds.push(fixture_file("tokenizers/unigram-json/tokenizer.json"));
     seeds
 }
 
-/// Sentencepiece vocabularies: that of the fixtures, and pieces whose scores are no numbers.
+/// Sentencepiece vocabularies: those of the fixtures, with maps of characters and of the unigram kind too, and pieces whose scores are no numbers.
 pub fn model_seeds() -> Vec<Vec<u8>> {
-    let fixture = fixture_file("models/llama-linear/tokenizer.model");
+    let fixtures = ["models/llama-linear", "tokenizers/unigram", "tokenizers/bpe-map-bytes"];
+    let fixtures = fixtures.map(|folder| fixture_file(&format!("{folder}/tokenizer.model")));
     let piece = |text: &[u8], score: f32, kind: u8| {
         let inside = [&[0x0a, text.len() as u8][..], text, &[0x15], &score.to_le_bytes(), &[0x18, kind]].concat();
         [&[0x0a, inside.len() as u8][..], &inside].concat()
@@ -76,7 +78,7 @@ pub fn model_seeds() -> Vec<Vec<u8>> {
     for (score, text) in scores.into_iter().zip(["a", "aa", "aaa", "b", "ab", "ba", "\u{2581}", "\u{2581}a"]) {
         odd.extend(piece(text.as_bytes(), score, 1));
     }
-    vec![fixture, odd]
+    fixtures.into_iter().chain([odd]).collect()
 }
 
 /// A `tokenizer.json`.
