@@ -3,6 +3,9 @@
 # group below the one of this shell where one can be made, else RLIMIT_DATA, which counts memory that can be written and no pages of files.
 #
 #   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one of make_large_gguf.py, LIMIT_MIB the limit
+#
+# SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB) and converts it with --slim-vocab,
+# below the limit too.
 set -euo pipefail
 trueup="$1"
 python="${2:-python3}"
@@ -50,11 +53,19 @@ check() {
     grep -v '^[0-9 ]*$' "$folder/output" | sed 's/^/  /'
 }
 
-"$python" "$(dirname "$0")/make_large_gguf.py" "$folder/model.gguf" --shape "${SHAPE:-llama-8b}"
-du -m --apparent-size "$folder/model.gguf" | cut -f1 | sed 's/$/ MiB of model/'
 group="$(make_group)"
 if [ -n "$group" ]; then way="a control group"; else way=RLIMIT_DATA; fi
 echo "$limit_mib MiB of memory, by $way"
+if [ "${SHAPE:-}" = chatglm-6b-slimmed ]; then
+    "$python" "$(dirname "$0")/make_chatglm6b.py" "$folder/checkpoint"
+    kib="$(peak_kib "$trueup" convert "$folder/checkpoint" "$folder/model.gguf" --type q4_0 --slim-vocab drop:0-19999)"
+    echo "convert --slim-vocab drop:0-19999 --type q4_0: peak $((kib / 1024)) MiB beside pages of files"
+    grep -E '^(note|wrote)' "$folder/output" | sed 's/^/  /'
+    rm -r "$folder/checkpoint"
+else
+    "$python" "$(dirname "$0")/make_large_gguf.py" "$folder/model.gguf" --shape "${SHAPE:-llama-8b}"
+fi
+du -m --apparent-size "$folder/model.gguf" | cut -f1 | sed 's/$/ MiB of model/'
 check "cpu"
 check "cpu, the file as it is" --repack off
 # The memory of a simulated card is this machine's: the processor is told to leave it.

@@ -6,6 +6,7 @@ use crate::slim;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_blocks::DType;
+use trueup_formats::flm::description_name;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
 use trueup_models::Model;
@@ -89,7 +90,7 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
 
 /// What the description says about tokens.
 pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
-    let ids = |key| role_ids(config, key, "config.json", path);
+    let ids = |key| role_ids(config, key, description_name(path), path);
     Ok(ModelTokens {
         vocab_size: Some(vocabulary),
         bos_token_id: ids("bos_token_id")?.first().copied(),

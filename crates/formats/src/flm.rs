@@ -38,6 +38,11 @@ pub fn is_flm(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm"))
 }
 
+/// What errors call the place of a model's description, by the path of the model.
+pub fn description_name(path: &Path) -> &'static str {
+    if is_flm(path) { "the table of keys" } else { "config.json" }
+}
+
 /// An open `.flm` model.
 #[derive(Debug)]
 pub struct Flm {

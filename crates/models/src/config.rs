@@ -9,6 +9,7 @@ use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
 use crate::{ARCHITECTURES, Condition};
 use serde_json::{Map, Value};
 use std::path::Path;
+use trueup_formats::flm::description_name;
 use trueup_formats::{Error, Result, quote};
 use trueup_graph::op::RopeScaling;
 
@@ -28,14 +29,14 @@ impl Architecture {
             .collect();
         let [class] = classes[..] else {
             let problem = format!("expected one class name, found {}", classes.len());
-            return Err(Error::new(path, problem).at("architectures in config.json").help(help()));
+            return Err(Error::new(path, problem).at(format!("architectures in {}", description_name(path))).help(help()));
         };
         let is_told = |architecture: &&Architecture| {
             architecture.told_by.is_empty() || architecture.told_by.iter().any(|sign| sign.is_in(config))
         };
         Architecture::of_class(class).find(is_told).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
-                .at("architectures in config.json")
+                .at(format!("architectures in {}", description_name(path)))
                 .help(help())
         })
     }
@@ -58,8 +59,8 @@ impl Hyper {
             architecture.parts.alibi.filter(|_| conditions.holds(Condition::Alibi)).map(|rule| rule.max_bias.into());
         let mut faults = reader.faults;
         let hyper = if faults.list().is_empty() { Hyper::new(draft, tensors, conditions, &mut faults) } else { None };
-        faults.check(path, "config.json", "the model is not supported, or its description is damaged")?;
-        hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at("config.json"))
+        faults.check(path, description_name(path), "the model is not supported, or its description is damaged")?;
+        hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at(description_name(path)))
     }
 }
 

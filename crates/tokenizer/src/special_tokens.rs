@@ -14,10 +14,10 @@ use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use trueup_formats::flm::description_name;
 use trueup_formats::{Error, Result, TokenizerFiles};
 
-/// The files that hold ids of roles.
-const CONFIG: &str = "config.json";
+/// A file that holds ids of roles beside the description of the model.
 const GENERATION_CONFIG: &str = "generation_config.json";
 /// Tokenizer classes whose flags say what stands around a text, with the default of `add_bos_token`.
 const FLAGGED_CLASSES: [(&str, bool); 5] = [
@@ -100,20 +100,21 @@ pub(crate) fn assign(
         of(&files.tokenizer_config).or_else(|| of(&files.special_tokens_map))
     };
     let claim = |key, file| move |id| Claim { id, key, file };
+    let config = description_name(path);
     let special = &mut parts.special;
     let bos = inside.required(
         "bos",
-        model.bos_token_id.map(claim("bos_token_id", CONFIG)).filter(|_| named("bos_token").is_none()),
+        model.bos_token_id.map(claim("bos_token_id", config)).filter(|_| named("bos_token").is_none()),
     )?;
     special.bos = named("bos_token").or(bos).or(special.bos);
-    let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", CONFIG));
+    let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", config));
     let generation = files.generation_config.as_ref();
     let generation = generation.map(|object| role_ids(object, "eos_token_id", GENERATION_CONFIG, path)).transpose()?;
     let generation_ends = generation.unwrap_or_default().into_iter().map(claim("eos_token_id", GENERATION_CONFIG));
     let claimed_ends: Vec<Claim> = model_ends.chain(generation_ends).collect();
     let eos = inside.required("eos", claimed_ends.first().copied().filter(|_| named("eos_token").is_none()))?;
     special.eos = named("eos_token").or(eos).or(special.eos);
-    let padding = model.padding_token_id.map(claim("pad_token_id", CONFIG)).filter(|_| named("pad_token").is_none());
+    let padding = model.padding_token_id.map(claim("pad_token_id", config)).filter(|_| named("pad_token").is_none());
     special.padding = named("pad_token").or(padding.and_then(|padding| inside.welcome(padding, notes)));
     special.unknown = special.unknown.or_else(|| named("unk_token"));
     special.separator = named("sep_token");

@@ -87,7 +87,7 @@ fn chatglm1(sizes: &Sizes<'_>) -> Option<Value> {
     let (width, rows) = (sizes.columns(embedding)?, sizes.rows(embedding)?);
     let head = sizes.head("transformer.layers.0.attention.rotary_emb.inv_freq");
     let mut config = json!({
-        "model_type": "chatglm", "position_encoding_2d": true, "hidden_size": width, "vocab_size": rows,
+        "model_type": "chatglm", "position_encoding_2d": true, "hidden_size": width, "vocab_size": rows, "layernorm_epsilon": 1e-5,
         "num_layers": sizes.layers("transformer.layers.{l}.input_layernorm.weight"),
         "num_attention_heads": width.checked_div(head)?,
         "inner_hidden_size": sizes.rows("transformer.layers.0.mlp.dense_h_to_4h.weight")?,
@@ -108,7 +108,7 @@ fn chatglm2(sizes: &Sizes<'_>) -> Option<Value> {
     let heads = width.checked_div(head)?;
     let groups = sizes.rows(&format!("{attention}.weight"))?.checked_div(head)?.checked_sub(heads)?.checked_div(2)?;
     Some(json!({
-        "model_type": "chatglm", "hidden_size": width, "padded_vocab_size": sizes.rows(embedding)?,
+        "model_type": "chatglm", "hidden_size": width, "padded_vocab_size": sizes.rows(embedding)?, "layernorm_epsilon": 1e-5,
         "num_layers": sizes.layers("transformer.encoder.layers.{l}.input_layernorm.weight"),
         "num_attention_heads": heads, "kv_channels": head, "multi_query_attention": true, "multi_query_group_num": groups,
         "ffn_hidden_size": sizes.rows("transformer.encoder.layers.0.mlp.dense_h_to_4h.weight")?.checked_div(2)?,
@@ -132,6 +132,6 @@ fn moss(sizes: &Sizes<'_>) -> Option<Value> {
     Some(json!({
         "model_type": "moss", "n_embd": width, "vocab_size": sizes.rows("transformer.wte.weight")?,
         "n_layer": sizes.layers("transformer.h.{l}.ln_1.weight"), "n_head": width.checked_div(HEAD_SIZE_MOSS)?, "rotary_dim": 64,
-        "n_inner": sizes.rows("transformer.h.0.mlp.fc_in.weight")?, "n_positions": 2048,
+        "n_inner": sizes.rows("transformer.h.0.mlp.fc_in.weight")?, "n_positions": 2048, "layer_norm_epsilon": 1e-5,
     }))
 }
