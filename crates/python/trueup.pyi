@@ -101,7 +101,7 @@ class Service:
         """Forget a request, whether it waits, runs or is finished. Whether there was one."""
 
     def close(self) -> None:
-        """End all requests and the service."""
+        """End all requests and the service. Who waits in fetch is raised TrueupError."""
 
     def __enter__(self) -> Service: ...
     def __exit__(self, *_exception: object) -> None: ...

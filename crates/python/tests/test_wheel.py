@@ -237,6 +237,27 @@ class Services(Fixtures):
         with self.assertRaisesRegex(trueup.TrueupError, "the service is closed"):
             service.fetch(2)
 
+    def test_close_ends_what_another_thread_waits_for(self):
+        service, told = trueup.Service(self.stories, sequences=2), []
+        # One that is told of pieces needs the interpreter, which nobody may hold who waits for the service's thread.
+        numbers = [service.submit("Lily", context_shift=True, temperature=1.0, on_text=heard) for heard in (None, len)]
+
+        def wait(number):
+            try:
+                service.fetch(number)
+            except trueup.TrueupError as error:
+                told.append(str(error))
+
+        threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in numbers]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        service.close()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual([part for part in told if "service" in part and "closed" in part], told)
+        self.assertEqual(len(told), 2)
+
     def test_what_on_text_raises_is_raised_by_fetch(self):
         def refuse(_piece):
             raise KeyError("enough")

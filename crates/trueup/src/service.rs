@@ -124,8 +124,16 @@ impl Service {
 
     /// Forgets a request, whether it waits, runs or is finished; whoever waits for it is told. Whether there was one.
     pub fn cancel(&self, id: RequestId) -> bool {
-        self.listeners.all().remove(&id.number());
-        self.requests.cancel(id)
+        let listener = self.listeners.take(id.number());
+        let was_held = self.requests.cancel(id);
+        drop(listener);
+        was_held
+    }
+
+    /// Ends all requests that are not finished and refuses all that come; whoever waits for one is told. The thread that computes ends behind the batch in
+    /// work, and dropping the service waits for it.
+    pub fn close(&self) {
+        self.requests.close("the service was closed before the text had ended");
     }
 
     fn text(&self, ids: &[u32]) -> String {
@@ -139,7 +147,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.requests.close("the service was closed before the text had ended");
+        self.close();
         // A listener that drops the last of its service cannot wait for its own thread.
         if let Some(worker) = self.worker.take().filter(|worker| worker.thread().id() != thread::current().id()) {
             // What it panicked with was printed then, and its requests have failed.
@@ -157,11 +165,15 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes one away. What it holds may do anything with the service when it is dropped, so nobody drops it while all are locked.
+    fn take(&self, number: usize) -> Option<OnPiece> {
+        self.all().remove(&number)
+    }
+
     /// Tells one of them, if there is one, which may then do anything with the service but wait. One that ends its text hears no more of it.
     fn tell(&self, piece: Piece<'_>) -> ControlFlow<()> {
         let number = piece.request.number();
-        let listener = self.all().remove(&number);
-        let Some(mut listener) = listener else { return ControlFlow::Continue(()) };
+        let Some(mut listener) = self.take(number) else { return ControlFlow::Continue(()) };
         listener(piece)?;
         self.all().insert(number, listener);
         ControlFlow::Continue(())
@@ -186,7 +198,8 @@ struct Closing<'a>(&'a Requests, &'a Listeners);
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.close("the thread that computes requests has ended");
-        self.1.all().clear();
+        let listeners = std::mem::take(&mut *self.1.all());
+        drop(listeners);
     }
 }
 
@@ -213,6 +226,6 @@ impl Watch for Audience<'_> {
             // Nothing is left to end.
             let _ = self.listeners.tell(Piece { request: RequestId::new(prompt), id: None, text: &rest });
         }
-        self.listeners.all().remove(&prompt);
+        drop(self.listeners.take(prompt));
     }
 }
