@@ -238,9 +238,10 @@ class Services(Fixtures):
             service.fetch(2)
 
     def test_close_ends_what_another_thread_waits_for(self):
-        service, told = trueup.Service(self.stories, sequences=2), []
+        service, told = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=2), []
+        endless = {"context_shift": True, "temperature": 9.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
         # One that is told of pieces needs the interpreter, which nobody may hold who waits for the service's thread.
-        numbers = [service.submit("Lily", context_shift=True, temperature=1.0, on_text=heard) for heard in (None, len)]
+        numbers = [service.submit("Lily", on_text=heard, **endless) for heard in (None, len)]
 
         def wait(number):
             try:
@@ -251,7 +252,7 @@ class Services(Fixtures):
         threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in numbers]
         for thread in threads:
             thread.start()
-        time.sleep(0.2)
+        time.sleep(0.05)
         service.close()
         for thread in threads:
             thread.join(60)

@@ -27,6 +27,7 @@ use bound::{BoundPiece, BoundPlan, Buffers};
 use cache::NotGrown;
 pub use cache::ROOM_FIRST;
 use cache::room_of;
+use division::Division;
 pub use options::SessionOptions;
 use options::Sizes;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct Session {
     room: usize,
     /// The tokens that each sequence holds.
     tokens: Vec<Vec<u32>>,
+    /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
+    divisions: Vec<Vec<Division>>,
     buffers: Buffers,
     /// The most recently used last.
     plans: Vec<(PlanKey, BoundPlan)>,
@@ -86,6 +89,7 @@ impl Session {
             sizes,
             room: room_of(1, sizes.room),
             tokens: Vec::new(),
+            divisions: Vec::new(),
             buffers: Buffers::default(),
             plans: Vec::new(),
             batches: 0,
@@ -94,6 +98,7 @@ impl Session {
         };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
+        session.divisions = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
         Ok(session)
     }
@@ -156,17 +161,19 @@ impl Session {
     /// Forgets the tokens of a sequence from number `len` on; 0 forgets all.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
+        self.divisions[sequence].truncate(len);
     }
 
     /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text; never all of them, since the last one's
-    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again.
+    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again, and so is what had other
+    /// positions, or saw something else, when it was computed.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
-        match self.model().model().hyper().prefix() {
-            Some(prefix) if prefix.end_in(text[..same].iter().copied()).is_none() => 0,
-            _ => same,
-        }
+        let Some(prefix) = self.model().model().hyper().prefix() else { return same };
+        let division = Division::new(prefix, text.iter().copied());
+        let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
+        division.common(alike)
     }
 
     /// Batches computed so far.
@@ -239,6 +246,9 @@ impl Session {
             run.add_logits(&mut self.downloaded, logits)?;
         }
         entries.iter().for_each(|entry| self.tokens[entry.sequence].push(entry.token));
+        for (entry, division) in entries.iter().zip(&batch.divisions) {
+            self.divisions[entry.sequence].push(*division);
+        }
         self.batches += 1;
         Ok(())
     }
@@ -274,7 +284,7 @@ impl Session {
             Ok(room) => self.room = room,
             Err(NotGrown { error, is_lost }) => {
                 if is_lost {
-                    self.tokens.iter_mut().for_each(Vec::clear);
+                    (0..self.tokens.len()).for_each(|sequence| self.truncate(sequence, 0));
                 }
                 return Err(error);
             }
