@@ -30,9 +30,16 @@ class Model:
     """A model file on a device. Calls from several threads run side by side."""
 
     def __new__(
-        cls, path: Union[str, PathLike[str]], device: str = "cpu", threads: Optional[int] = None
+        cls,
+        path: Union[str, PathLike[str]],
+        device: str = "cpu",
+        threads: Optional[int] = None,
+        context: Optional[int] = None,
     ) -> Model:
-        """Open a GGUF file on "cpu", or on "ref" for exact arithmetic. Without threads, one per core."""
+        """Open a GGUF file on "cpu", "cuda", "npu", another device that `trueup devices` lists, or several with commas between them.
+
+        "ref" is exact arithmetic. Without threads, one per core. context: tokens that a text can have with its prompt; None is the model's, or 4096.
+        """
 
     def tokenize(self, text: str, special: bool = True) -> list[int]:
         """The ids of a text; with special between those that begin and end every text."""

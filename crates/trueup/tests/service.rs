@@ -107,6 +107,43 @@ fn listeners_end_texts() {
     assert_eq!((answer.generated.finish, answer.generated.ids.len()), (Finish::Stopped, 3));
 }
 
+/// Half of the model's tokens are bytes, of which few are characters by themselves.
+#[test]
+fn a_text_that_is_ended_is_what_was_heard() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(1), 8).unwrap();
+    let wild = Sampling { temperature: 9.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
+    for most in 1..40 {
+        let options = GenerateOptions { sampling: wild, ignore_eos: true, ..options(100, 1) };
+        let (sender, pieces) = mpsc::channel();
+        let mut left = most;
+        let mut hears = move |piece: &str| {
+            left -= 1;
+            let _ = sender.send(piece.to_owned());
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut other = most;
+        let alone = model.generate("Lily", &options, &mut |_| {
+            other -= 1;
+            if other == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let id = service.submit("Lily", options, Some(Box::new(move |piece| hears(piece.text)))).unwrap();
+        let answer = service.fetch(id).unwrap();
+        assert_eq!(answer.generated.ids.len(), most);
+        assert_eq!(answer.text, pieces.iter().collect::<String>(), "{most} tokens");
+        assert_eq!(answer.text, alone.unwrap(), "{most} tokens");
+    }
+}
+
+#[test]
+fn a_model_has_the_context_that_is_asked_for() {
+    let (_folder, model) = model();
+    let model = model.with_session(SessionOptions { context: Some(9), ..SessionOptions::default() });
+    assert_eq!(model.logits(&[1; 9]).unwrap().dim().0, 9);
+    let error = model.logits(&[1; 10]).unwrap_err().to_string();
+    assert!(error.contains("10 tokens, more than the context of 9"), "{error}");
+}
+
 #[test]
 fn a_service_that_is_dropped_ends_what_runs() {
     let (_folder, model) = model();

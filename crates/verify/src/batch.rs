@@ -275,23 +275,22 @@ mod tests {
     #[test]
     fn texts_are_cut_where_their_division_is_that_of_the_prompt() {
         let prefix = Prefix { end: 9, mark: 8, other_mark: 7 };
-        let cases: [(&[u32], &[u32], (usize, usize)); 9] = [
+        for (prompt, continuation, expected) in [
             // Without an end, and then as far as the run's own choices have none.
-            (&[1, 2, 3], &[4, 5], (1, 5)),
-            (&[1, 2, 3], &[4, 9, 5], (1, 4)),
-            (&[8, 2, 3], &[9, 5], (1, 3)),
+            (vec![1, 2, 3], vec![4, 5], (1, 5)),
+            (vec![1, 2, 3], vec![4, 9, 5], (1, 4)),
+            (vec![8, 2, 3], vec![9, 5], (1, 3)),
             // The end, and what is told of the mark before it.
-            (&[1, 9, 3, 4], &[5], (2, 5)),
-            (&[8, 1, 9, 3], &[8, 9], (3, 6)),
+            (vec![1, 9, 3, 4], vec![5], (2, 5)),
+            (vec![8, 1, 9, 3], vec![8, 9], (3, 6)),
             // A mark behind the end moves the other one's place, or that of none.
-            (&[7, 1, 9, 8, 2], &[3], (4, 6)),
-            (&[1, 9, 2, 7, 3], &[8, 4], (4, 5)),
-            (&[7, 9, 2], &[3, 8, 8], (2, 4)),
-            // Right where it would stand without: nothing moves.
-            (&[1, 9, 2], &[3], (2, 4)),
-        ];
-        for (prompt, continuation, expected) in cases {
-            let ids = [prompt, continuation].concat();
+            (vec![7, 1, 9, 8, 2], vec![3], (4, 6)),
+            (vec![1, 9, 2, 7, 3], vec![8, 4], (4, 5)),
+            (vec![7, 9, 2], vec![3, 8, 8], (2, 4)),
+            // No mark at all.
+            (vec![1, 9, 2], vec![3], (2, 4)),
+        ] {
+            let ids = [&prompt[..], &continuation].concat();
             assert_eq!(at_once(&ids, prompt.len(), Some(&prefix)), expected, "{prompt:?} {continuation:?}");
             assert_eq!(at_once(&ids, prompt.len(), None), (1, ids.len()));
         }
