@@ -30,9 +30,16 @@ class Model:
     """A model file on a device. Calls from several threads run side by side."""
 
     def __new__(
-        cls, path: Union[str, PathLike[str]], device: str = "cpu", threads: Optional[int] = None
+        cls,
+        path: Union[str, PathLike[str]],
+        device: str = "cpu",
+        threads: Optional[int] = None,
+        context: Optional[int] = None,
     ) -> Model:
-        """Open a GGUF file on "cpu", or on "ref" for exact arithmetic. Without threads, one per core."""
+        """Open a GGUF file on "cpu", "cuda", "npu", another device that `trueup devices` lists, or several with commas between them.
+
+        "ref" is exact arithmetic. Without threads, one per core. context: tokens that a text can have with its prompt; None is the model's, or 4096.
+        """
 
     def tokenize(self, text: str, special: bool = True) -> list[int]:
         """The ids of a text; with special between those that begin and end every text."""
@@ -101,7 +108,7 @@ class Service:
         """Forget a request, whether it waits, runs or is finished. Whether there was one."""
 
     def close(self) -> None:
-        """End all requests and the service."""
+        """End all requests and the service. Who waits in fetch is raised TrueupError."""
 
     def __enter__(self) -> Service: ...
     def __exit__(self, *_exception: object) -> None: ...

@@ -13,14 +13,16 @@ use pyo3::types::PyDict;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use trueup::runtime::{ContextShift, DeviceOptions, GenerateOptions, Sampling};
+use trueup::runtime::{ContextShift, DeviceOptions, GenerateOptions, Sampling, SessionOptions};
 use trueup::text;
 
 /// A model file on a device. Calls from several threads run side by side.
 ///
 /// path: the GGUF file, for a split one its first.
-/// device: "cpu", "cuda" for an NVIDIA card, or "ref" for exact arithmetic.
+/// device: "cpu", "cuda" for an NVIDIA card, "npu" for an Ascend card, "ref" for exact arithmetic, or another that `trueup devices` lists; several with
+///     commas between them, over which the layers are placed.
 /// threads: how many compute; None is one per core. Results do not depend on it.
+/// context: tokens that a text can have with its prompt; None is the model's, or 4096 where that is less. A Service has a context of its own.
 ///
 /// Raises TrueupError.
 #[pyclass(module = "trueup", frozen)]
@@ -29,10 +31,18 @@ pub struct Model(trueup::Model);
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (path, device="cpu", threads=None))]
-    fn new(py: Python<'_>, path: PathBuf, device: &str, threads: Option<usize>) -> PyResult<Model> {
+    #[pyo3(signature = (path, device="cpu", threads=None, context=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        device: &str,
+        threads: Option<usize>,
+        context: Option<usize>,
+    ) -> PyResult<Model> {
         let options = DeviceOptions { threads, ..DeviceOptions::default() };
-        py.detach(|| trueup::Model::open(path, device, &options)).map(Model).map_err(raised)
+        let session = SessionOptions { context, ..SessionOptions::default() };
+        let open = || trueup::Model::open(path, device, &options);
+        py.detach(open).map(|model| Model(model.with_session(session))).map_err(raised)
     }
 
     /// The ids of a text; with special between those that begin and end every text. Special tokens written in the text are

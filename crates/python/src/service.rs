@@ -74,11 +74,9 @@ impl Service {
     ) -> PyResult<usize> {
         let options =
             Words { max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, context_shift, keep }.options();
-        let service = self.service()?;
         let exceptions = self.exceptions.clone();
         let on_piece = on_text.map(|on_text| listener(on_text, exceptions));
-        // The service's thread may wait for the interpreter while it tells another listener.
-        let id = py.detach(|| service.submit(prompt, options, on_piece)).map_err(raised)?;
+        let id = self.detached(py, |service| service.submit(prompt, options, on_piece))?.map_err(raised)?;
         Ok(id.number())
     }
 
@@ -87,11 +85,12 @@ impl Service {
     /// Raises TrueupError as the request did, and for a number that is unknown, fetched or cancelled; KeyboardInterrupt, which cancels nothing.
     #[pyo3(signature = (number, timeout=None))]
     fn fetch(&self, py: Python<'_>, number: usize, timeout: Option<f64>) -> PyResult<Option<String>> {
-        let (begun, service) = (Instant::now(), self.service()?);
+        let begun = Instant::now();
         let most = timeout.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX));
         loop {
             let left = most.map_or(SIGNALS_EVERY, |most| most.saturating_sub(begun.elapsed()));
-            let fetched = py.detach(|| service.fetch_within(RequestId::new(number), left.min(SIGNALS_EVERY)));
+            let patience = left.min(SIGNALS_EVERY);
+            let fetched = self.detached(py, |service| service.fetch_within(RequestId::new(number), patience))?;
             if !matches!(fetched, Ok(None))
                 && let Some(exception) = all(&self.exceptions).remove(&number)
             {
@@ -107,16 +106,14 @@ impl Service {
 
     /// Forget a request, whether it waits, runs or is finished. Whether there was one.
     fn cancel(&self, py: Python<'_>, number: usize) -> PyResult<bool> {
-        let service = self.service()?;
-        let was_held = py.detach(|| service.cancel(RequestId::new(number)));
+        let was_held = self.detached(py, |service| service.cancel(RequestId::new(number)))?;
         all(&self.exceptions).remove(&number);
         Ok(was_held)
     }
 
-    /// End all requests and the service.
+    /// End all requests and the service. Who waits in fetch is raised TrueupError.
     fn close(&self, py: Python<'_>) {
-        let service = all(&self.service).take();
-        py.detach(|| drop(service));
+        py.detach(|| self.end());
     }
 
     fn __enter__(this: Py<Service>) -> Py<Service> {
@@ -130,16 +127,27 @@ impl Service {
 }
 
 impl Service {
-    fn service(&self) -> PyResult<Arc<trueup::Service>> {
-        all(&self.service).clone().ok_or_else(|| raised("the service is closed"))
+    /// Asks the service without the interpreter, for its thread may wait for that while it tells a listener. The last to let go of a closed service
+    /// waits for its thread, and does that without the interpreter too.
+    fn detached<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&trueup::Service) -> T + Send) -> PyResult<T> {
+        let asked = py.detach(|| {
+            let service = all(&self.service).clone();
+            service.map(|service| ask(&service))
+        });
+        asked.ok_or_else(|| raised("the service is closed"))
+    }
+
+    /// Ends all requests, those that other threads wait for too, and lets go of the service.
+    fn end(&self) {
+        let service = all(&self.service).take();
+        service.iter().for_each(|service| service.close());
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         // Its thread may wait for the interpreter.
-        let service = all(&self.service).take();
-        Python::attach(|py| py.detach(|| drop(service)));
+        Python::attach(|py| py.detach(|| self.end()));
     }
 }
 

@@ -158,6 +158,14 @@ class Numbers(Fixtures):
             nmse = numpy.sum((logits - expected) ** 2) / numpy.sum(expected**2)
             self.assertLess(nmse, 1e-9)
 
+    def test_the_context_is_as_asked_for(self):
+        for context, error in [(16, "16"), (0, "between 1 and"), (10**6, "between 1 and")]:
+            model = trueup.Model(self.stories_file, context=context)
+            with self.assertRaisesRegex(trueup.TrueupError, error):
+                model.logits(range(17))
+        roomy = trueup.Model(self.stories_file, context=17)
+        self.assertEqual(roomy.logits(range(17)).shape[0], 17)
+
     def test_metadata_is_a_dictionary(self):
         metadata = self.stories.metadata
         config = json.loads((STORIES / "config.json").read_text(encoding="utf-8"))
@@ -236,6 +244,28 @@ class Services(Fixtures):
         service.close()
         with self.assertRaisesRegex(trueup.TrueupError, "the service is closed"):
             service.fetch(2)
+
+    def test_close_ends_what_another_thread_waits_for(self):
+        service, told = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=2), []
+        endless = {"context_shift": True, "temperature": 9.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        # One that is told of pieces needs the interpreter, which nobody may hold who waits for the service's thread.
+        numbers = [service.submit("Lily", on_text=heard, **endless) for heard in (None, len)]
+
+        def wait(number):
+            try:
+                service.fetch(number)
+            except trueup.TrueupError as error:
+                told.append(str(error))
+
+        threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in numbers]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        service.close()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual([part for part in told if "service" in part and "closed" in part], told)
+        self.assertEqual(len(told), 2)
 
     def test_what_on_text_raises_is_raised_by_fetch(self):
         def refuse(_piece):
@@ -408,6 +438,13 @@ class Stub(unittest.TestCase):
                 if isinstance(node, ast.FunctionDef) and not node.decorator_list and node.args.vararg is None:
                     function = kind if node.name == "__new__" else getattr(kind, node.name)
                     functions[f"{name}.{node.name}"] = (function, node)
+                elif isinstance(node, ast.FunctionDef) and node.decorator_list:
+                    with self.subTest(property=f"{name}.{node.name}"):
+                        self.assertEqual([decorator.id for decorator in node.decorator_list], ["property"])
+                        self.assertTrue(inspect.isgetsetdescriptor(getattr(kind, node.name)))
+            stubbed = {node.name for node in model.body if isinstance(node, ast.FunctionDef)}
+            here = {member for member in vars(kind) if not member.startswith("_")}
+            self.assertEqual(here, {member for member in stubbed if not member.startswith("_")})
         self.assertEqual(len(functions), 16)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()

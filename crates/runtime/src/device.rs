@@ -149,7 +149,7 @@ impl Usage {
         match self {
             Usage::Weight => "take a smaller model, or store this one in a type of fewer bits",
             Usage::State => "make the context (-c) smaller, or take fewer sequences",
-            Usage::Input | Usage::Arena => "make the context (-c) smaller, or compute fewer tokens at once",
+            Usage::Input | Usage::Arena => "make the context (-c) smaller, or take shorter prompts",
         }
     }
 }

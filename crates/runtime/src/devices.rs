@@ -388,7 +388,27 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
         let leaves_cache = options.kv_device == KvDevice::Cpu && is_card(name);
         Ok(if leaves_cache { Arc::new(Cacheless::new(device)) } else { device })
     };
-    names.iter().enumerate().map(open).collect()
+    let devices = names.iter().enumerate().map(open).collect::<Result<Vec<Arc<dyn Device>>>>()?;
+    let opened: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+    let twice = opened
+        .iter()
+        .enumerate()
+        .find_map(|(place, name)| Some((opened[..place].iter().position(|other| shares_card(other, name))?, place)));
+    let Some((first, second)) = twice else { return Ok(devices) };
+    let [first, second] = [&names[first], &names[second]].map(|name| trueup_formats::quote(name));
+    Err(Error::Request(format!(
+        "devices {first} and {second} are the same card, or have one in common; name each once"
+    )))
+}
+
+/// Whether two devices, by the names that they have themselves, are or hold the same card: `cuda:0` and `cuda:0+1`.
+fn shares_card(one: &str, other: &str) -> bool {
+    let parts = |name: &str| -> (String, Vec<String>) {
+        let (kind, numbers) = name.rsplit_once(':').unwrap_or((name, ""));
+        (kind.to_owned(), numbers.split('+').map(str::to_owned).collect())
+    };
+    let ((kind, cards), (other_kind, other_cards)) = (parts(one), parts(other));
+    kind == other_kind && cards.iter().any(|card| other_cards.contains(card))
 }
 
 /// The device behind those of a list: `cpu`, where cards leave the KV cache to it and the list does not name it.
@@ -470,6 +490,23 @@ mod tests {
         assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");
         assert!(open("cpu", &[1, 2]).contains("2 sizes of memory for 1 devices"));
         assert!(open("cpu,ref,cpu", &[]).contains("cpu is named twice"));
+    }
+
+    #[test]
+    fn a_card_under_two_names_is_the_same() {
+        for (one, other, expected) in [
+            ("cuda:0", "cuda:0", true),
+            ("cuda:0", "cuda:1", false),
+            ("cuda:0+1", "cuda:1", true),
+            ("cuda:0+1", "cuda:2+3", false),
+            ("npu:0+1+2+3", "npu:3", true),
+            ("npu:0", "cuda:0", false),
+            ("npu-sim:910b", "npu-sim:910b", true),
+            ("npu-sim:310p:0", "npu-sim:310p:1", false),
+            ("cpu", "ref", false),
+        ] {
+            assert_eq!((shares_card(one, other), shares_card(other, one)), (expected, expected), "{one}, {other}");
+        }
     }
 
     #[test]

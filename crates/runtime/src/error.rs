@@ -25,4 +25,7 @@ pub enum Error {
         /// What happened.
         problem: String,
     },
+    /// There is no memory for a batch, of which nothing was computed: a smaller one may find some.
+    #[error(transparent)]
+    NoRoom(Box<Error>),
 }

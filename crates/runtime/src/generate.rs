@@ -99,18 +99,29 @@ pub fn generate(
 }
 
 /// Generates as [`generate`] does, for someone who can also cancel a prompt that waits or is being computed. What was cancelled is
-/// [`Finish::Stopped`]; the session can be used again as if it had never been.
+/// [`Finish::Stopped`]; the session can be used again as if it had never been. Fails as the first prompt that failed, when all have ended.
 pub fn generate_watched(
     session: &mut Session,
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Generated>> {
+    generate_each(session, prompts, options, watch)?.into_iter().collect()
+}
+
+/// Generates as [`generate_watched`] does, and gives what came of each prompt: one for which there is no memory, or with which the device failed, takes
+/// along nothing of those that have ended. Fails only where nothing was computed, for a prompt or its options cannot be.
+pub fn generate_each(
+    session: &mut Session,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    watch: &mut dyn Watch,
+) -> Result<Vec<Result<Generated>>> {
     let requests = Requests::new(session, prompts.len());
     let submit = |prompt: &Vec<u32>| requests.submit(prompt.clone(), options.clone());
     let ids = prompts.iter().map(submit).collect::<Result<Vec<RequestId>>>()?;
     let mut runner = Runner::new(&requests, session);
-    while runner.step(watch)? {}
-    let results = ids.into_iter().map(|id| requests.poll(id));
-    Ok(results.collect::<Result<Vec<Option<Generated>>>>()?.into_iter().flatten().collect())
+    // Where a step fails, so has each request that had not ended, by the same sentence.
+    while runner.step(watch).unwrap_or(false) {}
+    Ok(ids.into_iter().filter_map(|id| requests.poll(id).transpose()).collect())
 }

@@ -30,7 +30,7 @@ pub use devices::{
 pub use error::{Error, Result};
 pub use generate::{
     ContextShift, Finish, GenerateOptions, Generated, KeptLogits, RequestId, Requests, Runner, Watch, generate,
-    generate_watched,
+    generate_each, generate_watched,
 };
 pub use host_tensor::HostTensor;
 pub use model_file::{MakeTensor, ModelFile};
@@ -38,6 +38,6 @@ pub use observer::{Observer, Seen};
 pub use peak_memory::peak_memory_bytes;
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
-pub use session::{CAPACITY_UNIT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
+pub use session::{CAPACITY_UNIT, CONTEXT_DEFAULT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
 pub use weights::{HeldWeights, Weights};
 pub use work::Work;

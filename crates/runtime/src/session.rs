@@ -27,13 +27,17 @@ use bound::{BoundPiece, BoundPlan, Buffers};
 use cache::NotGrown;
 pub use cache::ROOM_FIRST;
 use cache::room_of;
-pub use options::SessionOptions;
+use division::Division;
 use options::Sizes;
+pub use options::{CONTEXT_DEFAULT, SessionOptions};
 use std::sync::Arc;
 use trueup_blocks::DType;
 
 /// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
 const PLANS_MAX: usize = 16;
+
+/// Inputs of kept plans, beside those of the one in use, take so many bytes at most: masks of long prompts are large and soon of another size.
+const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The shape of a batch.
 type PlanKey = (usize, usize, usize);
@@ -46,6 +50,8 @@ pub struct Session {
     room: usize,
     /// The tokens that each sequence holds.
     tokens: Vec<Vec<u32>>,
+    /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
+    divisions: Vec<Vec<Division>>,
     buffers: Buffers,
     /// The most recently used last.
     plans: Vec<(PlanKey, BoundPlan)>,
@@ -78,7 +84,7 @@ impl Logits {
 impl Session {
     /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they do not fit. Room for
     /// intermediate results is taken for one token here, and more when a larger batch comes; the cache has room for the first [`ROOM_FIRST`]
-    /// positions, and grows: [`Session::compute`] may fail for lack of either, and the session holds then what it held before.
+    /// positions, and grows: [`Session::compute`] may fail for lack of either.
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let mut session = Session {
@@ -86,6 +92,7 @@ impl Session {
             sizes,
             room: room_of(1, sizes.room),
             tokens: Vec::new(),
+            divisions: Vec::new(),
             buffers: Buffers::default(),
             plans: Vec::new(),
             batches: 0,
@@ -94,6 +101,7 @@ impl Session {
         };
         session.bound_plan((1, 1, CAPACITY_UNIT))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
+        session.divisions = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
         Ok(session)
     }
@@ -156,17 +164,19 @@ impl Session {
     /// Forgets the tokens of a sequence from number `len` on; 0 forgets all.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
+        self.divisions[sequence].truncate(len);
     }
 
     /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text; never all of them, since the last one's
-    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again.
+    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again, and so is what had other
+    /// positions, or saw something else, when it was computed.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
-        match self.model().model().hyper().prefix() {
-            Some(prefix) if prefix.end_in(text[..same].iter().copied()).is_none() => 0,
-            _ => same,
-        }
+        let Some(prefix) = self.model().model().hyper().prefix() else { return same };
+        let division = Division::new(prefix, text.iter().copied());
+        let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
+        division.common(alike)
     }
 
     /// Batches computed so far.
@@ -177,16 +187,21 @@ impl Session {
     /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the entries.
     ///
     /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the context; nothing is
-    /// computed then.
+    /// computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what they held before, or nothing where the rows of a cache
+    /// that grows were lost.
     pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.check(entries)?;
         let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
         let rows = entries.iter().filter(|entry| entry.wants_logits).count();
         let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.vocabulary));
         reserved.map_err(|_| Error::Request(format!("no memory for the logits of {rows} tokens; ask for fewer")))?;
+        let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for chunk in entries.chunks(self.sizes.prompt_chunk) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
-            self.compute_chunk(chunk, observer, &mut logits.values)?;
+            if let Err(error) = self.compute_chunk(chunk, observer, &mut logits.values) {
+                lengths.iter().enumerate().for_each(|(sequence, len)| self.truncate(sequence, *len));
+                return Err(error);
+            }
         }
         Ok(logits)
     }
@@ -229,7 +244,11 @@ impl Session {
         logits: &mut Vec<f64>,
     ) -> Result<()> {
         let batch = PlacedBatch::new(entries, &self.tokens, self.model().model().hyper().prefix());
-        let index = self.bound_plan((batch.tokens.len(), batch.outputs.len(), batch.capacity))?;
+        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity);
+        let index = self.bound_plan(key).map_err(|error| match error {
+            Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
+            other => other,
+        })?;
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
@@ -239,6 +258,9 @@ impl Session {
             run.add_logits(&mut self.downloaded, logits)?;
         }
         entries.iter().for_each(|entry| self.tokens[entry.sequence].push(entry.token));
+        for (entry, division) in entries.iter().zip(&batch.divisions) {
+            self.divisions[entry.sequence].push(*division);
+        }
         self.batches += 1;
         Ok(())
     }
@@ -253,18 +275,36 @@ impl Session {
         if capacity > self.room {
             self.grow_cache(capacity)?;
         }
-        let plan = self.sizes.plan(&self.weights, key, self.room)?;
+        let plan = Arc::new(self.sizes.plan(&self.weights, key, self.room)?);
         if !self.buffers.hold(&plan) {
+            // Their inputs are free for this one.
+            self.plans.clear();
             let largest = || self.sizes.largest_plan(&self.weights);
             self.buffers.expect_room(&plan, &largest, &self.weights)?;
-            self.plans.clear();
             self.buffers.grow(&plan, self.weights.devices())?;
         }
+        self.forget_plans();
+        let bound = match self.buffers.bind(&plan, &self.weights) {
+            Err(_) if !self.plans.is_empty() => {
+                self.plans.clear();
+                self.buffers.bind(&plan, &self.weights)?
+            }
+            bound => bound?,
+        };
+        self.plans.push((key, bound));
+        Ok(self.plans.len() - 1)
+    }
+
+    /// Makes place for one more plan: forgets the oldest where there are too many, and those with the largest inputs where these take too much memory.
+    fn forget_plans(&mut self) {
         if self.plans.len() == PLANS_MAX {
             self.plans.remove(0);
         }
-        self.plans.push((key, self.buffers.bind(plan, &self.weights)?));
-        Ok(self.plans.len() - 1)
+        let bytes = |(_, bound): &(PlanKey, BoundPlan)| bound.input_bytes();
+        while self.plans.iter().map(bytes).sum::<usize>() > KEPT_INPUT_BYTES_MAX {
+            let Some((largest, _)) = self.plans.iter().enumerate().max_by_key(|(_, plan)| bytes(plan)) else { break };
+            self.plans.remove(largest);
+        }
     }
 
     /// Makes room in the cache for sequences of so many tokens.
@@ -274,7 +314,7 @@ impl Session {
             Ok(room) => self.room = room,
             Err(NotGrown { error, is_lost }) => {
                 if is_lost {
-                    self.tokens.iter_mut().for_each(Vec::clear);
+                    (0..self.tokens.len()).for_each(|sequence| self.truncate(sequence, 0));
                 }
                 return Err(error);
             }

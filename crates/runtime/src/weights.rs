@@ -8,11 +8,11 @@
 use crate::device::{About, CopyRoom, Device, Tensor, Usage};
 use crate::error::Result;
 use crate::model_file::ModelFile;
-use crate::plan::LayerHomes;
+use crate::plan::{LayerHomes, Plan, is_gathered, weight_bytes};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use trueup_graph::TensorType;
+use trueup_graph::{Origin, TensorType};
 
 /// A model, the devices it is computed on, and its weights there.
 pub struct Weights {
@@ -117,6 +117,20 @@ impl Weights {
                 sums.crowded_out_bytes = sums.crowded_out_bytes.saturating_add(bytes);
             }
             sums
+        })
+    }
+
+    /// Bytes of memory that copies of a plan's weights take on a device, where it has enough for all: what it computes with as fast where the file is
+    /// mapped is not copied, and neither is a table of which a few rows are looked up.
+    pub fn copied_bytes(&self, plan: &Plan, device: usize) -> Result<u64> {
+        let values = plan.held(device).map(|id| plan.graph().value(id));
+        values.filter(|value| value.origin == Origin::Weight).try_fold(0, |sum: u64, value| {
+            let is_read = is_gathered(plan.graph(), value);
+            let room = if is_read { CopyRoom::TooLittle } else { CopyRoom::Enough };
+            let mapped =
+                self.model.mapped(&value.name).map(|bytes| self.devices[device].adopt(&bytes, &value.ty, room));
+            let copied = || weight_bytes(plan.graph(), value, &*self.devices[device]);
+            Ok(sum.saturating_add(if mapped.transpose()?.flatten().is_some() { 0 } else { copied() }))
         })
     }
 

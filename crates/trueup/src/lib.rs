@@ -5,7 +5,36 @@
 //!                                                        \-> verify::verify -> Report
 //! ```
 //!
-//! The rooms are re-exported under their own names; [`Model`] is the short way to run one, [`Service`] the one for many callers at once.
+//! The rooms are re-exported under their own names; [`Model`] is the short way to run one, [`Service`] the one for many callers at once. From a checkpoint to a
+//! smaller model of which every operator is judged:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use trueup::blocks::DType;
+//! use trueup::formats::{self, OpenOptions};
+//! use trueup::quantize::{Layout, NoProgress, Recipe};
+//! use trueup::runtime::{DeviceOptions, ModelFile, open_device};
+//! use trueup::verify::{Outcome, Reference, VerifyOptions};
+//! use trueup::{convert, quantize, verify};
+//!
+//! # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M");
+//! # let scratch = tempfile::tempdir()?;
+//! # let (file, small) = (scratch.path().join("stories.gguf"), scratch.path().join("small.gguf"));
+//! let source = formats::open(folder, &OpenOptions::default())?;
+//! convert::convert(source.as_ref(), &file, &convert::Options::default(), &NoProgress)?;
+//!
+//! let source = formats::open(&file, &OpenOptions::default())?;
+//! let (recipe, layout) = (Recipe::new(Some(DType::Q8_0)), Layout::Block);
+//! let options = quantize::Options { recipe, layout, threads: None, dry_run: false, resume: false };
+//! quantize::quantize(source.as_ref(), &small, &options, &NoProgress)?;
+//!
+//! let model = Arc::new(ModelFile::open(&small)?);
+//! let prompts = vec![model.tokenizer()?.encode("Once upon a time", true)?];
+//! let (device, options) = (open_device("cpu", &DeviceOptions::default())?, VerifyOptions { prompts, ..Default::default() });
+//! let report = verify::verify(model, device, Reference::Oracle, &options, &mut |_progress| {})?;
+//! assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -28,13 +28,20 @@ use trueup_tokenizer::DecodeStream;
 ///
 /// let model = Model::open(&file, "cpu", &DeviceOptions::default())?;
 /// let options = GenerateOptions { tokens_max: Some(6), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
-/// let text = model.generate("Once upon a time", &options, &mut |_piece| ControlFlow::Continue(()))?;
+/// let mut heard = Vec::new();
+/// let text = model.generate("Once upon a time", &options, &mut |piece| {
+///     print!("{piece}");
+///     heard.push(piece.to_owned());
+///     if heard.len() < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+/// })?;
 /// assert_eq!(text, ", there was a little fox");
+/// assert_eq!(heard.concat(), text);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Model {
     weights: Arc<Weights>,
+    session: SessionOptions,
 }
 
 impl Model {
@@ -42,7 +49,14 @@ impl Model {
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
         let (devices, fallback) = (open_devices(device, &[], options)?, open_fallback(device, options)?);
-        Ok(Model { weights: Arc::new(Weights::over(file, devices, fallback)) })
+        let weights = Arc::new(Weights::over(file, devices, fallback));
+        Ok(Model { weights, session: SessionOptions::default() })
+    }
+
+    /// The model, of which each call computes in a session of these options: with another context, or another type of the KV cache.
+    #[must_use]
+    pub fn with_session(self, session: SessionOptions) -> Model {
+        Model { session, ..self }
     }
 
     /// The file: metadata, tensors, tokenizer.
@@ -100,7 +114,7 @@ impl Model {
     }
 
     fn session(&self) -> Result<Session> {
-        Session::new(self.weights.clone(), &SessionOptions::default())
+        Session::new(self.weights.clone(), &self.session)
     }
 }
 

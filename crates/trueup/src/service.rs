@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use trueup_runtime::{
-    Error, GenerateOptions, Generated, RequestId, Requests, Result, Runner, Session, SessionOptions, Watch,
+    Error, Finish, GenerateOptions, Generated, RequestId, Requests, Result, Runner, Session, SessionOptions, Watch,
 };
 use trueup_tokenizer::{DecodeStream, Tokenizer};
 
@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// A running batch of one model, which requests join and leave. Dropping it ends it behind the batch in work.
 ///
 /// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::mpsc;
 /// use trueup::runtime::{DeviceOptions, GenerateOptions, Sampling, SessionOptions};
-/// use trueup::{Model, Service};
+/// use trueup::{Model, Piece, Service};
 /// # use trueup::convert::{Options, convert};
 /// # use trueup::formats::{self, OpenOptions};
 /// # use trueup::quantize::NoProgress;
@@ -41,10 +43,17 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// let service = Service::start(&model, &four_at_once, 100)?;
 ///
 /// let options = GenerateOptions { tokens_max: Some(6), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
-/// let fox = service.submit("Once upon a time", options.clone(), None)?;
+/// let (sender, pieces) = mpsc::channel();
+/// let hears = Box::new(move |piece: Piece<'_>| match sender.send(piece.text.to_owned()) {
+///     Ok(()) => ControlFlow::Continue(()),
+///     Err(_) => ControlFlow::Break(()), // nobody reads any more, and the text ends
+/// });
+/// let fox = service.submit("Once upon a time", options.clone(), Some(hears))?;
 /// let unwanted = service.submit("Lily", options, None)?;
 /// service.cancel(unwanted);
-/// assert_eq!(service.fetch(fox)?.text, ", there was a little fox");
+/// let heard: String = pieces.iter().inspect(|piece| print!("{piece}")).collect();
+/// assert_eq!(heard, ", there was a little fox");
+/// assert_eq!(service.fetch(fox)?.text, heard);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Service {
@@ -71,7 +80,8 @@ pub type OnPiece = Box<dyn FnMut(Piece<'_>) -> ControlFlow<()> + Send>;
 /// What came behind a prompt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
-    /// The text without special tokens; empty where the model has no tokenizer.
+    /// The text without special tokens; empty where the model has no tokenizer. Bytes at its end that are no whole character are U+FFFD, or nothing where
+    /// its listener ended it.
     pub text: String,
     /// The ids, why there are no more, times and logits.
     pub generated: Generated,
@@ -119,27 +129,38 @@ impl Service {
     /// Waits so long for a result at most; `Duration::ZERO` only looks.
     pub fn fetch_within(&self, id: RequestId, patience: Duration) -> Result<Option<Answer>> {
         let generated = self.requests.fetch_within(id, patience)?;
-        Ok(generated.map(|generated| Answer { text: self.text(&generated.ids), generated }))
+        Ok(generated.map(|generated| Answer { text: self.text(&generated), generated }))
     }
 
     /// Forgets a request, whether it waits, runs or is finished; whoever waits for it is told. Whether there was one.
     pub fn cancel(&self, id: RequestId) -> bool {
-        self.listeners.all().remove(&id.number());
-        self.requests.cancel(id)
+        let listener = self.listeners.take(id.number());
+        let was_held = self.requests.cancel(id);
+        drop(listener);
+        was_held
     }
 
-    fn text(&self, ids: &[u32]) -> String {
+    /// Ends all requests that are not finished and refuses all that come; whoever waits for one is told. The thread that computes ends behind the batch in
+    /// work, and dropping the service waits for it.
+    pub fn close(&self) {
+        self.requests.close("the service was closed before the text had ended");
+    }
+
+    /// What a listener hears of a text: of one that it ended, no characters that are not whole.
+    fn text(&self, generated: &Generated) -> String {
         let Ok(tokenizer) = self.model.file().tokenizer() else { return String::new() };
         let mut stream = tokenizer.stream(true, false);
-        let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
-        text.push_str(&stream.finish());
+        let mut text: String = generated.ids.iter().map(|id| stream.push(*id)).collect();
+        if generated.finish != Finish::Stopped {
+            text.push_str(&stream.finish());
+        }
         text
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.requests.close("the service was closed before the text had ended");
+        self.close();
         // A listener that drops the last of its service cannot wait for its own thread.
         if let Some(worker) = self.worker.take().filter(|worker| worker.thread().id() != thread::current().id()) {
             // What it panicked with was printed then, and its requests have failed.
@@ -157,11 +178,15 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes one away. What it holds may do anything with the service when it is dropped, so nobody drops it while all are locked.
+    fn take(&self, number: usize) -> Option<OnPiece> {
+        self.all().remove(&number)
+    }
+
     /// Tells one of them, if there is one, which may then do anything with the service but wait. One that ends its text hears no more of it.
     fn tell(&self, piece: Piece<'_>) -> ControlFlow<()> {
         let number = piece.request.number();
-        let listener = self.all().remove(&number);
-        let Some(mut listener) = listener else { return ControlFlow::Continue(()) };
+        let Some(mut listener) = self.take(number) else { return ControlFlow::Continue(()) };
         listener(piece)?;
         self.all().insert(number, listener);
         ControlFlow::Continue(())
@@ -186,7 +211,8 @@ struct Closing<'a>(&'a Requests, &'a Listeners);
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.close("the thread that computes requests has ended");
-        self.1.all().clear();
+        let listeners = std::mem::take(&mut *self.1.all());
+        drop(listeners);
     }
 }
 
@@ -213,6 +239,6 @@ impl Watch for Audience<'_> {
             // Nothing is left to end.
             let _ = self.listeners.tell(Piece { request: RequestId::new(prompt), id: None, text: &rest });
         }
-        self.listeners.all().remove(&prompt);
+        drop(self.listeners.take(prompt));
     }
 }

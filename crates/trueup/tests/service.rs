@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use trueup::convert::{Options, convert};
 use trueup::formats::{self, OpenOptions};
 use trueup::quantize::NoProgress;
-use trueup::runtime::{DeviceOptions, Finish, GenerateOptions, RequestId, Sampling, SessionOptions};
+use trueup::runtime::{ContextShift, DeviceOptions, Finish, GenerateOptions, RequestId, Sampling, SessionOptions};
 use trueup::{Model, OnPiece, Service};
 
 const PROMPTS: [&str; 5] = ["Once upon a time", "Lily", "The dog and the cat went", "", "A boy saw"];
@@ -30,6 +30,19 @@ fn sequences(sequences: usize) -> SessionOptions {
 fn options(tokens: usize, seed: u64) -> GenerateOptions {
     let sampling = Sampling { seed, ..Sampling::default() };
     GenerateOptions { tokens_max: Some(tokens), sampling, ..GenerateOptions::default() }
+}
+
+/// A text that only others end.
+fn endless() -> GenerateOptions {
+    let context_shift = Some(ContextShift { keep: Some(0) });
+    GenerateOptions { ignore_eos: true, tokens_max: None, context_shift, ..options(0, 1) }
+}
+
+/// What comes of a thing that must not wait for ever.
+fn within_a_minute<T: Send + 'static>(thing: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || sender.send(thing()));
+    done.recv_timeout(Duration::from_secs(60)).expect("it ends")
 }
 
 #[test]
@@ -66,8 +79,7 @@ fn a_text_that_somebody_waits_for_can_be_cancelled() {
     let service = Service::start(&model, &sequences(1), 8).unwrap();
     let (begun, has_begun) = mpsc::channel();
     let on_piece: OnPiece = Box::new(move |_| begun.send(()).map_or(ControlFlow::Break(()), ControlFlow::Continue));
-    let endless = GenerateOptions { ignore_eos: true, tokens_max: None, ..options(0, 1) };
-    let id = service.submit("Lily", endless, Some(on_piece)).unwrap();
+    let id = service.submit("Lily", endless(), Some(on_piece)).unwrap();
     let next = service.submit("Once upon a time", options(4, 1), None).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| service.fetch(id).unwrap_err().to_string());
@@ -95,22 +107,103 @@ fn listeners_end_texts() {
     assert_eq!((answer.generated.finish, answer.generated.ids.len()), (Finish::Stopped, 3));
 }
 
+/// Half of the model's tokens are bytes, of which few are characters by themselves.
+#[test]
+fn a_text_that_is_ended_is_what_was_heard() {
+    let (_folder, model) = model();
+    let service = Service::start(&model, &sequences(1), 8).unwrap();
+    let wild = Sampling { temperature: 9.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
+    for most in 1..40 {
+        let options = GenerateOptions { sampling: wild, ignore_eos: true, ..options(100, 1) };
+        let (sender, pieces) = mpsc::channel();
+        let mut left = most;
+        let mut hears = move |piece: &str| {
+            left -= 1;
+            let _ = sender.send(piece.to_owned());
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut other = most;
+        let alone = model.generate("Lily", &options, &mut |_| {
+            other -= 1;
+            if other == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let id = service.submit("Lily", options, Some(Box::new(move |piece| hears(piece.text)))).unwrap();
+        let answer = service.fetch(id).unwrap();
+        assert_eq!(answer.generated.ids.len(), most);
+        assert_eq!(answer.text, pieces.iter().collect::<String>(), "{most} tokens");
+        assert_eq!(answer.text, alone.unwrap(), "{most} tokens");
+    }
+}
+
+#[test]
+fn a_model_has_the_context_that_is_asked_for() {
+    let (_folder, model) = model();
+    let model = model.with_session(SessionOptions { context: Some(9), ..SessionOptions::default() });
+    assert_eq!(model.logits(&[1; 9]).unwrap().dim().0, 9);
+    let error = model.logits(&[1; 10]).unwrap_err().to_string();
+    assert!(error.contains("10 tokens, more than the context of 9"), "{error}");
+}
+
 #[test]
 fn a_service_that_is_dropped_ends_what_runs() {
     let (_folder, model) = model();
     let service = Service::start(&model, &sequences(2), 8).unwrap();
-    let endless = GenerateOptions { ignore_eos: true, tokens_max: None, ..options(0, 1) };
     let (sender, ended) = mpsc::channel();
     let on_piece: OnPiece = Box::new(move |_| {
         let _ = sender.send(());
         ControlFlow::Continue(())
     });
     for _ in 0..3 {
-        service.submit("Lily", endless.clone(), None).unwrap();
+        service.submit("Lily", endless(), None).unwrap();
     }
-    service.submit("Lily", endless, Some(on_piece)).unwrap();
-    drop(service);
-    assert!(ended.iter().count() < 1000, "its listeners are gone, and this loop ends");
+    service.submit("Lily", endless(), Some(on_piece)).unwrap();
+    within_a_minute(move || drop(service));
+    within_a_minute(move || ended.iter().for_each(drop));
+}
+
+#[test]
+fn a_service_that_is_closed_tells_those_who_wait() {
+    let (_folder, model) = model();
+    let service = Arc::new(Service::start(&model, &sequences(2), 8).unwrap());
+    let ids = [1, 2, 3].map(|_| service.submit("Lily", endless(), None).unwrap());
+    let waiter = {
+        let service = service.clone();
+        thread::spawn(move || ids.map(|id| service.fetch(id).unwrap_err().to_string()))
+    };
+    service.close();
+    let told = within_a_minute(move || waiter.join().unwrap());
+    assert_eq!(told, ["the service was closed before the text had ended"; 3]);
+    assert_eq!(service.submit("Lily", endless(), None).unwrap_err().to_string(), told[0]);
+}
+
+/// Whoever holds it asks its service once more when it is dropped.
+struct Parting(Arc<Service>, mpsc::Sender<bool>);
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        let was_held = self.0.cancel(RequestId::new(1));
+        let _ = self.1.send(was_held);
+    }
+}
+
+#[test]
+fn what_a_listener_holds_may_use_the_service_when_it_is_dropped() {
+    for is_cancelled in [true, false] {
+        let (_folder, model) = model();
+        let service = Arc::new(Service::start(&model, &sequences(1), 8).unwrap());
+        let (sender, told) = mpsc::channel();
+        let parting = Parting(service.clone(), sender);
+        let on_piece: OnPiece = Box::new(move |_| {
+            let _ = &parting;
+            ControlFlow::Continue(())
+        });
+        let text = if is_cancelled { endless() } else { options(200, 1) };
+        let id = service.submit("Lily", text, Some(on_piece)).unwrap();
+        service.submit("Lily", endless(), None).unwrap();
+        let asked = service.clone();
+        within_a_minute(move || !is_cancelled || asked.cancel(id));
+        assert!(within_a_minute(move || told.recv().unwrap()), "cancelled: {is_cancelled}");
+    }
 }
 
 #[test]
@@ -122,12 +215,17 @@ fn a_listener_that_panics_takes_no_waiting_thread_along() {
         service.submit("Lily", options(50, 1), None).unwrap(),
         service.submit("Lily", options(50, 1), Some(on_piece)).unwrap(),
     ];
+    let service = Arc::new(service);
+    let fetched = |id| {
+        let service = service.clone();
+        within_a_minute(move || service.fetch(id)).unwrap_err().to_string()
+    };
     for id in ids {
-        let error = service.fetch(id).unwrap_err().to_string();
+        let error = fetched(id);
         assert!(error.contains("was not finished") || error.contains("has ended"), "{error}");
     }
     // The thread may still be ending.
-    let later = service.submit("Lily", options(1, 1), None).and_then(|id| service.fetch(id));
-    let refused = later.unwrap_err().to_string();
+    let later = service.submit("Lily", options(1, 1), None);
+    let refused = later.map_or_else(|refused| refused.to_string(), fetched);
     assert_eq!(refused, "the thread that computes requests has ended");
 }

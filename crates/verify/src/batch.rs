@@ -13,6 +13,7 @@
 
 use crate::repeat::Run;
 use crate::report::Outcome;
+use crate::running::divided;
 use serde::Serialize;
 use std::sync::Arc;
 use trueup_models::Prefix;
@@ -91,7 +92,7 @@ pub(crate) struct PromptBatch {
 
 impl PromptBatch {
     /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens. Texts whose beginning sees itself, as
-    /// `prefix` says, keep it whole: a part of it alone would be another text.
+    /// `prefix` says, are cut where the prompt's division is that of the part too: any other part would be another text.
     pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize, prefix: Option<&Prefix>) -> PromptBatch {
         let sources: Vec<usize> = if prompts.len() == 1 { vec![0, 0] } else { (0..prompts.len()).collect() };
         let sources = &sources[..sources.len().min(SEQUENCES_MAX)];
@@ -105,11 +106,10 @@ impl PromptBatch {
                 ids.push(ids[0]);
             }
             let whole = prompts[prompt].len().min(most);
-            let end = prefix.and_then(|prefix| prefix.end_in(ids.iter().copied()));
-            let least = end.map_or(1, |end| end + 1);
+            let (least, most_at_once) = at_once(&ids, prompts[prompt].len(), prefix);
             let wanted = if halved { whole.div_ceil(2) } else { whole }.max(least);
             let free = |length: &usize| sequences.iter().all(|other| other.length != *length);
-            let length = (least..=wanted).rev().chain(wanted + 1..=ids.len()).find(free).unwrap_or(wanted);
+            let length = (least..=wanted).rev().chain(wanted + 1..=most_at_once).find(free).unwrap_or(wanted);
             sequences.push(Sequence { prompt, ids, length });
         }
         let steps = sequences.iter().map(|sequence| sequence.ids.len() - sequence.length).min().unwrap_or(0);
@@ -182,6 +182,16 @@ impl PromptBatch {
             first_difference: difference.flatten(),
         }
     }
+}
+
+/// The least and the most tokens of a text that can be computed at once as they are in the run alone, which computes its prompt of `prompt` tokens at once
+/// and the others one by one. A division changes with the tokens that decide it, and never back.
+fn at_once(ids: &[u32], prompt: usize, prefix: Option<&Prefix>) -> (usize, usize) {
+    let Some(prefix) = prefix else { return (1, ids.len()) };
+    let alone = divided(prefix, &ids[..prompt]);
+    let is_as_alone = |length: &usize| divided(prefix, &ids[..*length]) == alone;
+    let least = (1..=prompt).rev().take_while(is_as_alone).last().unwrap_or(prompt);
+    (least, (prompt..=ids.len()).take_while(is_as_alone).last().unwrap_or(prompt))
 }
 
 #[cfg(test)]
@@ -260,5 +270,31 @@ mod tests {
         assert_eq!(batch.steps, 2);
         let batch = PromptBatch::new(&[vec![8, 9, 3, 4, 5, 6], vec![4; 90]], &[vec![], vec![]], 99, Some(&prefix));
         assert_eq!(lengths(&batch), [6, 64]);
+    }
+
+    #[test]
+    fn texts_are_cut_where_their_division_is_that_of_the_prompt() {
+        let prefix = Prefix { end: 9, mark: 8, other_mark: 7 };
+        for (prompt, continuation, expected) in [
+            // Without an end, and then as far as the run's own choices have none.
+            (vec![1, 2, 3], vec![4, 5], (1, 5)),
+            (vec![1, 2, 3], vec![4, 9, 5], (1, 4)),
+            (vec![8, 2, 3], vec![9, 5], (1, 3)),
+            // The end, and what is told of the mark before it.
+            (vec![1, 9, 3, 4], vec![5], (2, 5)),
+            (vec![8, 1, 9, 3], vec![8, 9], (3, 6)),
+            // A mark behind the end moves the other one's place, or that of none.
+            (vec![7, 1, 9, 8, 2], vec![3], (4, 6)),
+            (vec![1, 9, 2, 7, 3], vec![8, 4], (4, 5)),
+            (vec![7, 9, 2], vec![3, 8, 8], (2, 4)),
+            // No mark at all.
+            (vec![1, 9, 2], vec![3], (2, 4)),
+        ] {
+            let ids = [&prompt[..], &continuation].concat();
+            assert_eq!(at_once(&ids, prompt.len(), Some(&prefix)), expected, "{prompt:?} {continuation:?}");
+            assert_eq!(at_once(&ids, prompt.len(), None), (1, ids.len()));
+        }
+        let batch = PromptBatch::new(&[vec![7, 9, 2]], &[vec![3, 8, 8]], 64, Some(&prefix));
+        assert_eq!((lengths(&batch), batch.steps), (vec![3, 2], 2));
     }
 }

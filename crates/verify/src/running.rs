@@ -132,12 +132,13 @@ impl Inputs {
     }
 }
 
-/// Where the beginning of a text ends, if it does, and where its mark is; without one, right before the end.
-fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
+/// Where the beginning of a text ends, and where its mark is, of all its ids; without one, right before the end. A text whose beginning does not end needs no
+/// mark, and 0 stands there.
+pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
     let first = |wanted: u32| text.iter().position(|id| *id == wanted);
-    let end = first(prefix.end);
+    let Some(end) = first(prefix.end) else { return (None, 0) };
     let mark = [prefix.mark, prefix.other_mark].into_iter().find_map(first);
-    (end, mark.unwrap_or_else(|| end.unwrap_or(0).saturating_sub(1)))
+    (Some(end), mark.unwrap_or(end.saturating_sub(1)))
 }
 
 /// A number as an index; -1, which no table has, where it is too large.

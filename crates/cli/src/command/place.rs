@@ -11,7 +11,7 @@ use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::device::cpu::system_memory;
-use trueup::runtime::plan::PlanReport;
+use trueup::runtime::plan::{Plan, PlanReport};
 use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
@@ -198,28 +198,30 @@ impl Place {
     }
 
     /// Says where memory is too small for what is planned.
-    pub fn foresee(&self, weights: &Weights, report: &PlanReport) {
-        let Some(host) = report.devices.iter().find(|device| device.name == HOST) else { return };
+    pub fn foresee(&self, weights: &Weights, plan: &Plan, report: &PlanReport) -> Result<()> {
+        let is_host = |device: &Arc<dyn Device>| device.about().name == HOST;
+        let Some(index) = weights.devices().iter().position(is_host) else { return Ok(()) };
+        let (host, (_, free)) =
+            (&report.devices[index], weights.devices()[index].about().memory.unwrap_or((u64::MAX, u64::MAX)));
         let others = [host.kv_bytes, host.arena_bytes, host.scratch_bytes, host.input_bytes];
-        let needed = others.iter().fold(host.weight_bytes as u64, |sum, bytes| sum.saturating_add(*bytes as u64));
-        let Some(free) = host_memory(weights).filter(|free| needed > *free) else { return };
-        output::note(&format!(
-            "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{}",
-            megabytes(needed),
-            megabytes(free),
-            from_disk(needed)
-        ));
+        let with = |weights: u64| others.iter().fold(weights, |sum, bytes| sum.saturating_add(*bytes as u64));
+        let needed = with(weights.copied_bytes(plan, index)?);
+        let again = from_disk(with(host.weight_bytes as u64));
+        if needed > free {
+            output::note(&format!(
+                "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{again}",
+                megabytes(needed),
+                megabytes(free)
+            ));
+        } else if !again.is_empty() {
+            output::note(&format!("weights of {HOST} are read where the file is mapped{again}"));
+        }
+        Ok(())
     }
 }
 
 /// The device that computes with this machine's memory.
 const HOST: &str = "cpu";
-
-/// Bytes of this machine's memory that are free to the host's device, where layers are on it.
-fn host_memory(weights: &Weights) -> Option<u64> {
-    let host = weights.devices().iter().map(|device| device.about()).find(|about| about.name == HOST)?;
-    host.memory.map(|(_, free)| free)
-}
 
 /// What it costs where the system has less memory than so many bytes for what is asked of it, of a file and beside it.
 fn from_disk(bytes: u64) -> String {

@@ -6,7 +6,7 @@ use crate::output;
 use crate::value;
 use clap::Args;
 use std::path::PathBuf;
-use trueup::runtime::Session;
+use trueup::runtime::{CONTEXT_DEFAULT, Session};
 
 /// What `trueup plan` takes.
 #[derive(Args)]
@@ -26,9 +26,6 @@ pub struct Arguments {
     #[command(flatten)]
     place: Place,
 }
-
-/// The context where none is given and the model has more, as sessions take it.
-const CONTEXT_DEFAULT: usize = 4096;
 
 /// Plans.
 pub fn run(arguments: Arguments) -> Result {
@@ -51,7 +48,7 @@ pub fn run(arguments: Arguments) -> Result {
     let weights = arguments.place.weights(model)?;
     let plan = Session::plan(&weights, &session, arguments.tokens, 1, length)?;
     let report = plan.report();
-    arguments.place.foresee(&weights, &report);
+    arguments.place.foresee(&weights, &plan, &report)?;
     if arguments.json {
         output::json(&report)?
     } else {

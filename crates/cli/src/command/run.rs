@@ -5,7 +5,7 @@ use crate::command::input::Input;
 use crate::command::place::{Place, check_target, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
-use crate::failure::{Code, Result};
+use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::value::{self, TokensMax};
 use clap::{ArgGroup, Args};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use trueup::formats::{SafetensorsArray, counted, write_safetensors};
-use trueup::runtime::{Finish, GenerateOptions, Generated, Session, generate};
+use trueup::runtime::{Finish, GenerateOptions, Generated, Session, Watch, generate_each};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
@@ -85,17 +85,51 @@ pub fn run(arguments: Arguments) -> Result {
         ..GenerateOptions::default()
     };
     let streams = !arguments.json && prompts.len() == 1;
-    let results = words.generate(&mut session, &prompts, &options, streams)?;
+    let said = words.generate(&mut session, &prompts, &options, streams)?;
+    if let Some(failure) = failure(&said)
+        && said.iter().all(|said| said.result.is_err() && said.ids.is_empty())
+    {
+        return Err(failure);
+    }
     if let Some(file) = &arguments.logits {
-        write_logits(file, &prompts, &results)?;
+        write_logits(file, &prompts, &said)?;
     }
     if arguments.json {
-        let entries = prompts.iter().zip(&results).map(|(ids, result)| words.entry(ids, result));
+        let entries = prompts.iter().zip(&said).map(|(ids, said)| words.entry(ids, said));
         output::json(&json!({"prompts": entries.collect::<Vec<Value>>()}))?;
     } else {
-        words.print(&prompts, &results)?;
+        words.print(&prompts, &said)?;
     }
-    Ok(Code::Done)
+    failure(&said).map_or(Ok(Code::Done), Err)
+}
+
+/// What was said behind a prompt, and how it ended.
+struct Said {
+    ids: Vec<u32>,
+    result: trueup::runtime::Result<Generated>,
+}
+
+/// What the first of the prompts that failed did by.
+fn failure(said: &[Said]) -> Option<Failure> {
+    let problem = |(number, said): (usize, &Said)| said.result.as_ref().err().map(|error| (number, error.to_string()));
+    let (number, problem) = said.iter().enumerate().find_map(problem)?;
+    Some(Failure::new(if said.len() == 1 { problem } else { format!("prompt {number}: {problem}") }))
+}
+
+/// Who hears tokens as they come: `screen` prints them where there is one prompt.
+struct Listener<'w, 't> {
+    words: &'w Words<'t>,
+    screen: Option<Screen<'t>>,
+    /// The tokens of each prompt.
+    heard: Vec<Vec<u32>>,
+}
+
+impl Watch for Listener<'_, '_> {
+    fn saw_token(&mut self, prompt: usize, id: u32) -> ControlFlow<()> {
+        self.heard[prompt].push(id);
+        let read = self.screen.as_mut().map_or(ControlFlow::Continue(()), |screen| screen.push(id));
+        if self.words.ends(id) { ControlFlow::Break(()) } else { read }
+    }
 }
 
 /// The tokenizer, where there is one: a model without can be run on ids.
@@ -112,21 +146,17 @@ impl Words<'_> {
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
         streams: bool,
-    ) -> Result<Vec<Generated>> {
+    ) -> Result<Vec<Said>> {
         let tokenizer = self.tokenizer.filter(|_| streams);
-        let mut screen = tokenizer.map(|tokenizer| Screen::new(tokenizer, self.text(&prompts[0], true)));
-        let results = generate(session, prompts, options, &mut |_, id| {
-            let read = screen.as_mut().map_or(ControlFlow::Continue(()), |screen| screen.push(id));
-            if self.ends(id) { ControlFlow::Break(()) } else { read }
-        });
-        match (results, screen) {
-            (Ok(results), Some(screen)) => screen.finish().map(|_| results),
-            (Err(error), Some(screen)) => {
-                screen.interrupt();
-                Err(error.into())
-            }
-            (results, None) => Ok(results?),
+        let screen = tokenizer.map(|tokenizer| Screen::new(tokenizer, self.text(&prompts[0], true)));
+        let mut listener = Listener { words: self, screen, heard: vec![Vec::new(); prompts.len()] };
+        let results = generate_each(session, prompts, options, &mut listener)?;
+        match listener.screen {
+            Some(screen) if results.iter().all(std::result::Result::is_ok) => drop(screen.finish()?),
+            Some(screen) => screen.interrupt(),
+            None => (),
         }
+        Ok(listener.heard.into_iter().zip(results).map(|(ids, result)| Said { ids, result }).collect())
     }
 
     /// Whether the tokenizer says that a text ends here; one that replaces the model's may know other tokens than the model.
@@ -143,35 +173,51 @@ impl Words<'_> {
         text
     }
 
-    fn entry(&self, ids: &[u32], result: &Generated) -> Value {
-        json!({
+    fn entry(&self, ids: &[u32], said: &Said) -> Value {
+        let mut entry = json!({
             "ids": ids,
-            "generated_ids": result.ids,
-            "text": self.text(&result.ids, false),
-            "finish": self.finish(result),
-            "context_shifts": result.shifts,
-            "prompt_ms": microseconds_kept(result.prompt_ms),
-            "decode_ms": microseconds_kept(result.decode_ms),
-        })
+            "generated_ids": said.ids,
+            "text": self.text(&said.ids, false),
+        });
+        let how = match &said.result {
+            Ok(result) => json!({
+                "finish": self.finish(result),
+                "context_shifts": result.shifts,
+                "prompt_ms": microseconds_kept(result.prompt_ms),
+                "decode_ms": microseconds_kept(result.decode_ms),
+            }),
+            Err(error) => json!({"finish": "error", "error": error.to_string()}),
+        };
+        if let (Value::Object(entry), Value::Object(how)) = (&mut entry, how) {
+            entry.extend(how);
+        }
+        entry
     }
 
     /// What was not printed while it came, and how long it took.
-    fn print(&self, prompts: &[Vec<u32>], results: &[Generated]) -> Result<()> {
-        for (number, (ids, result)) in prompts.iter().zip(results).enumerate() {
+    fn print(&self, prompts: &[Vec<u32>], all: &[Said]) -> Result<()> {
+        for (number, (ids, said)) in prompts.iter().zip(all).enumerate() {
             let mark = if prompts.len() > 1 { format!("[{number}] ") } else { String::new() };
             if self.tokenizer.is_none() {
-                let ids: Vec<String> = result.ids.iter().map(u32::to_string).collect();
+                let ids: Vec<String> = said.ids.iter().map(u32::to_string).collect();
                 output::line(&format!("{mark}{}", ids.join(" ")))?;
             } else if prompts.len() > 1 {
-                let text = self.text(ids, true) + &self.text(&result.ids, false);
+                let text = self.text(ids, true) + &self.text(&said.ids, false);
                 output::line(&format!("{mark}{}\n", output::visible(&text)))?;
             }
-            let shifts = if result.shifts > 0 {
-                format!(", {}", counted(result.shifts, "context shift"))
-            } else {
-                String::new()
-            };
-            output::note(&format!("{mark}{}{shifts}; ended by {}", timing(ids.len(), result), self.finish(result)));
+            match &said.result {
+                Ok(result) => {
+                    let shifts = match result.shifts {
+                        0 => String::new(),
+                        shifts => format!(", {}", counted(shifts, "context shift")),
+                    };
+                    let (timing, finish) = (timing(ids.len(), result), self.finish(result));
+                    output::note(&format!("{mark}{timing}{shifts}; ended by {finish}"));
+                }
+                Err(error) if prompts.len() > 1 => output::note(&format!("{mark}ended by an error: {error}")),
+                // It is the command's failure.
+                Err(_) => (),
+            }
         }
         Ok(())
     }
@@ -207,11 +253,11 @@ fn timing(prompt_tokens: usize, result: &Generated) -> String {
     )
 }
 
-/// `pN_logits` [tokens, vocabulary] of each prompt, `pN_generated_logits` of what came behind it.
-fn write_logits(file: &Path, prompts: &[Vec<u32>], results: &[Generated]) -> Result<()> {
+/// `pN_logits` [tokens, vocabulary] of each prompt that did not fail, `pN_generated_logits` of what came behind it.
+fn write_logits(file: &Path, prompts: &[Vec<u32>], all: &[Said]) -> Result<()> {
     let mut arrays = Vec::new();
-    for (number, (ids, result)) in prompts.iter().zip(results).enumerate() {
-        let Some(kept) = &result.logits else { continue };
+    for (number, (ids, said)) in prompts.iter().zip(all).enumerate() {
+        let Ok(result @ Generated { logits: Some(kept), .. }) = &said.result else { continue };
         let shape = |rows: usize| [kept.vocabulary as u64, rows as u64];
         arrays.push(SafetensorsArray::f32(format!("p{number}_logits"), &shape(ids.len()), &kept.prompt));
         if !result.ids.is_empty() {

@@ -1,6 +1,6 @@
 //! `inspect`, `diff`, `verify`, `plan`, `devices`, `demo`: what they say, and their exit codes.
 
-use crate::trueup::{Scratch, argument, stories, tiny, trueup};
+use crate::trueup::{Scratch, argument, ids, stories, tiny, trueup};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -170,6 +170,41 @@ fn layers_are_placed_where_there_is_room() {
     trueup(&small).refuses(&["bytes of memory", "are free"]);
     trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 sizes of memory for 1 devices"]);
     trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["named twice"]);
+}
+
+/// Two texts, one of which outgrows a cache that cannot grow: the other one is told whole, and what there is of the first.
+#[test]
+fn a_text_without_memory_takes_no_other_along() {
+    let scratch = Scratch::new();
+    let folder = scratch.copy(&tiny("mistral"), "long");
+    let config = fs::read_to_string(folder.join("config.json")).expect("a description");
+    let longer = config.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 1024");
+    fs::write(folder.join("config.json"), longer).expect("a description");
+    let model = scratch.gguf(&folder, "long.gguf");
+    let place = ["--repack", "off", "-c", "1024"];
+    let call = [&["plan", &model, "--tokens", "1", "--length", "256", "--json"], &place[..]].concat();
+    let planned = &trueup(&call).exits(0).json()["devices"][0];
+    // Two sequences of 256 positions; another 64 of each would take all of the third part, where intermediate results lie too.
+    let memory = (3 * planned["kv_bytes"].as_u64().expect("bytes")).to_string();
+    let run = |flags: &[&str]| {
+        let texts = ["--ids", "5 6 7 8", "--ids", "9", "-n", "255", "--ignore-eos", "--device-memory", &memory];
+        trueup(&[&["run", &model], &texts[..], &place[..], flags].concat()).exits(2)
+    };
+    let logits = scratch.path("logits.safetensors");
+    let told = run(&["--json", "--logits", &logits]);
+    let sentence = "device cpu: a KV cache of 320 positions needs";
+    assert!(told.stderr.contains(&format!("error: prompt 0: {sentence}")), "{told:?}");
+    let [long, short] = [0, 1].map(|number| told.json()["prompts"][number].clone());
+    assert_eq!((&long["finish"], &short["finish"]), (&"error".into(), &"length".into()));
+    assert!(long["error"].as_str().is_some_and(|error| error.starts_with(sentence)), "{long}");
+    assert_eq!([&long, &short].map(|entry| ids(&entry["generated_ids"]).len()), [253, 255]);
+    let alone = trueup(&["run", &model, "--ids", "9", "-n", "255", "--ignore-eos", "--json"]).exits(0).json();
+    assert_eq!(short["generated_ids"], alone["prompts"][0]["generated_ids"]);
+    let kept = String::from_utf8_lossy(&fs::read(&logits).expect("logits")).into_owned();
+    assert!(kept.contains("p1_logits") && !kept.contains("p0_logits"), "of what has ended");
+    let told = run(&[]);
+    assert!(told.stdout.contains("[0] ") && told.stdout.contains("[1] "), "{told:?}");
+    assert!(told.stderr.contains(&format!("note: [0] ended by an error: {sentence}")), "{told:?}");
 }
 
 #[test]

@@ -29,11 +29,12 @@ impl Bounded {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that may be taken still.
+    /// Bytes that may be taken still: what the device keeps for itself counts too.
     fn left(&self) -> u64 {
         let mut held = self.held();
         held.retain(|held| held.buffer.strong_count() > 0);
-        let used = held.iter().fold(0, |sum: u64, held| sum.saturating_add(held.bytes));
+        let kept = self.device.scratch_held().map(|bytes| self.device.taken_bytes(bytes as u64));
+        let used = held.iter().map(|held| held.bytes).chain(kept).fold(0, u64::saturating_add);
         self.memory_bytes.saturating_sub(used)
     }
 }
@@ -80,8 +81,11 @@ impl Decorator for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{Rooms, Step};
     use crate::devices::{DeviceOptions, open_device};
+    use crate::profile::Profile;
     use trueup_blocks::DType;
+    use trueup_graph::Op;
 
     #[test]
     fn what_is_taken_and_freed_is_counted() {
@@ -95,5 +99,57 @@ mod tests {
         drop(buffer);
         assert_eq!(free(), (1000, 1000));
         assert!(Device::alloc(&device, &floats(250), Usage::State).is_ok());
+    }
+
+    /// A device that keeps 100 and 200 bytes beside tensors.
+    struct Keeping(Arc<dyn Device>);
+
+    impl Device for Keeping {
+        fn about(&self) -> About {
+            self.0.about()
+        }
+
+        fn supports(
+            &self,
+            op: &Op,
+            inputs: &[TensorType],
+            output: &TensorType,
+        ) -> std::result::Result<Profile, String> {
+            self.0.supports(op, inputs, output)
+        }
+
+        fn scratch_held(&self) -> Rooms {
+            [100, 0, 200, 0, 0, 0]
+        }
+
+        fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+            self.0.alloc(ty, usage)
+        }
+
+        fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+            self.0.upload(source, target)
+        }
+
+        fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
+            self.0.download(source, target)
+        }
+
+        fn execute(&self, steps: &[Step]) -> Result<()> {
+            self.0.execute(steps)
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.0.sync()
+        }
+    }
+
+    #[test]
+    fn what_the_device_keeps_for_itself_is_counted() {
+        let keeping = Keeping(open_device("ref", &DeviceOptions::default()).unwrap());
+        let device = Bounded::new(Arc::new(keeping), 1000);
+        assert_eq!(Device::about(&device).memory.unwrap(), (1000, 700));
+        let floats = |count| TensorType::new(DType::F32, &[count]);
+        assert!(Device::alloc(&device, &floats(176), Usage::State).is_err());
+        assert!(Device::alloc(&device, &floats(175), Usage::State).is_ok());
     }
 }

@@ -132,13 +132,14 @@ impl Generation {
 
     /// Puts `id` behind the sequence, which makes room where it is full.
     fn follow(&mut self, session: &mut Session, id: u32) {
-        self.to_compute.clear();
         self.done = 0;
-        if let Some(kept) = self.kept.filter(|_| session.len(self.sequence) == session.context()) {
-            self.to_compute = shift(session, self.sequence, kept);
-            self.shifts += 1;
+        match self.kept.filter(|_| session.len(self.sequence) == session.context()) {
+            Some(kept) => {
+                self.to_compute = shift(session, self.sequence, kept, id);
+                self.shifts += 1;
+            }
+            None => self.to_compute = vec![id],
         }
-        self.to_compute.push(id);
     }
 
     pub fn result(self) -> Generated {

@@ -151,8 +151,10 @@ impl Requests {
 
     /// Ends all requests that are not finished, and refuses all that come, for this reason.
     pub fn close(&self, reason: &str) {
-        self.fail_all(reason);
-        self.list().closed.get_or_insert_with(|| reason.to_owned());
+        // One lock for both: what is submitted between them would wait for ever.
+        let mut list = self.list();
+        list.closed.get_or_insert_with(|| reason.to_owned());
+        list.fail_all(reason);
         self.changed.notify_all();
     }
 
@@ -194,14 +196,7 @@ impl Requests {
 
     /// Ends all requests that are not finished, and gives their numbers.
     pub(super) fn fail_all(&self, problem: &str) -> Vec<usize> {
-        let mut list = self.list();
-        list.waiting.clear();
-        let unfinished = list.held.iter_mut().filter(|(_, state)| !matches!(state, State::Finished(_)));
-        let failed = unfinished.map(|(number, state)| {
-            *state = State::Finished(Err(Error::Request(problem.to_owned())));
-            *number
-        });
-        let failed = failed.collect();
+        let failed = self.list().fail_all(problem);
         self.changed.notify_all();
         failed
     }
@@ -228,6 +223,16 @@ impl Requests {
 }
 
 impl List {
+    fn fail_all(&mut self, problem: &str) -> Vec<usize> {
+        self.waiting.clear();
+        let unfinished = self.held.iter_mut().filter(|(_, state)| !matches!(state, State::Finished(_)));
+        let failed = unfinished.map(|(number, state)| {
+            *state = State::Finished(Err(Error::Request(problem.to_owned())));
+            *number
+        });
+        failed.collect()
+    }
+
     fn missing(&self, id: RequestId) -> Error {
         let why = if id.0 < self.next { "was fetched or cancelled already" } else { "was never submitted" };
         Error::Request(format!("request {} {why}", id.0))

@@ -10,7 +10,7 @@
 
 use super::generation::Generation;
 use super::requests::Requests;
-use super::{Finish, Watch};
+use super::{Finish, Generated, Watch};
 use crate::error::{Error, Result};
 use crate::session::{Entry, Session};
 use std::collections::VecDeque;
@@ -24,6 +24,16 @@ pub struct Runner<'a> {
     free: VecDeque<usize>,
 }
 
+/// The part of a generation in a batch.
+struct Share {
+    /// Which of those that are active.
+    active: usize,
+    /// Tokens of it.
+    count: usize,
+    /// Tokens that its sequence holds before.
+    before: usize,
+}
+
 impl<'a> Runner<'a> {
     /// A runner for the requests to this session.
     pub fn new(requests: &'a Requests, session: &'a mut Session) -> Runner<'a> {
@@ -34,12 +44,12 @@ impl<'a> Runner<'a> {
     /// Computes one batch: a token of each request that is behind its prompt, and as much of prompts as [`SessionOptions::prompt_chunk`]
     /// leaves room for. Requests that wait join before as long as sequences are free; those that end leave behind it. Whether there is more to do.
     ///
-    /// What a single request fails by is its result alone. Fails where the device does, or the file has changed; then all requests end so, and
-    /// those that come later are computed as ever.
+    /// What a single request fails by is its result alone, and so is the lack of memory for its tokens. Fails where the device does, or the file has changed;
+    /// then all requests end so, and those that come later are computed as ever.
     ///
     /// [`SessionOptions::prompt_chunk`]: crate::SessionOptions::prompt_chunk
     pub fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
-        self.join();
+        self.join(watch);
         self.leave(watch);
         self.compute_batch().inspect_err(|error| self.fail(error, watch))?;
         self.choose(watch);
@@ -48,7 +58,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Gives free sequences to those that wait.
-    fn join(&mut self) {
+    fn join(&mut self, watch: &mut dyn Watch) {
         while let Some(sequence) = self.free.front().copied() {
             let Some((number, asked)) = self.requests.take_waiting() else { break };
             match Generation::start(self.session, number, sequence, asked) {
@@ -56,7 +66,7 @@ impl<'a> Runner<'a> {
                     self.free.pop_front();
                     self.active.push(generation);
                 }
-                Err(error) => self.requests.finish(number, Err(error)),
+                Err(error) => end(self.requests, number, Err(error), watch),
             }
         }
     }
@@ -75,31 +85,62 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Computes a batch, and its shares one by one where there is no memory for all of them: what fails then is the result of one request.
     fn compute_batch(&mut self) -> Result<()> {
-        let running = || self.active.iter().filter(|generation| generation.finish.is_none());
-        let decoding = running().filter(|generation| generation.pending() == 1).count();
+        let shares = self.shares();
+        let Err(error) = self.compute(&shares) else { return Ok(()) };
+        if !matches!(error, Error::NoRoom(_)) {
+            return Err(error);
+        }
+        for share in &shares {
+            // Rows may be lost where a cache could not grow.
+            let is_lost = self.session.len(self.active[share.active].sequence) != share.before;
+            let outcome = match (is_lost, shares.len()) {
+                (false, 2..) => self.compute(std::slice::from_ref(share)),
+                _ => Err(Error::NoRoom(Box::new(Error::Request(error.to_string())))),
+            };
+            match outcome {
+                Err(error @ Error::NoRoom(_)) => {
+                    let generation = &mut self.active[share.active];
+                    generation.finish = Some(Finish::Stopped);
+                    self.requests.finish(generation.prompt, Err(error));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has a part in the next batch.
+    fn shares(&self) -> Vec<Share> {
+        let running = || self.active.iter().enumerate().filter(|(_, generation)| generation.finish.is_none());
+        let decoding = running().filter(|(_, generation)| generation.pending() == 1).count();
         // Texts go on even where they fill the batch, and prompts too.
         let mut left = self.session.prompt_chunk().saturating_sub(decoding).max(1);
+        let share = |(active, generation): (usize, &Generation)| {
+            let count = if generation.pending() == 1 { 1 } else { generation.pending().min(left) };
+            left -= if generation.pending() == 1 { 0 } else { count };
+            Share { active, count, before: self.session.len(generation.sequence) }
+        };
+        running().map(share).collect()
+    }
+
+    /// Computes the tokens of some.
+    fn compute(&mut self, shares: &[Share]) -> Result<()> {
         let mut entries: Vec<Entry> = Vec::new();
-        let mut shares: Vec<(&mut Generation, usize, usize)> = Vec::new();
-        for generation in self.active.iter_mut().filter(|generation| generation.finish.is_none()) {
+        let mut rows = Vec::with_capacity(shares.len());
+        for Share { active, count, .. } in shares {
             let begin = entries.len();
-            if generation.pending() == 1 {
-                entries.extend(generation.entries(1));
-            } else {
-                entries.extend(generation.entries(left));
-                left -= entries.len() - begin;
-            }
-            let rows = entries[begin..].iter().filter(|entry| entry.wants_logits).count();
-            shares.push((generation, entries.len() - begin, rows));
+            entries.extend(self.active[*active].entries(*count));
+            rows.push(entries[begin..].iter().filter(|entry| entry.wants_logits).count());
         }
         if entries.is_empty() {
             return Ok(());
         }
         let logits = self.session.compute(&entries, None)?;
         let mut row = 0;
-        for (generation, count, rows) in shares {
-            generation.take(count, &logits, row..row + rows);
+        for (Share { active, count, .. }, rows) in shares.iter().zip(rows) {
+            self.active[*active].take(*count, &logits, row..row + rows);
             row += rows;
         }
         Ok(())
@@ -128,9 +169,7 @@ impl<'a> Runner<'a> {
         }
         for generation in self.active.extract_if(.., has_ended) {
             self.free.push_back(generation.sequence);
-            let number = generation.prompt;
-            watch.ended(number);
-            self.requests.finish(number, Ok(generation.result()));
+            end(self.requests, generation.prompt, Ok(generation.result()), watch);
         }
         Ok(())
     }
@@ -140,6 +179,12 @@ impl<'a> Runner<'a> {
         self.free.extend(self.active.drain(..).map(|generation| generation.sequence));
         self.requests.fail_all(&error.to_string()).into_iter().for_each(|number| watch.ended(number));
     }
+}
+
+/// Keeps what came of a request, unless that is known already, when everyone was told that it has ended.
+fn end(requests: &Requests, number: usize, result: Result<Generated>, watch: &mut dyn Watch) {
+    watch.ended(number);
+    requests.finish(number, result);
 }
 
 impl Drop for Runner<'_> {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What is computed behind a shift is therefore what a fresh sequence of the remaining tokens gives, bit for bit. Moving the cached keys to
-//! their new positions would be cheaper and give other numbers: they were computed while the dropped tokens could be seen.
+//! their new positions would be cheaper and give other numbers: they were computed while the dropped tokens could be seen. So were the kept ones where
+//! the beginning of a text sees itself, which is then computed again too.
 
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;
@@ -27,7 +28,12 @@ pub struct ContextShift {
 impl ContextShift {
     /// How many tokens of a prompt stay. Fails where they leave no room in the context.
     pub(super) fn kept(&self, model: &ModelFile, context: usize, number: usize, prompt: &[u32]) -> Result<usize> {
-        let most = context.saturating_sub(ROOM_MIN);
+        let Some(most) = context.checked_sub(ROOM_MIN) else {
+            let problem = format!(
+                "prompt {number}: a context of {context} cannot shift, which takes room for at least {ROOM_MIN} tokens"
+            );
+            return Err(Error::Request(format!("{problem}; make the context larger")));
+        };
         let bos = model.tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
         let before = usize::from(bos.is_some() && prompt.first().copied() == bos);
         let kept = self.keep.map_or(prompt.len(), |keep| keep.saturating_add(before).min(prompt.len()));
@@ -46,11 +52,14 @@ impl ContextShift {
     }
 }
 
-/// Shortens a full sequence to the tokens that stay and gives those that are to be computed again behind them.
-pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize) -> Vec<u32> {
+/// Shortens a full sequence that goes on with `next` to what stays as it is, and gives the tokens that are to be computed behind that.
+pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize, next: u32) -> Vec<u32> {
     let held = session.tokens(sequence);
     let dropped = (held.len() - kept) / 2;
-    let again = held[kept + dropped..].to_vec();
-    session.truncate(sequence, kept);
-    again
+    let mut text = [&held[..kept], &held[kept + dropped..]].concat();
+    text.push(next);
+    // Where the beginning of a text sees itself, its tokens saw those that are dropped.
+    let common = session.common(sequence, &text).min(kept);
+    session.truncate(sequence, common);
+    text.split_off(common)
 }

@@ -40,7 +40,7 @@ pub const CAPACITY_UNIT: usize = 64;
 pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
     /// The text of each token, where texts have a beginning that sees itself.
-    divisions: Vec<Division>,
+    pub divisions: Vec<Division>,
     /// Which tokens' logits are computed; at least one.
     pub outputs: Vec<usize>,
     /// Positions of the cache that are looked at.

@@ -14,10 +14,17 @@ const FREE_SHARE: u64 = 16;
 
 /// A plan whose tensors lie in buffers.
 pub(super) struct BoundPlan {
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub pieces: Vec<BoundPiece>,
     /// What the host fills in: which input, on which device, where.
     pub inputs: Vec<(Input, usize, Tensor)>,
+}
+
+impl BoundPlan {
+    /// Bytes of memory that its inputs take, on all devices.
+    pub fn input_bytes(&self) -> usize {
+        self.inputs.iter().map(|(_, _, tensor)| tensor.ty.bytes()).sum()
+    }
 }
 
 /// Steps that one device executes without a break, and what it needs from others before.
@@ -40,16 +47,19 @@ pub(super) struct Buffers {
     arenas: HashMap<usize, (usize, Buffer)>,
     /// Rooms that a device takes by itself, each of the plan that needs most of it, of those that room was found for.
     rooms: HashMap<usize, Rooms>,
+    /// Bytes of inputs on each device: of the plan that has most, of those that room was found for.
+    inputs: HashMap<usize, usize>,
     pub(super) states: HashMap<(usize, String), Tensor>,
 }
 
 impl Buffers {
-    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves.
+    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves and for as many bytes of inputs.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
             let found = self.rooms.get(&device).copied().unwrap_or_default();
             let has_rooms = plan.rooms(device).into_iter().zip(found).all(|(needed, found)| needed <= found);
-            has_rooms && self.arena_bytes(device) >= plan.arena_bytes(device)
+            let has_inputs = self.inputs.get(&device).is_some_and(|found| *found >= input_bytes(plan, device));
+            has_rooms && has_inputs && self.arena_bytes(device) >= plan.arena_bytes(device)
         })
     }
 
@@ -80,7 +90,7 @@ impl Buffers {
                 }
                 let problem = format!(
                     "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
-                     smaller, or take fewer sequences, fewer tokens at once or a smaller model"
+                     smaller, or take fewer sequences, shorter prompts or a smaller model"
                 );
                 Err(Error::Device { device: about.name.clone(), problem })
             };
@@ -114,12 +124,14 @@ impl Buffers {
             }
             let rooms = self.rooms.entry(index).or_default();
             rooms.iter_mut().zip(plan.rooms(index)).for_each(|(room, needed)| *room = needed.max(*room));
+            let inputs = self.inputs.entry(index).or_default();
+            *inputs = input_bytes(plan, index).max(*inputs);
         }
         Ok(())
     }
 
     /// Gives every tensor of a plan its place. Arenas must be large enough.
-    pub fn bind(&mut self, plan: Plan, weights: &Weights) -> Result<BoundPlan> {
+    pub fn bind(&mut self, plan: &Arc<Plan>, weights: &Weights) -> Result<BoundPlan> {
         let mut owned: HashMap<(usize, ValueId), Tensor> = HashMap::new();
         let mut inputs = Vec::new();
         for device in 0..plan.devices() {
@@ -138,8 +150,8 @@ impl Buffers {
                 owned.insert((device, id), tensor);
             }
         }
-        let pieces = plan.pieces().iter().map(|piece| self.bind_piece(&plan, piece, &owned)).collect();
-        Ok(BoundPlan { pieces, inputs, plan })
+        let pieces = plan.pieces().iter().map(|piece| self.bind_piece(plan, piece, &owned)).collect();
+        Ok(BoundPlan { pieces, inputs, plan: plan.clone() })
     }
 
     fn bind_piece(
@@ -194,6 +206,12 @@ impl Buffers {
     fn arena_bytes(&self, device: usize) -> usize {
         self.arenas.get(&device).map_or(0, |(bytes, _)| *bytes)
     }
+}
+
+/// Bytes of what the host fills in on a device.
+fn input_bytes(plan: &Plan, device: usize) -> usize {
+    let values = plan.held(device).map(|id| plan.graph().value(id));
+    values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
 /// Bytes that the largest plan takes on a device beyond those of a plan, of which those that are not there yet are `beside` its cache: for the cache

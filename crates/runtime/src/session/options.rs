@@ -13,7 +13,7 @@ use trueup_graph::{Op, TensorType};
 use trueup_models::Batch;
 
 /// The context of a session that asks for none, unless the model's is shorter.
-const CONTEXT_DEFAULT: usize = 4096;
+pub const CONTEXT_DEFAULT: usize = 4096;
 
 /// No tensor of a batch is larger: 256 TiB, more than a process can address.
 const TENSOR_BYTES_MAX: u128 = 1 << 48;

@@ -2,13 +2,18 @@
 
 use super::tiny_model::{Kind, VOCABULARY};
 use super::{bits, device, model_of};
+use std::any::Any;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
-use trueup_runtime::device::{About, Buffer, Decorator, Device, Usage};
-use trueup_runtime::{Entry, Error, ModelFile, ROOM_FIRST, Result, Session, SessionOptions, Weights};
+use trueup_runtime::device::{About, Bounded, Buffer, Decorator, Device, Usage};
+use trueup_runtime::{
+    Entry, Error, GenerateOptions, ModelFile, ROOM_FIRST, Result, Sampling, Session, SessionOptions, Watch, Weights,
+    generate_each,
+};
 
 const CONTEXT: usize = 700;
 
@@ -146,6 +151,21 @@ impl Decorator for Small {
     }
 }
 
+/// A batch of several pieces, of which the last one finds no memory.
+#[test]
+fn a_batch_that_is_cut_is_computed_whole_or_not_at_all() {
+    let (_folder, model) = model_of(Kind::Llama, CONTEXT, DType::F32);
+    let scripted = Arc::new(Scripted { inner: device("cpu"), answers: Mutex::default() });
+    let options = SessionOptions { prompt_chunk: 100, ..sized(2, DType::F16) };
+    let weights = Weights::new(model, scripted.clone(), None);
+    let mut session = Session::new(Arc::new(weights), &options).unwrap();
+    session.compute(&entries(1, &ids(1, 7)), None).unwrap();
+    scripted.answers.lock().unwrap().push_back(false);
+    let error = session.compute(&entries(0, &ids(0, 290)), None).unwrap_err();
+    assert!(matches!(error, Error::NoRoom(_)), "{error}");
+    assert_eq!([0, 1].map(|sequence| session.len(sequence)), [0, 7]);
+}
+
 #[test]
 fn a_cache_grows_by_less_where_there_is_less_memory() {
     let (_folder, model) = model_of(Kind::Llama, CONTEXT, DType::F32);
@@ -164,4 +184,120 @@ fn a_cache_grows_by_less_where_there_is_less_memory() {
     small.free.store(1 << 40, Ordering::SeqCst);
     let rest = bits(&mut session, &entries(0, &ids[250..]));
     assert!([before, rest].concat() == at_once(&model, "cpu", DType::F16, &ids));
+}
+
+fn texts(session: &mut Session, prompts: &[Vec<u32>], tokens: usize) -> Vec<Result<Vec<u32>>> {
+    let options = GenerateOptions {
+        tokens_max: Some(tokens),
+        ignore_eos: true,
+        sampling: Sampling::GREEDY,
+        ..GenerateOptions::default()
+    };
+    let each = generate_each(session, prompts, &options, &mut Silent).unwrap();
+    each.into_iter().map(|result| result.map(|generated| generated.ids)).collect()
+}
+
+/// Someone who only waits.
+struct Silent;
+
+impl Watch for Silent {
+    fn saw_token(&mut self, _: usize, _: u32) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// Texts of which one outgrows what there is memory for: it ends alone, and the others, those that wait too, go on.
+#[test]
+fn a_cache_that_cannot_grow_ends_the_texts_that_need_it() {
+    let (_folder, model) = model_of(Kind::Llama, CONTEXT, DType::F32);
+    let prompts = [ids(0, 20), ids(1, ROOM_FIRST - 5), ids(2, 100), ids(3, ROOM_FIRST + 9), ids(4, 30)];
+    let mut alone = super::session(&model, device("cpu"), sized(1, DType::F16));
+    let expected: Vec<Vec<u32>> = texts(&mut alone, &prompts, 40).into_iter().map(Result::unwrap).collect();
+    for sequences in [1, 2, 5] {
+        let scripted = Arc::new(Scripted { inner: device("cpu"), answers: Mutex::default() });
+        let weights = Weights::new(model.clone(), scripted.clone(), None);
+        let mut session = Session::new(Arc::new(weights), &sized(sequences, DType::F16)).unwrap();
+        scripted.answers.lock().unwrap().extend([false; 1000]);
+        let found = texts(&mut session, &prompts, 40);
+        for (number, (found, expected)) in found.into_iter().zip(&expected).enumerate() {
+            match found {
+                Ok(ids) => assert!(![1, 3].contains(&number) && ids == *expected, "{sequences}, prompt {number}"),
+                Err(error) => {
+                    assert!([1, 3].contains(&number), "{sequences}, prompt {number}: {error}");
+                    assert_eq!(error.to_string(), "device scripted: has no memory left");
+                }
+            }
+        }
+        scripted.answers.lock().unwrap().clear();
+        let later: Vec<Vec<u32>> = texts(&mut session, &prompts, 40).into_iter().map(Result::unwrap).collect();
+        assert_eq!(later, expected, "{sequences}: when there is memory again");
+    }
+}
+
+/// Rows that are lost end the texts whose rows they were, and no other.
+#[test]
+fn a_lost_cache_ends_the_texts_in_it() {
+    let (_folder, model) = model_of(Kind::Llama, CONTEXT, DType::F32);
+    let scripted = Arc::new(Scripted { inner: device("cpu"), answers: Mutex::default() });
+    let weights = Weights::new(model.clone(), scripted.clone(), None);
+    let mut session = Session::new(Arc::new(weights), &sized(2, DType::F16)).unwrap();
+    scripted.answers.lock().unwrap().extend([true, false, false]);
+    let prompts = [ids(0, 20), ids(1, ROOM_FIRST - 5), ids(2, 100)];
+    let mut found = texts(&mut session, &prompts, 40);
+    let mut alone = super::session(&model, device("cpu"), sized(1, DType::F16));
+    assert_eq!(found.pop().unwrap().unwrap(), texts(&mut alone, &prompts[2..], 40).remove(0).unwrap());
+    assert!(found.iter().all(Result::is_err), "{found:?}");
+}
+
+/// The processor, and how many bytes of inputs there were at most.
+struct Counting {
+    inner: Arc<dyn Device>,
+    inputs: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
+    most: AtomicU64,
+}
+
+impl Decorator for Counting {
+    fn device(&self) -> &dyn Device {
+        &*self.inner
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        let buffer = self.inner.alloc(ty, usage)?;
+        if usage == Usage::Input {
+            let mut inputs = self.inputs.lock().unwrap();
+            inputs.retain(|(buffer, _)| buffer.strong_count() > 0);
+            inputs.push((Arc::downgrade(&buffer.0), ty.bytes()));
+            let bytes: usize = inputs.iter().map(|(_, bytes)| bytes).sum();
+            self.most.fetch_max(bytes as u64, Ordering::SeqCst);
+        }
+        Ok(buffer)
+    }
+}
+
+/// Masks of long prompts are the larger the further they are; four pieces, of 4, 8, 12 and 16 MiB.
+#[test]
+fn inputs_of_plans_that_are_kept_take_little_memory() {
+    let context = 4096;
+    let (_folder, model) = model_of(Kind::Llama, context, DType::F32);
+    let options = SessionOptions { context: Some(context), prompt_chunk: 1024, ..SessionOptions::default() };
+    let text = entries(0, &ids(0, context));
+    let twice = |device: Arc<dyn Device>| {
+        let mut session = Session::new(Arc::new(Weights::new(model.clone(), device, None)), &options)?;
+        for _ in 0..2 {
+            session.truncate(0, 0);
+            let last = text.len() - 1;
+            let wants = |(index, entry): (usize, &Entry)| Entry { wants_logits: index == last, ..*entry };
+            session.compute(&text.iter().enumerate().map(wants).collect::<Vec<Entry>>(), None)?;
+        }
+        Result::Ok(session)
+    };
+    let counting = Arc::new(Counting { inner: device("cpu"), inputs: Mutex::default(), most: AtomicU64::new(0) });
+    let session = twice(counting.clone()).unwrap();
+    let plan = Session::plan(session.weights(), &options, 1024, 1, context).unwrap().report();
+    let planned = &plan.devices[0];
+    let most = counting.most.load(Ordering::SeqCst);
+    assert!(most <= planned.input_bytes as u64 + (16 << 20), "{most} bytes, planned {}", planned.input_bytes);
+    // Where there is memory for what is planned and little else, none are kept.
+    let needed = planned.weight_bytes + planned.kv_bytes_max + planned.input_bytes + planned.arena_bytes;
+    twice(Arc::new(Bounded::new(device("cpu"), needed as u64 + (1 << 20)))).map(drop).unwrap();
 }

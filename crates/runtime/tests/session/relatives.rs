@@ -1,6 +1,6 @@
 //! Models with sliding windows, biases, norms of heads and factors of rope's frequencies.
 
-use super::tiny_model::{CONTEXT, Kind, VOCABULARY, WINDOW};
+use super::tiny_model::{CONTEXT, DIVIDING, Kind, VOCABULARY, WINDOW};
 use super::{bits, device, distance_to_the_oracle, entries, expect_batch_equals_alone, model_of, prompts, session};
 use trueup_blocks::DType;
 use trueup_graph::Input;
@@ -60,5 +60,37 @@ fn a_window_ends_where_it_says() {
         for (position, (one, other)) in one.iter().zip(&other).enumerate() {
             assert_eq!(one == other, position > reach, "{name}, position {position}");
         }
+    }
+}
+
+/// What a sequence holds is used again where a fresh session would compute the same, and nowhere else.
+#[test]
+fn beginnings_that_see_themselves_are_used_again_where_they_are_the_same() {
+    let (_folder, model) = model_of(Kind::ChatGlm, CONTEXT, DType::F32);
+    let [end, mark, other_mark] = DIVIDING;
+    // What is held, of which so much is computed at once and the rest token by token; a text; and how much of it is there already.
+    let cases: [(&[u32], usize, &[u32], usize); 9] = [
+        (&[1, 2, mark, end, 5, 6], 4, &[1, 2, mark, end, 5, 6, 7], 6),
+        (&[1, 2, mark, end, 5, 6], 4, &[1, 2, mark, end, 5, 8, 7], 5),
+        (&[1, 2, mark, end, 5, 6], 4, &[1, 3, mark, end, 5, 6, 7], 0),
+        (&[1, 2, mark, end, 5, 6], 4, &[1, 2, mark, 4, end, 5, 6], 0),
+        // The mark of the longer text stands elsewhere.
+        (&[1, 2, end, 5, 6], 3, &[1, 2, end, 5, 6, mark, 8], 0),
+        (&[1, other_mark, end, 5, mark, 6], 3, &[1, other_mark, end, 5, mark, 6, 8], 0),
+        (&[1, 2, mark, end, 5, mark], 4, &[1, 2, mark, end, 5, mark, 8], 6),
+        // Nothing saw itself while there was no end.
+        (&[1, 2, 3, end, 5], 3, &[1, 2, 3, end, 5, 6], 0),
+        (&[1, 2, 3, mark], 3, &[1, 2, 3, mark, 4], 4),
+    ];
+    for (held, at_once, text, expected) in cases {
+        let mut used = session(&model, device("cpu"), SessionOptions::default());
+        used.compute(&entries(&[held[..at_once].to_vec()]), None).unwrap();
+        held[at_once..].iter().for_each(|id| drop(used.compute(&entries(&[vec![*id]]), None).unwrap()));
+        let common = used.common(0, text);
+        assert_eq!(common, expected, "{held:?}, {text:?}");
+        used.truncate(0, common);
+        let again = bits(&mut used, &entries(&[text[common..].to_vec()]));
+        let mut fresh = session(&model, device("cpu"), SessionOptions::default());
+        assert!(again[..] == bits(&mut fresh, &entries(&[text.to_vec()]))[common..], "{held:?}, {text:?}");
     }
 }

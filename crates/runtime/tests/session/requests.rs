@@ -204,6 +204,27 @@ fn what_was_begun_ends_with_its_runner() {
     assert!(!requests.wait_for_work());
 }
 
+/// Threads that submit while the list is closed: what was taken has ended, and waits for nobody.
+#[test]
+fn what_is_submitted_while_a_list_closes_is_told() {
+    let (_folder, model) = model(DType::F32, false);
+    let session = session(&model, device("cpu"), sized(1, 512));
+    for round in 0..300 {
+        let requests = Requests::new(&session, usize::MAX);
+        let submit = || std::iter::repeat_with(|| requests.submit(vec![1], greedy(1))).map_while(|taken| taken.ok());
+        let taken = std::thread::scope(|scope| {
+            let threads = [(); 3].map(|()| scope.spawn(|| submit().collect::<Vec<RequestId>>()));
+            std::thread::sleep(Duration::from_micros(100));
+            requests.close("enough");
+            threads.map(|thread| thread.join().unwrap()).concat()
+        });
+        for id in taken {
+            let told = requests.poll(id).map(|result| result.map(|result| result.ids));
+            assert_eq!(told.unwrap_err().to_string(), "enough", "round {round}, {id:?}");
+        }
+    }
+}
+
 /// The processor, which fails for batches of seven tokens.
 struct Failing(Arc<dyn Device>);
 

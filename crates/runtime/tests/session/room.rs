@@ -7,7 +7,7 @@ use trueup_blocks::DType;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::TensorType;
 use trueup_runtime::device::{About, Buffer, CopyRoom, Decorator, Device};
-use trueup_runtime::{Result, Session, SessionOptions, Weights};
+use trueup_runtime::{DeviceOptions, Result, Session, SessionOptions, Weights, open_device};
 
 /// The processor, of which little memory is free, and which reads no weights where they are mapped.
 struct Small {
@@ -71,6 +71,23 @@ fn batches_beyond_any_memory_are_refused() {
             let error = Session::plan(&weights, &options, tokens, 1, context).unwrap_err().to_string();
             assert!(error.contains("more than any machine has"), "{error}");
         }
+    }
+}
+
+/// The embedding stays in the file, of which rows are looked up, and with `repack` off all matrices do.
+#[test]
+fn weights_that_stay_in_the_file_take_no_memory() {
+    let (_folder, model) = model_of(Kind::Wide, CONTEXT, DType::F32);
+    for repack in [true, false] {
+        let options = DeviceOptions { threads: Some(1), repack, ..DeviceOptions::default() };
+        let weights = Weights::new(model.clone(), open_device("cpu", &options).unwrap(), None);
+        let plan = Session::plan(&weights, &SessionOptions::default(), 1, 1, 1).unwrap();
+        let all = plan.report().devices[0].weight_bytes as u64;
+        let copied = weights.copied_bytes(&plan, 0).unwrap();
+        let session = Session::new(Arc::new(weights), &SessionOptions::default()).unwrap();
+        let held = session.weights().held();
+        assert_eq!((copied, all - copied), (held.copied_bytes, held.mapped_bytes), "repack {repack}");
+        assert!(copied < if repack { all } else { all / 20 }, "{copied} of {all}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Contexts that shift: what is computed behind a shift is what a fresh session of the remaining tokens gives, bit for bit.
 
-use super::tiny_model::{CONTEXT, Kind, VOCABULARY};
+use super::tiny_model::{CONTEXT, DIVIDING, Kind, VOCABULARY};
 use super::{device, model, model_of, prompts, session};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn shifted(session: &mut Session, prompts: &[Vec<u32>], options: &GenerateOption
     generate(session, prompts, options, &mut |_, _| ControlFlow::Continue(())).unwrap()
 }
 
-/// The largest logit of each token, the lowest id among equals, by a session that never held anything else; and each row of logits.
+/// The largest logit of each token, the lowest id among equals, by a session that held nothing before the last shift; and each row of logits.
 fn afresh(
     model: &Arc<ModelFile>,
     name: &str,
@@ -39,17 +39,19 @@ fn afresh(
     tokens: usize,
 ) -> (Vec<u32>, Vec<f32>, usize) {
     let (mut held, mut ids, mut rows, mut shifts) = (prompt.to_vec(), Vec::new(), Vec::new(), 0);
+    let new = || session(model, device(name), sized(ROOM, 1));
+    let mut fresh = new();
     for _ in 0..tokens {
         if held.len() > ROOM {
             let rest = held.split_off(keep);
             // The last one did not fit.
             held.extend(&rest[(ROOM - keep) / 2..]);
-            shifts += 1;
+            (fresh, shifts) = (new(), shifts + 1);
         }
-        let mut fresh = session(model, device(name), sized(ROOM, 1));
+        let from = fresh.len(0);
         let entry =
             |(index, token): (usize, &u32)| Entry { token: *token, sequence: 0, wants_logits: index + 1 == held.len() };
-        let entries: Vec<Entry> = held.iter().enumerate().map(entry).collect();
+        let entries: Vec<Entry> = held.iter().enumerate().skip(from).map(entry).collect();
         let logits = fresh.compute(&entries, None).unwrap();
         let row = logits.row(0);
         let best = (0..row.len()).rev().max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
@@ -97,6 +99,18 @@ fn models_with_sliding_windows_shift_too() {
     for kind in [Kind::Qwen2, Kind::Qwen3] {
         let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
         expect_as_afresh(&model, "cpu", &short_prompts(), Some(3), &format!("{kind:?}"));
+    }
+}
+
+/// Kept tokens saw those that are dropped, unless the kept ones hold the whole beginning.
+#[test]
+fn beginnings_that_see_themselves_shift_too() {
+    let (_folder, model) = model_of(Kind::ChatGlm, CONTEXT, DType::F32);
+    let [end, mark, other_mark] = DIVIDING;
+    let mut prompts = [vec![5, 6, 7, 8, 9, 10, 11, mark, end], vec![3, other_mark, 4, 9, end, 12, 13], vec![1, 2, 3]];
+    prompts[2].extend(4..ROOM as u32);
+    for (name, keep) in [("cpu", 0), ("cpu", 3), ("cpu", 8), ("cpu", 9), ("cpu", 12), ("ref", 4)] {
+        expect_as_afresh(&model, name, &prompts, Some(keep), &format!("{name}, keep {keep}"));
     }
 }
 
@@ -148,7 +162,14 @@ fn a_shift_needs_the_room_of_its_context() {
     for context in [1, 2] {
         let mut session = session(&model, device("cpu"), sized(context, 1));
         let result = generate(&mut session, &[vec![1]], &options(Some(0), 9), &mut |_, _| ControlFlow::Continue(()));
-        // Of one token nothing can be dropped.
-        assert_eq!(result.map(|results| results[0].shifts).ok(), (context == 2).then_some(7), "context {context}");
+        // Of one token nothing can be dropped, which is said before anything is computed.
+        match result {
+            Ok(results) => assert_eq!((context, results[0].shifts), (2, 7)),
+            Err(error) => assert_eq!(
+                error.to_string(),
+                "prompt 0: a context of 1 cannot shift, which takes room for at least 2 tokens; make the context larger"
+            ),
+        }
+        assert_eq!(session.batches() > 0, context == 2);
     }
 }

@@ -32,7 +32,14 @@ pub enum Kind {
     /// With norms of heads, factors of rope's frequencies, and a sliding window on all layers.
     #[allow(dead_code, reason = "not every test program has use for it")]
     Qwen3,
+    /// The first ChatGLM, whose prompts see themselves to the token `END`.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    ChatGlm,
 }
+
+/// Tokens that divide texts of `Kind::ChatGlm`: the first behind the beginning, the mark, and the other mark.
+#[allow(dead_code, reason = "not every test program has use for it")]
+pub const DIVIDING: [u32; 3] = [45, 46, 47];
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -40,21 +47,26 @@ impl Kind {
             Kind::Llama | Kind::Wide => "llama",
             Kind::Qwen2 => "qwen2",
             Kind::Qwen3 => "qwen3",
+            Kind::ChatGlm => "chatglm1",
         }
     }
 
     fn head_size(self) -> u64 {
         match self {
-            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 => HEAD_SIZE,
+            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm => HEAD_SIZE,
             Kind::Wide => 2 * HEAD_SIZE,
         }
     }
 
     fn has_window(self) -> bool {
         match self {
-            Kind::Llama | Kind::Wide => false,
+            Kind::Llama | Kind::Wide | Kind::ChatGlm => false,
             Kind::Qwen2 | Kind::Qwen3 => true,
         }
+    }
+
+    fn kv_heads(self) -> u64 {
+        if self == Kind::ChatGlm { HEADS } else { KV_HEADS }
     }
 
     /// What a layer has beside a Llama's.
@@ -63,6 +75,14 @@ impl Kind {
             Kind::Llama | Kind::Wide => vec![],
             Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
             Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
+            Kind::ChatGlm => vec![
+                ("attn_norm.bias", WIDTH),
+                ("attn_qkv.bias", 3 * WIDTH),
+                ("attn_output.bias", WIDTH),
+                ("ffn_norm.bias", WIDTH),
+                ("ffn_up.bias", FFN),
+                ("ffn_down.bias", WIDTH),
+            ],
         }
     }
 }
@@ -118,7 +138,7 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
         ("block_count", LAYERS as u32),
         ("feed_forward_length", FFN as u32),
         ("attention.head_count", HEADS as u32),
-        ("attention.head_count_kv", KV_HEADS as u32),
+        ("attention.head_count_kv", kind.kv_heads() as u32),
     ];
     for (key, count) in counts {
         metadata.insert(format!("{architecture}.{key}"), count);
@@ -130,6 +150,12 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
     }
     metadata.insert(format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5f32);
     metadata.insert(format!("{architecture}.rope.freq_base"), 10_000f32);
+    if kind == Kind::ChatGlm {
+        metadata.insert(format!("{architecture}.rope.dimension_count"), (HEAD_SIZE / 2) as u32);
+        for (name, id) in ["end", "mark", "other_mark"].iter().zip(DIVIDING) {
+            metadata.insert(format!("{architecture}.prefix.{name}_token_id"), id);
+        }
+    }
     if kind.has_window() {
         metadata.insert(format!("{architecture}.attention.sliding_window"), WINDOW as u32);
     }
@@ -146,22 +172,27 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
     }
     let (queries, cached) = (HEADS * kind.head_size(), KV_HEADS * kind.head_size());
     for layer in 0..LAYERS {
-        let of_layer = [
-            ("attn_norm", vec![WIDTH]),
-            ("attn_q", vec![WIDTH, queries]),
-            ("attn_k", vec![WIDTH, cached]),
-            ("attn_v", vec![WIDTH, cached]),
-            ("attn_output", vec![queries, WIDTH]),
-            ("ffn_norm", vec![WIDTH]),
-            ("ffn_gate", vec![WIDTH, FFN]),
-            ("ffn_up", vec![WIDTH, FFN]),
-            ("ffn_down", vec![FFN, WIDTH]),
-        ];
+        let attention = match kind {
+            Kind::ChatGlm => vec![("attn_qkv", vec![WIDTH, 3 * WIDTH])],
+            _ => {
+                vec![("attn_q", vec![WIDTH, queries]), ("attn_k", vec![WIDTH, cached]), ("attn_v", vec![WIDTH, cached])]
+            }
+        };
+        let gate = (kind != Kind::ChatGlm).then(|| ("ffn_gate", vec![WIDTH, FFN]));
+        let of_layer = [vec![("attn_norm", vec![WIDTH])], attention]
+            .into_iter()
+            .flatten()
+            .chain([("attn_output", vec![queries, WIDTH]), ("ffn_norm", vec![WIDTH])])
+            .chain(gate)
+            .chain([("ffn_up", vec![WIDTH, FFN]), ("ffn_down", vec![FFN, WIDTH])]);
         tensors.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}.weight"), shape)));
         let of_kind = kind.of_layer().into_iter();
         tensors.extend(of_kind.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));
     }
     tensors.push(("output_norm.weight".to_owned(), vec![WIDTH]));
+    if kind == Kind::ChatGlm {
+        tensors.push(("output_norm.bias".to_owned(), vec![WIDTH]));
+    }
     if kind == Kind::Wide {
         tensors.push(("output.weight".to_owned(), vec![WIDTH, VOCABULARY as u64]));
     }

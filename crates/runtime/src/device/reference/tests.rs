@@ -199,7 +199,7 @@ fn threads_change_no_bit() {
 #[test]
 fn memory_and_threads_that_cannot_be_had_are_refused() {
     let ty = TensorType::new(DType::F16, &[1 << 20, 1 << 30]);
-    for (usage, part) in [(Usage::State, "context (-c) smaller"), (Usage::Arena, "fewer tokens at once")] {
+    for (usage, part) in [(Usage::State, "context (-c) smaller"), (Usage::Arena, "shorter prompts")] {
         let error = Reference::new(1).unwrap().alloc(&ty, usage).unwrap_err().to_string();
         assert!(error.contains("no memory for the 2251799813685248 bytes of f16") && error.contains(part), "{error}");
     }

@@ -67,7 +67,7 @@ fn what_is_larger_than_any_memory_is_refused() {
             (DType::F32, Usage::State, "context (-c) smaller"),
             (DType::F16, Usage::State, "or take fewer sequences"),
             (DType::Q8_0, Usage::State, "or take fewer sequences"),
-            (DType::I8, Usage::Arena, "fewer tokens at once"),
+            (DType::I8, Usage::Arena, "shorter prompts"),
             (DType::Bf16, Usage::Weight, "smaller model"),
             (DType::Q4_0, Usage::Weight, "smaller model"),
             (DType::Q8_0, Usage::Weight, "smaller model"),
