@@ -308,6 +308,13 @@ impl Outgoing {
         }
     }
 
+    /// What is wrong with the element at a place of a piece.
+    fn unfit(&self, source: &dyn Checkpoint, piece: &Piece, place: u64, problem: &str) -> Error {
+        let name = quote(&source.tensors()[self.source].name);
+        Error::new(source.path(), format!("element {} {problem}", self.source_element(piece, place)))
+            .at(format!("tensor {name}"))
+    }
+
     /// The element of the source that stands at a place of a piece.
     fn source_element(&self, piece: &Piece, place: u64) -> u64 {
         let row = row(self).max(1);
@@ -351,21 +358,10 @@ struct Own {
 }
 
 impl Own {
-    fn one(
-        &mut self,
-        source: &dyn Checkpoint,
-        outgoing: &Outgoing,
-        writer: &FlmWriter,
-        piece: &Piece,
-    ) -> Result<DeviationSums> {
-        let (row, first) = (row(outgoing), outgoing.first_row + piece.rows.start);
-        let start = first * row;
+    /// The numbers of a piece, in the order of the source. Fails where one is not finite, or where codes are to hold a row that none can.
+    fn values(&mut self, source: &dyn Checkpoint, outgoing: &Outgoing, piece: &Piece) -> Result<Vec<f32>> {
+        let row = row(outgoing);
         let elements = (piece.rows.end - piece.rows.start) * row;
-        let unfit = |place: u64, problem: String| {
-            let name = quote(&source.tensors()[outgoing.source].name);
-            Error::new(source.path(), format!("element {} {problem}", outgoing.source_element(piece, place)))
-                .at(format!("tensor {name}"))
-        };
         let bytes = first_bytes(&mut self.source, bytes_of(elements, outgoing.from));
         let mut rest = &mut *bytes;
         for run in outgoing.runs(piece) {
@@ -375,10 +371,30 @@ impl Own {
         }
         let wide = first_bytes(&mut self.wide, bytes_of(elements, DType::F32));
         Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.rooms);
-        let mut values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         if let Some(place) = first_not_finite(&values) {
-            return Err(unfit(place as u64, format!("is {}, expected a finite number", values[place])));
+            let problem = format!("is {}, expected a finite number", values[place]);
+            return Err(outgoing.unfit(source, piece, place as u64, &problem));
         }
+        let has_codes = matches!(outgoing.dtype, FlmType::Int8 | FlmType::Int4);
+        if let Some(far) = values.chunks(row as usize).position(|row| has_codes && !spans_finitely(row)) {
+            let problem = "begins a row whose values are too far apart for codes: f32 cannot say how far";
+            let error = outgoing.unfit(source, piece, far as u64 * row, problem);
+            return Err(error.help("keep f32 values: convert without -b"));
+        }
+        Ok(values)
+    }
+
+    fn one(
+        &mut self,
+        source: &dyn Checkpoint,
+        outgoing: &Outgoing,
+        writer: &FlmWriter,
+        piece: &Piece,
+    ) -> Result<DeviationSums> {
+        let (row, first) = (row(outgoing), outgoing.first_row + piece.rows.start);
+        let start = first * row;
+        let mut values = self.values(source, outgoing, piece)?;
         let sorted = match outgoing.order {
             Some(Order::Halves(head_rows)) => {
                 let sorted = values.clone();
@@ -393,15 +409,7 @@ impl Own {
         let mut written = values.clone();
         let number = outgoing.target;
         match outgoing.dtype {
-            FlmType::Int8 | FlmType::Int4 => {
-                if let Some(found) = written.chunks(row as usize).position(|row| !spans_finitely(row)) {
-                    let problem = "begins a row whose values are too far apart for codes: f32 cannot say how far";
-                    return Err(
-                        unfit(found as u64 * row, problem.to_owned()).help("keep f32 values: convert without -b")
-                    );
-                }
-                writer.write_rows(number, first, &mut written)?;
-            }
+            FlmType::Int8 | FlmType::Int4 => writer.write_rows(number, first, &mut written)?,
             FlmType::F32 => writer.write(number, start * 4, &bytes_of_values(&values))?,
             FlmType::F16 => {
                 let mut halves = vec![0; values.len() * 2];
@@ -416,7 +424,8 @@ impl Own {
                     // Where it stands in the source, whose rows may be in another order.
                     let value = values[place];
                     let stands = sorted.as_ref().and_then(|sorted| sorted.iter().position(|other| *other == value));
-                    return Err(unfit(stands.unwrap_or(place) as u64, format!("is {value}, which f16 cannot hold")));
+                    let problem = format!("is {value}, which f16 cannot hold");
+                    return Err(outgoing.unfit(source, piece, stands.unwrap_or(place) as u64, &problem));
                 }
                 writer.write(number, start * 2, &halves)?;
             }

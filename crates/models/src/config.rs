@@ -29,7 +29,9 @@ impl Architecture {
             .collect();
         let [class] = classes[..] else {
             let problem = format!("expected one class name, found {}", classes.len());
-            return Err(Error::new(path, problem).at(format!("architectures in {}", description_name(path))).help(help()));
+            return Err(Error::new(path, problem)
+                .at(format!("architectures in {}", description_name(path)))
+                .help(help()));
         };
         let is_told = |architecture: &&Architecture| {
             architecture.told_by.is_empty() || architecture.told_by.iter().any(|sign| sign.is_in(config))

@@ -50,7 +50,9 @@ const WITHOUT_BOS: [&str; 1] = ["baichuan"];
 const CUT_OF_OTHERS: &str = "gpt-2";
 /// The key of the token that stands for what is not known.
 pub(crate) const UNKNOWN_ID: &str = "unk_token_id";
-/// Its text in vocabularies of sentencepiece.
+/// The key of the one that stands for text to be guessed.
+pub(crate) const MASK_ID: &str = "mask_token_id";
+/// The text of the former in vocabularies of sentencepiece.
 const UNKNOWN: &str = "<unk>";
 
 /// How the tokens of a file are written.
@@ -115,9 +117,13 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
         Family::ByteLevel | Family::Bytes | Family::Ranked => known_cut(file).is_some_and(|known| known.adds_bos),
     };
     parts.special.bos = model.bos_token_id;
-    let unknown = file.value(UNKNOWN_ID).and_then(|text| text.parse().ok());
-    let is_token = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < parts.tokens.len());
-    parts.special.unknown = parts.special.unknown.or(unknown.filter(is_token));
+    let count = parts.tokens.len();
+    let id = |key: &str| {
+        let id = file.value(key).and_then(|text| text.parse::<u32>().ok());
+        id.filter(|id| usize::try_from(*id).is_ok_and(|id| id < count))
+    };
+    parts.special.unknown = parts.special.unknown.or(id(UNKNOWN_ID));
+    parts.special.mask = id(MASK_ID);
     parts.prefix = parts.special.bos.filter(|_| adds_bos).into_iter().collect();
     let named = rounds::named_ids(file);
     if family == Family::Sentencepiece && chatglm1::is_in(file) {

@@ -118,7 +118,7 @@ pub(crate) fn assign(
     special.padding = named("pad_token").or(padding.and_then(|padding| inside.welcome(padding, notes)));
     special.unknown = special.unknown.or_else(|| named("unk_token"));
     special.separator = named("sep_token");
-    special.mask = named("mask_token");
+    special.mask = named("mask_token").or(special.mask);
     special.end_of_generation.extend(claimed_ends.into_iter().filter_map(|end| inside.welcome(end, notes)));
     let eos = special.eos;
     let eos_ends_turn = END_OF_TURN.iter().any(|name| eos.is_some() && ids.get(*name).copied() == eos);

@@ -10,7 +10,7 @@
 use crate::byte_alphabet;
 use crate::chatglm;
 use crate::decoder::LeadingSpace;
-use crate::flm_vocabulary::{QWEN, RANKED_CLASS, UNKNOWN_ID};
+use crate::flm_vocabulary::{MASK_ID, QWEN, RANKED_CLASS, UNKNOWN_ID};
 use crate::gguf_keys::write_differences;
 use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
@@ -95,6 +95,7 @@ impl Vocabulary {
         table.set_id("bos_token_id", parts.special.bos);
         table.set_id("pad_token_id", parts.special.padding);
         table.set_id(UNKNOWN_ID, parts.special.unknown);
+        table.set_id(MASK_ID, parts.special.mask);
         let others = parts.special.end_of_generation.iter().filter(|id| Some(**id) != parts.special.eos);
         let ends: Vec<String> = parts.special.eos.iter().chain(others).map(u32::to_string).collect();
         match &ends[..] {
