@@ -6,7 +6,7 @@
 
 For each fixture, with heads as large as FastLLM takes for granted where it does (128, MOSS 256):
 1. written from the directory, and by way of GGUF, FastLLM opens the file and gives the logits that `trueup` gives on the device ref (of MOSS, whose logits it
-   keeps, greedy ids), and the ids of plain texts as `trueup tokenize` gives them for the file;
+   keeps, the likeliest token), and the ids of plain texts as `trueup tokenize` gives them for the file;
 2. with 8 and 4 bits the logits are those of the written codes, as far as FastLLM's 8 bits for activations go;
 3. where FastLLM reads the directory too, its own codes and ranges of 8 and 4 bits are those that `trueup` writes, byte for byte;
 4. prompts that the file gives in pieces are those of the pieces.
@@ -28,12 +28,12 @@ from safetensors.numpy import load_file, save_file
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "models")
 EXACT, CODED = 1e-9, 2e-2
-# ChatGLM-6B's own way there is coarser than f32 for a reason that its program does not show.
-COARSE = {"chatglm1": 1e-6}
+# Layer norms have another epsilon there.
+COARSE = {"chatglm1": 1e-6, "moss": 1e-6}
 # Scalings and windows that FastLLM computes without, as the notes of `convert` say.
 UNKNOWN_TO_FASTLLM = ("llama-yarn", "llama3", "llama3-tied", "mistral")
-# Kinds of models for which it gives no logits: their greedy ids are compared.
-WITHOUT_LOGITS, STEPS = ("moss",), 8
+# Kinds of models for which it gives no logits, and ends at the second token: the first behind each beginning of a prompt is compared.
+WITHOUT_LOGITS, STEPS, BEGINNINGS = ("moss",), 1, 12
 # Kinds of models that the pinned version does not have.
 ABSENT = ("qwen3",)
 # What FastLLM's reader of directories knows, with tokenizers that it reads.
@@ -170,7 +170,9 @@ def larger(name, folder):
             shape = shape_of(tensor, width, qkv, feed, rows, file.get_slice(tensor).get_shape())
             if shape is None:
                 continue
-            values = random.normal(0, 1 / np.sqrt(shape[-1]) if len(shape) > 1 else 0.1, shape)
+            # Embeddings are large, for FastLLM adds another epsilon than the model's to what it normalizes.
+            is_embedding = "wte" in tensor or "embeddings" in tensor
+            values = random.normal(0, 1 if is_embedding else 1 / np.sqrt(shape[-1]) if len(shape) > 1 else 0.1, shape)
             is_norm = len(shape) == 1 and tensor.endswith("weight")
             tensors[tensor] = (values + (1 if is_norm else 0)).astype(np.float32)
     save_file(tensors, os.path.join(folder, "model.safetensors"))
@@ -200,6 +202,8 @@ class Model:
         self.texts = [row["text"] for row in golden["texts"] if row["text"] and "\0" not in row["text"]]
         before, behind = {"chatglm2": ([64_790, 64_792], []), "chatglm3": ([64_790, 64_792], [])}.get(name, ([], []))
         self.ids = [before + prompt["ids"] + behind for prompt in golden["prompts"]]
+        if name in WITHOUT_LOGITS:
+            self.ids = [ids[:count] for ids in self.ids for count in range(2, len(ids) + 1)][:BEGINNINGS]
 
     def call(self, *arguments):
         done = subprocess.run([self.trueup, *arguments], capture_output=True, text=True, encoding="utf-8", check=False)
@@ -220,13 +224,6 @@ class Model:
             self.call("run", gguf, "--ids", " ".join(map(str, ids)), "-n", "0", "--device", "ref", "--logits", self.path(".logits"), "--json")
             found.append(load_file(self.path(".logits"))["p0_logits"][-1].astype(np.float64))
         return found
-
-    def greedy(self, flm, ids):
-        gguf = flm + ".gguf"
-        if not os.path.exists(gguf):
-            self.call("convert", flm, gguf)
-        said = self.call("run", gguf, "--ids", " ".join(map(str, ids)), "-n", str(STEPS), "--temp", "0", "--ignore-eos", "--device", "ref", "--json")
-        return json.loads(said)["prompts"][0]["generated_ids"]
 
     def tokenize(self, model, text):
         with open(self.path(".txt"), "w", encoding="utf-8", newline="") as file:
@@ -267,10 +264,10 @@ def check_file(report, model, flm, expected, most, label):
     steps = STEPS if model.name in WITHOUT_LOGITS else 0
     said = ask(model.work, model=flm, texts=model.texts, ids=model.ids, count=len(expected[0]), prompts=prompts, steps=steps)
     for number, ids in enumerate(said["greedy"]):
-        own = model.greedy(flm, model.ids[number])
-        # Codes leave room for another choice where two are close.
-        same = 1 if most > EXACT else STEPS
-        report.check(ids[:same] == own[:same], f"{label}: prompt {number}: FastLLM goes on with {ids}, trueup with {own}")
+        # Another choice is right where two are as close as the error of the logits leaves open.
+        own, error = expected[number], 4 * np.sqrt(most * (expected[number] ** 2).mean())
+        gap = own.max() - own[ids[0]]
+        report.check(gap <= error, f"{label}: prompt {number}: FastLLM goes on with {ids}, behind the likeliest {own.argmax()} by {gap:.3g}, allowed {error:.3g}")
     if model.name not in UNKNOWN_TO_FASTLLM:
         for number, values in enumerate(said["logits"]):
             error = nmse(values, expected[number])

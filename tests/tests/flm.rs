@@ -424,7 +424,7 @@ fn what_nobody_could_read_is_not_written() {
         ("hidden_size=8", "--metadata"),
         ("hidden_size=7", "is [7, 418], found [64, 418]"),
         ("vocab_size=abc", "vocab_size: expected a count"),
-        ("model_type=none", "architectures"),
+        ("architectures=['None']", "expected a supported class"),
         ("peft_size=1", "counts adapters"),
     ] {
         let error = refused(&model, &scratch, with(key));
