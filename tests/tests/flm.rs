@@ -440,6 +440,47 @@ fn what_nobody_could_read_is_not_written() {
     }
 }
 
+/// Adapters stay behind, and so does the key that counts them, with which FastLLM would look for them.
+#[test]
+fn adapters_are_not_counted_where_they_are_not() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let file = fs::read(flm("llama_int8").folder.join("model.flm")).expect("a fixture");
+    let number = |at: usize| i32::from_le_bytes(file[at..at + 4].try_into().expect("a number"));
+    let text = |text: &str| [&(text.len() as i32).to_le_bytes()[..], text.as_bytes()].concat();
+    // The table ends where its texts do; an adapter of no keys follows.
+    let mut end = 8;
+    for _ in 0..2 * number(4) {
+        end += 4 + number(end) as usize;
+    }
+    let keys = (number(4) + 1).to_le_bytes();
+    let (count, adapter) = ([text("peft_size"), text("1")].concat(), [text("a"), vec![0; 4]].concat());
+    let source = scratch.path().join("source.flm");
+    fs::write(&source, [&file[..4], &keys, &count, &file[8..end], &adapter, &file[end..]].concat()).expect("a file");
+    let source = Flm::open(&source, None).expect("a model with an adapter");
+    let target = written(&source, &scratch.path().join("target.flm"), None);
+    let table = &target.tokenizer().flm.as_ref().expect("a vocabulary").table;
+    assert!(table.iter().all(|(key, _)| key != "peft_size"));
+    assert_eq!(target.tensors().len(), source.tensors().len());
+}
+
+/// What a file says of its vocabulary goes with it, when another is named in its place.
+#[test]
+fn another_vocabulary_takes_no_rules_of_the_first() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let folder = |name: &str| root().join("fixtures/models").join(name);
+    let options = trueup::formats::OpenOptions::default();
+    let source = trueup::formats::open(folder("mistral"), &options).expect("a model");
+    let (first, second) = (scratch.path().join("first.flm"), scratch.path().join("second.flm"));
+    let own = written(source.as_ref(), &first, None);
+    let has_rules = |file: &Flm| {
+        let table = &file.tokenizer().flm.as_ref().expect("a vocabulary").table;
+        table.iter().any(|(key, _)| key == "trueup.tokenizer.pre_tokenizer")
+    };
+    assert!(has_rules(&own));
+    let other = Flm::open(&first, Some(&folder("llama-linear").join("tokenizer.model"))).expect("a model");
+    assert!(!has_rules(&written(&other, &second, None)));
+}
+
 /// Roles that a person sets are taken: a template that FastLLM would take before them is left out.
 #[test]
 fn roles_replace_a_template() {

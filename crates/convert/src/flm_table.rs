@@ -8,9 +8,8 @@ use trueup_formats::flm::{FlmVocabulary, printed, words};
 use trueup_formats::{Error, Result, quote};
 use trueup_graph::op::RopeScaling;
 use trueup_models::{Architecture, Hyper, expected_tensors};
+use trueup_tokenizer::PROMPT_KEYS;
 
-/// Keys of prompts; where one is set, a template says nothing any more.
-const PROMPTS: [&str; 4] = ["pre_prompt", "user_role", "bot_role", "history_sep"];
 /// The key that FastLLM takes instead of them.
 const TEMPLATE: &str = "chat_template";
 /// The key that counts adapters.
@@ -41,8 +40,6 @@ pub(crate) fn table(
             _ => table.push((key.clone(), printed(value))),
         }
     }
-    // Adapters stay behind, and with this key FastLLM would look for them.
-    table.retain(|(key, _)| key != ADAPTERS);
     table
 }
 
@@ -77,6 +74,8 @@ pub(crate) fn set_keys(
     path: &Path,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    // Adapters stay behind, and with this key FastLLM would look for them.
+    file.table.retain(|(key, _)| key != ADAPTERS);
     let mut places: HashMap<String, usize> =
         file.table.iter().enumerate().map(|(place, (key, _))| (key.clone(), place)).collect();
     for (key, value) in overrides.iter().map(Override::pair) {
@@ -91,13 +90,13 @@ pub(crate) fn set_keys(
         }
     }
     let sets = |key: &str| overrides.iter().any(|change| change.pair().0 == key);
-    if PROMPTS.iter().any(|key| sets(key)) && !sets(TEMPLATE) {
+    if PROMPT_KEYS.iter().any(|key| sets(key)) && !sets(TEMPLATE) {
         let before = file.table.len();
         file.table.retain(|(key, _)| key != TEMPLATE);
         if file.table.len() < before {
             notes.push(format!(
                 "the model's chat template is left out, for FastLLM takes it before {}",
-                PROMPTS.join(", ")
+                PROMPT_KEYS.join(", ")
             ));
         }
     }

@@ -68,6 +68,7 @@ pub use normalizer::Normalizer;
 pub use pattern::{Behavior, Pattern};
 pub use pre_tokenizer::{PreTokenizer, PrependScheme};
 pub use role_ids::role_ids;
+pub use rounds::KEYS as PROMPT_KEYS;
 pub use source::ModelTokens;
 pub use tokenizer::Tokenizer;
 pub use unigram::UnigramRule;

@@ -28,7 +28,7 @@ pub(crate) struct Rounds {
 }
 
 /// FastLLM's keys of the pieces, in their order.
-pub(crate) const KEYS: [&str; 4] = ["pre_prompt", "user_role", "bot_role", "history_sep"];
+pub const KEYS: [&str; 4] = ["pre_prompt", "user_role", "bot_role", "history_sep"];
 /// Those without which a file has no pieces.
 const ROLES: [&str; 2] = ["user_role", "bot_role"];
 /// Most bytes of one piece.

@@ -11,7 +11,7 @@ use crate::byte_alphabet;
 use crate::chatglm;
 use crate::decoder::LeadingSpace;
 use crate::flm_vocabulary::{MASK_ID, QWEN, RANKED_CLASS, UNKNOWN_ID};
-use crate::gguf_keys::write_differences;
+use crate::gguf_keys::{OWN, write_differences};
 use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
 use crate::pre_tokenizer_names;
@@ -229,10 +229,11 @@ impl Keys<'_> {
         }
     }
 
-    /// Adds what is not there yet.
+    /// Adds what is not there yet, but for what was said of another vocabulary, in whose place this one is.
     fn complete(&mut self, others: &[(String, String)]) {
+        let is_of_tokens = |key: &str| key.starts_with(OWN) || key.starts_with("tokenizer_");
         let known: HashSet<String> = self.0.iter().map(|(key, _)| key.clone()).collect();
-        self.0.extend(others.iter().filter(|(key, _)| !known.contains(key)).cloned());
+        self.0.extend(others.iter().filter(|(key, _)| !known.contains(key) && !is_of_tokens(key)).cloned());
     }
 }
 
