@@ -56,7 +56,7 @@ class Report:
         self.notes += [] if message in self.notes else [message]
 
 
-# Of architectures that no other program knows: docs/CHATGLM.md, docs/MOSS.md.
+# Of architectures that no other program knows: docs/chatglm.md, docs/moss.md.
 OURS_ALONE = ("chatglm1", "moss")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Plant every fault that `trueup verify --plant list` shows, run right models many times, and write both as docs/FAULTS.md.
+"""Plant every fault that `trueup verify --plant list` shows, run right models many times, and write both as docs/faults.md.
 
-    python scripts/faults.py PATH/TO/trueup [--clean 200] [--seed 1] [--page docs/FAULTS.md]
+    python scripts/faults.py PATH/TO/trueup [--clean 200] [--seed 1] [--page docs/faults.md]
 
 Each fault is planted in the first fixture and type that can have it. It is found if verify exits with 1 and its sentence names the
 node. Beside it stands what two usual gates say about the result of that node alone: NMSE below 5e-4 and cosine above

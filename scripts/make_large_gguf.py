@@ -25,7 +25,7 @@ CODES = {"q4_0": (16, 0.0034), "q8_0": (32, 0.0002)}
 
 
 def chatglm(shape, kind):
-    """As docs/CHATGLM.md lists them."""
+    """As docs/chatglm.md lists them."""
     width, ffn = shape["width"], shape["feed_forward"]
     yield "token_embd.weight", shape["vocabulary"], width, kind
     for i in range(shape["layers"]):

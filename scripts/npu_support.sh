@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which models are computed on Ascend cards, by chip and type: the table of docs/ASCEND_MODELS.md, of all fixtures, made by `plan` on simulated cards with the processor to fall back on.
+# Which models are computed on Ascend cards, by chip and type: the table of docs/ascend-models.md, of all fixtures, made by `plan` on simulated cards with the processor to fall back on.
 #
 #   scripts/npu_support.sh TRUEUP        e.g. target/release/trueup; the simulator must lie beside it (cargo build --release -p trueup-npu-sim)
 #

@@ -3,7 +3,7 @@
 
     python scripts/trace_transformers.py MODEL_FOLDER OUT.safetensors --ids "1 5 9 12" [--steps 1] [--dtype float32]
 
-Hooks on the modules name what goes in and out; docs/TRACES.md says what the file holds. `ARCHITECTURES` is the list of
+Hooks on the modules name what goes in and out; docs/traces.md says what the file holds. `ARCHITECTURES` is the list of
 models whose modules are known; a new one is one more entry. `trueup verify MODEL.gguf --ref OUT.safetensors` then names the
 first tensor that the GGUF file's weights do not give.
 """

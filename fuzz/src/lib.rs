@@ -1,6 +1,6 @@
 //! What all fuzz targets share: an input goes to the target of that name, and is changed by its grammar as well as by libFuzzer.
 //!
-//! docs/FUZZING.md says how to run them.
+//! docs/fuzzing.md says how to run them.
 
 pub use libfuzzer_sys;
 

@@ -1,4 +1,4 @@
-//! `docs/OPERATORS.md` names every operator that there is, and no other, with the types that the operator suite tries.
+//! `docs/operators.md` names every operator that there is, and no other, with the types that the operator suite tries.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +29,8 @@ struct Row {
 
 /// The rows of the document by operator.
 fn documented() -> BTreeMap<String, Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/OPERATORS.md");
-    let text = fs::read_to_string(path).expect("docs/OPERATORS.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operators.md");
+    let text = fs::read_to_string(path).expect("docs/operators.md");
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -41,7 +41,7 @@ fn documented() -> BTreeMap<String, Row> {
     let all: Vec<(String, Row)> = rows.map(row).collect();
     let count = all.len();
     let rows: BTreeMap<String, Row> = all.into_iter().collect();
-    assert_eq!(rows.len(), count, "an operator has two rows in docs/OPERATORS.md");
+    assert_eq!(rows.len(), count, "an operator has two rows in docs/operators.md");
     rows
 }
 
@@ -76,7 +76,7 @@ fn the_document_names_every_operator_and_no_other() {
     let surplus: Vec<&String> = rows.keys().filter(|name| !Op::names().contains(&name.as_str())).collect();
     assert!(
         wanted.is_empty() && surplus.is_empty(),
-        "docs/OPERATORS.md: no longer operators are {surplus:?}; replace or add these rows, where GROUP is one of {} and FORMULA what is \
+        "docs/operators.md: no longer operators are {surplus:?}; replace or add these rows, where GROUP is one of {} and FORMULA what is \
          computed:\n{}",
         GROUPS.join(", "),
         wanted.join("\n")

@@ -5,7 +5,7 @@
 //!       └─ survey ── all that can be read ┴─ Patient ─ each family of FAMILIES looks ─▶ findings, the worst first
 //! ```
 //!
-//! Each family is a file with its rules and one function that looks for them; this file is the list. docs/DOCTOR.md shows an example of each.
+//! Each family is a file with its rules and one function that looks for them; this file is the list. docs/doctor.md shows an example of each.
 
 mod files;
 mod finding;

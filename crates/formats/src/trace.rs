@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Which of them a file is shows in its first bytes. Every size in it is checked before it is used, and values are read one tensor at a
-//! time. docs/TRACES.md describes the forms.
+//! time. docs/traces.md describes the forms.
 
 mod eval_callback;
 mod npz;

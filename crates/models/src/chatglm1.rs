@@ -5,7 +5,7 @@
 //! kq = (q / (sqrt(head size) (layer + 1))) k, + mask of 0 and -10000, times (layer + 1), soft_max
 //! ```
 //!
-//! GGUF has no architecture for it: `docs/CHATGLM.md` describes the one that is written here.
+//! GGUF has no architecture for it: `docs/chatglm.md` describes the one that is written here.
 
 use crate::Condition;
 use crate::architecture::{

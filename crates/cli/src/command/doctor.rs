@@ -1,4 +1,4 @@
-//! `trueup inspect --doctor`: the health of a model file in words. docs/DOCTOR.md lists what can be found.
+//! `trueup inspect --doctor`: the health of a model file in words. docs/doctor.md lists what can be found.
 
 use crate::failure::{Code, Result};
 use crate::output;

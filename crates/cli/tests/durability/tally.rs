@@ -1,4 +1,4 @@
-//! What came of the attacks of one kind: a row of the table in docs/DURABILITY.md.
+//! What came of the attacks of one kind: a row of the table in docs/durability.md.
 
 use crate::scene::Held;
 

@@ -11,7 +11,7 @@
 //! cargo test -p trueup-cli --test hostile -- --write FOLDER        the files, for scripts/hostile_peers.py
 //! ```
 //!
-//! docs/HOSTILE.md has the numbers.
+//! docs/hostile-input.md has the numbers.
 #![allow(clippy::print_stdout, reason = "a runner of its own reports by printing")]
 
 mod case;
@@ -176,9 +176,9 @@ fn check_family(family: &Family, cases: &[Case]) -> Vec<String> {
         }
     }
     let row = format!("| {} | {} | {} | {} |", family.name, cases.len(), refused.len(), accepted.len());
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/HOSTILE.md");
-    if !fs::read_to_string(page).expect("docs/HOSTILE.md").contains(&row) {
-        complain(format!("docs/HOSTILE.md lacks the row {row}"));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hostile-input.md");
+    if !fs::read_to_string(page).expect("docs/hostile-input.md").contains(&row) {
+        complain(format!("docs/hostile-input.md lacks the row {row}"));
     }
     complaints
 }

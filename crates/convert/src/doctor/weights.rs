@@ -1,7 +1,7 @@
 //! What the values of a tensor say: numbers that are none, zeros where none should be, magnitudes that do not fit.
 //!
 //! Magnitudes are compared with medians, which a few wrong values do not move: within a tensor, and between the layers of a model.
-//! The thresholds are far from what healthy models have; docs/DOCTOR.md has the measurements.
+//! The thresholds are far from what healthy models have; docs/doctor.md has the measurements.
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, is_readable};

@@ -1,7 +1,7 @@
 //! Every finding of the doctor on a model that was damaged for it, healthy models without any, and the page that lists them.
 //!
 //! ```text
-//! fixture ─ one damage ─▶ model ─ diagnose ─▶ the finding, its place ─▶ its row in docs/DOCTOR.md
+//! fixture ─ one damage ─▶ model ─ diagnose ─▶ the finding, its place ─▶ its row in docs/doctor.md
 //! ```
 
 mod damage;
@@ -57,7 +57,7 @@ fn every_rule_has_a_case_and_no_name_is_there_twice() {
 
 #[test]
 fn every_damage_is_found_where_it_is_and_the_page_shows_it() {
-    let page = fs::read_to_string(root().join("docs/DOCTOR.md")).unwrap_or_default();
+    let page = fs::read_to_string(root().join("docs/doctor.md")).unwrap_or_default();
     let mut complaints = Vec::new();
     let mut rows = Vec::new();
     for rule in rules() {
@@ -82,13 +82,13 @@ fn every_damage_is_found_where_it_is_and_the_page_shows_it() {
         }
     }
     let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
-    complaints.extend(missing.iter().map(|row| format!("docs/DOCTOR.md lacks the row\n{row}")));
+    complaints.extend(missing.iter().map(|row| format!("docs/doctor.md lacks the row\n{row}")));
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
 #[test]
 fn the_page_lists_no_rule_that_is_not_there() {
-    let page = fs::read_to_string(root().join("docs/DOCTOR.md")).expect("docs/DOCTOR.md");
+    let page = fs::read_to_string(root().join("docs/doctor.md")).expect("docs/doctor.md");
     let names: BTreeSet<&str> = rules().map(|rule| rule.name).collect();
     let listed = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     for (name, _) in listed {
