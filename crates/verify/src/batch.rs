@@ -9,7 +9,7 @@
 //!
 //! Sequences are the beginnings of the prompts, of different lengths, and stand in the batch in the reverse of their order; further tokens
 //! are those that follow in the run alone. So each row of logits has its twin there, and a device that promises the same bits in any
-//! batch (NUMERICS 2.7) is held to it. A single prompt is joined by its own first half.
+//! batch (docs/numerics.md#repetition-and-batches) is held to it. A single prompt is joined by its own first half.
 
 use crate::repeat::Run;
 use crate::report::Outcome;

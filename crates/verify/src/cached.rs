@@ -4,8 +4,9 @@
 //!   32 numbers x ──▶ d = max |x| / 127 ──▶ codes x / d, to the nearest, halves away from zero ──▶ f16(d) * code
 //! ```
 //!
-//! The rule of blocks stands here a second time, in f64. A device computes it in f32 and in an order of its own, so a quotient that is as near to a
-//! half as a few roundings may go either way, and a scale likewise: the tie set (NUMERICS 4).
+//! This is a second implementation of the block rule, in f64. A device computes it in f32 and in any order. If a quotient is
+//! within a few roundings of a half, both codes are correct; the same holds for the stored scale. These are the ties of
+//! docs/numerics.md#data-movement-and-selection.
 
 use crate::precision::Precision;
 use crate::statistics::Expected;

@@ -1,4 +1,4 @@
-//! Choices between nearly equal scores: which expert, which token (NUMERICS 2.9).
+//! Choices between nearly equal scores: which expert, which token (docs/numerics.md#logits-and-tokens).
 //!
 //! ```text
 //!   reference's scores   0.3  2.1  2.1004  -1       chooses 2      apart by less than the noise of two scores:

@@ -243,8 +243,9 @@ pub(crate) fn refined(verdict: Verdict, found: &Explanation, statistics: &Statis
     explained(verdict, found, statistics.broken.unwritten, statistics.raced)
 }
 
-/// The same (NUMERICS 3) by counts of elements: the same formula in other precision is undeclared precision, where all was written and no
-/// run differs from another; another formula or a known pattern is a bug, whatever the size of the error.
+/// The same from counts of elements (docs/numerics.md#fingerprint). The same formula in another precision is undeclared
+/// precision, unless elements were not written or runs differ. Another formula or a known pattern is a bug, however small
+/// the error.
 pub(crate) fn explained(verdict: Verdict, found: &Explanation, unwritten: u64, raced: u64) -> Verdict {
     if !verdict.fails() || verdict == Verdict::NotFinite {
         return verdict;

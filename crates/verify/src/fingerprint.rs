@@ -1,4 +1,5 @@
-//! Which other arithmetic explains a result that the declared one does not: the fingerprint of a device (NUMERICS 3).
+//! The fingerprint of a device: which other arithmetic explains a result that the declared profile does not
+//! (docs/numerics.md#fingerprint).
 //!
 //! ```text
 //!   64 sampled rows of the result ──each candidate computed in f64──▶ rms z, max |z| of each ──▶ the one that leaves noise only

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A rounding error is uniform in half a unit in the last place; with the mantissa's logarithm uniform too its variance is
-//! `(1/3) (3/8) / ln 2 = 0.18` of `(u v)^2` (NUMERICS 2.2).
+//! `(1/3) (3/8) / ln 2 = 0.18` of `(u v)^2` (docs/numerics.md#rounding-of-one-value).
 
 use trueup_blocks::DType;
 

@@ -1,4 +1,5 @@
-//! Whether the device says the same thing twice, and whether looking changes it (NUMERICS 2.7).
+//! Whether the device repeats its results, and whether observing it changes them
+//! (docs/numerics.md#repetition-and-batches).
 //!
 //! ```text
 //!   three plain runs ──bits equal?──▶ deterministic      run with taps ──bits equal to a plain one?──▶ taps are neutral

@@ -189,7 +189,7 @@ impl<'a> Shadow<'a> {
     }
 
     /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's `choices`, the reference
-    /// follows these from here on: a tie does not cascade (NUMERICS 2.9).
+    /// follows these from here on: a tie does not cascade (docs/numerics.md#logits-and-tokens).
     fn advance(&mut self, graph: &Graph, index: usize, choices: &[i32]) -> Result<Option<Vec<f64>>> {
         let node = &graph.nodes()[index];
         let is_choice = graph.value(node.output).ty.dtype == DType::I32;

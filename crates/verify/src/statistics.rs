@@ -276,9 +276,9 @@ impl<'a> Tally<'a> {
         Tally { step, output, device, reference, spread, collector, collected, pending, statistics }
     }
 
-    /// The same for a device that does not repeat itself: `spread` is the standard deviation of each element over computations on the same
-    /// inputs, empty where there is none. It joins the noise (NUMERICS 2.7), each element's by no more than what is declared for it: what
-    /// differs by far more than that is counted as raced.
+    /// The same for a device that does not repeat its results: `spread` is the standard deviation of each element over
+    /// computations on the same inputs, or empty. It joins the noise of its element, but by no more than the declared noise;
+    /// an element whose spread is far larger counts as raced (docs/numerics.md#repetition-and-batches).
     #[must_use]
     pub fn spreading(self, spread: &'a [f64]) -> Tally<'a> {
         Tally { spread, ..self }

@@ -1,4 +1,5 @@
-//! How far a sum of products may be from its exact value, whatever the order of summation (NUMERICS 2.2).
+//! How far a sum of products may be from its exact value, for any order of summation
+//! (docs/numerics.md#sums-of-products).
 //!
 //! ```text
 //!   p_0 p_1 p_2 ...  ──lane k mod L──▶  s_l = p_l + p_{l+L} + ...   ──one after the other──▶  S

@@ -1,4 +1,5 @@
-//! What errors mean at the end: divergence of the next token's probabilities, and which tokens change (NUMERICS 2.6).
+//! The effect of errors on the output: divergence of the next token's probabilities, and tokens that change
+//! (docs/numerics.md#logits-and-tokens).
 //!
 //! ```text
 //!   error of logits, mean shift removed ──rms──▶ sigma
@@ -279,8 +280,8 @@ impl Tokens {
     }
 }
 
-/// How far below the best score a choice may be that noise of standard deviation `sigma` on each score explains: the tie set of NUMERICS
-/// 2.9 holds the scores down to there.
+/// The largest distance below the best score that noise of standard deviation `sigma` on each score explains
+/// (docs/numerics.md#logits-and-tokens).
 pub(crate) fn tie_reach(sigma: f64) -> f64 {
     LAMBDA * sigma * std::f64::consts::SQRT_2
 }

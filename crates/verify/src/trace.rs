@@ -3,8 +3,8 @@
 //! ```text
 //!   trace   x ─────────────────────▶ y         both as the program had them
 //!           │                        ▲
-//!           └─ f64 on this file's ───┴─ y as declared, sigma        another weight or formula shows at its node (NUMERICS 1)
-//!              weights
+//!           └─ f64 on this file's ───┴─ y as declared, sigma        another weight or formula shows at its node
+//!              weights                               docs/numerics.md#the-two-references
 //! ```
 //!
 //! The program that made the trace is judged as a device is: each node on the inputs that the trace itself has, by the noise of that

@@ -1,4 +1,4 @@
-//! From statistics to one of eight verdicts (NUMERICS 4 and 5).
+//! From statistics to one of eight verdicts (docs/numerics.md#verdicts).
 //!
 //! ```text
 //!   never written ──▶ structural bug      NaN, Inf ──▶ NaN/Inf          first what is no number,

@@ -1,4 +1,5 @@
-//! `y = f(gate) up`: the error of `f` and one more rounding for the product. For swiglu relative 4 u and that rounding (NUMERICS 2.4).
+//! `y = f(gate) up`: the error of `f`, and one rounding for the product. The bounds are in
+//! docs/numerics.md#elementwise-functions.
 
 use super::{Case, arithmetic, function_error, in_strips, oracle, unary, within};
 use crate::statistics::Statistics;

@@ -1,8 +1,10 @@
-//! `y[m, n] = sum_k w[k, m] x[k, n]`, in stacks each matrix for neighbouring batches: accumulation noise around R1, and the noise of declared 8-bit activations around R0.
+//! `y[m, n] = sum_k w[k, m] x[k, n]`; in a stack, neighbouring batches use the same matrix. Around R1 there is accumulation
+//! noise only; around R0 also the noise of 8-bit activations, if they are declared. The formulas are derived in
+//! docs/numerics.md#sums-of-products and docs/numerics.md#quantized-activations.
 //!
 //! ```text
-//!   R0: sigma^2 = sum over blocks b of d_b^2 / 12 (sum of w^2 in b)  [+ 0.18 u16^2 S_b^2]  + sigma_acc^2       (NUMERICS 2.3)
-//!   R1: sigma^2 = sigma_acc^2, with blocks as products where sums inside a block are integers: two for a block above a minimum
+//!   R0: sigma^2 = sum over blocks b of d_b^2 / 12 (sum of w^2 in b)  [+ 0.18 u16^2 S_b^2]  + sigma_acc^2
+//!   R1: sigma^2 = sigma_acc^2; with integer sums each block is one product, or two if it has a minimum
 //! ```
 
 use super::dot::Accumulation;

@@ -1,5 +1,5 @@
-//! Sums and means: dot products with ones (NUMERICS 4). The sums up to each element of a row share their roundings, so that their errors
-//! are no independent samples of the noise: each is held against its own bound, `lambda sigma` of the partial sums up to it.
+//! Sums and means: dot products with ones (docs/numerics.md#other-operators). The elements of a cumulative sum share
+//! their roundings, so their errors are not independent samples. Each has its own bound, `lambda sigma` of the sum so far.
 
 use super::dot::{Accumulation, Loss};
 use super::{Case, arithmetic, in_strips, within};

@@ -1,5 +1,5 @@
 //! Rotated pairs: the error of the angle, which grows with the position, and a few roundings, all in units of the pair's length
-//! (NUMERICS 2.4). Elements that are not rotated keep their bits.
+//! (docs/numerics.md#rope). Elements that are not rotated keep their bits.
 
 use super::angles::{Angle, Frequencies};
 use super::{Case, arithmetic, function_error, in_strips, within};

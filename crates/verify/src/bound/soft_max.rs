@@ -1,5 +1,5 @@
 //! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + slope mask`: relative `u (|s - max| + 4 + lambda sqrt(0.18 n / 3))`
-//! (NUMERICS 2.4). A masked element is exactly 0.
+//! (docs/numerics.md#softmax). A masked element is exactly 0.
 
 use super::{Case, arithmetic, function_error, in_strips, within};
 use crate::operand::Operand;

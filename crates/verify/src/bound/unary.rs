@@ -1,5 +1,6 @@
-//! `y = f(x)` by the oracle, and what arithmetic as declared may make of the formula as it is written: the error of each function, one
-//! rounding for each operation, and errors of intermediate results through the slope of what follows (NUMERICS 2.4 and 4).
+//! `y = f(x)` from the oracle. The bound contains the declared error of each function, one rounding for each operation, and
+//! the errors of intermediate results times the slope of the operations that follow
+//! (docs/numerics.md#elementwise-functions).
 
 use super::{Case, arithmetic, function_error, in_strips, oracle, within};
 use crate::precision::Precision;

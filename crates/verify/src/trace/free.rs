@@ -1,7 +1,7 @@
 //! The device's own run on the tokens of a trace, beside it: how far apart they are at each node, and what that means for the tokens.
 //!
 //! Nodes are not gated here: both sides are judged by themselves, and what is left between them is the noise of both. Logits are, as
-//! those of any free-running reference (NUMERICS 2.6).
+//! those of any free-running reference (docs/numerics.md#logits-and-tokens).
 
 use super::TraceOptions;
 use super::known::Known;

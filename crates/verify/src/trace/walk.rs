@@ -2,8 +2,8 @@
 //! result.
 //!
 //! ```text
-//!   trace has the inputs      y as declared, sigma of its arithmetic                       the laws of a device (NUMERICS 2)
-//!   it lacks some             y from computed inputs, sigma and the spread of noisy runs   |z| <= 8 alone: errors are correlated
+//!   trace has the inputs      y as declared, sigma of its arithmetic     gates as for a device (docs/numerics.md#z-and-b)
+//!   it lacks some             y from computed inputs, sigma and spread of noisy runs      only |z| <= 8: errors correlate
 //! ```
 
 use super::ensemble::{MEMBERS, Value, sign, spread};

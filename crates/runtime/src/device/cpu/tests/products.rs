@@ -1,4 +1,4 @@
-//! Matrix products, judged by the noise that their declared profile must cause: NUMERICS 2.2 and 2.3.
+//! Matrix products, judged by the noise that their declared profile must cause: docs/numerics.md#sums-of-products.
 
 use super::*;
 use crate::profile::{Accumulator, Activations, Products};
