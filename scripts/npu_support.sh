@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Which models are computed on Ascend cards, by chip and type: the table of docs/ascend-models.md, of all fixtures, made by `plan` on simulated cards with the processor to fall back on.
+# Prints the table of docs/ascend-models.md: what falls back to the CPU on each Ascend chip, for every fixture and type, from `plan` on
+# simulated cards. Rows in which every chip computes all nodes are omitted.
 #
-#   scripts/npu_support.sh TRUEUP        e.g. target/release/trueup; the simulator must lie beside it (cargo build --release -p trueup-npu-sim)
+#   scripts/npu_support.sh [--check] TRUEUP
 #
-# "all" means that every node is on the card; else how many are elsewhere, and into how many pieces the graph is cut.
+#   TRUEUP    the program; the simulator must be in the same folder (cargo build --release -p trueup-npu-sim)
+#   --check   compares with the page instead of printing; exit code 1 if they differ
+#
+# A cell is "all", or "F of N, S": F of N nodes fall back, and the graph has S segments.
 set -euo pipefail
 
+page=docs/ascend-models.md
+check=no
+if [ "${1:-}" = --check ]; then check=yes && shift; fi
 [ $# = 1 ] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2; }
 trueup="$(realpath "$1")"
 cd "$(dirname "$0")/.."
@@ -14,33 +21,46 @@ types=(f32 f16 bf16 q8_0 q4_0 q4_1)
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# cell MODEL CHIP: what plan says.
+# cell MODEL CHIP: what plan reports.
 cell() {
-    local said nodes elsewhere pieces
-    said="$("$trueup" plan "$1" --device "npu-sim:$2,cpu" 2>&1)" || { echo "refused"; return; }
-    nodes="$(sed -n 's/^npu-sim[^ ]*: \([0-9]*\) nodes.*/\1/p' <<<"$said")"
-    elsewhere="$(sed -n 's/^cpu: \([0-9]*\) nodes.*/\1/p' <<<"$said")"
-    pieces="$(sed -n 's/.*pieces: \([0-9]*\),.*/\1/p' <<<"$said")"
-    if [ "${elsewhere:-0}" = 0 ]; then echo "all"; else echo "${elsewhere} of $((${nodes:-0} + elsewhere)) elsewhere, ${pieces} pieces"; fi
+    local plan nodes elsewhere segments
+    plan="$("$trueup" plan "$1" --device "npu-sim:$2,cpu" --json 2>"$work/log")" || { cat "$work/log" >&2; return 1; }
+    segments="$(grep -oE '"pieces": ?[0-9]+' <<<"$plan" | grep -oE '[0-9]+')"
+    nodes="$(grep -oE '"op":' <<<"$plan" | wc -l)"
+    elsewhere="$(grep -oE '"device": ?"cpu"' <<<"$plan" | wc -l)"
+    if [ "$elsewhere" = 0 ]; then echo "all"; else echo "$elsewhere of $nodes, $segments"; fi
 }
 
-echo "| model | type | ${chips[*]/%/ |}" | sed 's/ | $/ |/'
-printf '|---|---|'
-printf -- '---|%.0s' "${chips[@]}"
-echo
-for checkpoint in fixtures/models/*/; do
-    name="$(basename "$checkpoint")"
-    "$trueup" convert "$checkpoint" "$work/$name.gguf" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-    for type in "${types[@]}"; do
-        model="$work/$name-$type.gguf"
-        if [ "$type" = f32 ]; then
-            "$trueup" convert --type f32 "$checkpoint" "$model" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-        else
-            "$trueup" quantize --type "$type" "$work/$name.gguf" "$model" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-        fi
-        printf '| %s | %s |' "$name" "$type"
-        for chip in "${chips[@]}"; do printf ' %s |' "$(cell "$model" "$chip")"; done
-        echo
-        rm "$model"
+table() {
+    local checkpoint name type model chip cells value
+    echo "| model | type | 910b | a3 | 910a | 310p | 310b |"
+    echo "|---|---|---|---|---|---|---|"
+    for checkpoint in fixtures/models/*/; do
+        name="$(basename "$checkpoint")"
+        "$trueup" convert "$checkpoint" "$work/$name.gguf" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+        for type in "${types[@]}"; do
+            model="$work/$name-$type.gguf"
+            if [ "$type" = f32 ]; then
+                "$trueup" convert --type f32 "$checkpoint" "$model" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+            else
+                "$trueup" quantize --type "$type" "$work/$name.gguf" "$model" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+            fi
+            cells=""
+            for chip in "${chips[@]}"; do
+                value="$(cell "$model" "$chip")" || return 1
+                cells+=" $value |"
+            done
+            [ "$cells" = " all | all | all | all | all |" ] || echo "| $name | $type |$cells"
+            rm "$model"
+        done
+        rm "$work/$name.gguf"
     done
-done
+}
+
+table >"$work/table"
+if [ "$check" = no ]; then
+    cat "$work/table"
+elif ! diff <(sed -n '/^| model | type |/,$p' "$page" | grep '^|') "$work/table"; then
+    echo "npu_support.sh: $page differs from what plan reports (see above); paste the output of scripts/npu_support.sh into it" >&2
+    exit 1
+fi
