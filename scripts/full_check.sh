@@ -14,7 +14,7 @@ scripts/miri.sh
 scripts/neon.sh --operators
 # The README's first block: the demo, as a new user runs it.
 bash -euo pipefail -c "$(scripts/readme_block.sh 1)"
-cargo build --locked --release -p trueup-cli
+cargo build --locked --release -p trueup-cli -p trueup-npu-sim
 cargo test --locked -p trueup-cli --test hostile -- --seed 2
 cargo test --locked -p trueup-cli --test hostile -- --seed 3
 cargo test --locked -p trueup-cli --test durability -- --seed 2 --rounds 20
@@ -41,6 +41,7 @@ cargo test --locked -p trueup-tests --test cuda_faults -- --all
 for seed in 1 2 3; do
     cargo test --locked -p trueup-tests --test npu_sim -- --all --seed "$seed"
 done
+scripts/npu_support.sh --check target/release/trueup
 "$python" scripts/check_gguf.py target/release/trueup
 # FastLLM's package is there for few machines: what it was not tried on is said.
 "$python" scripts/check_flm.py target/release/trueup || [ "$?" = 3 ]
