@@ -1,13 +1,14 @@
-//! How fast a model is on a device, beside what the machine can do at most.
+//! Measures the speed of a model on a device, and the share of the hardware limit that was reached.
 //!
 //! ```text
-//! open, upload ─ first token ─ prompt and one token, untimed ─ peak of memory
-//!     ─ roof ─ (prompt, decode) as often as asked ─ roof ─ operators one by one ─ several sequences at once
+//! open, upload ─ first token ─ prompt and one token, untimed ─ peak memory
+//!     ─ limit ─ (prompt, decode), repeated ─ limit ─ operators one by one ─ several sequences at once
 //! ```
 //!
-//! Prompts are random ids, and so are the tokens that follow: what they are changes no speed. The peak of memory is read before the roof is
-//! measured, which takes large arrays of its own. The least time of a phase follows from what its plan must read (weights, and the KV cache of
-//! the positions that are there) and multiply (weights with activations), each by the roof of the same run.
+//! Prompts and following tokens are random ids, which does not affect speed. Peak memory is read before the limit is
+//! measured, because that measurement allocates large arrays. The minimal time of a phase follows from the bytes that
+//! its plan must read (weights, and the KV cache of the current positions) and the products that it must compute, at
+//! the limits of the same run.
 
 mod demand;
 mod operators;

@@ -1,4 +1,12 @@
-//! A device runs steps on its own memory. Implementing [`Device`] is all that adding one takes.
+//! The interface of a device: it allocates memory, and executes steps on tensors in that memory.
+//!
+//! A device implements [`Device`]. Seven methods are required: `about`, `supports`, `alloc`, `upload`, `download`,
+//! `execute` and `sync`. The others have defaults that are correct for every device: copy through the host, do not map
+//! weights, need no scratch memory, report no hardware limit. Streams, events, memory pools and weight layouts are
+//! internal to a device.
+//!
+//! `supports` returns the arithmetic of an operator as a [`Profile`]. The same table must drive `execute`, because the
+//! verifier derives its error bounds from the profile.
 
 pub mod ascend;
 mod bounded;

@@ -1,16 +1,18 @@
-//! Texts behind several prompts at once.
+//! Generates text for several prompts at once.
 //!
 //! ```text
 //! requests ─┬─ waiting
-//!           └─ running, one sequence each ─ one batch: prompts of those that join, one token of the others ─ sample ─┐
-//!                 ▲                                                                                                  │
-//!                 └────────── not finished ◀─ end of generation? enough tokens? context full? ◀──────────────────────┘
+//!           └─ running, one sequence each ─ one batch: prompts of new requests, one token of the others ─ sample ─┐
+//!                 ▲                                                                                               │
+//!                 └────────── not finished ◀─ end of generation? enough tokens? context full? ◀───────────────────┘
 //! ```
 //!
-//! A closed list of prompts is requests that are all submitted before the first batch (requests.rs, runner.rs).
+//! A list of prompts is a list of requests that are all submitted before the first batch (`requests.rs`, `runner.rs`).
+//! Every caller uses this one engine.
 //!
-//! What a prompt gives does not depend on the others: batches change no bit, and each prompt has a sampler of its own.
-//! A context that is full ends a text or shifts (shift.rs); whoever watches can end any text at any time, its prompt too (watch.rs).
+//! Each prompt has its own sampler, and batches change no bit on a batch-invariant device, so a result does not depend
+//! on the other prompts. A full context ends a text or shifts (`shift.rs`). A watcher can end any text at any time
+//! (`watch.rs`).
 
 mod generation;
 mod requests;

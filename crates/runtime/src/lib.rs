@@ -1,9 +1,12 @@
-//! Plans graphs and computes them on devices: sessions, sampling, requests.
+//! Plans graphs and executes them on devices: sessions, sampling, batching.
 //!
 //! ```text
-//! path ─ ModelFile ─ Weights on devices ─ Session: build (models) -> Graph -> Plan -> execute ─ Logits ─ Sampler ─ ids
-//!                                             └ Observer: looks at any node
+//! path ─ ModelFile ─ weights on devices ─ Session: build (models) ─ Graph ─ Plan ─ execute ─ Logits ─ Sampler ─ ids
+//!                                             └ Observer: sees any node
 //! ```
+//!
+//! The activation type of a graph is a parameter: f32 for devices, f64 for the reference. So one graph builder, one
+//! session and one plan serve both.
 
 pub mod bench;
 pub mod device;

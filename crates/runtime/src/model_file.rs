@@ -1,13 +1,15 @@
-//! A model file that is ready to compute: mapped, its graph's description checked, its tokenizer parsed.
+//! A model file that is ready to compute: mapped, model config validated, tokenizer parsed.
 //!
 //! ```text
-//! path ─ Gguf (validated, mapped) ─┬─ Model      numbers, types of weights
-//!                                  ├─ Tokenizer  where the file has one
-//!                                  └─ tensors    bytes in blocks; a split-scale pair NAME + NAME.scale is presented as one tensor, one that
-//!                                                 stores several (attn_qkv, ffn_up of gate and up) as these
+//! path ─ Gguf (validated, mapped) ─┬─ Model      dimensions, weight types
+//!                                  ├─ Tokenizer  if the file has one
+//!                                  └─ tensors    bytes in blocks
 //! ```
 //!
-//! A model can also be made in memory ([`ModelFile::made`]): described as in a file, its tensors made when they are asked for.
+//! A split-scale pair (NAME and NAME.scale) appears as one tensor. A stored tensor that joins several (attn_qkv;
+//! ffn_up with gate and up) appears as its parts: row ranges of the mapped tensor.
+//!
+//! A model can also be made in memory ([`ModelFile::made`]); its tensors are generated on demand.
 #![cfg_attr(
     not(test),
     deny(

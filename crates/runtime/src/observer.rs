@@ -1,11 +1,11 @@
-//! The one hook of execution: "do you want this node?" and "here it is".
+//! The hook of execution: an observer chooses nodes and sees their inputs and outputs.
 //!
 //! ```text
-//! execute ... poison the output ─ execute the wanted node ─ sync ─ saw() ─ execute ...
+//! execute ... poison the output ─ execute the chosen node ─ sync ─ saw() ─ execute ...
 //! ```
 //!
-//! Execution stops right behind a wanted node: its inputs and its output then lie untouched in the device's memory, and everything between
-//! two wanted nodes runs as it does without an observer, at the same places in memory.
+//! Execution stops after a chosen node, while its inputs and output are still in the device's memory. Everything
+//! between two chosen nodes runs as it does without an observer, at the same memory addresses.
 
 use crate::device::{Device, Step};
 use crate::error::Result;

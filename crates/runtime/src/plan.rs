@@ -1,15 +1,17 @@
-//! The plan of a graph: which device computes each node, what is copied between devices, and where every result lies.
+//! The plan of a graph: the device of each node, the copies between devices, and the place of every result in memory.
 //!
 //! ```text
-//! Graph ─ fusion: groups that the main device computes at once ─ place: a device for each node ─ pieces: runs of one device, copies at their starts ─ memory: offsets by liveness ─ Plan
+//! Graph ─ fusion: groups that the main device computes at once
+//!       ─ placement: a device for each node
+//!       ─ segments: runs of nodes on one device, with the copies at their start
+//!       ─ memory: offsets by liveness ─ Plan
 //!
-//! piece 0 (cpu)   inp_embd attn_norm-0 Qcur-0 ...      arena of cpu   │ inp_embd │ attn_norm-0 │ Qcur-0 │ ...
-//! piece 1 (ref)   copy Qcur-0; Qcur_rope-0             arena of ref   │ Qcur-0 │ Qcur_rope-0 │
+//! segment 0 (cpu)   inp_embd attn_norm-0 Qcur-0 ...      arena of cpu   │ inp_embd │ attn_norm-0 │ Qcur-0 │ ...
+//! segment 1 (ref)   copy Qcur-0; Qcur_rope-0             arena of ref   │ Qcur-0 │ Qcur_rope-0 │
 //! ```
 //!
-//! Over several devices layers are placed one behind the other (`layers.rs`), and every piece is the layers of one.
-//!
-//! Weights, states and inputs have buffers of their own. Nothing is allocated and nothing computed here.
+//! With several devices, layers are placed one after the other (`layers.rs`), and each segment contains the layers of
+//! one device. Weights, states and inputs have separate buffers. Planning allocates and computes nothing.
 
 mod fusion;
 mod layers;

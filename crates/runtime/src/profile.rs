@@ -1,7 +1,7 @@
-//! What a device declares about its arithmetic: the numeric profile of one operator on given types.
+//! The numeric profile of an operator: the arithmetic that a device declares for given types.
 //!
-//! The verifier computes what rounding these declarations must cause, and calls everything beyond it a fault. A profile that
-//! claims more precision than the device has is therefore found; one that claims less hides faults.
+//! The verifier computes the rounding errors that the declared arithmetic causes, and reports everything beyond them.
+//! A profile that claims more precision than the device has therefore fails. A profile that claims less hides faults.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

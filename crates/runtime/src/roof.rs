@@ -1,11 +1,12 @@
-//! What a device can do at most, measured in the same run as what it does: by [`host`] on this machine's processor, by a card's own kernels on a card.
+//! The hardware limit of a device, measured in the same run as its speed: by [`host`] on the processor, by kernels on
+//! a GPU.
 //!
-//! - reading and copying large arrays; of a copy, bytes read and bytes written both count;
-//! - multiplying: independent chains of fused multiply-add of f32 in registers;
-//! - multiplying codes: products of 8-bit codes added up in i32, in registers;
-//! - multiplying f16, where there are units for it: products added up in f32.
+//! - reading and copying large arrays; a copy counts bytes read and bytes written;
+//! - f32: independent chains of fused multiply-add in registers;
+//! - 8-bit integers: products accumulated in i32, in registers;
+//! - f16, if the hardware has units for it: products accumulated in f32.
 //!
-//! Each is the best of several passes: a roof is what was possible once. Data that fits into a cache may be read faster.
+//! Each value is the best of several passes. Data that fits into a cache may be read faster.
 
 pub(crate) mod host;
 

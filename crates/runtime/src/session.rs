@@ -1,11 +1,13 @@
-//! A session: sequences of tokens that grow, their KV cache, and the logits behind each token.
+//! A session: growing token sequences, their KV cache, and the logits of each token.
 //!
 //! ```text
-//! entries ─ placed (positions, rows, masks) ─ plan of that shape, from the cache or new ─ inputs uploaded ─ executed ─ Logits
+//! tokens ─ placed (positions, rows, masks) ─ plan for that shape, cached or new ─ upload inputs ─ execute ─ Logits
 //! ```
 //!
-//! Tokens of several sequences, of different lengths, are computed in one batch: each finds its own sequence in the KV cache by an index, so
-//! a batch gives the same bits as each of its sequences alone. Long prompts are cut into chunks, which changes no bit either.
+//! One batch can contain tokens of several sequences with different lengths, without padding. Each token finds its
+//! sequence in the KV cache by an index. On a batch-invariant device, a batch gives the same bits as each sequence
+//! alone. Long prompts are split into chunks, which changes no bit either. Plans are made for cache capacities in
+//! units of 64 positions; positions are inputs, so one plan serves many steps.
 
 mod batch;
 mod bound;

@@ -1,4 +1,4 @@
-//! A device that may hold so many bytes and no more: of several devices each has its share of a model (`--device-memory`).
+//! A device with a memory limit, for `--device-memory`.
 
 use super::{About, Buffer, Decorator, Device, Tensor, Usage};
 use crate::error::{Error, Result};

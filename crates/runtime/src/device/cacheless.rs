@@ -1,12 +1,13 @@
-//! A card that leaves the KV cache to another device (`--kv-device cpu`): its memory is for weights.
+//! A device without a KV cache (`--kv-device cpu`): the cache and attention move to the host, and the device memory is
+//! free for weights.
 //!
 //! ```text
-//! card   q k v of the new tokens ─┐                            ┌─▶ projection of what attention gives, feed-forward
+//! card   q k v of the new tokens ─┐                            ┌─▶ output projection, feed-forward
 //! host                            └─▶ stored, attention ───────┘
 //! ```
 //!
-//! What is computed on the cache is computed where it lies, since a token's queries, keys, values and result are some rows, and the cache is as many rows as the
-//! sequence has tokens.
+//! The device declines every operator that reads or writes the cache, so planning places these operators on the host.
+//! A token's queries, keys, values and result are a few rows, while the cache has one row per token of the sequence.
 
 use super::{Decorator, Device, Tensor};
 use crate::error::Result;

@@ -1,14 +1,16 @@
-//! The processor, made fast: weights packed at upload, kernels per instruction set, threads over rows, heads and tokens.
+//! The `cpu` device: weights are packed at upload, kernels exist per instruction set, threads share rows, heads and
+//! tokens.
 //!
 //! ```text
-//!  Device ──▶ cpu.rs ──▶ operator.rs: what each declares, how it is cut into pieces ──▶ kernel.rs: loops over numbers
+//!  Device ──▶ cpu.rs ──▶ operator.rs: what each operator declares, how it is split ──▶ kernel.rs: numeric loops
 //!                │                             avx512 │ avx-vnni │ avx2 │ sse41 │ neon │ scalar
-//!                ├──▶ team.rs, columns.rs: who computes which piece
-//!                └──▶ memory.rs, panels.rs, pages.rs, mapped.rs: where tensors lie
+//!                ├──▶ team.rs, columns.rs: distribution of work
+//!                └──▶ memory.rs, panels.rs, pages.rs, mapped.rs: storage of tensors
 //! ```
 //!
-//! Every element is computed by one thread, and its sums have one order, whatever else is in the batch: results depend neither on
-//! the number of threads, nor on the instruction set, nor on whether weights are packed, nor on the other tokens.
+//! One thread computes each element, and its sums have a fixed order: element k of a product goes to lane k mod 32.
+//! Quantized products are exact integers within a block and one f32 chain over the blocks. Results therefore do not
+//! depend on the number of threads, the instruction set, weight packing, or the other tokens of a batch.
 //!
 //! ```
 //! use trueup_runtime::device::Device;

@@ -1,4 +1,4 @@
-//! Devices that stand before another one and change a part of what it does: with a fault in it, with an operator less, with less memory.
+//! Devices that wrap another device and change a part of it: inject a fault, remove an operator, limit the memory.
 
 use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, through_host};
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! Steps that were executed, and may come again: a tensor is known by its buffer, its place in it and its type. Buffers are not kept alive by what is
-//! remembered of them, and their addresses are no other buffer's as long as it is.
+//! Executed steps that may repeat. A tensor is identified by its buffer, its offset and its type. Remembered steps do
+//! not keep buffers alive, but no other buffer gets the same address while they are remembered.
 
 use super::{Step, Tensor};
 use std::any::Any;

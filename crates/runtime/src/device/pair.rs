@@ -1,4 +1,5 @@
-//! Two devices as one: each has half of the rows of every weight matrix, and multiplies with them; all else is the first one's.
+//! Tensor parallelism on two devices: each stores half of the rows of every weight matrix. The first device computes
+//! the rest.
 //!
 //! ```text
 //!   first     x ──────────────▶ upper rows x ─▶ y₀ ─┐
@@ -6,11 +7,13 @@
 //!   second    └─▶ x ──────────▶ lower rows x ─▶ y₁ ─┘ gathered, or copied back
 //! ```
 //!
-//! Halves of one size, which lie behind each other without a gap, are gathered where the devices can ([`Device::gather`]), which is tried when the pair is
-//! made; all others are copied. What is gathered of one token lies in the result itself; all else is put together token by token.
+//! Contiguous halves of equal size are gathered if the devices support it ([`Device::gather`]); the pair tries this
+//! when it is created. Other halves are copied. The gathered result of a single token is already in place. Results of
+//! several tokens are assembled token by token.
 //!
-//! A row's sum is of one device, so results have the bits of one device alone. A matrix that something else than a product reads, like the table of
-//! an embedding, is brought to the first one as a whole when that happens for the first time.
+//! The sum of a row is computed on one device, so results have the bits of a single device. A matrix that is not only
+//! multiplied, such as an embedding, is copied to the first device as a whole on first use. A pair of pairs uses four
+//! devices.
 
 use super::{About, Buffer, Device, Step, Tensor, Usage};
 use crate::error::{Error, Result};

@@ -1,12 +1,15 @@
-//! The oracle: every operator as its formula, in f64, each element summed by one thread in index order.
+//! The reference: every operator as its formula in f64. One thread sums each element in index order.
 //!
 //! ```text
 //! stored inputs -> exact f64 -> formula (one file per operator) -> f64 -> rounded once to the declared type
 //! ```
 //!
-//! [`evaluate`] is the formula alone; [`Reference`] is a device over it, so that the same session and plan serve the oracle and what it
-//! judges. It shares only the decode rule of a block with other devices. Threads compute different elements, never parts of one sum:
-//! results are the same for any number of them.
+//! [`evaluate`] is the formula alone. [`Reference`] is a device that uses it, so that one session and one plan serve
+//! the reference and the device under test. It shares only the decoding of blocks with other devices.
+//!
+//! Threads compute different elements, never parts of one sum, so results do not depend on their number. Eight f64
+//! sums run side by side, each in its own order, and the compiler vectorizes over rows (`multiversion`). Products and
+//! sums are rounded one by one, so the instruction set does not change a bit.
 
 mod arithmetic;
 mod arrange;

@@ -1,4 +1,4 @@
-//! What a view shows of the bytes that it lies in, for devices that read them whole.
+//! Copies the elements that a strided view selects, for devices that need dense tensors.
 
 use trueup_graph::TensorType;
 

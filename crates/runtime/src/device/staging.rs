@@ -1,13 +1,13 @@
-//! Copies between the host and a card, through pinned memory: two halves, of which one is filled while the card works on the other.
+//! Copies between host and card through two pinned buffers: one is filled while the card processes the other.
 //!
 //! ```text
-//!  upload      source ─ the processor copies ─▶ half ─ the card copies, behind all that it was asked for before ─▶ memory of the card
-//!  download    memory of the card ─ the card copies ─▶ half ─ the processor copies, when that is done ─▶ target
+//! upload      source ─ the processor copies ─▶ buffer ─ the card copies, in stream order ─▶ card memory
+//! download    card memory ─ the card copies ─▶ buffer ─ the processor copies, when that is done ─▶ target
 //! ```
 //!
-//! An upload returns when its source was copied: a mapped file is read while the card takes what was read before, and nobody waits for
-//! kernels. Small inputs lie one behind the other in a half. Copies from and to pageable memory are never asked for: drivers have a staging of their own for
-//! these, for which they may wait, or ask for them on no stream at all.
+//! An upload returns after its source has been copied. A mapped file is therefore read while the card processes
+//! earlier data, and uploads do not wait for kernels. Small inputs share a buffer. Pageable memory is never passed to
+//! the driver, because drivers stage such copies themselves and may block, or run them outside any stream.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};

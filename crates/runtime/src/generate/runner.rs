@@ -1,12 +1,14 @@
-//! What computes requests: one batch at a step, of those that run at that moment.
+//! Computes requests: each step is one batch of the requests that run at that moment.
 //!
 //! ```text
 //! step   request 0            request 1                 request 2
-//!  0     prompt, all of it
-//!  1     one token            prompt, its first piece
-//!  2     one token            prompt, the rest
-//!  3     (finished)           one token                 prompt, all of it
+//!  0     the whole prompt
+//!  1     one token            first part of the prompt
+//!  2     one token            rest of the prompt
+//!  3     (finished)           one token                 the whole prompt
 //! ```
+//!
+//! Running texts get their token in every batch; prompts share the rest of it.
 
 use super::generation::Generation;
 use super::requests::Requests;

@@ -1,14 +1,15 @@
-//! What happens to a sequence that is full: its beginning stays, the older half of the rest is dropped, and what remains is computed again.
+//! Context shift: when a sequence is full, its start stays, the older half of the rest is dropped, and the remainder
+//! is recomputed.
 //!
 //! ```text
 //! full       a b c d e f g h         context 8, keep 2
 //! remains    a b       f g h         half of the other six is dropped
-//! computed       f g h x             behind a b, at positions 2 3 4 5, with x, the token that did not fit
+//! computed       f g h x             after a b, at positions 2 3 4 5; x is the token that did not fit
 //! ```
 //!
-//! What is computed behind a shift is therefore what a fresh sequence of the remaining tokens gives, bit for bit. Moving the cached keys to
-//! their new positions would be cheaper and give other numbers: they were computed while the dropped tokens could be seen. So were the kept ones where
-//! the beginning of a text sees itself, which is then computed again too.
+//! After a shift, the results are bit for bit those of a fresh sequence of the remaining tokens. Moving the cached
+//! keys would be cheaper, but would give other numbers, because the keys were computed while the dropped tokens were
+//! visible. In a prefix language model, this holds for the kept tokens too, so they are recomputed as well.
 
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;

@@ -1,12 +1,14 @@
-//! Which device's each layer is, where a model is placed over several: the first has as many as fit, then the next, and the last has the rest.
+//! Placement of layers on several devices: the first device takes as many layers as fit, then the next; the last takes
+//! the rest.
 //!
 //! ```text
 //!  inp_embd │ layer 0 │ layer 1 │ layer 2 │ layer 3 │ result_norm, logits
 //!  └──────── cuda:0, 6 GiB ───────┘└──────────── cuda:1 ─────────────┘
 //! ```
 //!
-//! What a device would hold is not guessed: its nodes are laid out as the plan of the largest batch has them, and its weights, its KV cache and
-//! its inputs counted. Layers once placed stay where they are, for their weights and their cache do.
+//! The memory use of a device is computed, not estimated: its nodes are laid out as in the plan of the largest batch,
+//! and its weights, KV cache and inputs are counted. The first session decides the placement, because weights and
+//! cache stay in place.
 
 use super::place::{Answer, answers, place};
 use super::{PlannedDevice, cut, plan_device, rooms, weight_bytes};

@@ -1,5 +1,4 @@
-//! Where intermediate results lie in an arena: memory is used again as soon as its value was used for the last time, that of small ones a few nodes
-//! later, so that a device can compute neighbours at once that do not read each other.
+//! Places of intermediate results in an arena.
 //!
 //! ```text
 //!          node 0   1   2   3   4
@@ -7,6 +6,9 @@
 //!        1       ██████████████      Qcur-0
 //!        0               ███████     kq-0           (in the place of attn_norm-0)
 //! ```
+//!
+//! Memory is reused as soon as its value has been used for the last time. Memory of small values is reused a few nodes
+//! later, so that a device can compute independent neighbours at once.
 
 use crate::device::ARENA_ALIGN_BYTES;
 

@@ -1,13 +1,14 @@
-//! The KV cache, which grows with the sequences instead of being as large as the whole context from the beginning.
+//! The KV cache. It grows with the sequences instead of taking the memory of a full context from the start.
 //!
 //! ```text
-//! room for 256     a a a . │ b b . .
-//! room for 384     a a a . . . │ b b . . . .      each row stays behind the rows of its own sequence
+//! capacity 256     a a a . │ b b . .
+//! capacity 384     a a a . . . │ b b . . . .      each sequence keeps its rows together
 //! ```
 //!
-//! It begins with [`ROOM_FIRST`] positions for each sequence and grows by as many or by half of what is there, whichever is more, to the context at
-//! most: what is brought to a larger cache is three times the largest at most. Tensor by tensor, so that one tensor alone is held twice at a time, and
-//! through the host, byte for byte as in a file: each device keeps a cache in a layout of its own.
+//! The cache starts with [`ROOM_FIRST`] positions per sequence and grows by the larger of that number and half of its
+//! capacity, up to the context. So it copies at most three times its final size in total. Tensors grow one by one, so
+//! at most one tensor exists twice. The copy goes through the host, byte for byte as in a file, because each device
+//! has its own cache layout.
 
 use super::batch::CAPACITY_UNIT;
 use super::bound::Buffers;

@@ -1,11 +1,15 @@
-//! Texts whose beginning sees itself: where it ends, and the two positions that follow for each token.
+//! Prefix language models: the prefix of a text attends to itself in both directions. Finds its end and the two
+//! positions of each token.
 //!
 //! ```text
-//! ids              w  w  w  mark | end  a  a          w: the prompt, a: the answer
-//! position         0  1  2  3    | 3    3  3          of the mark, from the end on
+//! ids              w  w  w  mark | end  a  a          w: prompt, a: answer
+//! position         0  1  2  3    | 3    3  3          that of the mark from the end token on
 //! block position   0  0  0  0    | 1    2  3
-//! sees             all of these  |  what is before it
+//! attends to       all of these  |  the tokens before it
 //! ```
+//!
+//! Positions and mask are inputs that follow from the ids. A prefix is computed in one batch, and no part of it is
+//! reused for another text. The verifier has a second implementation (`verify/src/running.rs`).
 //!
 //! Source: Du et al. 2022, section 2.2, and the model code published with ChatGLM-6B.
 

@@ -1,9 +1,9 @@
-//! A result `[rows, tokens]` cut along its rows, so that threads write different rows of the same tokens.
+//! A result `[rows, tokens]` split along its rows, so that threads write different rows of the same tokens.
 //!
 //! ```text
-//!             rows 0 ... 15   16 ... 31
-//!  token 0    │ piece 0      │ piece 1     │ ...      a piece holds its rows of each token: short slices at equal distances
-//!  token 1    │ piece 0      │ piece 1     │ ...
+//!            rows 0 ... 15   16 ... 31
+//! token 0    │ part 0       │ part 1      │ ...      a part: short slices at equal distances
+//! token 1    │ part 0       │ part 1      │ ...
 //! ```
 
 use std::marker::PhantomData;

@@ -1,26 +1,27 @@
-//! The loops over numbers: free functions over slices, each with a readable rule and variants per instruction set.
+//! Numeric loops: free functions over slices, each with a readable rule and variants per instruction set.
 //!
 //! ```text
 //!  kernel! {
-//!      fn NAME [const A: usize, const B: usize] (arguments) {         numbers that are known when it is compiled, where it has any
-//!          avx512 => PATH of the variant | recompiled_wider; without this line that of avx2 is taken,
-//!          avx_vnni => PATH of the variant; without this line that of avx2 is taken,
-//!          avx2 => PATH of the variant | recompiled; without this line the rule is taken,
-//!          sse41 => PATH of the variant; without this line the rule is taken,
-//!          neon => PATH of the variant; without this line the rule is taken, for which compilers use NEON in any case,
+//!      fn NAME [const A: usize, const B: usize] (arguments) {         constants, if it has any
+//!          avx512 => PATH of the variant | recompiled_wider; default: that of avx2,
+//!          avx_vnni => PATH of the variant; default: that of avx2,
+//!          avx2 => PATH of the variant | recompiled; default: the rule,
+//!          sse41 => PATH of the variant; default: the rule,
+//!          neon => PATH of the variant; default: the rule, which compilers vectorize with NEON anyway,
 //!          scalar => PATH of the readable rule,
 //!      }
 //!      TEST_NAME on SAMPLES
 //!  }
 //! ```
 //!
-//! `recompiled` and `recompiled_wider` are the rule itself, compiled once more for the instruction set: Rust neither reorders nor contracts floating-point
-//! operations, so that it gives the same bits. `SAMPLES` runs the kernel on many inputs and gives the bits of all results; the test
-//! holds every variant that this machine can run against the scalar one, and does so once more in a process of its own with all arguments
-//! between guard pages, which kill a kernel that touches a byte outside of them (`guarded.rs`).
+//! `recompiled` and `recompiled_wider` compile the rule for the instruction set. Rust does not reorder or contract
+//! floating-point operations, so the bits stay the same. `SAMPLES` runs the kernel on many inputs and returns the bits
+//! of all results. The generated test compares every variant that this machine can run with the scalar one. It then
+//! repeats this in a child process with all arguments between guard pages, where an access outside a slice kills the
+//! process (`guarded.rs`).
 //!
-//! The order of every sum is fixed by its rule (see [`lanes`]). How many rows and tokens a variant works on at a time is its own business
-//! and changes nothing.
+//! The rule fixes the order of every sum (see [`lanes`]). The number of rows and tokens that a variant processes at a
+//! time does not affect results.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]

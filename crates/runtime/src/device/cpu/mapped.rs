@@ -1,5 +1,8 @@
-//! A weight that is read where its file is mapped: no copy, no time to load, pages that all processes share. Pages of files are small, so that
-//! a stream of weights is slower than on huge pages, and blocks that kernels want in panels are packed at each use.
+//! Weights that are read directly from the mapped file: no copy, no load time, pages shared between processes.
+//!
+//! File pages are small, so streaming is slower than from huge pages, and blocks that the kernels need in packed tiles
+//! are packed on each use. A weight stays mapped if a copy would gain nothing, if free memory is short, or with
+//! `--no-repack`.
 
 use super::memory::View;
 use super::pages::{Plain, cells};

@@ -1,15 +1,15 @@
-//! Buffers of this device: typed memory behind a lock, and views of the tensors in it.
+//! Buffers of the `cpu` device: typed memory behind a lock, and views of the tensors in it.
 //!
 //! ```text
-//!  arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   one tensor is written, the others are read
-//!  f16 and bf16                f16, bf16                row after row
-//!  weights of 32 per block     Packed          sixteen rows side by side (see panels.rs)
-//!  other block types, i64      u8              as in the file
-//!  weights of any type         Mapped          in the file (see mapped.rs); only read
+//! arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   only the output is written
+//! f16 and bf16                f16, bf16                row after row
+//! weights of 32 per block     Packed          sixteen rows side by side (see panels.rs)
+//! other block types, i64      u8              as in the file
+//! weights of any type         Mapped          in the file (see mapped.rs), read-only
 //! ```
 //!
-//! 32-bit integers lie as f32 by their bits: an arena holds both. Tensors of other types lie in an arena by their bytes, and are taken
-//! out of it to be computed with.
+//! 32-bit integers are stored by their bits as f32, so that one arena holds both. Tensors of other types are stored as
+//! bytes in an arena and copied out before they are used.
 
 use super::mapped::Mapped;
 use super::means::Means;

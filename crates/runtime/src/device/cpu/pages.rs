@@ -1,12 +1,11 @@
-//! Memory for tensors: zero at first, weights behind each other in chunks on huge pages, where the system gives them.
+//! Memory for tensors: zeroed, with weights packed into chunks on huge pages if the system provides them.
 //!
 //! ```text
-//!  chunk   │ tensor │ tensor │ tensor ...     │ free     each begins at a cache line; the chunk lives as long as its last tensor
+//!  chunk   │ tensor │ tensor │ tensor ...     │ free     tensors start at cache lines; the last tensor frees the chunk
 //!          ├─ 2 MiB page ─┼─ 2 MiB page ─┼─ ...
 //! ```
 //!
-//! A stream of weights on pages of 4 KiB waits for the tables of pages at every one of them. Memory that nothing was written to yet is taken by
-//! no page.
+//! Streaming weights from 4 KiB pages stalls on page table walks. Memory that has not been written takes no pages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};

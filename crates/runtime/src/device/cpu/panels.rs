@@ -1,24 +1,28 @@
-//! Quantized matrices as the product kernels stream them: sixteen rows side by side, block after block.
+//! Packed tiles: quantized matrices in the layout that the product kernels read, sixteen rows side by side, block
+//! after block.
 //!
 //! ```text
-//!  GGUF, row by row           f16 │ codes of block 0 │ f16 │ codes of block 1 │ ...        (2 S + 4 G bytes a block)
+//!  GGUF, row by row           f16 │ codes of block 0 │ f16 │ codes of block 1 │ ...        (2 S + 4 G bytes per block)
 //!
-//!  panel of rows 0 ... 15     ┌ block 0 ──────────────────────────────────────────────┐┌ block 1 ──
+//!  tile of rows 0 ... 15      ┌ block 0 ──────────────────────────────────────────────┐┌ block 1 ──
 //!                             │ S f16 of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
 //!
 //!             S               G groups
 //!  q4_0       1  d            4  nibbles
 //!  q4_1       2  d, m         4  nibbles
-//!  q5_0       1  d            5  the fifth bits, nibbles
-//!  q5_1       2  d, m         5  the fifth bits, nibbles
+//!  q5_0       1  d            5  fifth bits, nibbles
+//!  q5_1       2  d, m         5  fifth bits, nibbles
 //!  q8_0       1  d            8  bytes
-//!  q8_1       2  d, a sum     8  bytes
+//!  q8_1       2  d, sum       8  bytes
 //! ```
 //!
-//! A group is four bytes of codes, so that one 512-bit register, or two of 256, hold the same four places of sixteen rows, and a lane sums one
-//! row. Groups of bytes have four elements; those of nibbles have elements `4 g ...` in the low halves and `16 + 4 g ...` in the high ones, and
-//! the fifth bits of a row are one number, bit `k` that of element `k`. Bytes are moved, never changed. Behind the last row a panel is
-//! filled with zeros.
+//! A group is four bytes of codes. One 512-bit register, or two 256-bit registers, hold the same four places of
+//! sixteen rows, and each lane sums one row. Byte groups hold four elements. Nibble groups hold elements `4 g ...` in
+//! the low halves and `16 + 4 g ...` in the high halves. The fifth bits of a row are one number, with bit `k` for
+//! element `k`. Packing moves bytes and never changes them. Missing rows of the last tile are zero.
+//!
+//! Prompts use pairs of tiles, so that two tiles share each activation register. Up to four tokens read one tile at a
+//! time.
 
 mod packed;
 

@@ -1,14 +1,15 @@
-//! Threads that compute together: one list of pieces at a time, of which each has a run of neighbours, and then the end of another's.
+//! The thread pool: it processes one list of work items at a time. Each thread gets a run of neighbouring items, and
+//! then takes items from the end of another thread's run.
 //!
 //! ```text
-//!  caller    ── post ── pieces ...  ── close, wait for those inside ── the next list
-//!  thread 1     └─ enter ── pieces ... ── leave ──┘
-//!  thread 2        asleep: it comes too late, and nobody waits for it
+//!  caller    ── post ── items ...  ── close, wait for active threads ── next list
+//!  thread 1     └─ enter ── items ... ── leave ──┘
+//!  thread 2        asleep: it comes too late and is not waited for
 //! ```
 //!
-//! Lists follow each other within microseconds while a token is computed, so a thread looks for the next one for a while before it sleeps.
-//! Which thread computes a piece changes nothing. A thread that finds all pieces taken costs nothing, so that a neighbour who takes a
-//! core away delays by the pieces that its thread has taken already, at most.
+//! A token has about 200 operators, each too short for the fork and join of a general pool. Threads poll for the next
+//! list for a while before they sleep. The assignment of items to threads does not affect results. A thread that was
+//! preempted delays a list by the items that it has already taken, at most.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

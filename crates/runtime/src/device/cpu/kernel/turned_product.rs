@@ -1,15 +1,16 @@
-//! Dot products of rows that were turned over: a register holds one element of each of sixteen rows, and nothing is added across its lanes.
+//! Dot products of transposed rows: a register holds one element of each of sixteen rows, and lanes are never added
+//! together.
 //!
-//! The sums are those of [`dots`](super::dots), element for element and bit for bit. So that a lane's elements lie behind each other, element
-//! `k` comes to place `k % 32 * chunks + k / 32`:
+//! The sums are those of [`dots`](super::dots), bit for bit. To make the elements of a lane contiguous, element `k`
+//! moves to place `k % 32 * chunks + k / 32`:
 //!
 //! ```text
 //!  row      0 1 2 ... 31 │ 32 33 34 ... 63 │ ...        places    0 32 64 ... │ 1 33 65 ... │ ...     each of all rows
 //!                                                                 lane 0        lane 1
 //! ```
 //!
-//! A lane has `chunks` places, as many as 32 elements go into a row, or more. Those without an element are zero, of rows and of vectors: sums
-//! do not change by them, for none is -0.
+//! A lane has at least as many places (`chunks`) as a row has groups of 32 elements. Unused places are zero in rows
+//! and vectors. They do not change a sum, because no sum is -0.
 
 use super::element::Element;
 use super::kernel;

@@ -1,12 +1,14 @@
-//! Attention over the KV cache, cut into pieces that share cached heads: some tokens of one sequence, and the heads that one of the cache
-//! serves.
+//! Attention over the KV cache, split into parts: some tokens of one sequence, and the query heads that share one
+//! cached head.
 //!
 //! ```text
-//!            head 0  1  2  3 │ 4  5  6  7          heads 0 to 3 look at cached head 0
-//!  token 0   ┌──────────────┐│
-//!  token 1   │    piece 0   ││   piece 1  ...      a piece ends where the sequence does
-//!  token 2   └──────────────┘│
+//!           head 0  1  2  3 │ 4  5  6  7          heads 0 to 3 read cached head 0
+//! token 0   ┌──────────────┐│
+//! token 1   │    part 0    ││   part 1  ...       a part ends at the end of a sequence
+//! token 2   └──────────────┘│
 //! ```
+//!
+//! Keys are transposed once for all queries of a part.
 
 use super::{Operand, cells};
 use crate::device::cpu::isa::Instructions;

@@ -1,14 +1,15 @@
-//! Attention over the KV cache, piece by piece: the scores of some queries with what they may see, their softmax and the mixture of values, none
-//! of which leaves a core's cache.
+//! Fused attention over the KV cache: the scores of some queries, their softmax and the weighted values stay in a
+//! core's cache.
 //!
 //! ```text
-//!                 positions 0 ... 63 │ 64 ... 127 │ 128 ... 145      behind the last that any query of the piece may see nothing is read
-//!  token 12       ┌──────────────────────────────────────┐
-//!    ...          │ scores of a group of heads, row by row │ ─▶ softmax ─▶ times values
-//!  token 23       └──────────────────────────────────────┘
+//!                positions 0 ... 63 │ 64 ... 127 │ 128 ... 145      unseen positions are skipped
+//! token 12       ┌──────────────────────────────────────┐
+//!   ...          │ scores of a group of heads, row by row │ ─▶ softmax ─▶ times values
+//! token 23       └──────────────────────────────────────┘
 //! ```
 //!
-//! Each of the three steps gives the bits of its own operator: a position that is not seen weighs 0, and zeros change no bit of a sum.
+//! Each of the three steps gives the bits of its separate operator: a masked position has weight 0, and adding zeros
+//! does not change a sum.
 
 use super::heads::{CachedRows, DECODED, POSITIONS, QUERIES, cached_rows};
 use super::soft_max::{Masks, slope};

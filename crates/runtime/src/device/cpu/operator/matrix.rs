@@ -1,15 +1,15 @@
-//! One matrix of a stack, applied to rows of activations.
+//! The product of one matrix of a stack with rows of activations.
 //!
 //! ```text
-//!  32 per block, 4 to 8   activations to 8 bits ─▶ panels of sixteen rows, integers within blocks      (panel_product.rs)
-//!  f32, f16, bf16         few tokens:  32 lanes over K                                                  (dots.rs)
-//!                         many tokens: rows and activations are turned over, and lanes computed one by one, with the same bits
-//!                                                                                                       (turned_product.rs)
-//!  other block types      some rows at a time are decoded to f32, then as f32
+//! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (panel_product.rs)
+//! f32, f16, bf16         few tokens:  32 lanes over K                                 (dots.rs)
+//!                        many tokens: transposed, lane after lane, the same bits      (turned_product.rs)
+//! other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take strips of 32 rows. Tokens go through them in tiles of up to eighteen, and all panels see some tiles, which stay in a core's
-//! cache, before the next ones. The order of summation over K is the same for any number of tokens, and for any place in the stack.
+//! Threads take strips of 32 rows. Tokens are processed in tiles of up to eighteen. All packed tiles of a strip use
+//! the same few token tiles, which stay in a core's cache, before the next ones. The order of summation over K does
+//! not depend on the number of tokens or on the position in the stack.
 
 use super::panel_strip::PanelStrip;
 use super::{Means, Operand, pieces_min};

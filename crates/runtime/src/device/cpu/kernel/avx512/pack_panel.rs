@@ -1,4 +1,5 @@
-//! Sixteen rows brought side by side by squares of four words: a register holds sixteen bytes of four rows, four of them those of all rows.
+//! Packs sixteen rows side by side by transposing 4 x 4 squares of words: four registers hold sixteen bytes of all
+//! rows.
 
 use super::super::pack_panel::{pack as rule, row_bytes_of};
 use super::ask_for_line;
