@@ -1,4 +1,5 @@
-//! Reading a format without writing it: every type with a [`Codec`](crate::Codec), and those that files hold but this build does not make.
+//! Decoding without encoding: all types with a [`Codec`](crate::Codec), and types that this build reads but does not
+//! write.
 //!
 //! ```text
 //!  bytes of a block ──terms──▶ LEN times (scale, step, low, offset, code) ──▶ (scale * step) * code - low * offset

@@ -1,19 +1,20 @@
-//! Functions over rows with several variants: the fastest one that this machine can run is taken at run time, and the same
-//! declaration makes the test that all of them write the same bits, and that none touches a byte outside of its slices: the test runs
-//! once more in a process of its own, between guard pages.
+//! Functions over rows with several variants. The fastest variant that the machine supports is selected at run time.
+//! The same declaration generates a test that all variants write the same bits, and that none accesses a byte outside
+//! its slices: the test is repeated in a child process with guard pages.
 //!
 //! ```text
 //!  dispatch! {
 //!      fn NAME(source: &[S], target: &mut [T]) {
 //!          fast VARIANT("feature", ...) => path of the function that enables exactly these features,
-//!          portable => path of a function for all other machines, where the rule is too slow,
+//!          portable => path of a function for all other machines, if the rule is too slow,
 //!          scalar => path of the readable rule,
 //!      }
 //!      TEST_NAME on SOURCE_ELEMENTS, in DTYPE
 //!  }
 //! ```
 //!
-//! Variants stand fastest first, the scalar rule last. Where there is a portable variant, the rule is there for the test alone.
+//! Variants are listed fastest first, the scalar rule last. If there is a portable variant, only the test uses the
+//! rule.
 
 /// Declares a function with variants and the test of their agreement; the form stands above.
 macro_rules! dispatch {

@@ -1,11 +1,14 @@
-//! The walk over tensors in pieces of bounded size, and where sorted rows come from.
+//! Iterates over tensors in chunks of bounded size, and computes the source of reordered rows.
 //!
 //! ```text
-//! tensor | chunk 0 | chunk 1 | chunk 2 |      whole rows; whole heads where rows are sorted
+//! tensor | chunk 0 | chunk 1 | chunk 2 |      whole rows; whole heads if rows are reordered
 //!
-//! a head that is larger than a chunk: rows 2 i .. 2 j of the file are the checkpoint's rows i .. j of both halves,
-//!   first half |  i..j  | second half |  i..j  |       sorted as a head of 2 (j - i) rows
+//! a head larger than a chunk: rows 2 i .. 2 j of the file are the checkpoint's rows i .. j of both halves,
+//!   first half |  i..j  | second half |  i..j  |       reordered as a head of 2 (j - i) rows
 //! ```
+//!
+//! A chunk knows its source ranges. So grouped rows (`kinds_apart.rs`) and the rows of kept tokens (`slim.rs`) need no
+//! second pass, and `--check` and `diff` use the same order.
 
 use crate::kinds_apart::KindsApart;
 use crate::mapping::{MappedTensor, Mapping};

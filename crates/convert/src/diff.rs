@@ -1,14 +1,14 @@
-//! Two models of any formats, tensor by tensor and key by key.
+//! Compares two models of any format, tensor by tensor and key by key.
 //!
 //! ```text
 //! GGUF ──────────────────────────┐
-//!                                ├─▶ names, shapes, order of rows and keys as GGUF has them ─▶ exact, rounded, different
+//!                                ├─▶ names, shapes, row order and keys as in GGUF ─▶ exact, rounded, different
 //! checkpoint ─ Mapping, Chunk ───┘
 //! ```
 //!
-//! Values are compared as real numbers, so that the same weights in other types are equal where nothing was lost. Keys are compared as what
-//! they mean: both sides' hyper-parameters and vocabulary are read and written again by the same writer. What only says how a file is stored
-//! (type, alignment, pieces, name) is not compared.
+//! Values are compared as real numbers, so equal weights of different types are equal if nothing was lost. Keys are
+//! compared by meaning: the model config and vocabulary of both sides are read and rewritten by the same writer.
+//! Storage details (type, alignment, split files, name) are not compared.
 
 mod keys;
 mod side;

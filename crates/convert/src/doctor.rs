@@ -1,11 +1,12 @@
-//! A look at the health of a model of any format: is it whole, does it agree with itself, are its numbers numbers.
+//! Diagnoses a model of any format: is it complete, consistent, and are its numbers finite?
 //!
 //! ```text
-//! path ─┬─ open ── refused? a finding ──┐
-//!       └─ survey ── all that can be read ┴─ Patient ─ each family of FAMILIES looks ─▶ findings, the worst first
+//! path ─┬─ open ── rejected? a finding ─┐
+//!       └─ survey ── all readable parts ─┴─ Patient ─ each family of FAMILIES ─▶ findings, worst first
 //! ```
 //!
-//! Each family is a file with its rules and one function that looks for them; this file is the list. docs/doctor.md shows an example of each.
+//! Each family is a file with its rules and one function that checks them; this file is the list. docs/doctor.md shows
+//! an example of each finding.
 
 mod files;
 mod finding;

@@ -1,8 +1,8 @@
-//! Rows of queries, keys and values that a checkpoint keeps in groups, and GGUF kind by kind.
+//! De-interleaves queries, keys and values that a checkpoint stores in groups.
 //!
 //! ```text
-//! checkpoint   q0 k0 v0 | q1 k1 v1 | ...      by head: each of them the rows of one head
-//!              q0 v0 k0 | q1 v1 k1 | ...      by quarter: each of them the rows of a quarter of all heads
+//! checkpoint   q0 k0 v0 | q1 k1 v1 | ...      by head: the rows of one head each
+//!              q0 v0 k0 | q1 v1 k1 | ...      by quarter: the rows of a quarter of all heads each
 //! GGUF         q0 q1 ... | k0 k1 ... | v0 v1 ...
 //! ```
 

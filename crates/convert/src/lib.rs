@@ -1,14 +1,15 @@
-//! Checkpoint to GGUF: rename, transform, describe, check.
+//! Conversion of a checkpoint to GGUF: rename, transform, describe, check.
 //!
 //! ```text
-//! Checkpoint ─ Mapping: which tensor becomes which, all faults at once ─ Recipe: types ─ chunks on all cores ─▶ GgufWriter
-//!     ▲                                                                  read, order rows, convert, write          │
-//!     └────────────── check: order rows back, compare ◀────────────────────────────────────────────────────── Gguf ┘
+//! Checkpoint ─ Mapping: tensors to tensors, all faults at once ─ Recipe: types ─ chunks on all cores ─▶ GgufWriter
+//!     ▲                                                            read, order rows, convert, write        │
+//!     └────────────── check: restore the order of rows, compare ◀──────────────────────────────────── Gguf ┘
 //! ```
 //!
-//! [`diff()`] compares two models of any formats in the same chunks; [`doctor::diagnose`] looks at the health of one.
+//! [`diff()`] compares two models of any format in the same chunks. [`doctor::diagnose`] diagnoses one.
 //!
-//! Tensors are streamed in chunks of bounded size, written at their places; the bytes do not depend on the number of threads.
+//! Tensors are streamed in chunks of bounded size, and each chunk is written at its final offset. The output bytes do
+//! not depend on the number of threads.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,4 +1,5 @@
-//! Which tensor of a checkpoint becomes which tensor of a GGUF file: every one on both sides, or an error that lists them all.
+//! Maps the tensors of a checkpoint to the tensors of a GGUF file. A tensor without a rule, or a rule without a
+//! tensor, is an error that lists all of them.
 
 use crate::chunk::Order;
 use serde_json::{Map, Value};

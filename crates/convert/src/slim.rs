@@ -1,14 +1,14 @@
-//! A model with fewer tokens: which are kept, and what the file says of it.
+//! Vocabulary pruning: selects the tokens to keep and records them in the file.
 //!
 //! ```text
-//! ids:FILE      ids and ranges like 0-319, one a line; # begins a remark      ┐
-//! corpus:FILE   all that the text needs                                       ├─▶ ids, rising ─▶ rows of embedding and head, tokens, roles
-//! drop:A-B      all but these                                                 ┘
+//! ids:FILE      ids and ranges like 0-319, one per line; # starts a comment     ┐
+//! corpus:FILE   all tokens that the text needs                                  ├─▶ sorted ids ─▶ rows, tokens, roles
+//! drop:A-B      all tokens except these                                         ┘
 //!
-//! trueup.vocabulary.source_size   tokens of the source        trueup.vocabulary.source_ids   the id that each token had there
+//! trueup.vocabulary.source_size   tokens of the source        trueup.vocabulary.source_ids   source id of each token
 //! ```
 //!
-//! What is kept has the logits that it had: its rows are those of the source, and no other row enters them.
+//! The logits of kept tokens do not change: their rows are copied, and no other row contributes to them.
 
 use crate::describe::vocabulary_of;
 use crate::mapping::Mapping;

@@ -1,13 +1,13 @@
-//! A checkpoint of any format to FastLLM's `.flm`.
+//! Converts a checkpoint of any format to FastLLM's `.flm`.
 //!
 //! ```text
 //! Hugging Face, llama2.c, .flm ─ names stay ──────────────────────────────┐
-//! GGUF ─ names of the class, rows back in the order before conversion ────┴─ f32, f16, bf16, codes of 8 or 4 bits ─▶ FlmWriter
+//! GGUF ─ names of the class, rows in their order before conversion ───────┴─ f32, f16, bf16, 8 or 4 bits ─▶ FlmWriter
 //! ```
 //!
-//! Qwen's queries, keys and values, which its reader shows apart, are written into one tensor, row behind row.
-//!
-//! FastLLM computes with f32, f16 and codes of whole rows, and reads embeddings as f32 or bf16; what is not said otherwise keeps its values.
+//! The writer joins the tensors that FastLLM expects joined, such as Qwen's queries, keys and values, row after row.
+//! FastLLM computes with f32, f16 and per-row codes, and reads embeddings as f32 or bf16; all other values stay
+//! unchanged.
 
 use crate::chunk::{Order, row_elements};
 use crate::describe::vocabulary_of;

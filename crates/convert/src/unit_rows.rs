@@ -1,4 +1,5 @@
-//! Rows of a matrix divided by their lengths, as Baichuan 2 does with its head before it multiplies.
+//! Normalizes the rows of a matrix to length one. Baichuan2 does this with its output head before each product;
+//! conversion does it once.
 
 /// The shortest length that a row is divided by (PyTorch's `torch.nn.functional.normalize`).
 const LENGTH_MIN: f64 = 1e-12;

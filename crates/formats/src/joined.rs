@@ -1,13 +1,15 @@
-//! Tensors that checkpoints hold as one and models know apart: queries, keys and values, or gate and up, row behind row.
+//! Tensors that checkpoints store joined and models use separately: queries, keys and values, or gate and up, row
+//! after row.
 //!
 //! ```text
-//! self_attn.W_pack.weight   [3 * width, width]  ──▶  self_attn.q_proj.weight | k_proj | v_proj      Baichuan
-//! self_attn.mergeqkv.weight                     ──▶  the same                                       FastLLM
-//! attn.c_attn.weight                            ──▶  attn.q_proj.weight | k_proj | v_proj           Qwen
-//! mlp.gateup_proj.weight    [2 * ffn, width]    ──▶  mlp.gate_proj.weight | up_proj                 FastLLM
+//! self_attn.W_pack.weight   [3 * hidden, hidden]        ──▶  self_attn.q_proj.weight | k_proj | v_proj   Baichuan
+//! self_attn.mergeqkv.weight                             ──▶  the same                                    FastLLM
+//! attn.c_attn.weight                                    ──▶  attn.q_proj.weight | k_proj | v_proj        Qwen
+//! mlp.gateup_proj.weight    [2 * intermediate, hidden]  ──▶  mlp.gate_proj.weight | up_proj              FastLLM
 //! ```
 //!
-//! A reader shows the parts, under names as Hugging Face checkpoints have them, so that nobody behind it meets the whole.
+//! A reader presents the parts under Hugging Face names, so mapping, `diff`, `--check` and the doctor see a single
+//! form.
 
 use crate::checkpoint::TensorInfo;
 use crate::error::Result;

@@ -1,10 +1,12 @@
-//! Tensors by their names: one table that finds a tensor at once and shows that no name is there twice.
+//! A hash table from tensor names to tensors. It also detects duplicate names.
 //!
 //! ```text
 //! tensors  [ a.weight | b.weight | c.weight ]     the list owns the names
-//! numbers  { hash(b) -> 1, hash(a) -> 0, .. }     four bytes a tensor, no second copy of a name
-//!                 └ bits above the number: more of the hash, so that a name is looked at only where it is likely the same
+//! numbers  { hash(b) -> 1, hash(a) -> 0, .. }     four bytes per tensor, no copy of the name
+//!                 └ high bits: more of the hash, so that names are compared only if they probably match
 //! ```
+//!
+//! A GGUF header fills the table while it is read, so duplicate detection costs no extra pass.
 
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};

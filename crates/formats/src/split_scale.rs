@@ -1,12 +1,13 @@
-//! Files in the split-scale layout: a tensor as two, its values and its scales, seen as one again.
+//! Split-scale layout: a quantized tensor stored as two, values and scales, and presented as one.
 //!
 //! ```text
 //! trueup.layout = "split-scale"
-//! NAME        I8   [bytes of values in a row, rows]      q8_0: columns, q4_0: columns / 2
+//! NAME        I8   [bytes of values per row, rows]       q8_0: columns, q4_0: columns / 2
 //! NAME.scale  F16  [columns / 32, rows]
 //! ```
 //!
-//! Both planes keep the order of blocks, so any range of blocks is one range of each.
+//! Both parts keep the order of blocks, so a range of blocks is one range in each. Only this file and the writer in
+//! `quantize` know the layout; all other code sees blocks.
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::error::{Error, Result, quote};

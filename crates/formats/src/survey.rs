@@ -1,4 +1,5 @@
-//! A model of any format as far as it can be read, where opening would stop at the first fault.
+//! Reads a model of any format as far as possible, while opening stops at the first fault. Both use the same header
+//! reader. Only the doctor uses surveys; a surveyed model is never executed.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, quote};

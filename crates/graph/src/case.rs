@@ -1,5 +1,5 @@
-//! What the operator suite tries: for each operator, types of inputs and what they are filled with. Data only; the suite of the verifier
-//! fills, computes and judges.
+//! The cases of the operator suite: for each operator, the types of inputs and their contents. Data only; `verify`
+//! fills, computes and judges them.
 
 use crate::op::Op;
 use crate::shape::{Strides, TensorType};

@@ -1,14 +1,16 @@
-//! Fusion: several nodes of a graph become one, which computes what the last of them gives.
+//! Fusion: replaces several nodes of a graph by one operator that computes the result of the last.
 //!
 //! ```text
 //!   x ─┬─ ffn_gate-0 (mul_mat) ─┐
 //!      └─ ffn_up-0   (mul_mat) ─┴─ ffn_swiglu-0 (swiglu) ─▶      x ─── ffn_swiglu-0 (mul_mat_swiglu) ─▶
 //! ```
 //!
-//! Each fused operator has a pattern of its own, one file in `fuse/` and one line in `PATTERNS`. A group is fused only where no other node
-//! reads what lies inside of it, and only where the caller accepts the operator on those types: a device that does not compute it keeps its
-//! pieces. The fused node has the name of the group's last one, for its value is the same; the pieces stay known, so that what is wrong in
-//! the whole can be looked for in them.
+//! Each fused operator has a pattern: one file in `fuse/` and one line in `PATTERNS`. A group is fused only if no
+//! other node reads its intermediate results, and only if the caller accepts the operator on those types. So a device
+//! without the fused operator gets the separate ones. f64 graphs are not fused.
+//!
+//! The fused node has the name of the group's last node. The parts stay known; when the fused node fails, `verify`
+//! computes them to find the faulty one.
 
 mod kv_attention;
 mod mul_mat_gated;

@@ -1,11 +1,14 @@
-//! Graphs of named tensors: what is to be computed, in which order and with which shapes. Nothing is computed here.
+//! Graphs of named tensors: operators, their order and shapes. This crate computes nothing.
 //!
 //! ```text
 //! models: description + Hyper --build--> Graph --runtime: plan--> Plan --execute--> logits
 //! ```
 //!
-//! A [`Graph`] is a list of [`Node`]s in execution order. Each has one [`Op`], which infers the type of its one output from
-//! the types of its inputs and refuses what does not fit. Shapes are concrete for one batch.
+//! A [`Graph`] is a list of [`Node`]s in execution order. Each node has one [`Op`], which infers the type of its
+//! output from the types of its inputs and rejects inputs that do not fit. Shapes are concrete for one batch, and
+//! innermost first.
+//!
+//! Node names are unique, and match the traces of other GGUF programs where these have a corresponding node.
 #![forbid(unsafe_code)]
 
 mod case;

@@ -1,4 +1,8 @@
-//! The operators. One file each: parameters, formula, inference. This file is the list.
+//! The operators: one file each with parameters, formula and type inference. This file is the list.
+//!
+//! Attention over the KV cache is three operators (`kv_store`, `kv_scores`, `kv_mix`) that find each token's sequence
+//! by an index, so prompts of different lengths share a batch without padding or copies. Fusion turns the last two,
+//! and the softmax between them, into `kv_attention`. `permute`, `transpose` and `view` are strided views of memory.
 
 mod arithmetic;
 mod arrange;

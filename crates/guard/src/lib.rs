@@ -1,12 +1,12 @@
-//! For tests of `unsafe` code: slices between pages that nobody may touch, and the process that dies when somebody does.
+//! Tests of `unsafe` code: slices between inaccessible pages, and a child process that dies on an access outside.
 //!
 //! ```text
-//!  Side::End      │ no access │ ............... slice │ no access │      one byte too far ends in the page behind
-//!  Side::Start    │ no access │ slice ............... │ no access │      one byte too early ends in the page before
+//! Side::End      │ no access │ ............... slice │ no access │      one byte too far hits the page after it
+//! Side::Start    │ no access │ slice ............... │ no access │      one byte too early hits the page before it
 //! ```
 //!
-//! A kernel that reads or writes one byte outside of its slices is killed by the processor. [`expect_in_child`] lets a test run
-//! once more in a process of its own, so that such a death is a failure with a name and not the end of all tests:
+//! The processor kills a kernel that reads or writes outside its slices. [`expect_in_child`] reruns a test in a child
+//! process, so that the death is a named failure and does not end the test run:
 //!
 //! ```
 //! use trueup_guard::{Guarded, Side};

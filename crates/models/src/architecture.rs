@@ -1,4 +1,7 @@
-//! What an architecture is: tables, no code. This file also holds the list of all.
+//! An architecture as tables without code, and the list of all architectures.
+//!
+//! Markers select between architectures that share a class name: keys of `config.json` that are present, absent or
+//! true, never a path and never the class name alone. Each marker that matches produces a note.
 
 use crate::field::Field;
 use crate::gap::Gap;

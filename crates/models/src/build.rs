@@ -1,10 +1,10 @@
-//! The one builder: from an architecture's parts and a model's numbers to the graph of a batch.
+//! The graph builder: from the parts of an architecture and a model config to the graph of a batch.
 //!
 //! ```text
-//! tokens ─ inp_embd ─┬─ attn_norm ─ Q K V (bias, norm of heads, rope) ─ cache ─ kq ─ soft_max ─ kqv_out ─ attn_out ─┐
-//!                    └───────────────────────────────────────────────────────────────────────── ffn_inp (+) ◀──────┘
+//! tokens ─ inp_embd ─┬─ attn_norm ─ Q K V (bias, head norm, rope) ─ cache ─ kq ─ soft_max ─ kqv_out ─ attn_out ─┐
+//!                    └───────────────────────────────────────────────────────────────────── ffn_inp (+) ◀──────┘
 //!                       ffn_inp ─┬─ ffn_norm ─ gate, up ─ swiglu ─ ffn_out ─┐
-//!                                └───────────────────────────── l_out (+) ◀─┘ ... result_rows ─ result_norm ─ result_output
+//!                                └───────────────────────────── l_out (+) ◀─┘ ... result_norm ─ result_output
 //! ```
 
 use crate::architecture::{FeedForward, Norm, Residual};

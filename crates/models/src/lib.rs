@@ -1,13 +1,13 @@
-//! Model architectures as data, their hyper-parameters, and the one builder that makes graphs of them.
+//! Model architectures as data, their hyper-parameters, and the graph builder.
 //!
 //! ```text
-//!  config.json ──┐                                    ┌─▶ tensor table: their names ⇄ ours, shapes, transforms (convert)
+//!  config.json ──┐                                    ┌─▶ tensor table: names, shapes, transforms (convert)
 //!                ├─ Architecture's tables ─▶ Hyper ───┤
-//!  GGUF keys ────┘   (one file each)       (valid)    └─▶ Model ── graph(batch) ─▶ Graph                      (runtime)
+//!  GGUF keys ────┘   (one file each)       (valid)    └─▶ Model ── graph(batch) ─▶ Graph           (runtime)
 //! ```
 //!
 //! A new architecture is one file with an [`Architecture`] and one line in [`ARCHITECTURES`]. A [`Hyper`] is valid by
-//! construction, and the only way to a graph.
+//! construction, and a graph can only be built from one.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

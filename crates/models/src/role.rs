@@ -1,6 +1,7 @@
-//! What tensors of a model are for. A role gives the tensor's name in a GGUF file and its shape, the same for every architecture.
+//! Roles of tensors. A role determines the tensor's name in a GGUF file and its shape, for every architecture.
 //!
-//! Some architectures store several tensors as one, row behind row: such a role has parts, and graphs are built of these.
+//! Some architectures store several tensors joined, row after row, as other programs expect (`chatglm`: `attn_qkv`,
+//! `ffn_up`). Such a role has parts, and graphs are built from the parts.
 
 use crate::hyper::Hyper;
 use crate::number::wide;

@@ -1,18 +1,20 @@
 //! The C interface of CANN (`aclrt*`, `aclCreate*`, `aclnn*`), computed on the processor.
 //!
 //! ```text
-//!   a program in C --> surface/        names of libascendcl, libnnopbase, libopapi
+//!   a C program --> surface/         names of libascendcl, libnnopbase, libopapi
 //!                        |     |
-//!                   world    operator   two phases: arguments are judged, then work is queued
-//!                  stream    object     what handles stand for
-//!                  memory    element    types, roundings
+//!                   world    operator   two phases: arguments are validated, then work is queued
+//!                  stream    object     what handles refer to
+//!                  memory    element    types, rounding
 //!                   order    view       shapes and strides over addresses
-//!                 finding    chip       what each chip has and lacks
+//!                 finding    chip       features of each chip
 //! ```
 //!
-//! Nothing links this library: programs open it as they open the vendor's, and it refuses what hardware refuses (with the vendor's codes and a sentence),
-//! and reports what hardware would punish without a word: unordered accesses, memory freed under queued work, reads of bytes nobody wrote. It is no NPU:
-//! speed and the last bit of a sum are not the hardware's.
+//! No program links this library; programs open it in place of the vendor's libraries. It computes with the precision
+//! of the simulated chip and executes work asynchronously. It rejects what hardware rejects, with the vendor's error
+//! codes and a message, and reports errors that hardware would not report: unordered accesses, memory freed under
+//! queued work, reads of unwritten bytes. It says nothing about the speed of hardware or the last bit of a sum. Any C
+//! program that calls CANN can use it.
 
 mod capture;
 mod chip;

@@ -1,12 +1,12 @@
-//! Which tensor becomes what, and the stream of a file through the block codecs.
+//! Quantization: the recipe that assigns types to tensors, and the stream of a file through the block codecs.
 //!
 //! ```text
 //! Checkpoint --Recipe--> one choice per tensor --chunks on all cores--> GgufWriter
 //!                                               read, decode, encode, measure, write
 //! ```
 //!
-//! Chunks have a fixed size and are written in place, so that memory stays bounded and the bytes do not depend on the number
-//! of threads.
+//! Chunks have a fixed size and are written at their final offset. Memory stays bounded, and the bytes do not depend
+//! on the number of threads.
 #![forbid(unsafe_code)]
 
 mod file_type;

@@ -1,9 +1,12 @@
-//! A chunk from one type to another: decode, look for numbers that are none, encode, look at what came of it.
+//! Converts a chunk from one type to another: decode, check for NaN and infinity, encode, measure the loss.
 //!
 //! ```text
-//! bytes ─ decode ─▶ f32 ─ encode ─▶ bytes ─ decode ─▶ f32 ─ measure, where that is wanted
+//! bytes ─ decode ─▶ f32 ─ encode ─▶ bytes ─ decode ─▶ f32 ─ measure, if requested
 //!                    └──── finite? ─────┘
 //! ```
+//!
+//! A chunk is processed in parts that fit into the first-level cache, in buffers that each thread keeps, because page
+//! faults of large new buffers would cost more than the codecs.
 
 use std::path::Path;
 use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};

@@ -1,11 +1,11 @@
-//! The walk over tensors in chunks of bounded size, on all cores.
+//! Iterates over tensors in chunks of bounded size, on all cores.
 //!
 //! ```text
 //! tensor  |  chunk 0  |  chunk 1  |  chunk 2 |     whole units: rows, heads, or blocks of one very long row
 //! ```
 //!
-//! Every thread holds one chunk. Where a chunk begins depends on the tensor alone, and results come back in the order of chunks, so
-//! nothing depends on the number of threads.
+//! Each thread holds one chunk. Chunk boundaries depend only on the tensor, and results are returned in the order of
+//! chunks, so nothing depends on the number of threads. Chunks start in the order of the file.
 
 use std::ops::Range;
 use std::path::Path;

@@ -5,14 +5,15 @@
 //! tokenizer.ggml.pre             name of the pre-tokenizer
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
-//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix      .remove_extra_whitespaces      .precompiled_charsmap  u8
+//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix      .remove_extra_whitespaces
+//! tokenizer.ggml.precompiled_charsmap  u8
 //! tokenizer.chat_template
 //!
-//! trueup.tokenizer.*             JSON text, only where the keys above would be read as something else
+//! trueup.tokenizer.*             JSON text, only if the keys above would be read differently
 //! ```
 //!
-//! What is written is read back at once, and every part that comes back different gets a key of ours, which our reader prefers.
-//! So ids are the same by construction, and other programs find every key they know.
+//! The written keys are read back at once. Each part that differs gets a `trueup.tokenizer` key, which our reader
+//! prefers. So ids are the same by construction, and other programs find every key that they know.
 //!
 //! Key names: the GGUF specification and the `gguf` Python package (which writes `seperator`).
 

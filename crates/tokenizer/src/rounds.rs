@@ -1,11 +1,12 @@
-//! Prompts made of rounds: what goes before a conversation, what stands around the words of a user, and what parts the rounds; as a chat template,
+//! Prompt formats made of rounds: a prefix, the text around each user message, and the separators; as a chat template,
 //! and back.
 //!
 //! ```text
 //! before | user Question bot Answer after | user Question bot
 //! ```
 //!
-//! FastLLM's files have such pieces in place of a template, and so have the programs of Baichuan, InternLM and MOSS, whose files say nothing.
+//! FastLLM's files contain these parts instead of a template. So do the programs of Baichuan, InternLM and MOSS, whose
+//! files contain no template.
 
 use crate::added_tokens::{AddedTokens, Part};
 use crate::vocabulary::{AddedToken, Parts, TokenKind};

@@ -1,13 +1,13 @@
-//! A model that answers requests from several threads.
+//! Serves requests from several threads with one model.
 //!
 //! ```text
 //! thread A ─ submit ─┐                                          ┌─▶ fetch ─ thread A
-//! thread B ─ submit ─┼─▶ Requests ─▶ one thread that computes ──┼─▶ fetch ─ thread B
-//! thread C ─ cancel ─┘               │  a batch at a time       └─▶ ...
-//!                                    └─▶ pieces of texts, as they come
+//! thread B ─ submit ─┼─▶ Requests ─▶ one computing thread ──────┼─▶ fetch ─ thread B
+//! thread C ─ cancel ─┘               │  batch by batch          └─▶ ...
+//!                                    └─▶ parts of texts, as they are generated
 //! ```
 //!
-//! No signal handler is installed and no process ended: whoever drops the service ends it.
+//! The service installs no signal handler and ends no process. Dropping it stops it.
 
 use crate::model::Model;
 use std::collections::HashMap;

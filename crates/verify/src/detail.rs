@@ -1,4 +1,5 @@
-//! What figures about one node are drawn from, collected in the same pass as the statistics: distributions, a map, the worst elements.
+//! Data for the figures of a node, collected in the same pass as the statistics: distributions, an error map, the
+//! worst elements.
 //!
 //! ```text
 //!   element ─▶ z ───────────▶ linear bins (histogram), asinh bins (quantiles)
@@ -6,8 +7,9 @@
 //!           ─▶ share ───────▶ the cell of its row and column (at most 64 x 48), the worst 20 elements
 //! ```
 //!
-//! The share of an element is `max(|z| / 8, b)`: above 1 it is beyond its gate. Everything here is a count, a maximum or a list with a
-//! total order, so any order of adding gives the same detail; its size does not depend on the model.
+//! The share of an element is `max(|z| / 8, b)`; above 1, the element exceeds its limit. All values are counts, maxima
+//! or lists with a total order, so they do not depend on the order of threads. Their size does not depend on the
+//! model.
 
 use crate::bound::Case;
 use crate::element_inputs::{self, ElementInputs};

@@ -1,12 +1,14 @@
-//! Why a node failed: its fingerprint, its signature and a file that shows it again.
+//! Explains why a node failed: its fingerprint, its signature, and a file that reproduces the failure.
 //!
 //! ```text
-//!   failing case ──▶ every element's expectation ──▶ fingerprint: which arithmetic explains it?  ──▶ one clause: likely cause
-//!                                              └──▶ signature: which pattern is it?
+//!   failing case ──▶ expected values of all elements ──▶ fingerprint: which arithmetic explains it?  ──▶ likely cause
+//!                                                    └─▶ signature: which error pattern is it?
 //! ```
 //!
-//! Made while the case is at hand: for the first failing step of a node in each phase, or one of the next where that one tells too
-//! little, and for the first few nodes only, so that a broken device does not cost hours.
+//! The node is also recomputed, because a race can hide in runs that agree, and is tried with its inputs of the
+//! previous step and with inputs of other nodes. Explanations are made while the data is available: for the first
+//! failing step of a node in each phase, or a later one if that is more informative, and only for the first few nodes,
+//! to limit the time.
 
 mod again;
 mod kept;

@@ -1,12 +1,13 @@
-//! The report as one page: verdict, map, layers, nodes, tokens, operators, what was not checked, what changed.
+//! The report as one HTML page: verdict, map, layers, nodes, tokens, operators, unchecked nodes, changes.
 //!
 //! ```text
-//!   Report ──▶ context (numbers in words, figures as SVG) ──minijinja──▶ page: style, markup, the report as JSON, a script for comfort
+//!   Report ──▶ context (formatted numbers, figures as SVG) ──minijinja──▶ page: style, markup, JSON, optional script
 //! ```
 //!
-//! Everything can be read without the script and without a network. Each answer leads to the next question: what happened, where, is it
-//! made here or handed down, what kind of error is it, what does it do to the tokens, what was not looked at. Text that comes from a
-//! model's file is escaped by the template engine, and in the JSON everything that could end its element.
+//! The page is readable without the script and without a network. Its sections answer the questions in order: what
+//! happened, where, is the error local or inherited, what kind of error is it, what does it do to the tokens, what was
+//! not checked. The template engine escapes text from model files, and the JSON contains nothing that could end its
+//! element.
 
 mod drawer;
 mod figures;

@@ -1,14 +1,18 @@
-//! Compares every intermediate tensor of a model with an oracle and says what is wrong.
+//! Compares every intermediate tensor of a model with the f64 reference, and reports what is wrong.
 //!
 //! ```text
-//!   device  ──each node's inputs and result──▶ bound: R0, R1, sigma, B ──▶ statistics ──▶ verdict ─┐
-//!   oracle, free-running on the same tokens ──▶ inherited error                                    ├─▶ report
-//!   logits of both ──▶ tokens: divergence, margins, flips        plain runs ──▶ repeatable?        ─┘
+//!   device  ──inputs and result of each node──▶ bound: R0, R1, sigma, B ──▶ statistics ──▶ verdict ─┐
+//!   reference, free-running on the same tokens ──▶ inherited error                                  ├─▶ report
+//!   logits of both ──▶ tokens: divergence, margins, flips        plain runs ──▶ repeatable?       ─┘
 //! ```
 //!
-//! An error splits exactly into what a node does wrong itself and what it inherits:
-//! `y_device - y_reference = [y_device - f(x_device)] + [f(x_device) - f(x_reference)]`. Verdicts judge the first bracket alone, by the
-//! noise that the device's declared arithmetic must cause; no tolerance is set by hand.
+//! An error splits exactly into a local and an inherited part: `y_device - y_reference = [y_device - f(x_device)] +
+//! [f(x_device) - f(x_reference)]`. Verdicts judge only the local part, by the noise that the declared arithmetic of
+//! the device causes. No tolerance is set by hand.
+//!
+//! The verifier trusts the file, not the device. Weights, positions, masks and cache rows come from the file and the
+//! token ids. Only the inputs and the result of each node come from the device. So a wrong upload or a mixed-up batch
+//! shows at the node that it affects.
 #![forbid(unsafe_code)]
 
 mod activation;

@@ -1,12 +1,13 @@
-//! A fused node that failed, piece by piece: is the fused kernel at fault, or already one of what it is made of?
+//! Checks the parts of a fused node that failed: is the fused kernel wrong, or one of its parts?
 //!
 //! ```text
-//!   inputs of the fused node, where they lie ─┬─ ffn_gate-0 ─┐
-//!                                             └─ ffn_up-0 ───┴─ ffn_swiglu-0      each judged on what it was given
+//!   inputs of the fused node, in place ─┬─ ffn_gate-0 ─┐
+//!                                       └─ ffn_up-0 ───┴─ ffn_swiglu-0      each judged on its own inputs
 //! ```
 //!
-//! Pieces run on the device that computed the whole, on the very tensors that it read, weights as they were uploaded; results between them go
-//! to memory of their own. Each is judged as any node is: with weights of the file, and what the device itself gave the piece before.
+//! The parts run on the device that computed the fused node, on the same input tensors and uploaded weights. Results
+//! between them go to separate memory. Each part is judged like any node: with the weights of the file, and with the
+//! device's result of the previous part.
 
 use crate::bound::{Case, declares_loss, gate, judge};
 use crate::operand::{self, Operand};

@@ -1,12 +1,12 @@
-//! Faults to be planted on purpose: a gate that can be seen to fail before its passing is trusted.
+//! Fault injection: shows that the verifier fails when a device is wrong.
 //!
 //! ```text
-//!   right device ─┬─ every other node: untouched
-//!                 └─ one node: an input, a parameter, the weight, the sum or the result is changed ──▶ verify must name this node
+//!   correct device ─┬─ every other node: unchanged
+//!                   └─ one node: input, parameter, weight, sum or result is changed ──▶ verify must name it
 //! ```
 //!
-//! The list is the table of this file. A planted device sits between session and device, so that everything else is what production
-//! runs.
+//! The table in this file lists all faults. `--inject-fault`, the tests and docs/faults.md use it. The faulty device
+//! wraps the real one between session and device, so everything else runs as in production.
 
 mod alone;
 mod bits;

@@ -1,15 +1,15 @@
-//! One failing node in a file of its own: inputs, operator, what it should give; cut as small as it still fails.
+//! One failing node as a file: inputs, operator, expected result, reduced as long as it still fails.
 //!
 //! ```text
 //!   NODE.repro.safetensors
 //!     input.0, input.1 ...        as the device had them; quantized ones as bytes
-//!     device                      what the device gave
+//!     device                      the device's result
 //!     exact, declared, sigma      R0, R1 and the noise around R1, f64
 //!     __metadata__ "trueup.repro" {"version":1, "op":.., "inputs":[..], "profile":.., "node":.., "step":..}
 //! ```
 //!
-//! [`Repro::run`] computes it alone, through the device's own interface, weights uploaded as weights: the kernel that fails is the one
-//! that runs.
+//! [`Repro::run`] executes the node alone through the device's normal interface, with weights uploaded as weights, so
+//! the failing kernel is the one that runs.
 
 mod execute;
 mod file;

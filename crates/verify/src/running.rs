@@ -1,8 +1,9 @@
-//! The free-running reference: the oracle node by node beside the device, or another device's session.
+//! The free-running reference: the f64 reference node by node in parallel with the device, or the session of another
+//! device.
 //!
 //! ```text
-//!   device   node 0 ─ node 1 ─ node 2 ...        each node stops for a look
-//!   oracle   node 0 ─ node 1 ─ node 2 ...        computed when the device's node is seen, forgotten after its last use
+//!   device      node 0 ─ node 1 ─ node 2 ...        each node is observed
+//!   reference   node 0 ─ node 1 ─ node 2 ...        computed when the device's node is seen, freed after its last use
 //! ```
 
 use crate::cached::cached;

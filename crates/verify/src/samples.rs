@@ -1,7 +1,8 @@
-//! How many samples of the noise some elements are.
+//! The effective number of noise samples among elements.
 //!
-//! A token that stands in a prompt many times is computed each time from nearly the same numbers and has nearly the same errors, which
-//! are one sample. Elements whose expected values agree in 14 bits are taken for such; only where they are few does it matter.
+//! A token that occurs several times in a prompt is computed from nearly the same numbers each time and has nearly the
+//! same errors, so its elements count as one sample. Elements whose expected values agree in 14 bits are treated as
+//! such. This matters only if there are few different values.
 
 use std::collections::BTreeSet;
 

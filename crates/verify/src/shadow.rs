@@ -1,12 +1,13 @@
-//! The observer: judges each node on the inputs that the device gave it, while a reference runs freely beside it.
+//! The observer: judges each node on the device's own inputs, while a reference runs freely in parallel.
 //!
 //! ```text
 //!   y_device - y_reference = [y_device - f(x_device)]  +  [f(x_device) - f(x_reference)]
 //!                             local: judged               inherited: reported
 //! ```
 //!
-//! Activations are taken when they are computed, weights from the file, the host's inputs from the ids, and the KV cache from the last
-//! step: what the device changes or mixes up in between shows at the node that reads it.
+//! Activations are taken when they are computed, weights from the file, host inputs from the token ids, and the KV
+//! cache from the previous step. Anything that the device changes or mixes up in between shows at the node that reads
+//! it.
 
 use crate::bound::{Case, judge};
 use crate::choice::{Side, tied};

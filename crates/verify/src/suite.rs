@@ -1,12 +1,14 @@
-//! The operator suite: every operator by itself on a device, on the shapes, types and numbers of [`Op::cases`], judged as nodes of models are.
+//! The operator suite: every operator alone on a device, on the shapes, types and values of [`Op::cases`], judged like
+//! the nodes of models.
 //!
 //! ```text
-//!  Op::cases ─ fill ─▶ stage: weights, states, guarded arena ─ two runs ─▶ run: guards, repetition, bound, probe, NMSE ─▶ result
-//!                                    └ many nodes in one call ─▶ perf: time, GB/s, FLOP/s, share of the roof
+//! Op::cases ─ fill ─▶ stage: weights, states, guarded arena ─ two runs ─▶ run: guards, repetition, bound ─▶ result
+//!                                   └ many nodes in one call ─▶ perf: time, GB/s, FLOP/s, share of the limit
 //! ```
 //!
-//! A case passes where all of this holds: the verdict on its elements passes; nothing outside of the result changed; a second run, into memory
-//! with another pattern, gives the same bits; a case of small integers is exact; where only f32 is involved the NMSE is below [`NMSE_MAX`].
+//! A case passes if all of these hold: the verdict on its elements passes; nothing outside the result changed; a
+//! second run, into memory with another pattern, gives the same bits; a case of small integers is exact; and, if only
+//! f32 is involved, the NMSE is below [`NMSE_MAX`].
 
 mod fill;
 mod list;

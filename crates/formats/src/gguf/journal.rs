@@ -1,14 +1,14 @@
-//! The journal beside an output that is to be resumed: which of its tensors are finished, and what they hashed to.
+//! The journal of a resumable output: the finished tensors and their hashes.
 //!
 //! ```text
-//! "TRUEUPJ1" | process u32 | files u32 | tensors u64 | maker 32 | inputs 32 | plan 32 | check 32        the job
-//! tensor u64 | offset u64 | bytes u64 | sha256 32 | measure 24 | check 32                               a finished tensor
-//! ...                                                                                                   appended
+//! "TRUEUPJ1" | process u32 | files u32 | tensors u64 | maker 32 | inputs 32 | plan 32 | check 32     the job
+//! tensor u64 | offset u64 | bytes u64 | sha256 32 | measure 24 | check 32                            a finished tensor
+//! ...                                                                                                appended
 //! ```
 //!
-//! Numbers are little-endian, hashes sha256. The check of the job covers all of it but the number of the process that has the journal
-//! locked; the check of a tensor covers the check of the job and the tensor. Reading ends at the first record that is cut or wrong.
-//! Records are appended only after the bytes that they speak of are on the disk.
+//! Numbers are little-endian, hashes are sha256. The check of the job covers all of it except the number of the
+//! process that holds the lock. The check of a tensor covers the check of the job and the tensor. Reading stops at the
+//! first truncated or invalid record. A record is appended only after its bytes are on disk.
 
 use crate::atomic_file::kept;
 use sha2::{Digest, Sha256};

@@ -1,7 +1,7 @@
-//! A GGUF model mapped into memory: the runtime's face, where weights are read while they compute.
+//! A GGUF model mapped into memory, for the runtime, which reads weights while it computes.
 //!
-//! A mapped file that another process cuts short ends the process by SIGBUS when its lost bytes are read; the command
-//! line turns that into a message. Converting and quantizing therefore read by place instead ([`Gguf`]).
+//! If another process truncates a mapped file, reading the lost bytes ends the process with SIGBUS. The command line
+//! turns this into a message. Conversion and quantization use positioned reads instead ([`Gguf`]).
 
 #![allow(unsafe_code)]
 

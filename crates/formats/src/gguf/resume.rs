@@ -1,15 +1,15 @@
-//! How a model that was left unfinished is gone on with: by its journal and by its bytes, never because a file is there.
+//! Resumes an unfinished output. Tensors are reused by journal and hash, never because a file exists.
 //!
 //! ```text
-//! claim the journal ─ same program, command, inputs, plan? ─ yes ─▶ records: number, place, size, sha256
+//! lock the journal ─ same program, command, inputs, plan? ─ yes ─▶ records: number, place, size, sha256
 //!                          │ no, or damaged                                     │ read back by take_over
-//!                          └▶ a note; everything anew                           └▶ same sha256: taken over, else written again
+//!                          └▶ a note; start over                                └▶ same sha256: reused, else rewritten
 //!
-//! a tensor is finished ─▶ read back, hashed ─▶ waits ─ now and then: sync the files, then add the records, sync the journal
+//! a tensor is finished ─▶ read back, hashed ─▶ queued ─ periodically: sync files, append records, sync journal
 //! ```
 //!
-//! A record thus never speaks of bytes that are not on the disk. Syncing takes one thread at most a sixth of the time, by being put
-//! off for five times as long as it took last; the sync at the end then has so much less to do.
+//! A record therefore never refers to bytes that are not on disk. Syncing takes at most a sixth of one thread's time,
+//! because each sync waits five times as long as the previous one took.
 
 use super::journal::{self, Hash, Job, Journal, Measure, Record, hash_of};
 use super::plan::GgufPlan;

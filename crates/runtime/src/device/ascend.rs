@@ -1,16 +1,16 @@
-//! Ascend cards, and their imitation: operators of the vendor's libraries, composed.
+//! The devices `npu` and `npu-sim`: Ascend cards, or their simulator, with operators composed of the vendor's.
 //!
 //! ```text
-//!  Device ──▶ ascend.rs ──▶ operator.rs: what each declares, which of the vendor's operators it is composed of
-//!                │                └──▶ engine.rs: where they are asked for, and the room that they compute in (pool.rs)
-//!                ├──▶ replay.rs: steps that come again, kept as graphs; notes.rs: what these rely on; table.rs: numbers of the host
-//!                ├──▶ acl.rs: the vendor's libraries, or ours in their place (`npu-sim`)
-//!                ├──▶ chip.rs: what each chip can do
-//!                └──▶ memory.rs: where tensors lie; split.rs: blocks with their scales apart
+//!  Device ──▶ ascend.rs ──▶ operator.rs: declared arithmetic, and the vendor operators to compose
+//!                │                └──▶ engine.rs: issues them and manages their workspace (pool.rs)
+//!                ├──▶ replay.rs: repeated steps as graphs; notes.rs: what the graphs rely on; table.rs: host tables
+//!                ├──▶ acl.rs: the vendor's libraries, or the simulator in their place (`npu-sim`)
+//!                ├──▶ chip.rs: features of each chip
+//!                └──▶ memory.rs: tensors; split.rs: blocks with separate scales
 //! ```
 //!
-//! Everything is asked of one stream of a card, which does it in that order. Weights of 32 codes a block lie with their scales apart, as the
-//! vendor's products want them; what is downloaded is in the file's form again.
+//! All work is issued to one stream of a card, which executes it in order. Weights with 32 codes per block are stored
+//! with separate scales, as the vendor's products require. Downloads return the form of the file.
 
 #[allow(unsafe_code, reason = "calls into the vendor's libraries")]
 mod acl;

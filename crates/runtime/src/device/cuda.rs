@@ -1,14 +1,18 @@
-//! NVIDIA cards, and their imitation: kernels of our own, launched one behind the other.
+//! The devices `cuda` and `cuda-sim`: NVIDIA GPUs, or their simulator, with our own kernels launched on one stream.
 //!
 //! ```text
-//!  Device ──▶ cuda.rs ──▶ replay.rs: steps that come again are one launch ──▶ launches.rs, groups.rs: from steps to launches
-//!                │                      operator.rs: what each declares, which kernels it launches ──▶ kernels/cuda/*.cu
-//!                ├──▶ driver.rs: the vendor's library, or ours in its place (`cuda-sim`)
-//!                └──▶ memory.rs: where tensors lie; faults.rs: what kernels tell; kernels.rs: the kernels that come with the program
+//!  Device ──▶ cuda.rs ──▶ replay.rs: repeated steps become one graph ──▶ launches.rs, groups.rs: steps to launches
+//!                │                      operator.rs: declared arithmetic, kernels to launch ──▶ kernels/cuda/*.cu
+//!                ├──▶ driver.rs: the driver library, or the simulator in its place (`cuda-sim`)
+//!                └──▶ memory.rs: tensors; faults.rs: errors reported by kernels; kernels.rs: embedded kernels
 //! ```
 //!
-//! Tensors lie on the card as in a GGUF file, but for weights of 32 codes a block, which are repacked into planes (split.rs) for kernels that
-//! read them by wide loads. With `repack` off they stay as they are, and every sum has one order, whatever else is in the batch.
+//! Tensors have the layout of a GGUF file, except weights with 32 codes per block. These are repacked into planes
+//! (`split.rs`) for kernels that use wide loads. Without repacking (`--no-repack`), weights stay as in the file and
+//! every sum has one order, independent of the batch. The fast paths are tested against that readable path.
+//!
+//! `cuda-sim` is a library in place of the driver (`kernels/cuda/sim`). The same host code opens it, and it runs the
+//! same `.cu` files with one fiber per thread. So kernels, arguments, grids and copies are tested without a GPU.
 
 mod carrier;
 #[allow(unsafe_code, reason = "calls into the vendor's library")]

@@ -1,13 +1,13 @@
-//! The tensors of one case on a device, as a model would have them, with guards around those that share memory.
+//! Places the tensors of a case on a device as a model would, with guards around those that share memory.
 //!
 //! ```text
-//!  weights, states, host's inputs     a buffer each, as sessions allocate them
-//!  arena   │ guard │ input │ rest, guard │ input │ rest, guard │ output │ rest, guard │      tensors at multiples of 256
+//! weights, states, host inputs     one buffer each, as in a session
+//! arena   │ guard │ input │ rest, guard │ input │ rest, guard │ output │ rest, guard │    tensors at multiples of 256
 //! ```
 //!
-//! The whole arena is written before a run and read behind it: every byte that is not the output's must be what it was. Guards are
-//! quiet NaN, so that an element read beside its tensor shows in the result. Of tensors with buffers of their own, which a device may keep
-//! in its own layout, what `download` gives must be what it was, bit for bit.
+//! The whole arena is written before a run and read afterwards. Every byte outside the output must be unchanged.
+//! Guards are quiet NaN, so an out-of-bounds read shows in the result. Tensors in separate buffers may have a
+//! device-specific layout; for these, `download` must return the uploaded bits.
 
 use std::borrow::Cow;
 use std::ops::Range;

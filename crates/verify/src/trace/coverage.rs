@@ -1,14 +1,14 @@
-//! How much of a trace's steps was looked at, and whether that is enough to say that it is right.
+//! The share of a trace that was checked, and whether it is enough for a pass.
 //!
 //! ```text
-//!   judged      the trace holds the result, and it was compared
-//!   computed    it does not, but a node behind it was judged that follows from it
+//!   judged      the trace contains the result, and it was compared
+//!   computed    it does not, but a later node that depends on it was judged
 //!   missing     neither: nothing that was compared depends on it
 //! ```
 //!
-//! A trace of this program says which nodes were computed, and must hold them all. Another program's must hold, in each step, the last
-//! result and a node of each layer: then everything in between lies on a way that was judged. The head of the model may be left out, of
-//! all steps.
+//! A trace written by trueup lists the nodes that were computed and must contain all of them. A trace of another
+//! program must contain, for each step, the last result and one node of each layer; then every intermediate result
+//! influences a judged one. The output head may be missing if it is missing in all steps.
 
 use serde::Serialize;
 use trueup_graph::{Graph, Node, Origin};

@@ -1,12 +1,13 @@
-//! A value together with what a few noisy runs of the same arithmetic have in its place.
+//! A value together with the values of a few noisy runs of the same arithmetic.
 //!
 //! ```text
 //!   base       y          without rounding noise
-//!   members    y + e1, y + e2, ... y + e16       each with errors of its own, carried from node to node
+//!   members    y + e1, y + e2, ... y + e16       each with its own errors, carried from node to node
 //! ```
 //!
-//! The spread of the members is the noise of everything on the way, correlated as it is in a real run. Each element's variance is a mean
-//! of [`MEMBERS`] squares; it is moderated by the mean of its row, or the smallest of many estimates would be far too small (Smyth 2004).
+//! The spread of the members is the accumulated noise, with the correlations of a real run. Each element's variance is
+//! a mean of [`MEMBERS`] squares. It is moderated by the mean of its row, because the smallest of many estimates would
+//! be far too small (Smyth 2004).
 
 use trueup_runtime::HostTensor;
 

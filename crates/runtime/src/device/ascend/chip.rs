@@ -1,4 +1,5 @@
-//! The chips: what each can do, as the vendor's documents and lists of kernels have it (CANN 8.1). None of it was seen on a card yet.
+//! Features of each chip, from the vendor's documentation and kernel lists (CANN 8.1). None has been confirmed on
+//! hardware.
 
 /// What a chip can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

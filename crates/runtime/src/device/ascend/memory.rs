@@ -1,4 +1,7 @@
-//! Buffers of this device: bytes as in a GGUF file, or blocks with their scales apart, and what operators see of them.
+//! Buffers of this device: bytes as in a GGUF file, or blocks with separate scales, and the views that operators use.
+//!
+//! The host remembers the inputs that it uploaded: indices, sequences and positions. Therefore compositions per
+//! sequence, angle tables and checks for out-of-range indices need nothing from the card.
 
 use super::acl::{Allocation, Array, Card, Transfers, Type};
 use super::split::{Matrix, Split};

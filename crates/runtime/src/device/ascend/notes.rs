@@ -1,10 +1,10 @@
-//! What compositions took from what the host wrote: a graph of them is right as long as that is so again.
+//! What compositions derived from uploaded inputs. A captured graph is valid as long as these facts hold.
 //!
 //! ```text
-//!  Must::Be           the same indices again: tokens of the same sequences
-//!  Must::LieBelow     any indices of a table's rows: the card follows them itself
-//!  Must::Differ       and no two of them alike: rows that are written
-//!  a table            numbers that follow from inputs, computed anew where these have changed: angles of positions
+//! Must::Be           the same indices: tokens of the same sequences
+//! Must::LieBelow     any row indices of a table: the card reads them itself
+//! Must::Differ       and all of them different: rows that are written
+//! a table            numbers derived from inputs, recomputed when these change: angles of positions
 //! ```
 
 use super::acl::Transfers;

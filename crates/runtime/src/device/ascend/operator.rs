@@ -1,8 +1,12 @@
-//! The operators of this device: one file a family, with what each declares and which of the vendor's operators it is composed of. This file is the list.
+//! The operators of this device: one file per family with the declared arithmetic and the composition of vendor
+//! operators. This file is the list.
 //!
 //! ```text
 //!  supports ──▶ profile(op, inputs, output, chip) ◀── compute, which then composes
 //! ```
+//!
+//! The vendor's functions are called through one table of signatures (`acl/operators.rs`). Most operators that move
+//! elements are one copy between two views; a repeated dimension becomes two dimensions.
 
 mod arithmetic;
 mod arrange;

@@ -1,15 +1,16 @@
-//! Steps that come again: the decode phase computes the same plan for token after token, which differ in what inputs hold only.
+//! Repeated steps as captured graphs. The decode phase executes the same plan for each token; only the contents of
+//! inputs differ.
 //!
 //! ```text
-//!  first time     operators are asked for one by one, and what their composition took from inputs is noted (notes.rs)
-//!  second time    the same, but they are kept: a graph, which is run
-//!  from then on   inputs are compared with what was noted, tables that follow from them are brought up to date, the graph is run
+//! first time     operators are issued one by one; what their composition derived from inputs is noted (notes.rs)
+//! second time    the same, but captured as a graph and run
+//! from then on   inputs are compared with the notes, derived tables are updated, the graph runs
 //! ```
 //!
-//! Where inputs do not fit what was noted, the steps are a first time again, beside the one that is remembered. What cannot be kept (a composition that looks at
-//! what the card computed, a chip that captures nothing) is asked for one by one each time. A graph has addresses of its steps' buffers and of the room that it
-//! computes in: it keeps the latter, unless that memory is needed for other work, when the steps are a second time again; it is found by the former only as long as
-//! they are there.
+//! If the inputs do not fit the notes, the steps count as new, in addition to the remembered ones. Steps that cannot
+//! be captured (a composition that reads results of the card, a chip without capture) are issued one by one each time.
+//! A graph contains the addresses of its buffers and its workspace. It holds the workspace until other work needs that
+//! memory, and is then captured again. It is dropped when one of its buffers is freed.
 
 use super::engine::{Captured, Engine};
 use super::memory::Memory;

@@ -1,15 +1,17 @@
-//! The driver's library, found at run time: one card, its memory, its kernels and their launches. Calls into the library stand here alone.
+//! The driver library, loaded at run time: one card, its memory, its kernels and their launches. All driver calls are
+//! here.
 //!
 //! ```text
-//!  load ──▶ Card ──▶ memory.rs     bytes of the card, and of the host where cards reach it; freed when dropped
-//!            ├─────▶ kernel.rs     kernels by their names, and launches of them
-//!            ├─────▶ blas.rs       products of f16 matrices by cuBLASLt; library.rs: where libraries beside the driver lie
+//!  load ──▶ Card ──▶ memory.rs     memory of the card, and pinned host memory; freed when dropped
+//!            ├─────▶ kernel.rs     kernels by name, and their launches
+//!            ├─────▶ blas.rs       f16 matrix products by cuBLASLt; library.rs: search paths of optional libraries
 //!            ├─────▶ graph.rs      many launches as one
-//!            ├─────▶ peer.rs       copies from card to card; nccl.rs: halves of two cards to both
-//!            └─────▶ staging.rs    bytes to the card and back; event.rs: what was asked for before
+//!            ├─────▶ peer.rs       copies between cards; nccl.rs: gathers halves on both cards
+//!            └─────▶ staging.rs    uploads and downloads; event.rs: order of work
 //! ```
 //!
-//! cudarc resolves each function of the library when it is first called and panics where there is none: [`load`] looks for the library before.
+//! cudarc resolves each library function on its first call, and panics if the library is missing. [`load`] checks for
+//! the library first.
 
 mod blas;
 mod event;

@@ -1,17 +1,22 @@
-//! Neighbouring steps that one launch computes: a token of a large model has some hundred short steps, each of which would cost a launch.
+//! Groups of neighbouring steps that run as one launch. A token of a large model has hundreds of short steps, and each
+//! launch has a cost.
 //!
 //! ```text
-//!  norm, products of it         whoever computes a norm, a gated product or attention writes the 8-bit blocks that products behind it take, beside its
-//!  gated, attention: the same   result
-//!  products of the same x       one grid goes through the rows of up to three matrices
-//!  product, sum with it         one kernel writes both; and behind them the norm of the sum, if there is one, with the blocks that products take of it
-//!  queries, keys, values        biases, norms of heads, rotation and stores: behind the products by the same kernel, or by one for all heads
-//!  of many tokens               queries and keys are rotated by one kernel, keys and values stored by one
+//! norm, products of it         a norm, a gated product or attention also writes the 8-bit activation blocks
+//! gated, attention: the same   for the products that follow
+//! products of the same x       one grid for the rows of up to three matrices
+//! product, sum with it         one kernel writes both, and the norm of the sum with its 8-bit blocks, if there is one
+//! queries, keys, values        epilogue of the products: biases, head norms, rope, stores; or one kernel for all
+//! of many tokens               one kernel rotates queries and keys, one stores keys and values
 //! ```
 //!
-//! Each tensor is written that the steps would write one by one, with the same bits, so that looking at them one by one changes nothing; verify holds
-//! the device to that. A group runs at once: a step may not write what another one reads or writes, which is looked at each time. Plans keep the
-//! memory of small results for some nodes longer, so that neighbours lie apart.
+//! Groups are launches, not nodes of the graph. A group writes every tensor that its steps would write, with the same
+//! bits, so references, bounds and reports are unaffected, and observing single steps changes nothing. `verify` checks
+//! this.
+//!
+//! The steps of a group run concurrently, so none may write what another one reads or writes; this is checked each
+//! time. Plans reuse the memory of small results a few nodes late, so that neighbours do not overlap. The graph
+//! builder places nodes of one kind next to each other.
 
 mod codes;
 mod heads;

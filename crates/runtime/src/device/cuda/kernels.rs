@@ -1,4 +1,9 @@
-//! The kernels as they come with the program: the text of one module for each file of `kernels/cuda`, which `scripts/kernels.sh` compiles.
+//! The embedded kernels: the PTX of one module per file in `kernels/cuda`, compiled by `scripts/kernels.sh`.
+//!
+//! The PTX is committed, and its first line contains the hash of its sources. So builds need no CUDA, and users need
+//! only the driver. From sm_90 on, kernels that contain the wait instruction are launched early, before the previous
+//! launch has ended: the loader turns marked comments of the PTX into instructions, and every thread waits before it
+//! touches the results of an earlier launch.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

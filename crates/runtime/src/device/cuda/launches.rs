@@ -1,11 +1,12 @@
-//! From steps to launches: what the kernels of some steps are given, in the order in which they run. Nothing runs here.
+//! Translates steps into an ordered list of kernel launches with their arguments. Nothing runs here.
 //!
 //! ```text
-//!  steps ─ groups.rs, some at once; operator.rs, one by one ─▶ Recorder ─▶ launches: kernel, grid, arguments ─▶ replay.rs: run, or a graph made of them
+//! steps ─ groups.rs: several at once; operator.rs: one by one ─▶ Recorder ─▶ launches: kernel, grid, arguments
+//!                                                       ─▶ replay.rs: run one by one, or as a graph
 //! ```
 //!
-//! All that may wait or take memory happens here: modules are loaded, and the room in which operators compute is made large enough. A list can
-//! be run as often as its tensors and that room stay where they are.
+//! Everything that may block or allocate happens here: modules are loaded, and scratch memory is made large enough. A
+//! list can run repeatedly, as long as its tensors and the scratch memory stay in place.
 
 use super::driver::{Allocation, Argument, BlasLibrary, Card, Grid, Launch, Sizes};
 use super::faults::Faults;

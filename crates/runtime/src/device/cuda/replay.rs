@@ -1,12 +1,13 @@
-//! Steps that come again: the decode phase computes the same plan for token after token, which differ in what inputs hold only.
+//! Repeated steps as CUDA graphs. The decode phase executes the same plan for each token; only the contents of inputs
+//! differ.
 //!
 //! ```text
-//!  first time     recorded, and launched one by one        (kernels are loaded)
-//!  second time    a graph is made of the launches, and run; where none can be made, they are launched one by one from then on
-//!  from then on   the graph is run: steps are compared with those it was made of, and nothing else is looked at
+//! first time     recorded, and launched one by one        (kernels are loaded)
+//! second time    captured as a graph and run; without graph support, always launched one by one
+//! from then on   the graph runs, after a comparison of the steps with those it was made from
 //! ```
 //!
-//! What names a buffer that is gone is forgotten.
+//! Entries that refer to a freed buffer are dropped. Remembered steps keep no buffer alive.
 
 use super::driver::{BlasLibrary, Card, Graph, Launch};
 use super::launches::{self, Scratch, Target};

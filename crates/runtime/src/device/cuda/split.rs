@@ -1,11 +1,13 @@
-//! Weights of 32 codes a block as the card keeps them: planes in which the same part of all blocks lies (`kernels/cuda/split_blocks.cuh`).
+//! Weights with 32 codes per block, as stored on the card: planes, each with the same part of all blocks
+//! (`kernels/cuda/split_blocks.cuh`).
 //!
 //! ```text
 //!   file      head rest codes │ head rest codes │ ...
-//!   planes    codes codes ... │ rest rest ... │ head head ...      each from a multiple of 256 on
+//!   planes    codes codes ... │ rest rest ... │ head head ...      each starts at a multiple of 256
 //! ```
 //!
-//! The card itself brings one form into the other: carrier.rs at upload and download, launches.rs where an operator needs the file's form.
+//! The card converts between the two forms: `carrier.rs` at upload and download, `launches.rs` if an operator needs
+//! the form of the file.
 
 use super::driver::{Argument, Card, Grid, Launch};
 use trueup_blocks::DType;

@@ -1,21 +1,22 @@
-//! Products of stored matrices with activations: what their types ask for, for all operators that multiply.
+//! Products of stored matrices with activations: the kernels that the types select, for all operators that multiply.
 //!
 //! ```text
-//!  32 codes a block     x ─quantize_q8_1─▶ blocks of 8 bits ─▶ integers within blocks, f32 between
-//!  other types, or      x as it is ─▶ each weight decoded to f32, f32 throughout
-//!  `--linear dequantize` many tokens: both rounded to f16, sums in f32
+//! 32 codes per block      x ─quantize_q8_1─▶ blocks of 8 bits ─▶ integers within blocks, f32 between them
+//! other types, or         x unchanged ─▶ each weight decoded to f32, f32 throughout
+//! `--matmul dequantize`   many tokens: both rounded to f16, sums in f32
 //! ```
 //!
-//! | way | tokens | kernels | sums |
+//! | path | tokens | kernels | sums |
 //! |---|---|---|---|
-//! | plain | any | `mul_mat.cu`, a warp a row and eight tokens | element k, or block k, to lane k mod 32 |
-//! | rows | few | `mul_mat_rows.cu`, several rows a warp, 16 bytes a load | blocks as above; of r numbers of 16 bytes, element k to lane k mod 32 r |
-//! | tiles | more than 8 | `mul_mat_tiles.cu`, tensor cores on integers | block after block |
-//! | halves | more than 8 | cuBLASLt where it is installed, else `mul_mat_halves.cu`: tensor cores on f16, x rounded to f16 | its own; 64 elements after 64 |
+//! | plain | any | `mul_mat.cu`, one warp for a row and eight tokens | element k, or block k, to lane k mod 32 |
+//! | rows | few | `mul_mat_rows.cu`, rows per warp, wide loads | as above; r values per load: lane k mod 32 r |
+//! | tiles | more than 8 | `mul_mat_tiles.cu`, integer tensor cores | block after block |
+//! | halves | more than 8 | cuBLASLt, else `mul_mat_halves.cu`: f16 tensor cores, x in f16 | its own; 64 by 64 |
 //! | decoded | more than 8 | `decode.cu`, weights rounded to f16, then as halves | as halves |
 //!
-//! Which way is taken follows from types alone: one table answers both what is declared and what is launched. Blocks that do not lie in planes, which
-//! only matrices that are no weights do not, are multiplied by the plain kernels, whose sums are no less exact than what is declared.
+//! The path follows from the types and the number of tokens. One table determines both the declared profile and the
+//! launch. Blocks that are not stored in planes are not weights; plain kernels multiply them, with sums at least as
+//! exact as declared.
 
 use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
