@@ -1,15 +1,16 @@
-//! All prompts in one batch: what a kernel that ignores sequences, rows of the cache or rows of outputs gets wrong.
+//! All prompts in one batch: finds kernels that mix up sequences, cache rows or output rows.
 //!
 //! ```text
-//!   prompt 0   a b c d e f g              alone: logits behind each token
+//!   prompt 0   a b c d e f g              alone: logits after each token
 //!   prompt 1   p q r
-//!   batch      p q r a b c d e f g        sequences 1 and 0, logits behind the last tokens r and g only
+//!   batch      p q r a b c d e f g        sequences 1 and 0, logits after the last tokens r and g only
 //!   step 1     s h                        one token of each, at positions 3 and 7
 //! ```
 //!
-//! Sequences are the beginnings of the prompts, of different lengths, and stand in the batch in the reverse of their order; further tokens
-//! are those that follow in the run alone. So each row of logits has its twin there, and a device that promises the same bits in any
-//! batch (docs/numerics.md#repetition-and-batches) is held to it. A single prompt is joined by its own first half.
+//! The sequences are prefixes of the prompts with different lengths, in reverse order. The further tokens are those of
+//! the separate runs. So each row of logits has a counterpart there, and a device that declares the same bits in any
+//! batch (docs/numerics.md#repetition-and-batches) must reproduce it. A single prompt is combined with its own first
+//! half.
 
 use crate::repeat::Run;
 use crate::report::Outcome;

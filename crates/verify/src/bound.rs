@@ -1,13 +1,15 @@
-//! What each operator's result should be, element by element, and how far off rounding may put it. One file per operator.
+//! The expected result of each operator, element by element, and the error that rounding may cause. One file per
+//! operator.
 //!
 //! ```text
-//!   inputs as the device had them ──f64──▶ R0 exact ─┐
+//!   the device's inputs ──in f64──▶ R0 exact ─────┐
 //!                profile ──as declared──▶ R1, sigma, B ├─▶ Tally of the device's result ──▶ Statistics
 //! ```
 //!
-//! Nothing here shares code with a device. What decoders are built of does not share any with the oracle either, but for the decode rule of a
-//! block; other operators take R0 from it (`oracle.rs`), which the goldens of other software pin. Work is cut into pieces that do not depend on
-//! the number of threads, and their statistics are merged in order: a report is the same for any number.
+//! Nothing here shares code with a device. The operators of decoders share none with the reference either, except the
+//! decoding of blocks. Other operators take R0 from the reference (`oracle.rs`), which goldens of other software pin.
+//! Work is split independently of the number of threads and statistics are merged in order, so a report does not
+//! depend on that number.
 
 pub(crate) mod angles;
 mod arithmetic;

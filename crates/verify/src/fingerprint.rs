@@ -1,13 +1,13 @@
-//! The fingerprint of a device: which other arithmetic explains a result that the declared profile does not
+//! The fingerprint of a device: the arithmetic that explains a result if the declared profile does not
 //! (docs/numerics.md#fingerprint).
 //!
 //! ```text
-//!   64 sampled rows of the result ──each candidate computed in f64──▶ rms z, max |z| of each ──▶ the one that leaves noise only
+//!   64 sampled rows of the result ──each candidate in f64──▶ rms z, max |z| of each ──▶ the one that leaves only noise
 //! ```
 //!
-//! A candidate changes one thing: how activations are rounded, what sums are kept in, what a mask holds. Where it says what the
-//! device does, nothing is left but the noise of accumulation; every other candidate is off by many standard deviations. Of several
-//! that fit, the likeliest counts.
+//! A candidate changes one thing: how activations are rounded, the type of accumulators, the contents of a mask. For
+//! the arithmetic that the device really uses, only accumulation noise remains; every other candidate is off by many
+//! standard deviations. If several fit, the most likely one is reported.
 
 mod blocks;
 mod estimated;

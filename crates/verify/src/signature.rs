@@ -1,10 +1,11 @@
-//! What a structural failure looks like: rows not written, exchanged or shifted, a constant factor, a sum that ends early.
+//! Recognizes structural failures by the pattern of bad elements: unwritten, exchanged or shifted rows, a constant
+//! factor, a truncated sum.
 //!
 //! ```text
-//!   result of the device │ what each element should be ──bad elements──▶ patterns, the most specific first ──▶ one sentence
+//!   result of the device │ expected value of each element ──▶ patterns, most specific first ──▶ one sentence
 //! ```
 //!
-//! A pattern counts only where it explains every bad element; what none explains is said to be of no known pattern.
+//! A pattern counts only if it explains every bad element. Otherwise, the report states that no known pattern matches.
 
 mod cache;
 mod depth;

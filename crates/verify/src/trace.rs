@@ -1,16 +1,16 @@
-//! Traces: written of what a device computes, and judged, whoever wrote them.
+//! Traces: written from a device, and judged, whichever program wrote them.
 //!
 //! ```text
-//!   trace   x ─────────────────────▶ y         both as the program had them
+//!   trace   x ─────────────────────▶ y         both from the program
 //!           │                        ▲
 //!           └─ f64 on this file's ───┴─ y as declared, sigma        another weight or formula shows at its node
 //!              weights                               docs/numerics.md#the-two-references
 //! ```
 //!
-//! The program that made the trace is judged as a device is: each node on the inputs that the trace itself has, by the noise of that
-//! program's arithmetic. What the trace does not hold is computed from what it does, together with a few noisy runs of the same
-//! arithmetic, whose spread is the noise that the next node inherits. Errors do not add up over layers where the trace is complete, so
-//! the first bad node is where model file and program part.
+//! The program that wrote a trace is judged like a device: each node on the inputs in the trace, by the noise of the
+//! program's arithmetic. Missing tensors are computed from the ones that are present, together with a few noisy runs
+//! of the same arithmetic. Their spread is the noise that the next node inherits. In a complete trace, errors do not
+//! accumulate over layers, so the first bad node is where the program departs from the model file.
 
 mod coverage;
 mod ensemble;

@@ -1,16 +1,17 @@
-//! From statistics to one of eight verdicts (docs/numerics.md#verdicts).
+//! Derives one of eight verdicts from statistics (docs/numerics.md#verdicts).
 //!
 //! ```text
-//!   never written ──▶ structural bug      NaN, Inf ──▶ NaN/Inf          first what is no number,
-//!   worst element beyond its gate? rms beyond its gate?                 then the worst element, then averages
+//!   never written ──▶ structural bug      NaN, Inf ──▶ NaN/Inf          first values that are not finite,
+//!   worst element beyond its limit? rms beyond its limit?               then the worst element, then averages
 //!     ├─ no:  equal ▶ exact    lossless ▶ rounding    declared rounding of inputs ▶ declared loss
 //!     └─ yes: spread like rounding, and small enough for some precision ▶ undeclared precision, else structural bug
 //! ```
 //!
-//! R1 gates what the device computes. R0 gates the rms only, and only against what the device adds to its declared loss: the loss
-//! itself, `R1 - R0`, follows from the inputs, all rows of a column share it, and inputs far from uniform on the grid of codes make its
-//! rms more than 1.3 on a right device. The limit of R0's rms is therefore 1.3 times that of the loss where the loss is beyond its
-//! model. A device that keeps to R1 passes R0; that the declared loss is as small as its model says is reported, not gated.
+//! R1 limits what the device computes. R0 limits only the rms, and only the part that the device adds to its declared
+//! loss `R1 - R0`. That loss follows from the inputs, and all rows of a column share it. If the inputs are far from
+//! uniform on the grid of codes, its rms exceeds 1.3 on a correct device. Therefore, if the loss exceeds its model,
+//! the limit for the rms of R0 is 1.3 times that of the loss. A device that matches R1 passes R0. Whether the declared
+//! loss is as small as its model is reported, but does not fail a node.
 
 use crate::precision::LAMBDA;
 use crate::statistics::Statistics;
