@@ -66,7 +66,7 @@ environment_with() {
 suite() {
     local seed="$1" code=0
     shift
-    try "operator suite, seed $seed $*" "$trueup" ops test --dev "$device" --seed "$seed" --one-of "$one_of" "$@" || code=$?
+    try "operator suite, seed $seed $*" "$trueup" ops test --dev "$device" --seed "$seed" --sample "1/$one_of" "$@" || code=$?
     printf '{"seed": %s, "flags": %s, "exit": %s, "said": %s}' "$seed" "$(quoted "$*")" "$code" "$(quoted "$last")" >"$work/operators-$seed-${*//[^a-z]/}.json"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plant every fault that `trueup verify --plant list` shows, run right models many times, and write both as docs/faults.md.
+"""Plant every fault that `trueup verify --inject-fault list` shows, run right models many times, and write both as docs/faults.md.
 
     python scripts/faults.py PATH/TO/trueup [--clean 200] [--seed 1] [--page docs/faults.md]
 
@@ -59,7 +59,7 @@ def plant(trueup, folder, name):
     for fixture in ("stories-1M", "models/qwen2", "models/mistral", "models/llama2"):
         for dtype in TYPES:
             path = model(trueup, folder, fixture, dtype)
-            done = call(trueup, "verify", path, "--plant", name, *PROMPTS, "--steps", "3", "--json", "-", "-q")
+            done = call(trueup, "verify", path, "--inject-fault", name, *PROMPTS, "--steps", "3", "--json", "-", "-q")
             report = reported(done)
             if report is None:
                 continue
@@ -91,7 +91,7 @@ def number(value):
 
 
 def plants(trueup, folder):
-    listed = json.loads(call(trueup, "verify", "--plant", "list", "--json", "-").stdout)
+    listed = json.loads(call(trueup, "verify", "--inject-fault", "list", "--json", "-").stdout)
     rows, faults, seen = [], [], [0, 0]
     for entry in listed:
         result = plant(trueup, folder, entry["name"])
@@ -139,7 +139,7 @@ def clean(trueup, folder, runs, seed):
 
 PAGE = """# What verify sees
 
-Made by `python scripts/faults.py` on the device `cpu`; `trueup verify MODEL --plant NAME` shows any line of it.
+Made by `python scripts/faults.py` on the device `cpu`; `trueup verify MODEL --inject-fault NAME` shows any line of it.
 
 Each fault is planted at one node of a right device. *verify* must exit with 1 and name this node. The last two columns say
 what two usual gates see in the result of that very node: normalised mean square error at most 5e-4, and cosine at least 0.99; a result

@@ -24,8 +24,8 @@ for seed in 1 2 3; do
     target/release/trueup ops test --dev cpu --seed "$seed" | tail -n 1
     target/release/trueup ops test --dev ref --seed "$seed" | tail -n 1
 done
-target/release/trueup ops test --dev cpu --repack off | tail -n 1
-target/release/trueup ops test --dev cpu --isa scalar --repack off | tail -n 1
+target/release/trueup ops test --dev cpu --no-repack | tail -n 1
+target/release/trueup ops test --dev cpu --isa scalar --no-repack | tail -n 1
 scripts/kernels.sh --cubin
 cargo test --locked -p trueup-runtime --features cubin --lib device::cuda::kernels
 scripts/cuda_sim.sh --sanitize --check
@@ -33,7 +33,7 @@ for seed in 1 2 3; do
     cargo test --locked -p trueup-tests --test cuda_sim -- --all --seed "$seed"
 done
 cargo test --locked -p trueup-tests --test cuda_sim -- --sanitize
-for ways in "--repack on" "--repack off" "--linear dequantize"; do
+for ways in "" "--no-repack" "--matmul dequantize"; do
     # shellcheck disable=SC2086
     scripts/cuda_sim.sh --run target/release/trueup ops test --dev cuda-sim $ways | tail -n 1
 done

@@ -36,12 +36,12 @@ environment() {
 
 operators() {
     for seed in 1 2 3; do suite "$seed"; done
-    suite 1 --repack off
+    suite 1 --no-repack
     joined "$work"/operators-*.json >"$folder/operators.json"
 }
 
 models() {
-    models_as "f16 q8_0 q4_0" "" "--fusion off" "--repack off"
+    models_as "f16 q8_0 q4_0" "" "--fusion off" "--no-repack"
 }
 
 # model DTYPE: a fixture of that type, at $work/DTYPE.gguf.
@@ -105,7 +105,7 @@ sanitizers() {
         return
     fi
     for tool in memcheck racecheck; do
-        sanitized "$tool" operators "$trueup" ops test --dev "$device" --seed 1 --one-of 40
+        sanitized "$tool" operators "$trueup" ops test --dev "$device" --seed 1 --sample 1/40
         for dtype in f16 q4_0; do
             model "$dtype" || continue
             sanitized "$tool" "$dtype" "$trueup" run "$work/$dtype.gguf" --ids "1 5 9 2" -n 6 --temp 0 --device "$device"

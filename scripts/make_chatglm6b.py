@@ -5,7 +5,7 @@
 
 As it was first published: 150,528 tokens, of which the first 20,000 stand for images, 28 layers, f16. Values are taken from one random pool that every
 piece of a tensor reads from another place; a few MiB are held at a time. ice_text.model holds made-up pieces: the tokens for white space, those that steer the
-model, letters, and words of letters that merge. Slimmed: trueup convert FOLDER model.gguf --type q4_0 --slim-vocab drop:0-19999
+model, letters, and words of letters that merge. Slimmed: trueup convert FOLDER model.gguf --type q4_0 --prune-vocab drop:0-19999
 """
 import argparse
 import itertools

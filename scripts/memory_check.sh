@@ -4,7 +4,7 @@
 #
 #   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one of make_large_gguf.py, LIMIT_MIB the limit
 #
-# SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB) and converts it with --slim-vocab,
+# SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB) and converts it with --prune-vocab,
 # below the limit too.
 set -euo pipefail
 trueup="$1"
@@ -58,8 +58,8 @@ if [ -n "$group" ]; then way="a control group"; else way=RLIMIT_DATA; fi
 echo "$limit_mib MiB of memory, by $way"
 if [ "${SHAPE:-}" = chatglm-6b-slimmed ]; then
     "$python" "$(dirname "$0")/make_chatglm6b.py" "$folder/checkpoint"
-    kib="$(peak_kib "$trueup" convert "$folder/checkpoint" "$folder/model.gguf" --type q4_0 --slim-vocab drop:0-19999)"
-    echo "convert --slim-vocab drop:0-19999 --type q4_0: peak $((kib / 1024)) MiB beside pages of files"
+    kib="$(peak_kib "$trueup" convert "$folder/checkpoint" "$folder/model.gguf" --type q4_0 --prune-vocab drop:0-19999)"
+    echo "convert --prune-vocab drop:0-19999 --type q4_0: peak $((kib / 1024)) MiB beside pages of files"
     grep -E '^(note|wrote)' "$folder/output" | sed 's/^/  /'
     rm -r "$folder/checkpoint"
 else
@@ -67,6 +67,6 @@ else
 fi
 du -m --apparent-size "$folder/model.gguf" | cut -f1 | sed 's/$/ MiB of model/'
 check "cpu"
-check "cpu, the file as it is" --repack off
+check "cpu, the file as it is" --no-repack
 # The memory of a simulated card is this machine's: the processor is told to leave it.
 check "npu-sim:910b and cpu" --device npu-sim:910b,cpu --device-memory 1GiB,1500MiB

@@ -47,7 +47,7 @@ models() {
 # How many cards there are, of so many that were asked for: the next one computes something small, or is not there.
 cards_there() {
     local base="${device%:0}" count=1
-    while [ "$count" -lt "$1" ] && "$trueup" ops test --dev "$base:$count" --op scale --one-of 1000 >>"$log" 2>&1; do count=$((count + 1)); done
+    while [ "$count" -lt "$1" ] && "$trueup" ops test --dev "$base:$count" --op scale --sample 1/1000 >>"$log" 2>&1; do count=$((count + 1)); done
     printf %s "$count"
 }
 

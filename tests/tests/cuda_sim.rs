@@ -85,8 +85,8 @@ fn main() {
     let mut faults = operators(&*device, "the fast ways", &Selection::default(), one_of, seed);
     let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
     for (ways, options) in [
-        ("--repack off", DeviceOptions { repack: false, ..DeviceOptions::default() }),
-        ("--linear dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
+        ("--no-repack", DeviceOptions { repack: false, ..DeviceOptions::default() }),
+        ("--matmul dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
     ] {
         let device = open_device(&name, &options).unwrap_or_else(|error| panic!("{error}"));
         faults.extend(operators(&*device, ways, &products, one_of, seed));

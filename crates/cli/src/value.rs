@@ -95,6 +95,12 @@ fn number(text: &str, wanted: &str, fits: impl Fn(f64) -> bool) -> Result<f64, S
     number.ok_or_else(|| format!("write {wanted}"))
 }
 
+/// A sample of a test suite, `1/N`: about one case in N.
+pub fn sample(text: &str) -> Result<u64, String> {
+    let count = text.strip_prefix("1/").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a fraction such as 1/40".to_owned())
+}
+
 /// Token ids, separated by spaces or commas.
 pub fn ids(text: &str) -> Result<Ids, String> {
     let words = text.split([' ', ',', '\n', '\t']).filter(|word| !word.is_empty());
@@ -136,6 +142,14 @@ mod tests {
             assert!(probability(bad).is_err() && share(bad).is_err(), "{bad}");
         }
         assert!(probability("0").is_err() && positive("0").is_err() && share("1.01").is_err());
+    }
+
+    #[test]
+    fn a_sample_is_one_case_in_a_number() {
+        assert_eq!((sample("1/1"), sample("1/40")), (Ok(1), Ok(40)));
+        for bad in ["40", "1/0", "2/3", "1/", "1/-2", "0.1", ""] {
+            assert!(sample(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

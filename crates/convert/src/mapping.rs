@@ -81,7 +81,7 @@ impl Mapping {
     /// No token is left, or one is missing that divides texts.
     pub(crate) fn slimmed(mut self, kept: Arc<[u32]>, path: &Path) -> Result<Mapping> {
         self.hyper = self.hyper.slimmed(&kept).ok_or_else(|| {
-            Error::new(path, "the tokens to be kept lack one that divides texts, or are none").at("--slim-vocab")
+            Error::new(path, "the tokens to be kept lack one that divides texts, or are none").at("--prune-vocab")
         })?;
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.expected.role.is_per_token()) {
             tensor.expected.shape = tensor.expected.role.shape(&self.hyper);

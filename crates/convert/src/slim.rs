@@ -90,7 +90,7 @@ impl Slim {
             Slim::Corpus(file) => {
                 let vocabulary = vocabulary.clone().ok_or_else(|| {
                     let error = Error::new(path, "the model has no vocabulary by which a corpus could be read");
-                    error.at("--slim-vocab").help("name its tokenizer with --tokenizer, or list ids with ids:FILE")
+                    error.at("--prune-vocab").help("name its tokenizer with --tokenizer, or list ids with ids:FILE")
                 })?;
                 let (tokenizer, text) = (Tokenizer::new(vocabulary)?, text_of(file)?);
                 let mut needed: BTreeSet<u32> = tokenizer.tokens_of(&text)?.into_iter().collect();
@@ -102,7 +102,7 @@ impl Slim {
             }
         };
         if kept.is_empty() {
-            return Err(Error::new(path, "no token would be kept").at("--slim-vocab").help("list some"));
+            return Err(Error::new(path, "no token would be kept").at("--prune-vocab").help("list some"));
         }
         kept.extend(steering);
         kept.extend(vocabulary.iter().flat_map(Vocabulary::indispensable));
@@ -119,7 +119,7 @@ fn all_but(
     path: &Path,
 ) -> Result<Vec<u32>> {
     let (first, last) = (dropped.start(), dropped.end());
-    let fault = |problem: String| Err(Error::new(path, problem).at(format!("--slim-vocab drop:{first}-{last}")));
+    let fault = |problem: String| Err(Error::new(path, problem).at(format!("--prune-vocab drop:{first}-{last}")));
     if *last >= count {
         return fault(format!("the model has {count} tokens, whose ids end at {}", count.saturating_sub(1)));
     }

@@ -67,7 +67,7 @@ impl FlmOptions {
             );
         }
         if slim.is_some() {
-            return fault("--slim-vocab writes GGUF", "convert to a GGUF file with it first, and that to .flm");
+            return fault("--prune-vocab writes GGUF", "convert to a GGUF file with it first, and that to .flm");
         }
         Ok(FlmOptions { bits, overrides, threads, dry_run })
     }

@@ -9,7 +9,7 @@ use crate::verify::STEPS_DEFAULT;
 use trueup_formats::quote;
 
 /// Flags that say how the `cpu` and `cuda` devices compute.
-const OF_DEVICE: [&str; 3] = ["--isa", "--repack", "--linear"];
+const OF_DEVICE: [&str; 3] = ["--isa", "--no-repack", "--matmul"];
 
 /// Ids that a command holds at most: with more it would be no line to be read.
 const IDS_MAX: usize = 24;
@@ -71,7 +71,7 @@ pub(crate) fn repro_alone(report: &Report, file: &str) -> String {
 pub(crate) fn repro_arguments(report: &Report) -> String {
     let own = report.arguments.iter().filter(|argument| OF_DEVICE.iter().any(|flag| argument.starts_with(flag)));
     let own: String = own.map(|argument| format!(" {argument}")).collect();
-    let planted = report.planted.as_ref().map_or(String::new(), |planted| format!(" --plant {}", planted.name));
+    let planted = report.planted.as_ref().map_or(String::new(), |planted| format!(" --inject-fault {}", planted.name));
     format!(" --dev {}{own}{planted}", report.device.name)
 }
 

@@ -454,7 +454,7 @@ fn fusible(graph: &Graph) -> Vec<&'static str> {
 fn known(name: &str) -> Result<&'static Plant> {
     PLANTS.iter().find(|plant| plant.name == name).ok_or_else(|| {
         Error::Request(format!(
-            "there is no fault {name:?} to plant; `trueup verify --plant list` shows those there are"
+            "there is no fault {name:?} to plant; `trueup verify --inject-fault list` shows those there are"
         ))
     })
 }

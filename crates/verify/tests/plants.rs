@@ -160,7 +160,7 @@ fn every_planted_fault_is_found_at_its_node_and_explained() {
 fn what_cannot_be_planted_is_said() {
     let (_folder, models) = models();
     let refused = |choice: &str| planted(choice, &models[0], device()).err().unwrap().to_string();
-    assert!(refused("nothing").contains("--plant list"), "{}", refused("nothing"));
+    assert!(refused("nothing").contains("--inject-fault list"), "{}", refused("nothing"));
     assert!(refused("nibble-order").contains("a q4_0 or q4_1 weight"), "{}", refused("nibble-order"));
     assert!(refused("gain@l_out-0").contains("l_out-0"), "{}", refused("gain@l_out-0"));
     for (choice, parts) in [

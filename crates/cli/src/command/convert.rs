@@ -22,7 +22,7 @@ use trueup::quantize::Recipe;
     trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
     trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run\n  \
     trueup convert path/to/hf-model model.gguf --split layers\n  \
-    trueup convert chatglm-6b chatglm-6b.gguf --slim-vocab drop:0-19999")]
+    trueup convert chatglm-6b chatglm-6b.gguf --prune-vocab drop:0-19999")]
 pub struct Arguments {
     /// A Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     source: PathBuf,
@@ -47,8 +47,8 @@ pub struct Arguments {
     #[arg(long, value_name = "WHERE", conflicts_with = "split_max_size")]
     split: Option<SplitAt>,
     /// Keep fewer tokens: ids:FILE lists them, corpus:FILE needs them, drop:A-B are the others
-    #[arg(long, value_name = "WHICH")]
-    slim_vocab: Option<Slim>,
+    #[arg(long, alias = "slim-vocab", value_name = "WHICH")]
+    prune_vocab: Option<Slim>,
     /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -84,7 +84,7 @@ pub fn run(arguments: Arguments) -> Result {
     let options = Options {
         recipe: Recipe::new(arguments.dtype.0),
         split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
-        slim: arguments.slim_vocab,
+        slim: arguments.prune_vocab,
         overrides: arguments.metadata,
         threads: arguments.threads,
         dry_run: arguments.dry_run,

@@ -1,6 +1,6 @@
 //! `trueup ops`: every operator by itself on a device: what it takes, whether it is right, how fast it is.
 
-use crate::command::place::LinearWay;
+use crate::command::place::{Matmul, Repack};
 use crate::command::roof;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
@@ -71,12 +71,10 @@ struct Common {
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
-    /// Whether cpu and cuda pack weights into the layout of their fast kernels when they are loaded; off tries the plain kernels of cuda
-    #[arg(long, value_name = "SWITCH", value_parser = ["on", "off"], default_value = "on")]
-    repack: String,
-    /// How cuda multiplies weights of 32 codes a block: with activations in 8 bits, or decoded
-    #[arg(long, value_name = "WAY", value_enum, default_value = "q8_1")]
-    linear: LinearWay,
+    #[command(flatten)]
+    repack: Repack,
+    #[command(flatten)]
+    matmul: Matmul,
 }
 
 #[derive(Args)]
@@ -93,8 +91,11 @@ struct Test {
     /// Only the case of this name
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
-    /// Only about one case in N, drawn by the seed; a case that is named is always tried
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Test a random sample of about one case in N, selected by the seed; --case always runs
+    #[arg(long, value_name = "1/N", value_parser = value::sample)]
+    sample: Option<u64>,
+    /// The former spelling of `--sample 1/N`: `--one-of N`.
+    #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample")]
     one_of: Option<u64>,
     #[command(flatten)]
     common: Common,
@@ -120,8 +121,13 @@ pub fn run(arguments: Arguments) -> Result {
 
 impl Common {
     fn options(&self) -> DeviceOptions {
-        let (isa, linear) = (self.isa.clone(), self.linear.into());
-        DeviceOptions { threads: self.threads, isa, repack: self.repack == "on", linear, ..DeviceOptions::default() }
+        DeviceOptions {
+            threads: self.threads,
+            isa: self.isa.clone(),
+            repack: self.repack.is_on(),
+            linear: self.matmul.mode(),
+            ..DeviceOptions::default()
+        }
     }
 
     fn open(&self) -> Result<Arc<dyn Device>> {
@@ -172,7 +178,8 @@ fn list(arguments: &List) -> Result {
 fn test(arguments: &Test) -> Result {
     let common = &arguments.common;
     let device = common.open()?;
-    let selection = common.selection(arguments.case.as_deref())?.one_of(arguments.one_of.unwrap_or(1));
+    let selection =
+        common.selection(arguments.case.as_deref())?.one_of(arguments.sample.or(arguments.one_of).unwrap_or(1));
     let mut told: Result<()> = Ok(());
     let report = suite::test(&*device, &selection, arguments.seed, &mut |result| {
         if common.prints() && told.is_ok() {

@@ -118,34 +118,62 @@ pub struct Machine {
     /// Instruction set of the cpu device; the best that is here by default
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
-    /// Whether weights are brought into the layout of the fast kernels when they are loaded; off computes on cpu with the mapped file, which takes
-    /// least memory, and on cuda by the plain kernels, which the fast ones are checked against
-    #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
-    repack: Switch,
-    /// How cuda multiplies weights of 32 codes a block: q8_1 brings activations to 8 bits and multiplies integers; dequantize decodes each weight, and takes
-    /// few tokens as they are, by plain kernels, and prompts in f16, by tensor cores
-    #[arg(long, value_name = "WAY", value_enum, default_value = "q8_1")]
-    linear: LinearWay,
+    #[command(flatten)]
+    repack: Repack,
+    #[command(flatten)]
+    matmul: Matmul,
     /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     fusion: Switch,
 }
 
-/// Ways of the linear layer.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LinearWay {
-    #[value(name = "q8_1")]
-    Q8_1,
-    Dequantize,
+/// Whether weights are repacked when they are loaded.
+#[derive(Args, Clone)]
+pub struct Repack {
+    /// Do not repack weights for the fast kernels when loading
+    ///
+    /// On cpu, computes directly on the mapped file, which needs the least memory. On cuda, uses the plain kernels that the
+    /// fast ones are checked against.
+    #[arg(long)]
+    no_repack: bool,
+    /// The former spelling of `--no-repack`: `--repack off`.
+    #[arg(long, hide = true, value_name = "SWITCH", value_enum, conflicts_with = "no_repack")]
+    repack: Option<Switch>,
 }
 
-impl From<LinearWay> for Linear {
-    fn from(way: LinearWay) -> Linear {
-        match way {
-            LinearWay::Q8_1 => Linear::Q8_1,
-            LinearWay::Dequantize => Linear::Dequantize,
+impl Repack {
+    /// Whether weights are repacked.
+    pub fn is_on(&self) -> bool {
+        !self.no_repack && self.repack != Some(Switch::Off)
+    }
+}
+
+/// How cuda multiplies quantized matrices.
+#[derive(Args, Clone)]
+pub struct Matmul {
+    /// Set how cuda multiplies weights that are quantized in blocks of 32
+    #[arg(long, alias = "linear", value_name = "MODE", value_enum, default_value = "q8_1")]
+    matmul: MatmulMode,
+}
+
+impl Matmul {
+    /// As devices take it.
+    pub fn mode(&self) -> Linear {
+        match self.matmul {
+            MatmulMode::Q8_1 => Linear::Q8_1,
+            MatmulMode::Dequantize => Linear::Dequantize,
         }
     }
+}
+
+/// Matmul modes.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MatmulMode {
+    /// Quantize activations to 8 bits and multiply integers
+    #[value(name = "q8_1")]
+    Q8_1,
+    /// Decode the weights: plain kernels for a few tokens, tensor cores in f16 for prompts
+    Dequantize,
 }
 
 /// Types of the KV cache.
@@ -245,12 +273,11 @@ impl Machine {
 
     /// How devices are opened.
     pub fn options(&self) -> DeviceOptions {
-        let (isa, linear) = (self.isa.clone(), self.linear.into());
         DeviceOptions {
             threads: self.threads,
-            isa,
-            repack: self.repack == Switch::On,
-            linear,
+            isa: self.isa.clone(),
+            repack: self.repack.is_on(),
+            linear: self.matmul.mode(),
             ..DeviceOptions::default()
         }
     }
@@ -274,13 +301,12 @@ impl Machine {
     /// The flags that say how the device computes, where they are not as by default, each with its value.
     pub fn arguments(&self) -> Vec<String> {
         let value = |name: &str, value: Option<&str>| value.map(|value| format!("--{name} {value}"));
-        let off = |name: &str, switch: Switch| (switch == Switch::Off).then(|| format!("--{name} off"));
         let all = [
             value("kv", self.kv().map(DType::name)),
             value("isa", self.isa.as_deref()),
-            off("repack", self.repack),
-            (self.linear == LinearWay::Dequantize).then(|| "--linear dequantize".to_owned()),
-            off("fusion", self.fusion),
+            (!self.repack.is_on()).then(|| "--no-repack".to_owned()),
+            (self.matmul.mode() == Linear::Dequantize).then(|| "--matmul dequantize".to_owned()),
+            (!self.fusion()).then(|| "--fusion off".to_owned()),
         ];
         all.into_iter().flatten().collect()
     }

@@ -13,7 +13,7 @@ use trueup::verify::{Outcome, Repro, file_word};
     after_help = "Exit codes: 0 the device computes it as it declares; 1 it does not; 2 the file is damaged or the device cannot \
     compute it; 3 nothing can be said: the inputs are no numbers, or a planted fault does not show.\n\nExamples:\n  trueup repro repro/ffn_up-1.repro.safetensors\n  \
     trueup repro ffn_up-1.repro.safetensors --dev ref --json\n  \
-    trueup repro ffn_up-1.repro.safetensors --plant row-unwritten"
+    trueup repro ffn_up-1.repro.safetensors --inject-fault row-unwritten"
 )]
 pub struct Arguments {
     /// The file, NODE.repro.safetensors
@@ -22,8 +22,8 @@ pub struct Arguments {
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     /// Plant a fault in the device on purpose; the exit code is then 1, or 3 where it does not show. The file says which one it was written with, if any
-    #[arg(long, value_name = "NAME")]
-    plant: Option<String>,
+    #[arg(long, alias = "plant", value_name = "NAME")]
+    inject_fault: Option<String>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -35,7 +35,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result {
     let repro = Repro::open(&arguments.file)?;
     let device = arguments.machine.open(&arguments.device)?;
-    let result = match &arguments.plant {
+    let result = match &arguments.inject_fault {
         Some(name) => repro.run_planted(name, device)?,
         None => repro.run(&*device)?,
     };
@@ -43,10 +43,10 @@ pub fn run(arguments: Arguments) -> Result {
         output::json(&result)?;
     } else {
         output::line(&result.recorded.to_string())?;
-        let planted = arguments.plant.as_ref().map_or(String::new(), |name| format!(" with the fault {name}"));
+        let planted = arguments.inject_fault.as_ref().map_or(String::new(), |name| format!(" with the fault {name}"));
         output::line(&format!("now{planted}: {}", result.sentence))?;
         let recorded = result.recorded.planted.as_ref().filter(|name| repro.fits(name));
-        if let (Some(name), None) = (recorded, &arguments.plant) {
+        if let (Some(name), None) = (recorded, &arguments.inject_fault) {
             output::line(&hint(name, &arguments.file))?;
         }
     }
@@ -61,6 +61,6 @@ pub fn run(arguments: Arguments) -> Result {
 fn hint(name: &str, file: &Path) -> String {
     let file = file_word(&file.to_string_lossy());
     format!(
-        "The fault was planted on purpose: a right device passes. See it fail with `trueup repro {file} --plant {name}`."
+        "The fault was planted on purpose: a right device passes. See it fail with `trueup repro {file} --inject-fault {name}`."
     )
 }

@@ -1,8 +1,8 @@
 //! `trueup verify`: every intermediate tensor of a device against a reference.
 
+use crate::command::fault_list;
 use crate::command::input::Input;
 use crate::command::place::{Machine, Shares, open_model};
-use crate::command::planting;
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
@@ -25,13 +25,13 @@ use trueup::verify::{
     after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
     3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
     trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
-    trueup verify model.gguf --plant rope-position\n  \
+    trueup verify model.gguf --inject-fault rope-position\n  \
     trueup verify model.gguf --ref trace.safetensors\n  \
     trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html"
 )]
 pub struct Arguments {
     /// The GGUF file
-    #[arg(required_unless_present = "plant")]
+    #[arg(required_unless_present = "inject_fault")]
     model: Option<PathBuf>,
     /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
     /// input, a built-in text of about 32 tokens is used. Or a trace, of this or of another program (safetensors, .npz, the text of
@@ -55,8 +55,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     repro_dir: Option<PathBuf>,
     /// Plant a fault in the device on purpose: NAME or NAME@NODE; the result must be 1 and name the node. "list" shows all faults
-    #[arg(long, value_name = "NAME")]
-    plant: Option<String>,
+    #[arg(long, alias = "plant", value_name = "NAME")]
+    inject_fault: Option<String>,
     /// Write what both sides compute, by step and node, to DIR/device/pN.safetensors and DIR/reference/pN.safetensors
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
@@ -68,10 +68,10 @@ pub struct Arguments {
 
 /// Verifies.
 pub fn run(arguments: Arguments) -> Result {
-    let file = match (&arguments.model, arguments.plant.as_deref()) {
-        (_, Some(planting::LIST)) => return planting::list(arguments.reports.json()).map(|()| Code::Done),
+    let file = match (&arguments.model, arguments.inject_fault.as_deref()) {
+        (_, Some(fault_list::LIST)) => return fault_list::list(arguments.reports.json()).map(|()| Code::Done),
         (Some(file), _) => file,
-        (None, _) => return Err(Failure::new("--plant needs a model to plant the fault in; give a GGUF file")),
+        (None, _) => return Err(Failure::new("--inject-fault needs a model to plant the fault in; give a GGUF file")),
     };
     let model = open_model(file)?;
     let trace = open_trace(&arguments.reference)?;
@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> Result {
     let mut devices = arguments.shares.open(&arguments.device, &arguments.machine)?;
     let device = devices.remove(0);
     let plant = |choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion());
-    let fault = arguments.plant.as_deref().map(plant).transpose()?;
+    let fault = arguments.inject_fault.as_deref().map(plant).transpose()?;
     let device = fault.as_ref().map_or_else(|| device.clone(), |fault| fault.device.clone());
     let given =
         if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };

@@ -10,7 +10,7 @@ fn a_cache_of_blocks_is_run_verified_planned_timed_and_traced() {
     let of = |kv: &str| trueup(&["run", &model, "--ids", "1 7 42", "-n", "5", "--kv", kv, "--json"]).exits(0).json();
     assert_eq!(of("q8_0")["prompts"][0]["generated_ids"].as_array().map(Vec::len), Some(5));
     trueup(&["verify", &model, "-q", "--steps", "3", "--kv", "q8_0"]).exits(0);
-    let found = trueup(&["verify", &model, "-q", "--kv", "q8_0", "--plant", "kv-slot@cache_k-1"]).exits(1);
+    let found = trueup(&["verify", &model, "-q", "--kv", "q8_0", "--inject-fault", "kv-slot@cache_k-1"]).exits(1);
     assert!(found.stdout.contains("cache_k-1") && found.stdout.contains("--kv q8_0"), "{found:?}");
 
     // Two layers of keys and values, rows of two heads of 32, in blocks of 34 bytes or elements of two.

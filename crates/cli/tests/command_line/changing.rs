@@ -92,7 +92,7 @@ fn a_model_that_is_cut_short_while_it_computes_ends_with_a_sentence() {
         let cut = scratch.path("cut.gguf");
         fs::copy(&model, &cut).unwrap();
         let mut command = binary();
-        command.args(["chat", &cut, "--repack", "off", "-t", "3", "-n", "4", "-q"]);
+        command.args(["chat", &cut, "--no-repack", "-t", "3", "-n", "4", "-q"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

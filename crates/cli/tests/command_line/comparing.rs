@@ -114,17 +114,18 @@ fn verification_takes_inputs_and_devices() {
 fn planted_faults_are_named() {
     let scratch = Scratch::new();
     let model = scratch.quantized_stories("q8_0");
-    let listed = trueup(&["verify", "--plant", "list", "--json", "-"]).exits(0).json();
+    let listed = trueup(&["verify", "--inject-fault", "list", "--json", "-"]).exits(0).json();
     assert!(listed.as_array().is_some_and(|faults| faults.len() >= 40), "{listed}");
-    assert!(trueup(&["verify", "--plant", "list"]).exits(0).stdout.contains("rope-position"));
-    let answer = trueup(&["verify", &model, "--plant", "rope-position", "--steps", "1", "--json", "-"]).exits(1).json();
+    assert!(trueup(&["verify", "--inject-fault", "list"]).exits(0).stdout.contains("rope-position"));
+    let answer =
+        trueup(&["verify", &model, "--inject-fault", "rope-position", "--steps", "1", "--json", "-"]).exits(1).json();
     let node = answer["planted"]["node"].as_str().expect("a node");
     assert_eq!((answer["first_bad"]["node"].as_str(), answer["planted"]["op"].as_str()), (Some(node), Some("rope")));
-    let told = trueup(&["verify", &model, "--plant", "gain@ffn_up-2", "--steps", "1"]).exits(1);
+    let told = trueup(&["verify", &model, "--inject-fault", "gain@ffn_up-2", "--steps", "1"]).exits(1);
     assert!(told.stdout.contains("planted    gain at ffn_up-2"), "{told:?}");
-    trueup(&["verify", &model, "--plant", "nibble-order"]).refuses(&["q4_0 or q4_1"]);
-    trueup(&["verify", &model, "--plant", "nothing"]).refuses(&["--plant list"]);
-    trueup(&["verify", "--plant", "gain"]).refuses(&["needs a model"]);
+    trueup(&["verify", &model, "--inject-fault", "nibble-order"]).refuses(&["q4_0 or q4_1"]);
+    trueup(&["verify", &model, "--inject-fault", "nothing"]).refuses(&["--inject-fault list"]);
+    trueup(&["verify", "--inject-fault", "gain"]).refuses(&["needs a model"]);
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn a_text_without_memory_takes_no_other_along() {
     let longer = config.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 1024");
     fs::write(folder.join("config.json"), longer).expect("a description");
     let model = scratch.gguf(&folder, "long.gguf");
-    let place = ["--repack", "off", "-c", "1024"];
+    let place = ["--no-repack", "-c", "1024"];
     let call = [&["plan", &model, "--tokens", "1", "--length", "256", "--json"], &place[..]].concat();
     let planned = &trueup(&call).exits(0).json()["devices"][0];
     // Two sequences of 256 positions; another 64 of each would take all of the third part, where intermediate results lie too.
@@ -223,7 +224,7 @@ fn fusion_is_a_choice_of_every_command_that_computes() {
     assert!(has(&off, "kqv_out-1", "kv_mix") && has(&off, "kq-1", "kv_scores"), "{off:?}");
     assert!(has(&off, "ffn_swiglu-1", "swiglu") && has(&off, "ffn_up-1", "mul_mat"), "{off:?}");
     let call = ["verify", &model, "--ids", "1 5 9", "--steps", "1", "--json", "-"];
-    let inside = [&call[..], &["--plant", "fused-stale-ups"]].concat();
+    let inside = [&call[..], &["--inject-fault", "fused-stale-ups"]].concat();
     let answer = trueup(&inside).exits(1).json();
     let sentence = answer["sentence"].as_str().expect("a sentence");
     assert!(sentence.contains("the fused kernel is at fault; try --fusion off"), "{sentence}");

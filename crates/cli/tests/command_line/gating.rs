@@ -131,7 +131,8 @@ fn flips_are_shown_with_their_text() {
     let scratch = Scratch::new();
     let model = scratch.quantized_stories("q8_0");
     let (json, html) = (scratch.path("r.json"), scratch.path("r.html"));
-    let call = ["verify", &model, "-p", "Once upon a time", "--steps", "2", "-q", "--plant", "always-42@result_output"];
+    let call =
+        ["verify", &model, "-p", "Once upon a time", "--steps", "2", "-q", "--inject-fault", "always-42@result_output"];
     let told = trueup(&[&call[..], &["--json", &json, "--html", &html]].concat()).exits(1);
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     let flips = report["tokens"]["flip_list"].as_array().expect("flips");
@@ -151,7 +152,7 @@ fn a_failure_alone_says_what_was_recorded_first() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("llama3"), "model.gguf");
     let folder = scratch.path("repro");
-    let call = ["verify", &model, "-q", "--steps", "1", "--plant", "row-unwritten", "--repro-dir", &folder];
+    let call = ["verify", &model, "-q", "--steps", "1", "--inject-fault", "row-unwritten", "--repro-dir", &folder];
     trueup(&call).exits(1);
     let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
     let file = argument(&file);
@@ -160,20 +161,21 @@ fn a_failure_alone_says_what_was_recorded_first() {
     let [recorded, now, hint] = lines.as_slice() else { panic!("{told:?}") };
     assert!(recorded.starts_with("recorded: structural bug, worst z") && recorded.contains(" on cpu, "), "{told:?}");
     assert!(now.starts_with("now: cpu computes ") && now.contains("as it declares"), "{told:?}");
-    assert!(hint.contains(&format!("`trueup repro {file} --plant row-unwritten`")), "{told:?}");
-    let told = trueup(&["repro", &file, "--plant", "row-unwritten"]).exits(1);
+    assert!(hint.contains(&format!("`trueup repro {file} --inject-fault row-unwritten`")), "{told:?}");
+    let told = trueup(&["repro", &file, "--inject-fault", "row-unwritten"]).exits(1);
     assert!(told.stdout.contains("now with the fault row-unwritten: cpu computes") && told.stdout.contains("wrongly"));
     let answer = trueup(&["repro", &file, "--json"]).exits(0).json();
     assert_eq!(answer["recorded"]["planted"], "row-unwritten");
     assert_eq!((answer["result"].as_str(), answer["planted"].is_null()), (Some("pass"), true));
-    let answer = trueup(&["repro", &file, "--plant", "row-unwritten", "--json"]).exits(1).json();
+    let answer = trueup(&["repro", &file, "--inject-fault", "row-unwritten", "--json"]).exits(1).json();
     assert_eq!((answer["result"].as_str(), answer["planted"].as_str()), (Some("fail"), Some("row-unwritten")));
     // Which command is to be pasted where the path has a space.
     let spaced = scratch.path("a file.safetensors");
     fs::copy(&file, &spaced).expect("a copy");
     let told = trueup(&["repro", &spaced]).exits(0);
-    assert!(told.stdout.contains(&format!("`trueup repro '{spaced}' --plant row-unwritten`")), "{told:?}");
-    trueup(&["repro", &file, "--plant", "rope-base"]).refuses(&["cannot have the fault rope-base", "needs rope"]);
+    assert!(told.stdout.contains(&format!("`trueup repro '{spaced}' --inject-fault row-unwritten`")), "{told:?}");
+    trueup(&["repro", &file, "--inject-fault", "rope-base"])
+        .refuses(&["cannot have the fault rope-base", "needs rope"]);
 }
 
 #[test]
@@ -181,18 +183,18 @@ fn commands_repeat_how_the_device_computes() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("llama3"), "model.gguf");
     let (folder, html, junit) = (scratch.path("repro"), scratch.path("r.html"), scratch.path("r.xml"));
-    let how = ["--kv", "f32", "--isa", "scalar", "--repack", "off", "--fusion", "off"];
+    let how = ["--kv", "f32", "--isa", "scalar", "--no-repack", "--fusion", "off"];
     let reports = ["--repro-dir", &folder, "--html", &html, "--junit", &junit];
-    let call = [&["verify", &model, "-q", "--steps", "1", "--plant", "gain"], how.as_slice(), &reports].concat();
+    let call = [&["verify", &model, "-q", "--steps", "1", "--inject-fault", "gain"], how.as_slice(), &reports].concat();
     let told = trueup(&call).exits(1);
     let how = how.join(" ");
     assert!(told.stdout.contains(&format!("--steps 1 {how}` on the same prompts, without the fault gain")), "{told:?}");
     let next = format!("trueup verify {model} --steps 1 {how}");
     let page = read(&html).replace("&#x2f;", "/");
-    assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --repack off --plant gain"), "{next}");
+    assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --no-repack --inject-fault gain"), "{next}");
     assert!(read(&junit).contains("Likely cause: a factor of"));
     let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
-    let alone = trueup(&["repro", &argument(&file), "--isa", "scalar", "--repack", "off"]).exits(0);
+    let alone = trueup(&["repro", &argument(&file), "--isa", "scalar", "--no-repack"]).exits(0);
     assert!(alone.stdout.contains(&format!("with {how}, with the fault gain")), "{alone:?}");
     // A fault that is waived is no silent pass.
     let gate = scratch.path("gate.toml");
@@ -200,6 +202,6 @@ fn commands_repeat_how_the_device_computes() {
         told.stdout.split("which was planted at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
     let waiver = "verdict = \"structural_bug\"\nreason = \"known\"\nexpires = 2999-01-01\n";
     fs::write(&gate, format!("[[waiver]]\nnode = \"{node}\"\n{waiver}")).expect("a file");
-    let told = trueup(&["verify", &model, "-q", "--plant", &format!("gain@{node}"), "--gate", &gate]).exits(0);
+    let told = trueup(&["verify", &model, "-q", "--inject-fault", &format!("gain@{node}"), "--gate", &gate]).exits(0);
     assert!(told.stdout.contains("the fault gain, planted on purpose at"), "{told:?}");
 }

@@ -124,7 +124,7 @@ fn flags_of_the_machine_change_no_choice() {
         &["-t", "1"],
         &["-t", "2"],
         &["--isa", "scalar"],
-        &["--repack", "off"],
+        &["--no-repack"],
         &["--fusion", "off"],
         &["--no-warmup"],
         &["--dev", "cpu", "-c", "64"],

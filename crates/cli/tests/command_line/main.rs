@@ -5,6 +5,7 @@
 //! broken fixture ─ every reader ─▶ exit code 2, one sentence, nothing written
 //! ```
 
+mod aliases;
 mod benching;
 mod cached_blocks;
 mod changing;

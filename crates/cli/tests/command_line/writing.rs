@@ -76,7 +76,7 @@ fn a_vocabulary_can_be_slimmed_and_lists_of_tokens_lie() {
     let (folder, target) = (argument(&tiny("qwen2")), scratch.path("small.gguf"));
     let list = scratch.path("list.txt");
     let slim =
-        |how: &str| trueup(&["convert", &folder, &target, "--slim-vocab", how, "--check", "--type", "q8_0", "--json"]);
+        |how: &str| trueup(&["convert", &folder, &target, "--prune-vocab", how, "--check", "--type", "q8_0", "--json"]);
     fs::write(&list, "0-255\n300 # one more\n").expect("a list");
     let answer = slim(&format!("ids:{list}")).exits(0).json();
     assert_eq!(answer["equal"].as_bool(), Some(true));
@@ -103,7 +103,7 @@ fn a_vocabulary_can_be_slimmed_and_lists_of_tokens_lie() {
     slim("drop:0-399").refuses(&["cannot be dropped"]);
     slim("all").refuses(&["ids:FILE, corpus:FILE or drop:A-B"]);
     let flm = scratch.path("small.flm");
-    trueup(&["convert", &folder, &flm, "--slim-vocab", "drop:300-301"]).refuses(&["convert to a GGUF file"]);
+    trueup(&["convert", &folder, &flm, "--prune-vocab", "drop:300-301"]).refuses(&["convert to a GGUF file"]);
     assert_eq!(scratch.names(), ["list.txt"]);
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn planted_alone(
     if !fits(plant, scene) {
         let (op, ops) = (scene.op.name(), plant.ops.join(" or "));
         return Err(Error::Request(format!(
-            "this {op} cannot have the fault {name}: it needs {ops}{}; `trueup verify --plant list` shows others",
+            "this {op} cannot have the fault {name}: it needs {ops}{}; `trueup verify --inject-fault list` shows others",
             plant.fault.needs()
         )));
     }

@@ -1,4 +1,4 @@
-//! `trueup verify --plant`: faults on purpose, so that the gate is seen to fail before its passing is trusted.
+//! `trueup verify --inject-fault`: faults on purpose, so that the gate is seen to fail before its passing is trusted.
 
 use crate::failure::Result;
 use crate::output;
