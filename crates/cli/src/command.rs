@@ -1,4 +1,4 @@
-//! The subcommands. One file each: its arguments and what it does; this file is the list.
+//! The list of subcommands. Each has a file with its arguments and its implementation.
 
 mod bench;
 mod chat;
@@ -30,46 +30,46 @@ mod verify;
 use crate::failure::Result;
 use clap::Subcommand;
 
-/// What `trueup` can do.
+/// The subcommands of `trueup`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Turn a checkpoint (Hugging Face directory, llama2.c .bin, FastLLM .flm) into GGUF, or any model into a .flm
+    /// Convert a checkpoint to GGUF, or a model to FastLLM .flm
     Convert(convert::Arguments),
-    /// Write a GGUF file with smaller types
+    /// Quantize a model
     Quantize(quantize::Arguments),
-    /// Continue prompts
+    /// Generate text from prompts
     Run(run::Arguments),
-    /// Talk to a model through its chat template
+    /// Chat with a model
     Chat(chat::Arguments),
-    /// Text to token ids, and back
+    /// Convert text to token IDs, or token IDs to text
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
     Verify(verify::Arguments),
-    /// Write or print every intermediate tensor of a device
+    /// Record every intermediate tensor that a device computes
     Trace(trace::Arguments),
-    /// Compare two model files of any format, tensor by tensor
+    /// Compare two models of any format, tensor by tensor
     Diff(diff::Arguments),
-    /// Test and time every operator by itself on a device
+    /// List, test and benchmark the operators of a device
     Ops(ops::Arguments),
-    /// Compute one failing node alone, from the file that verify wrote
+    /// Rerun one failing operator from a file written by verify
     Repro(repro::Arguments),
-    /// Measure how fast a model is, beside what the machine can do at most
+    /// Measure the speed of a model, also as a share of the hardware limit
     Bench(bench::Arguments),
-    /// Show how a model would be computed
+    /// Show the execution plan of a model: nodes, devices and memory
     Plan(plan::Arguments),
-    /// Show what is in a model file
+    /// Show the metadata and tensors of a model
     Inspect(inspect::Arguments),
-    /// Show what is here to compute on, and what is not and why
+    /// List the compute devices, and why others are unavailable
     Devices(devices::Arguments),
-    /// Convert, quantize, run and verify the model inside this program
+    /// Convert, quantize, run and verify a built-in model
     Demo(demo::Arguments),
-    /// Print shell completions
+    /// Print a shell completion script
     Completions(completions::Arguments),
-    /// Print the manual page
+    /// Print the manual page in roff format
     Man(man::Arguments),
 }
 
-/// Does what was asked for.
+/// Runs the selected subcommand.
 pub fn run(command: Command) -> Result {
     match command {
         Command::Convert(arguments) => convert::run(arguments),

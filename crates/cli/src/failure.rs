@@ -1,17 +1,17 @@
-//! Why a command did not do its work, and the exit code that says so.
+//! Errors that end a command, and exit codes.
 
 use std::process::ExitCode;
 
-/// The exit codes that scripts rely on.
+/// Exit codes. Scripts rely on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// Done, and every check passed.
+    /// Success; every check passed.
     Done = 0,
-    /// A comparison failed: the thing is not what it should be.
+    /// A comparison failed.
     Mismatch = 1,
-    /// Usage, bad input, environment, I/O.
+    /// Usage error, invalid input, missing device, or I/O error.
     Unusable = 2,
-    /// Not enough was checked to say.
+    /// Too little could be checked.
     Inconclusive = 3,
 }
 
@@ -21,22 +21,22 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// One sentence for the user; ends the command with exit code 2. Without a sentence nobody is left to read one.
+/// An error that ends the command with exit code 2. `None` if the reader of stdout is gone and nothing is reported.
 #[derive(Debug)]
 pub struct Failure(Option<String>);
 
 impl Failure {
-    /// A failure with this sentence.
+    /// Creates a failure with an error message.
     pub fn new(sentence: impl Into<String>) -> Failure {
         Failure(Some(sentence.into()))
     }
 
-    /// The reader of standard output went away, as `head` does.
+    /// The reader of standard output closed the pipe, as `head` does.
     pub fn reader_gone() -> Failure {
         Failure(None)
     }
 
-    /// What to tell the user.
+    /// The error message.
     pub fn sentence(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -53,5 +53,5 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// What a command returns.
+/// The result of a command.
 pub type Result<T = Code> = std::result::Result<T, Failure>;

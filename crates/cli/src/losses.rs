@@ -1,4 +1,4 @@
-//! The table of what each tensor became and lost, for whoever writes smaller types.
+//! Table of the types and quantization errors of all tensors; `quantize` and `convert` to .flm print it.
 
 use crate::failure::Result;
 use crate::output;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use trueup::formats;
 use trueup::quantize::{Report, TensorReport};
 
-/// How the table is told.
+/// Output options of the table.
 pub struct How {
-    /// As JSON instead of text.
+    /// Print JSON instead of text.
     pub json: bool,
-    /// As JSON into this file too; `-` is stdout, instead of the text.
+    /// Also write JSON to this file; `-` prints it to stdout instead of the text.
     pub report: Option<PathBuf>,
 }
 
-/// Tells what was written to `output`, or would have been.
+/// Prints what was written to `output`, or with `dry_run` what would be written.
 pub fn print(report: &Report, output: &Path, dry_run: bool, how: &How) -> Result<()> {
     report.notes.iter().for_each(|note| output::note(note));
     report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
@@ -33,7 +33,7 @@ pub fn print(report: &Report, output: &Path, dry_run: bool, how: &How) -> Result
     Ok(())
 }
 
-/// One line per tensor.
+/// The table, one row per tensor.
 fn rows(report: &Report) -> String {
     let columns = [
         Column("tensor", Side::Left),
@@ -43,7 +43,7 @@ fn rows(report: &Report) -> String {
         Column("RMSE", Side::Right),
         Column("cosine", Side::Right),
         Column("max error", Side::Right),
-        Column("", Side::Left),
+        Column("note", Side::Left),
     ];
     table(columns, &report.tensors.iter().map(row).collect::<Vec<_>>())
 }
@@ -51,7 +51,7 @@ fn rows(report: &Report) -> String {
 fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
     let (tensors, bits) = (formats::counted(report.tensors.len(), "tensor"), report.bits_per_weight());
-    format!("{tensors}, {bits:.2} bits per weight, {} bytes of tensors, {ratio:.3} of before", report.bytes)
+    format!("{tensors}, {bits:.2} bits per weight, {} bytes, {:.1} % of the source", report.bytes, 100.0 * ratio)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {

@@ -1,7 +1,7 @@
-//! The `trueup` command: arguments in, exit code out. The only crate that prints.
+//! The `trueup` command: parses arguments and returns an exit code. The only crate that prints.
 //!
 //! ```text
-//! arguments --clap--> command::NAME --trueup (the library)--> results to stdout, notes to stderr, exit code 0, 1, 2 or 3
+//! arguments --clap--> command::NAME --trueup (library)--> stdout: results; stderr: notes; exit code 0, 1, 2 or 3
 //! ```
 
 mod command;
@@ -18,21 +18,27 @@ use clap::Parser;
 use std::panic;
 use std::process::ExitCode;
 
-/// What `trueup` takes.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  Success; every check passed
+  1  A comparison failed
+  2  Usage error, invalid input, missing device, or I/O error
+  3  Inconclusive: too little could be checked";
+
+/// Arguments of `trueup`.
 #[derive(Parser)]
 #[command(
     name = "trueup",
     version,
-    about = "Convert, quantize and run language models, and prove operator by operator that they still compute the same thing",
-    after_help = "Exit codes: 0 done and every check passed; 1 a comparison failed; 2 usage, bad input, environment or I/O; \
-                  3 not enough was checked to say.",
+    about = "Convert, quantize and run language models, and verify that every operator still computes the same result",
+    after_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true
 )]
 pub struct Arguments {
     #[command(subcommand)]
     command: command::Command,
-    /// No progress bars and no notes.
+    /// Hide progress bars and notes
     #[arg(short, long, global = true)]
     quiet: bool,
 }
@@ -52,7 +58,7 @@ fn main() -> ExitCode {
             failure.code().into()
         }
         Err(_) => {
-            output::error("this is a bug in trueup: please report the command and the message above");
+            output::error("internal error in trueup; please report the command and the message above");
             failure::Code::Unusable.into()
         }
     }

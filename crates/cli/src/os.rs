@@ -1,4 +1,4 @@
-//! Signals: no half files behind, a sentence where the system would kill.
+//! Signal handling: removes incomplete files, and reports an error instead of being killed.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Set when a signal has come that ends the command.
+/// Set when a signal that ends the command was received.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Sets up what the command does on signals. Called once, before anything else.
+/// Installs the signal handlers. Called once, before anything else.
 pub fn prepare() {
-    // A write beyond the file size limit then fails with an error, which is reported like any other.
+    // A write beyond the file size limit then fails with an I/O error instead of killing the process.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).ok();
     #[cfg(target_os = "linux")]
     explain_bus_errors();
@@ -29,43 +29,44 @@ pub fn prepare() {
     }
 }
 
-/// The signals that whoever started the command wants to be ignored, as `nohup` does: bit 0 is signal 1.
+/// The signals that the parent process set to be ignored, as `nohup` does. Bit 0 is signal 1.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Returns unless a signal is ending the command: its failure then has no other cause, and nobody is told of it.
+/// Blocks if a signal is ending the command, so that the failure caused by the signal is not reported.
 pub fn wait_for_end() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
 }
 
-/// A mapped model file that shrinks under us ends the run with a sentence and exit code 2, whichever thread reads it, and however many do.
+/// Reports an error and exits with code 2 if a mapped model file is truncated while threads read it.
 ///
-/// The handler takes the place of the standard library's instead of standing behind it: that one gives the signal back to the system, which
-/// kills the process when a second thread misses the same bytes before the first has said its sentence.
+/// The handler replaces the one of the standard library instead of being chained after it: that handler returns the
+/// signal to the system, which kills the process if a second thread faults before the first has printed the error.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn explain_bus_errors() {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     extern "C" fn explain(_signal: libc::c_int) {
-        while IS_SAID.swap(true, Ordering::SeqCst) {
-            // Another thread says it, and ends this one, too.
-            // SAFETY: waits for a signal, and touches nothing.
+        while REPORTED.swap(true, Ordering::SeqCst) {
+            // Another thread reports the error and ends the process.
+            // SAFETY: waits for a signal, and accesses no memory.
             unsafe { libc::pause() };
         }
-        let sentence = b"error: a mapped model file was cut short while it was used; start again with the whole file\n";
+        let sentence =
+            b"error: a model file was truncated while it was in use; restore the file and run the command again\n";
         rustix::io::write(rustix::stdio::stderr(), sentence).ok();
         low_level::exit(2);
     }
-    // SAFETY: plain numbers, of which all zeros are an action without flags and with an empty mask.
+    // SAFETY: a struct of plain numbers; all zeros is an action without flags and with an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = explain as extern "C" fn(libc::c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: the handler takes one number, as without SA_SIGINFO, and makes no system calls but pause, write and _exit, which POSIX lists as
-    // async-signal-safe.
+    // SAFETY: the handler takes one number, as required without SA_SIGINFO, and its only system calls are pause, write
+    // and _exit, which POSIX lists as async-signal-safe.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
 }

@@ -1,4 +1,4 @@
-//! Results to stdout, progress and notes to stderr.
+//! Output: results to stdout; notes, errors and progress to stderr.
 
 use crate::failure::{Failure, Result};
 use serde::Serialize;
@@ -9,17 +9,19 @@ use trueup::formats::{AtomicFile, SourceFile, quote};
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// No notes and no progress bars from here on.
+/// Turns notes and progress bars off or on.
 pub fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Whether notes and progress bars are unwanted.
+/// Whether notes and progress bars are off.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Text of a model, safe to print: control and bidirectional characters escaped, but for new lines and tabs. `--json` has it exactly.
+/// Escapes control and bidirectional characters in generated text, except newlines and tabs.
+///
+/// The result is safe to print on a terminal. `--json` output contains the text unchanged.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -31,41 +33,41 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Text to stdout as it is.
+/// Writes text to stdout unchanged.
 pub fn text(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| closed(&error))
 }
 
-/// One line to stdout.
+/// Writes one line to stdout.
 pub fn line(line: &str) -> Result<()> {
     text(&format!("{line}\n"))
 }
 
-/// One JSON document to stdout.
+/// Writes one JSON document to stdout.
 pub fn json(document: &impl Serialize) -> Result<()> {
     line(&serde_json::to_string(document)?)
 }
 
-/// A sentence to stderr that is good to know.
+/// Writes a note to stderr, unless notes are off.
 pub fn note(sentence: &str) {
     if !is_quiet() {
         stderr(&format!("note: {sentence}\n"));
     }
 }
 
-/// A command to the CI system that runs this, which reads stderr too.
+/// Writes a workflow command for the CI system to stderr.
 pub fn annotation(command: &str) {
     stderr(&format!("{command}\n"));
 }
 
-/// The sentence that ends the command.
+/// Writes the error that ends the command to stderr.
 pub fn error(sentence: &str) {
     stderr(&format!("error: {sentence}\n"));
 }
 
-/// Fails before any work where a side result has nowhere to go, or would overwrite a file that is read.
+/// Checks before any work that an output file can be written, and that it does not replace one of the `sources`.
 pub fn check_target(target: &Path, sources: &[&SourceFile]) -> Result<()> {
     let shown = quote(&target.to_string_lossy());
     if target == Path::new("-") {
@@ -74,18 +76,22 @@ pub fn check_target(target: &Path, sources: &[&SourceFile]) -> Result<()> {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
         let folder = quote(&folder.to_string_lossy());
-        return Err(Failure::new(format!("{shown}: cannot be written: there is no folder {folder}")));
+        return Err(Failure::new(format!(
+            "{shown}: directory {folder} does not exist; create it or choose another path for the output"
+        )));
     }
     match target.metadata() {
-        Ok(facts) if sources.iter().any(|source| source.stamp().is_same_file(&facts)) => {
-            Err(Failure::new(format!("{shown}: is read by this command; choose another name for the output")))
+        Ok(facts) if sources.iter().any(|source| source.stamp().is_same_file(&facts)) => Err(Failure::new(format!(
+            "{shown}: this file is an input of the command; choose another path for the output"
+        ))),
+        Ok(facts) if facts.is_dir() => {
+            Err(Failure::new(format!("{shown}: expected a file name, found a directory; add a file name to the path")))
         }
-        Ok(facts) if facts.is_dir() => Err(Failure::new(format!("{shown}: is a folder; name a file to write"))),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// A document to a file, or to stdout when the file is `-`.
+/// Writes a document to a file, or to stdout if the path is `-`.
 pub fn document(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
         return line(text);
@@ -96,7 +102,7 @@ pub fn document(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing can be said when stderr is closed.
+/// Writes to stderr. Ignores errors, because there is no place left to report them.
 fn stderr(text: &str) {
     let mut stderr = io::stderr().lock();
     stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).ok();
@@ -114,7 +120,7 @@ mod tests {
     use super::visible;
 
     #[test]
-    fn what_moves_a_terminal_is_escaped() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(visible("a\tb\nc\u{e9}\u{1f600}"), "a\tb\nc\u{e9}\u{1f600}");
         assert_eq!(visible("\u{1b}[2J\u{202e}\r"), "\\u{1b}[2J\\u{202e}\\u{d}");
     }

@@ -1,14 +1,14 @@
-//! A bar with rate and time left for work on bytes; nothing where nobody looks.
+//! Progress bar for work that is counted in bytes, with rate and remaining time.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trueup::quantize::Progress;
 
-/// A bar on stderr, hidden when stderr is no terminal or `--quiet` is given.
+/// A progress bar on stderr. Hidden if stderr is not a terminal or `--quiet` is given.
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar that says what is going on.
+    /// Creates a bar labelled `what`.
     pub fn new(what: &'static str) -> Bar {
         let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -29,7 +29,7 @@ impl Progress for Bar {
         self.0.inc(bytes);
     }
 
-    /// The rate is that of the work that is done, so it begins behind what is taken over.
+    /// Bytes from an earlier run do not count towards the rate, so the rate restarts after them.
     fn taken_over(&self, bytes: u64) {
         self.0.inc(bytes);
         self.0.reset_eta();

@@ -1,20 +1,20 @@
-//! Tables: columns aligned, two spaces between them, nothing at the ends of lines.
+//! Text tables: aligned columns separated by two spaces, without trailing spaces.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A column's title, and whether its cells are numbers, which stand on the right.
+/// The title and alignment of a column.
 pub struct Column(pub &'static str, pub Side);
 
-/// The side on which cells stand.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// The table as text, without a last new line. Columns whose cells are all empty are left out.
+/// Formats a table without a final newline. Omits columns whose cells are all empty.
 pub fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
     let used: Vec<usize> = (0..N).filter(|place| rows.iter().any(|row| !row[*place].is_empty())).collect();
     let mut table = Table::new();
@@ -38,7 +38,7 @@ mod tests {
     use super::{Column, Side, table};
 
     #[test]
-    fn columns_are_aligned_and_empty_ones_left_out() {
+    fn columns_are_aligned_and_empty_columns_are_omitted() {
         let columns = [Column("name", Side::Left), Column("", Side::Left), Column("bytes", Side::Right)];
         let rows = [["a", "", "12"], ["long", "", "7"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(columns, &rows), "name  bytes\na        12\nlong      7");

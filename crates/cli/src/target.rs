@@ -1,11 +1,11 @@
-//! Where the outputs of one command go: each to a place of its own, none over a file that is read.
+//! Checks the output paths of a command: they must differ from each other and from every input file.
 
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::path::{Path, PathBuf};
 use trueup::formats::{SourceFile, quote};
 
-/// What one command writes beside stdout.
+/// The output files and directories of a command.
 #[derive(Default)]
 pub struct Targets<'a> {
     files: Vec<&'a Path>,
@@ -13,18 +13,20 @@ pub struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    /// These files; `-` is stdout.
+    /// Output files; `-` means stdout.
     pub fn files(files: impl IntoIterator<Item = &'a Path>) -> Targets<'a> {
         Targets { files: files.into_iter().collect(), folders: &[] }
     }
 
-    /// The same and, in each of these folders, files whose names end like this.
+    /// Adds directories in which the command writes files with the given name endings.
     pub fn and_folders(self, folders: &'a [(PathBuf, &'static str)]) -> Targets<'a> {
         Targets { folders, ..self }
     }
 
-    /// Fails before any work where an output has nowhere to go, two go to one place, or one would replace a file that is read: one of
-    /// `sources`, which are open, or of the files `read`.
+    /// Checks the outputs before any work.
+    ///
+    /// Fails if an output cannot be written, if two outputs have the same path, or if an output would replace an input:
+    /// one of the open files `sources` or the paths `read`.
     pub fn check(&self, sources: &[&SourceFile], read: &[&Path]) -> Result<()> {
         let mut taken: Vec<(PathBuf, &Path)> = Vec::new();
         let read_places: Vec<PathBuf> = read.iter().map(|path| place(path)).collect();
@@ -32,15 +34,15 @@ impl<'a> Targets<'a> {
             output::check_target(target, sources)?;
             let (place, shown) = (place(target), shown(target));
             if let Some((_, other)) = taken.iter().find(|(known, _)| *known == place) {
-                let other =
-                    if other == target { String::new() } else { format!(", which {} is too", self::shown(other)) };
-                return Err(Failure::new(format!(
-                    "{shown}: two outputs cannot go to one place{other}; choose another name for one"
-                )));
+                let same = match other == target {
+                    true => "this path is given for two outputs".to_owned(),
+                    false => format!("this output is the same file as {}", self::shown(other)),
+                };
+                return Err(Failure::new(format!("{shown}: {same}; choose another path for one of them")));
             }
             if *target != Path::new("-") && read_places.contains(&place) {
                 return Err(Failure::new(format!(
-                    "{shown}: is read by this command; choose another name for the output"
+                    "{shown}: this file is an input of the command; choose another path for the output"
                 )));
             }
             taken.push((place, target));
@@ -48,7 +50,7 @@ impl<'a> Targets<'a> {
         self.check_folders(&taken, sources, read)
     }
 
-    /// Fails where a file in a folder could be one of the others.
+    /// Fails if an input or another output could be overwritten by a file in an output directory.
     fn check_folders(&self, taken: &[(PathBuf, &Path)], sources: &[&SourceFile], read: &[&Path]) -> Result<()> {
         let opened = sources.iter().map(|source| source.path());
         let read = opened.chain(read.iter().copied()).map(|path| (place(path), path));
@@ -62,7 +64,7 @@ impl<'a> Targets<'a> {
             if let Some((_, other)) = others.iter().find(|(place, _)| inside(place)) {
                 let (other, folder) = (shown(other), shown(folder));
                 return Err(Failure::new(format!(
-                    "{other}: lies in {folder}, where this command writes files of such names; choose another folder"
+                    "{other}: this file could be overwritten in the output directory {folder}; choose another directory"
                 )));
             }
         }
@@ -70,12 +72,12 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Whether two names are one place, links followed.
+/// Whether two paths refer to the same file. Follows links.
 pub fn is_same(a: &Path, b: &Path) -> bool {
     place(a) == place(b)
 }
 
-/// One name for a place, links followed: of a file that is not there yet, its folder's and its own.
+/// The canonical path of a file; for a file that does not exist, of its directory, joined with its name.
 fn place(path: &Path) -> PathBuf {
     if path == Path::new("-") {
         return path.to_owned();

@@ -1,4 +1,4 @@
-//! `trueup bench`: how fast a model is on a device, beside what the machine can do at most.
+//! `trueup bench`: measures the speed of a model on a device, also as a share of the hardware limit.
 
 use crate::command::place::{Place, check_target, open_model};
 use crate::command::roof;
@@ -17,48 +17,64 @@ use trueup::runtime::bench::{
 };
 use trueup::synthetic;
 
-/// What stands before the name of a model that is made in memory.
+/// Prefix of the name of a synthetic model.
 const SYNTHETIC: &str = "synth:";
 
-/// What `trueup bench` takes.
+const LONG_ABOUT: &str = "\
+Measure the speed of a model, also as a share of the hardware limit
+
+The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
+and multiplying in registers. The share of a phase is the minimum time to read its weights and its KV cache and to \
+compute its products, divided by the measured time. Weights that fit in the caches can exceed the limit; such results \
+are marked as cached.
+
+synth:NAME:TYPE is a model with random weights, created in memory. NAME is llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
+qwen2-3b, qwen2-7b, llama-110m, llama-15m or chatglm-6b; TYPE is a type that `trueup quantize` can write.";
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup bench model.gguf
+  trueup bench synth:llama-1b:q4_0 --per-op
+  trueup bench model.gguf --prompt 32 --generate 64 -t 2 --parallel 1,2,4,16 --json -";
+
+/// Arguments of `trueup bench`.
 #[derive(Args)]
-#[command(
-    after_help = "synth:NAME:TYPE makes a model in memory, with random weights, of a known shape: llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
-    qwen2-3b, qwen2-7b, llama-110m or llama-15m; TYPE is any type that quantize writes. Only this command takes such a model.\n\nThe roof is measured in the \
-    same run, before and behind the model: reading a large array with all threads, and multiplying in registers. The share of a phase is \
-    the least time in which its weights and its KV cache can be read and its products be computed, by the time taken; weights that lie in caches \
-    may go beyond it, where it says so.\n\nExamples:\n  \
-    trueup bench model.gguf\n  trueup bench synth:llama-1b:q4_0 --per-op\n  \
-    trueup bench model.gguf --prompt 32 --generate 64 -t 2 --parallel 1,2,4,16 --json -"
-)]
+#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The GGUF file, or synth:NAME:TYPE
+    /// GGUF file of the model, or synth:NAME:TYPE
     model: PathBuf,
-    /// Tokens of the prompt
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = value::tokens, allow_negative_numbers = true)]
+    /// Length of the prompt in tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = value::tokens,
+        allow_negative_numbers = true)]
     prompt: usize,
-    /// Tokens that are decoded behind it, one by one
-    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = value::tokens, allow_negative_numbers = true)]
+    /// Number of tokens to decode after the prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = value::tokens,
+        allow_negative_numbers = true)]
     generate: usize,
-    /// How often prompt and decode are measured; the median counts
-    #[arg(long, value_name = "R", default_value_t = 3, value_parser = value::tokens, allow_negative_numbers = true)]
+    /// Measure each phase N times and report the median
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value::tokens,
+        allow_negative_numbers = true)]
     repetitions: usize,
-    /// Time each operator, too; they are computed one by one for that, so that their sum may differ from the whole
+    /// Also measure each operator
+    ///
+    /// The operators are computed one at a time, so the sum of their times can differ from the time of the phase.
     #[arg(long)]
     per_op: bool,
-    /// Decode so many sequences at once, too; several numbers, each measured by itself. They begin with prompts of up to 32 tokens
+    /// Also measure decoding of N sequences at once, for each N of the list
+    ///
+    /// The prompts have at most 32 tokens.
     #[arg(
         long, value_name = "N,N,..", value_delimiter = ',', value_parser = value::tokens, allow_negative_numbers = true
     )]
     parallel: Vec<usize>,
-    /// Write the results as JSON to a file ("-", or no name, is stdout, instead of the text)
+    /// Write the results as JSON to FILE; without FILE, or with -, print them instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
 
-/// Measures.
+/// Runs `trueup bench`.
 pub fn run(arguments: Arguments) -> Result {
     let started = Instant::now();
     let target = arguments.json.as_deref();
@@ -82,7 +98,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
-/// The model of a file, or one that is made. Fails where the results have nowhere to go.
+/// Opens a file or creates a synthetic model. Fails if the results cannot be written.
 fn open(model: &Path, target: Option<&Path>) -> Result<Arc<ModelFile>> {
     let Some(described) = model.to_str().and_then(|model| model.strip_prefix(SYNTHETIC)) else {
         let model = open_model(model)?;
@@ -92,14 +108,15 @@ fn open(model: &Path, target: Option<&Path>) -> Result<Arc<ModelFile>> {
     target.map_or(Ok(()), |target| output::check_target(target, &[]))?;
     let refuse = |problem: &str| {
         let (shown, known) = (quote(described), synthetic::names());
-        Failure::new(format!("{SYNTHETIC}{shown}: {problem}; write synth:NAME:TYPE, where NAME is one of {known}"))
+        Failure::new(format!("{SYNTHETIC}{shown}: {problem}; use synth:NAME:TYPE, where NAME is one of {known}"))
     };
-    let (name, dtype) = described.rsplit_once(':').ok_or_else(|| refuse("expected a name and a type"))?;
-    let dtype = value::tensor_type(dtype).map_err(|types| refuse(&format!("expected as type {types}")))?;
+    let (name, dtype) =
+        described.rsplit_once(':').ok_or_else(|| refuse("expected a name and a type, found no colon between them"))?;
+    let dtype = value::tensor_type(dtype).map_err(|types| refuse(&format!("unknown type: {types}")))?;
     Ok(Arc::new(synthetic::model(name, dtype)?))
 }
 
-/// All of a report, for people.
+/// The text report.
 fn text(report: &BenchReport) -> String {
     let mut parts = vec![facts(report), phases(report), roof::line(report.roof.as_ref(), &report.device)];
     parts.extend(report.per_op.iter().flatten().map(operators));
@@ -107,14 +124,14 @@ fn text(report: &BenchReport) -> String {
     parts.join("\n\n")
 }
 
-/// Machine, model, load and memory.
+/// The first part of the report: device, model, load time and memory.
 fn facts(report: &BenchReport) -> String {
     let model = &report.model;
     let types: Vec<String> = model.types.iter().map(|(name, bytes)| format!("{name} {}", megabytes(*bytes))).collect();
-    let peak = report.peak_memory_bytes.map_or_else(|| "not known".to_owned(), megabytes);
+    let peak = report.peak_memory_bytes.map_or_else(|| "unknown".to_owned(), megabytes);
     format!(
-        "device: {} ({})\nmodel: {} ({}), {:.1} million parameters in {} ({}), of which {} are read for a token; KV cache {}\n\
-         load: {:.2} s, first token {:.2} s after the start; first token behind the prompt: {:.3} s\n\
+        "device: {} ({})\nmodel: {} ({}), {:.1} million parameters, {} ({}), {} read per token; KV cache {}\n\
+         load: {:.2} s; first token {:.2} s after start; prompt to first token: {:.3} s\n\
          peak memory: {peak}; weights: {} copied, {} in the mapped file",
         report.device,
         report.description,
@@ -141,20 +158,20 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share))
 }
 
-/// The two phases.
+/// The table of the two phases.
 fn phases(report: &BenchReport) -> String {
     let columns = [
         ("phase", Side::Left),
         ("tokens", Side::Right),
         ("tokens/s", Side::Right),
-        ("least", Side::Right),
-        ("most", Side::Right),
+        ("min", Side::Right),
+        ("max", Side::Right),
         ("GB/s", Side::Right),
         ("GOP/s", Side::Right),
-        ("roof", Side::Right),
-        ("", Side::Left),
+        ("of limit", Side::Right),
+        ("note", Side::Left),
     ];
-    let note = if report.model.cached { "in caches" } else { "" };
+    let note = if report.model.cached { "cached" } else { "" };
     let row = |(name, phase): (&str, &PhaseReport)| {
         let speed = |seconds: f64| format!("{:.1}", phase.tokens as f64 / seconds.max(f64::MIN_POSITIVE));
         let (least, most) = (speed(phase.seconds.max), speed(phase.seconds.min));
@@ -167,7 +184,7 @@ fn phases(report: &BenchReport) -> String {
     table(columns.map(|(title, side)| Column(title, side)), &rows)
 }
 
-/// The operators of one phase.
+/// The table of operators of one phase.
 fn operators(phase: &PhaseOperators) -> String {
     let columns = [
         ("operator", Side::Left),
@@ -187,7 +204,7 @@ fn operators(phase: &PhaseOperators) -> String {
     };
     let rows: Vec<_> = phase.operators.iter().map(row).collect();
     format!(
-        "{} of {}, operators one by one: {:.1} ms in all; without a stop behind each {:.1} ms\n{}",
+        "{}, {}: {:.1} ms computed one operator at a time, {:.1} ms without a stop after each operator\n{}",
         phase.phase,
         counted(phase.tokens, "token"),
         1e3 * phase.seconds,
@@ -196,14 +213,14 @@ fn operators(phase: &PhaseOperators) -> String {
     )
 }
 
-/// Sequences at once.
+/// The table of parallel sequences.
 fn parallel(reports: &[ParallelReport]) -> String {
     let columns = [
         ("sequences", Side::Right),
         ("tokens/s", Side::Right),
-        ("each", Side::Right),
-        ("times one", Side::Right),
-        ("roof", Side::Right),
+        ("per sequence", Side::Right),
+        ("speedup", Side::Right),
+        ("of limit", Side::Right),
         ("KV cache", Side::Right),
     ];
     let row = |report: &ParallelReport| {

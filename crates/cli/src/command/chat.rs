@@ -1,4 +1,4 @@
-//! `trueup chat`: a conversation through the model's chat template, answers as they come.
+//! `trueup chat`: a conversation that uses the chat template of the model and streams the answers.
 
 use crate::command::context::ContextArguments;
 use crate::command::place::{Place, open_model};
@@ -14,22 +14,30 @@ use trueup::formats::{counted, quote};
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
 
-/// What `trueup chat` takes.
+const LONG_ABOUT: &str = "\
+Chat with a model
+
+Each line of standard input is one user message. An empty line or the end of the input ends the conversation. \
+Without --context-shift, the conversation ends when the context is full. With it, the oldest messages are dropped \
+until half of the context is free.";
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup chat model.gguf --system \"Answer in one sentence.\"
+  echo \"Tell me a story\" | trueup chat model.gguf";
+
+/// Arguments of `trueup chat`.
 #[derive(Args)]
-#[command(
-    after_help = "Each line of standard input is one turn; an empty line or the end of input ends the conversation. With --context-shift it does \
-        not end with the context: a long answer goes on as with run, and turns that no longer fit are forgotten, the oldest first, until half \
-        of the context is free.\n\n\
-        Examples:\n  trueup chat model.gguf --system \"Answer in one sentence.\"\n  echo \"Tell me a story\" | trueup chat model.gguf"
-)]
+#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The GGUF file
+    /// GGUF file of the model
     model: PathBuf,
-    /// What the model is told before the conversation
+    /// System message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Tokens of one answer at most; without it, or with -1, to its end or the end of the context
-    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
+    /// Stop each answer after N tokens; -1 means no limit
+    #[arg(short = 'n', long = "n-predict", value_name = "N", value_parser = value::tokens_max,
+        allow_negative_numbers = true)]
     tokens: Option<TokensMax>,
     #[command(flatten)]
     context: ContextArguments,
@@ -39,13 +47,13 @@ pub struct Arguments {
     place: Place,
 }
 
-/// Talks.
+/// Runs `trueup chat`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
     let template = ChatTemplate::of(model.tokenizer()?.vocabulary())?;
     let template = template.ok_or_else(|| {
         Failure::new(format!(
-            "{}: the model has no chat template; continue a text with trueup run instead",
+            "{}: expected a chat template, found none; generate text with `trueup run` instead",
             quote(&arguments.model.to_string_lossy())
         ))
     })?;
@@ -78,7 +86,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
-/// A conversation and the session that remembers it.
+/// The messages of a conversation, and the session that computes it.
 struct Conversation<'a> {
     tokenizer: &'a Tokenizer,
     template: ChatTemplate,
@@ -88,8 +96,8 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// The conversation as ids. Where the context shifts, what does not fit is forgotten: turns with their answers, not what the model was
-    /// told before, and not the last turn.
+    /// Encodes the conversation. With `--context-shift`, drops the oldest user messages and answers that do not fit.
+    /// Keeps the system message and the last user message.
     fn remembered(&mut self) -> Result<Vec<u32>> {
         let mut ids = self.ids()?;
         let context = self.session.context();
@@ -105,7 +113,7 @@ impl Conversation<'_> {
         }
         if forgotten > 0 {
             let messages = counted(forgotten, "message");
-            output::note(&format!("the context of {context} tokens is full: the oldest {messages} were forgotten"));
+            output::note(&format!("the context of {context} tokens is full; dropped the oldest {messages}"));
         }
         Ok(ids)
     }
@@ -114,16 +122,17 @@ impl Conversation<'_> {
         Ok(self.tokenizer.encode(&self.template.render(&self.messages, true)?, false)?)
     }
 
-    /// Prints the answer to one turn as it comes, and keeps both.
+    /// Prints the answer to a user message while it is generated, and adds both to the conversation.
     fn answer(&mut self, turn: String) -> Result<()> {
         self.messages.push(Message { role: "user".to_owned(), content: turn });
         let ids = self.remembered()?;
         let (count, context) = (ids.len(), self.session.context());
         if count > context {
             let shifts = self.options.context_shift.is_some();
-            let remedy = if shifts { "write less" } else { "use --context-shift, which forgets the oldest turns" };
+            let remedy = if shifts { "shorten the message" } else { "drop the oldest messages with --context-shift" };
             return Err(Failure::new(format!(
-                "the conversation has {count} tokens, more than the context of {context}; {remedy}, or make the context larger with -c"
+                "the conversation has {count} tokens, but the context holds {context}; {remedy}, or increase the \
+                 context with -c"
             )));
         }
         let mut screen = Screen::answer(self.tokenizer);
@@ -139,7 +148,8 @@ impl Conversation<'_> {
         if generated.iter().any(|generated| generated.finish == Finish::ContextFull) {
             let context = self.session.context();
             output::note(&format!(
-                "the context of {context} tokens is full: the answer stops here, and so does the conversation"
+                "the context of {context} tokens is full and the answer is incomplete; increase the context with -c, \
+                 or use --context-shift"
             ));
         }
         self.messages.push(Message { role: "assistant".to_owned(), content: answer });

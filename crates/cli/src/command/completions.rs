@@ -1,21 +1,24 @@
-//! `trueup completions`: for the shells that clap knows.
+//! `trueup completions`: prints a completion script for a shell.
 
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// What `trueup completions` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup completions bash > ~/.local/share/bash-completion/completions/trueup
+  trueup completions zsh > _trueup";
+
+/// Arguments of `trueup completions`.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  trueup completions bash > ~/.local/share/bash-completion/completions/trueup\n  trueup completions zsh > _trueup"
-)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The shell to print for
+    /// Shell to generate the script for
     shell: Shell,
 }
 
-/// Prints the script.
+/// Runs `trueup completions`.
 pub fn run(arguments: Arguments) -> Result {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "trueup", &mut script);

@@ -1,18 +1,21 @@
-//! Flags that say what happens when a sequence is full; `run` and `chat` share them.
+//! Options for a full context, shared by `run` and `chat`.
 
 use crate::value::{self, Keep};
 use clap::Args;
 use trueup::runtime::ContextShift;
 
-/// What happens when the context is full.
+/// Options for a full context.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Context")]
 pub struct ContextArguments {
-    /// When the context (-c) is full, drop half of what is behind the kept tokens and go on; without it the text ends there. What remains
-    /// is computed again: exact, at the cost of a prompt of half a context each time. With -n -1 a text may have no end
+    /// When the context is full, drop the oldest half of it and continue
+    ///
+    /// Tokens selected with --keep stay. The remaining tokens are computed again, so the result is exact, and each
+    /// shift costs as much as a prompt of half the context. Without this option, generation stops when the context (-c)
+    /// is full. With it and without a limit (-n), a text may never end.
     #[arg(long)]
     context_shift: bool,
-    /// Tokens of the prompt that a context shift keeps, beside its bos; -1 is the whole prompt
+    /// Keep the first N tokens of the prompt, after the BOS token, in a context shift; -1 keeps all
     #[arg(
         long, value_name = "N", default_value = "0", value_parser = value::keep, allow_negative_numbers = true,
         requires = "context_shift"
@@ -21,7 +24,7 @@ pub struct ContextArguments {
 }
 
 impl ContextArguments {
-    /// As generation takes it.
+    /// The options in the form that generation takes.
     pub fn shift(&self) -> Option<ContextShift> {
         self.context_shift.then_some(ContextShift { keep: self.keep.0 })
     }

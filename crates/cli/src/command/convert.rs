@@ -1,4 +1,4 @@
-//! `trueup convert`: a checkpoint to GGUF.
+//! `trueup convert`: converts a checkpoint to GGUF, or a model to `.flm`.
 
 use crate::failure::{Code, Result};
 use crate::losses::{self, How};
@@ -16,46 +16,59 @@ use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
 use trueup::quantize::Recipe;
 
-/// What `trueup convert` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup convert path/to/hf-model model.gguf --check
+  trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16
+  trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run
+  trueup convert path/to/hf-model model.gguf --split layers
+  trueup convert chatglm-6b chatglm-6b.gguf --prune-vocab drop:0-19999";
+
+/// Arguments of `trueup convert`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trueup convert path/to/hf-model model.gguf --check\n  \
-    trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16\n  \
-    trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run\n  \
-    trueup convert path/to/hf-model model.gguf --split layers\n  \
-    trueup convert chatglm-6b chatglm-6b.gguf --prune-vocab drop:0-19999")]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// A Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
+    /// Model to convert: a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     source: PathBuf,
-    /// The GGUF file to write; one that ends in .flm becomes a file of FastLLM
+    /// GGUF file to write; a name ending in .flm selects the format of FastLLM
     output: PathBuf,
-    /// The type of matrices: auto keeps the source's; f32, f16, bf16, or a quantized type as in quantize
+    /// Type of the matrices: auto, f32, f16, bf16 or a quantized type
+    ///
+    /// auto keeps the types of the source. A quantized type quantizes during the conversion, as `trueup quantize` does.
     #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
     dtype: TypeOrAuto,
-    /// Read the result back, invert every transform and compare each tensor with its source; exit code 1 when one is wrong
+    /// Read the output back and compare every tensor with its source
+    ///
+    /// The comparison inverts every transform of the conversion. A tensor that differs sets exit code 1.
     #[arg(long, conflicts_with = "dry_run")]
     check: bool,
-    /// Show what would be written, write nothing
+    /// Show what would be written, without writing it
     #[arg(long)]
     dry_run: bool,
-    /// Keep what is finished when the run is interrupted, and go on with what an earlier such run finished
+    /// Save progress when interrupted, and continue from an earlier interrupted run
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
-    /// The largest size of a file, like 2G; more becomes several files, NAME-00001-of-0000N.gguf
+    /// Split the output into files of at most SIZE, such as 2G
+    ///
+    /// The files are named NAME-00001-of-0000N.gguf.
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     split_max_size: Option<u64>,
-    /// Cut the model before each layer and behind the last: a file for the embedding, one for each layer, one for the head
-    #[arg(long, value_name = "WHERE", conflicts_with = "split_max_size")]
+    /// Split the output at fixed points, whatever the size of the files
+    #[arg(long, value_name = "MODE", conflicts_with = "split_max_size")]
     split: Option<SplitAt>,
-    /// Keep fewer tokens: ids:FILE lists them, corpus:FILE needs them, drop:A-B are the others
-    #[arg(long, alias = "slim-vocab", value_name = "WHICH")]
+    /// Remove tokens from the vocabulary: ids:FILE, corpus:FILE or drop:A-B
+    ///
+    /// ids:FILE keeps the token IDs that FILE lists. corpus:FILE keeps the tokens that the text in FILE needs. drop:A-B
+    /// removes the token IDs from A to B.
+    #[arg(long, alias = "slim-vocab", value_name = "SPEC")]
     prune_vocab: Option<Slim>,
-    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the source
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Set a key of the file
+    /// Set a metadata key of the output; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<Override>,
-    /// Threads; one per core by default
+    /// Number of threads [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -63,14 +76,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Where a model is cut whatever its size.
+/// Split modes.
 #[derive(Clone, Copy, ValueEnum)]
 enum SplitAt {
-    /// Before each layer and behind the last
+    /// One file for the embedding, one for each layer, and one for the output head
     Layers,
 }
 
-/// A type of tensors, or the source's.
+/// A tensor type, or `None` to keep the types of the source.
 #[derive(Clone, Copy)]
 struct TypeOrAuto(Option<DType>);
 
@@ -78,7 +91,7 @@ fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
     if text == "auto" { Ok(TypeOrAuto(None)) } else { value::tensor_type(text).map(|dtype| TypeOrAuto(Some(dtype))) }
 }
 
-/// Converts.
+/// Runs `trueup convert`.
 pub fn run(arguments: Arguments) -> Result {
     let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer.clone() })?;
     let options = Options {
@@ -114,10 +127,11 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
-    let columns = ["tensor", "from", "source type", "type", "loss", "", "check"].map(|title| Column(title, Side::Left));
+    let columns =
+        ["tensor", "source", "source type", "type", "error", "note", "check"].map(|title| Column(title, Side::Left));
     let rows = report.tensors.iter().enumerate().map(|(number, tensor)| {
         let from = tensor.source.as_deref().map_or_else(|| "(computed)".to_owned(), quote);
-        let sorted = if tensor.sorted { "rows sorted for rope" } else { "" };
+        let sorted = if tensor.sorted { "rows permuted for RoPE" } else { "" };
         let checked = checks.get(number).map_or_else(String::new, agreement);
         let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
         let loss = match (tensor.rmse, tensor.max_error) {

@@ -1,4 +1,4 @@
-//! `trueup demo`: the whole way on the small model that lies inside the program.
+//! `trueup demo`: converts, quantizes, runs and verifies the small model that is embedded in the program.
 
 use crate::command::verify::{code, verify_with_bar};
 use crate::failure::{Code, Failure, Result};
@@ -18,29 +18,40 @@ use trueup::quantize::{Layout, Options, Recipe, quantize};
 use trueup::runtime::{DeviceOptions, GenerateOptions, ModelFile, Sampling, open_device};
 use trueup::verify::{Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
 
-/// What `trueup demo` takes.
+const LONG_ABOUT: &str = "\
+Convert, quantize, run and verify a built-in model
+
+The demo needs no network and no files. The model is embedded in the program; it has 1.2 million weights and was \
+trained on stories for children.";
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup demo
+  trueup demo --dir demo -t 1";
+
+/// Arguments of `trueup demo`.
 #[derive(Args)]
-#[command(
-    after_help = "Needs no network and no files: the model, 1.2 million weights that tell children's stories, lies inside the \
-    program.\n\nExamples:\n  trueup demo\n  trueup demo --dir demo -t 1"
-)]
+#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where the files go; a folder for temporary files by default
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory to write the files to [default: trueup-demo in the temporary directory]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Threads; one per core by default. Results do not depend on it
+    /// Number of threads; does not change the results [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
 }
 
-/// A file of the checkpoint, and its name.
+/// The names and contents of embedded files.
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
-        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M/", $name)).as_slice())),*]
+        [$((
+            $name,
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/stories-1M/", $name)).as_slice(),
+        )),*]
     };
 }
 
-/// The checkpoint, as transformers keeps it.
+/// The checkpoint, in the format of transformers.
 const CHECKPOINT: [(&str, &[u8]); 7] = embedded![
     "config.json",
     "generation_config.json",
@@ -53,28 +64,28 @@ const CHECKPOINT: [(&str, &[u8]); 7] = embedded![
 
 const PROMPT: &str = "Once upon a time";
 
-/// Goes the whole way.
+/// Runs `trueup demo`.
 pub fn run(arguments: Arguments) -> Result {
     let threads = arguments.threads;
     let folder = arguments.dir.unwrap_or_else(|| std::env::temp_dir().join("trueup-demo"));
     let checkpoint = folder.join("stories-1M");
     unpack(&checkpoint)?;
-    say(&format!("1. A checkpoint, as training left it: {}", shown(&checkpoint)))?;
+    say(&format!("1. Checkpoint, a Hugging Face directory: {}", shown(&checkpoint)))?;
 
     let model = folder.join("stories-1M.gguf");
     convert_and_check(&checkpoint, &model, threads)?;
     let mut files = vec![model.clone()];
-    say("3. Quantized:")?;
+    say("3. Quantized to GGUF:")?;
     for dtype in [DType::Q8_0, DType::Q4_0] {
         let target = folder.join(format!("stories-1M-{dtype}.gguf"));
         quantize_to(&model, &target, dtype, threads)?;
         files.push(target);
     }
-    say(&format!("\n4. What each file says behind \"{PROMPT}\":"))?;
+    say(&format!("\n4. Generated text for the prompt \"{PROMPT}\":"))?;
     for file in &files {
-        tell(file, threads)?;
+        generate_from(file, threads)?;
     }
-    say("\n5. Every operator of each file on cpu, against the f64 oracle:")?;
+    say("\n5. Every operator on cpu, compared with an f64 reference:")?;
     let mut worst = Code::Done;
     for file in &files {
         let found = verify_file(file, threads)?;
@@ -82,8 +93,8 @@ pub fn run(arguments: Arguments) -> Result {
             worst = found;
         }
     }
-    say(&format!("\nThe files and the reports are in {}", shown(&folder)))?;
-    say(&format!("Look closer:  trueup verify {}", shown(&files[2])))?;
+    say(&format!("\nFiles and reports: {}", shown(&folder)))?;
+    say(&format!("Next: trueup verify {}", shown(&files[2])))?;
     Ok(worst)
 }
 
@@ -92,7 +103,12 @@ fn say(line: &str) -> Result<()> {
 }
 
 fn unpack(folder: &Path) -> Result<()> {
-    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}; choose a folder with --dir", shown(folder)));
+    let fail = |error: std::io::Error| {
+        Failure::new(format!(
+            "{}: cannot create this directory: {error}; choose another directory with --dir",
+            shown(folder)
+        ))
+    };
     fs::create_dir_all(folder).map_err(fail)?;
     for (name, bytes) in CHECKPOINT {
         let mut file = AtomicFile::create(folder.join(name), &[])?;
@@ -110,9 +126,13 @@ fn convert_and_check(checkpoint: &Path, model: &Path, threads: Option<usize>) ->
     let checks = check(source.as_ref(), &Gguf::open(model)?, threads)?;
     let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
     if exact < checks.len() {
-        return Err(Failure::new(format!("{}: only {exact} of {} tensors are exact", shown(model), checks.len())));
+        return Err(Failure::new(format!(
+            "{}: only {exact} of {} tensors are equal to those of the checkpoint; report this as a bug in trueup",
+            shown(model),
+            checks.len()
+        )));
     }
-    say(&format!("   Read back and every transform undone: all {exact} tensors are exactly the checkpoint's"))
+    say(&format!("   Checked: all {exact} tensors are equal to those of the checkpoint"))
 }
 
 fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>) -> Result<()> {
@@ -122,13 +142,13 @@ fn quantize_to(model: &Path, target: &Path, dtype: DType, threads: Option<usize>
     let report = quantize(source.as_ref(), target, &options, &Bar::new("quantize"))?;
     let cosine = report.tensors.iter().filter_map(|tensor| tensor.cosine).fold(1.0, f64::min);
     say(&format!(
-        "   {dtype}: {} ({:.2} bits per weight; least cosine of a tensor {cosine:.5})",
+        "   {dtype}: {} ({:.2} bits per weight, lowest cosine similarity of a tensor {cosine:.5})",
         shown(target),
         report.bits_per_weight()
     ))
 }
 
-fn tell(file: &Path, threads: Option<usize>) -> Result<()> {
+fn generate_from(file: &Path, threads: Option<usize>) -> Result<()> {
     let model = Model::open(file, "cpu", &DeviceOptions { threads, ..DeviceOptions::default() })?;
     let options = GenerateOptions { sampling: Sampling::GREEDY, ..GenerateOptions::default() };
     let text = model.generate(PROMPT, &options, &mut |_| ControlFlow::Continue(()))?;
@@ -151,7 +171,7 @@ fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A path for people: escaped, as a folder's name may hold anything.
+/// A path for display, with control characters escaped.
 fn shown(path: &Path) -> String {
     formats::quote(&path.to_string_lossy())
 }

@@ -1,4 +1,4 @@
-//! `trueup devices`: what is here to compute on, and what is not and why.
+//! `trueup devices`: lists the compute devices, and why others are unavailable.
 
 use crate::failure::{Code, Result};
 use crate::output;
@@ -7,34 +7,40 @@ use clap::Args;
 use serde_json::json;
 use trueup::runtime::{DeviceOptions, list_devices};
 
-/// What `trueup devices` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup devices
+  trueup devices --json";
+
+/// Arguments of `trueup devices`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trueup devices\n  trueup devices --json")]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Lists.
+/// Runs `trueup devices`.
 pub fn run(arguments: Arguments) -> Result {
     let devices = list_devices(&DeviceOptions::default());
     if arguments.json {
         output::json(&json!({"devices": devices}))?;
         return Ok(Code::Done);
     }
-    let columns = [("device", Side::Left), ("state", Side::Left), ("memory", Side::Right), ("what", Side::Left)];
+    let columns =
+        [("device", Side::Left), ("status", Side::Left), ("memory", Side::Right), ("description", Side::Left)];
     let rows = devices.iter().map(|device| {
-        let here = match (device.available, device.simulated) {
-            (true, true) => "here, simulated",
-            (true, false) => "here",
-            (false, true) => "not here, simulated",
-            (false, false) => "not here",
+        let status = match (device.available, device.simulated) {
+            (true, true) => "available, simulated",
+            (true, false) => "available",
+            (false, true) => "unavailable, simulated",
+            (false, false) => "unavailable",
         };
         let memory = device
             .memory_bytes
             .map_or_else(String::new, |bytes| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64));
-        [device.name.clone(), here.to_owned(), memory, device.description.clone()]
+        [device.name.clone(), status.to_owned(), memory, device.description.clone()]
     });
     output::line(&table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>()))?;
     Ok(Code::Done)

@@ -1,4 +1,4 @@
-//! `trueup diff`: two model files of any format, tensor by tensor.
+//! `trueup diff`: compares two models of any format, tensor by tensor.
 
 use crate::failure::{Code, Result};
 use crate::output;
@@ -9,27 +9,40 @@ use std::path::{Path, PathBuf};
 use trueup::convert::{Diff, DiffOptions, Difference, Kind, diff};
 use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote};
 
-/// What `trueup diff` takes.
+const LONG_ABOUT: &str = "\
+Compare two models of any format, tensor by tensor
+
+Both models are compared as if converted to GGUF: tensor names, shapes, order of rows, and metadata. Values are \
+compared as numbers, so the same weights in different types are equal if no precision was lost. Metadata is compared \
+by meaning; keys that only describe how a file is stored (name, type, alignment, split) are ignored.";
+
+const DETAILS: &str = "\
+Exit codes:
+  0  The models are equal
+  1  The models differ
+  2  A model cannot be read
+
+Examples:
+  trueup diff path/to/hf-model model.gguf
+  trueup diff path/to/hf-model model-q4_0.gguf --allow-rounding --json";
+
+/// Arguments of `trueup diff`.
 #[derive(Args)]
-#[command(
-    after_help = "Names, shapes, the order of rows and keys are compared as GGUF has them, whatever the formats. Values are \
-    compared as numbers: the same weights in another type are equal where nothing was lost. Keys are compared by what they mean; \
-    those that only say how a file is stored (name, type, alignment, pieces) are not.\n\n\
-    Exit codes: 0 equal; 1 different; 2 a model cannot be read.\n\nExamples:\n  \
-    trueup diff path/to/hf-model model.gguf\n  trueup diff path/to/hf-model model-q4_0.gguf --allow-rounding --json"
-)]
+#[command(long_about = LONG_ABOUT, after_long_help = DETAILS)]
 pub struct Arguments {
-    /// A Hugging Face directory, a GGUF file, a FastLLM .flm file or a llama2.c .bin file
+    /// First model: a Hugging Face directory, a GGUF file, a FastLLM .flm file or a llama2.c .bin file
     a: PathBuf,
-    /// Another one
+    /// Second model
     b: PathBuf,
-    /// Count a tensor as equal where the values of one side are exactly what its type makes of the other's
+    /// Treat rounded tensors as equal
+    ///
+    /// A tensor is rounded if its values are exactly those that its type gives for the values of the other model.
     #[arg(long)]
     allow_rounding: bool,
-    /// A tokenizer.bin, tokenizer.model or tokenizer.json for the first model
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin for the first model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Threads; one per core by default
+    /// Number of threads [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -37,7 +50,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Compares.
+/// Runs `trueup diff`.
 pub fn run(arguments: Arguments) -> Result {
     let a = open(&arguments.a, arguments.tokenizer)?;
     let b = open(&arguments.b, None)?;
@@ -57,7 +70,7 @@ fn open(path: &Path, tokenizer: Option<PathBuf>) -> Result<Box<dyn Checkpoint>> 
 }
 
 fn print(found: &Diff) -> Result<()> {
-    let columns = ["", "name", "a", "b", "difference"].map(|title| Column(title, Side::Left));
+    let columns = ["kind", "name", "a", "b", "difference"].map(|title| Column(title, Side::Left));
     let rows = found.differences.iter().map(|line| {
         let kind = match line.kind {
             Kind::Key => "key",
@@ -72,7 +85,7 @@ fn print(found: &Diff) -> Result<()> {
     let others = found.tensors - found.exact - found.rounded;
     let verdict = if found.equal { "equal" } else { "different" };
     output::line(&format!(
-        "{verdict}: {} compared, {}: {} exact, {} rounded, {others} different",
+        "{verdict}: compared {}, {}: {} exact, {} rounded, {others} different",
         counted(found.keys, "key"),
         counted(found.tensors, "tensor"),
         found.exact,
@@ -85,7 +98,7 @@ fn values(line: &Difference) -> String {
     let how = if values.rounded { "rounded" } else { "DIFFERENT" };
     let place: Vec<String> = values.first.iter().map(u64::to_string).collect();
     format!(
-        "{how}: {}, the first at [{}]; RMSE {:.3e}, max {:.3e}",
+        "{how}: {}, first at [{}]; RMSE {:.3e}, max {:.3e}",
         counted(values.elements, "element"),
         place.join(", "),
         values.rmse,

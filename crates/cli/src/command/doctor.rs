@@ -1,4 +1,4 @@
-//! `trueup inspect --doctor`: the health of a model file in words. docs/doctor.md lists what can be found.
+//! `trueup inspect --doctor`: checks a model for damage. docs/doctor.md lists the findings.
 
 use crate::failure::{Code, Result};
 use crate::output;
@@ -8,12 +8,12 @@ use std::path::Path;
 use trueup::convert::doctor::{Diagnosis, Finding, Severity, diagnose};
 use trueup::formats::{counted, quote};
 
-/// The layout of the JSON document.
+/// Version of the JSON document.
 const DOCUMENT_VERSION: u32 = 1;
 
-/// Looks and tells.
+/// Runs `trueup inspect --doctor`.
 pub fn run(file: &Path, threads: Option<usize>, as_json: bool) -> Result {
-    let diagnosis = diagnose(file, threads, &Bar::new("looking"))?;
+    let diagnosis = diagnose(file, threads, &Bar::new("checking"))?;
     if as_json {
         output::json(&document(&diagnosis))?;
     } else {
@@ -25,7 +25,7 @@ pub fn run(file: &Path, threads: Option<usize>, as_json: bool) -> Result {
     })
 }
 
-/// Everything as JSON.
+/// The JSON document.
 fn document(diagnosis: &Diagnosis) -> Value {
     let count = |severity| diagnosis.count(severity);
     json!({
@@ -41,20 +41,20 @@ fn document(diagnosis: &Diagnosis) -> Value {
     })
 }
 
-/// Everything for people: each finding with its reason and its remedy, then the sum.
+/// The text report: each finding with its reason and its remedy, then the counts.
 fn page(diagnosis: &Diagnosis) -> String {
     let mut lines = vec![format!("{}: {}", quote(&diagnosis.path.to_string_lossy()), diagnosis.format)];
     for finding in &diagnosis.findings {
         lines.push(format!("\n{} {}: {}: {}", finding.severity.name(), finding.name, place(finding), finding.found));
         if finding.more > 0 {
-            lines.push(format!("  and {} not listed", counted(finding.more, "more place")));
+            lines.push(format!("  and {} more", counted(finding.more, "place")));
         }
         lines.push(format!("  why: {}", finding.why));
-        lines.push(format!("  do: {}", finding.remedy));
+        lines.push(format!("  fix: {}", finding.remedy));
     }
     let count = |severity, noun| counted(diagnosis.count(severity), noun);
     let sum = [count(Severity::Error, "error"), count(Severity::Warning, "warning"), count(Severity::Note, "note")];
-    let read = format!("{} and {} looked at", counted(diagnosis.tensors, "tensor"), counted(diagnosis.bytes, "byte"));
+    let read = format!("checked {} and {}", counted(diagnosis.tensors, "tensor"), counted(diagnosis.bytes, "byte"));
     let verdict = match diagnosis.worst() {
         Some(Severity::Error) => "damaged",
         Some(Severity::Warning) => "questionable",
@@ -64,7 +64,7 @@ fn page(diagnosis: &Diagnosis) -> String {
     lines.join("\n")
 }
 
-/// Where it is: file, tensor, key or words, element; those that apply.
+/// The place of a finding: the file, tensor, key and element that are known.
 fn place(finding: &Finding) -> String {
     let place = &finding.place;
     let named = |what: &str, name: &Option<String>| name.as_ref().map(|name| format!("{what} {name}"));

@@ -1,4 +1,4 @@
-//! Flags that say which prompts to compute; `run`, `verify` and `trace` share them.
+//! Options for prompts, shared by `run`, `verify` and `trace`.
 
 use crate::failure::Result;
 use crate::value::{self, Ids};
@@ -7,37 +7,40 @@ use std::path::{Path, PathBuf};
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
-/// Prompts, several at once: texts come first, then files, then ids.
+/// Prompts. Texts come first, then files, then token IDs.
 #[derive(Args, Clone)]
 pub struct Input {
-    /// A prompt; `run` and `verify` take several, as a batch, a trace is of one
+    /// Prompt text; may be repeated
+    ///
+    /// `run` and `verify` compute several prompts as one batch: first the texts, then the files, then the token IDs.
+    /// `trace` accepts one prompt.
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
-    /// A file that holds a prompt; its last newline is kept
+    /// Read a prompt from FILE, including its last newline
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A prompt as token ids, like "1 5 9"; nothing is added to them. Texts come first, then files, then ids
+    /// Prompt as token IDs, such as "1 5 9"; no BOS or EOS token is added
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
     ids: Vec<Ids>,
 }
 
 impl Input {
-    /// Whether nothing was given.
+    /// Whether no prompt was given.
     pub fn is_empty(&self) -> bool {
         !self.needs_tokenizer() && self.ids.is_empty()
     }
 
-    /// The files that are read.
+    /// The prompt files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(PathBuf::as_path)
     }
 
-    /// Whether there is text among the prompts.
+    /// Whether a prompt is text.
     pub fn needs_tokenizer(&self) -> bool {
         !(self.prompts.is_empty() && self.files.is_empty())
     }
 
-    /// All prompts as ids. `tokenizer` is asked for only when there is text.
+    /// Encodes all prompts. Calls `tokenizer` only if a prompt is text.
     pub fn encode<'a>(
         &self,
         tokenizer: impl Fn() -> Result<&'a Tokenizer>,

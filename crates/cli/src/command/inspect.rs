@@ -1,4 +1,4 @@
-//! `trueup inspect`: what is in a model file of any format.
+//! `trueup inspect`: shows the metadata and tensors of a model in any format.
 
 use super::doctor;
 use crate::failure::{Code, Result};
@@ -11,27 +11,39 @@ use std::path::{Path, PathBuf};
 use trueup::formats::{self, Checkpoint, Description, counted, gguf, quote};
 use trueup::manifest::{self, TensorHash};
 
-/// What `trueup inspect` takes.
+const DETAILS: &str = "\
+Exit codes with --doctor:
+  0  No errors and no warnings; there may be notes
+  1  At least one error or warning
+  2  No model could be read
+
+Examples:
+  trueup inspect model.gguf
+  trueup inspect hf-model/ --json
+  trueup inspect model.gguf --hash > model.sha256
+  trueup inspect copy.gguf --check model.sha256
+  trueup inspect model.gguf --doctor";
+
+/// Arguments of `trueup inspect`.
 #[derive(Args)]
-#[command(
-    after_help = "With --doctor, exit code 0 means that no error and no warning was found (there may be notes), 1 that one was, and 2 that \
-    nothing of a model could be read.\n\nExamples:\n  trueup inspect model.gguf\n  trueup inspect hf-model/ --json\n  \
-    trueup inspect model.gguf --hash > model.sha256\n  trueup inspect copy.gguf --check model.sha256\n  \
-    trueup inspect model.gguf --doctor"
-)]
+#[command(after_long_help = DETAILS)]
 pub struct Arguments {
-    /// The model: a GGUF file, a Hugging Face directory, a FastLLM .flm file, a llama2.c file; or a safetensors file of arrays
+    /// Model to inspect
+    ///
+    /// A GGUF file, a Hugging Face directory, a FastLLM .flm file, a llama2.c .bin file, or a safetensors file.
     file: PathBuf,
-    /// Print the SHA-256 of each tensor, as a list that --check takes
+    /// Print the SHA-256 hash of each tensor, as a manifest for --check
     #[arg(long)]
     hash: bool,
-    /// Compare the tensors' SHA-256 with a list; exit code 1 when they differ
+    /// Compare the hashes of all tensors with a manifest, and exit with 1 if they differ
     #[arg(long, value_name = "MANIFEST", conflicts_with = "hash")]
     check: Option<PathBuf>,
-    /// Look at the model's health: is it whole, does it agree with itself, are its numbers numbers; exit code 1 when it is not
+    /// Check the model for damage, and exit with 1 if there are errors or warnings
+    ///
+    /// Finds missing or truncated data, contradictory metadata, and values that are not finite.
     #[arg(long, conflicts_with_all = ["hash", "check"])]
     doctor: bool,
-    /// Threads that hash or look at values; one per core by default
+    /// Number of threads for --hash, --check and --doctor [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -39,7 +51,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Inspects.
+/// Runs `trueup inspect`.
 pub fn run(arguments: Arguments) -> Result {
     if arguments.doctor {
         return doctor::run(&arguments.file, arguments.threads, arguments.json);
@@ -65,17 +77,20 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
-/// The largest list that is read.
+/// Largest size of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 fn check(hashes: &[TensorHash], list: &Path, as_json: bool) -> Result {
     let bytes = formats::SourceFile::open(list)?.read_all(MANIFEST_BYTES_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| formats::Error::new(list, "is not text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        formats::Error::new(list, "expected a manifest in UTF-8 text, found other bytes")
+            .help("write one with `trueup inspect MODEL --hash`")
+    })?;
     let differences = manifest::compare_manifest(hashes, &text, list)?;
     if as_json {
         output::json(&json!({"equal": differences.is_empty(), "tensors": hashes.len(), "differences": differences}))?;
     } else if differences.is_empty() {
-        output::line(&format!("{}, all as listed", counted(hashes.len(), "tensor")))?;
+        output::line(&format!("{} compared, no differences", counted(hashes.len(), "tensor")))?;
     } else {
         let sum = format!("{} in {}", counted(differences.len(), "difference"), counted(hashes.len(), "tensor"));
         output::line(&format!("{}\n{sum}", differences.join("\n")))?;
@@ -83,7 +98,7 @@ fn check(hashes: &[TensorHash], list: &Path, as_json: bool) -> Result {
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
 }
 
-/// Everything as JSON.
+/// The JSON document.
 fn document(checkpoint: &dyn Checkpoint, hashes: &[TensorHash]) -> Value {
     let tensors = checkpoint.tensors().iter().enumerate().map(|(place, tensor)| {
         let mut entry = json!({
@@ -104,7 +119,7 @@ fn document(checkpoint: &dyn Checkpoint, hashes: &[TensorHash]) -> Value {
     })
 }
 
-/// Hyper-parameters and other facts, as JSON.
+/// The metadata, as JSON.
 fn metadata(checkpoint: &dyn Checkpoint) -> Map<String, Value> {
     match checkpoint.description() {
         Description::Json(map) => map.clone(),
@@ -112,7 +127,7 @@ fn metadata(checkpoint: &dyn Checkpoint) -> Map<String, Value> {
     }
 }
 
-/// A value of a GGUF file as JSON; numbers that JSON has no word for become null.
+/// Converts a GGUF value to JSON. Infinity and NaN become null.
 fn json_of(value: &gguf::Value) -> Value {
     match value {
         gguf::Value::U8(number) => json!(number),
@@ -131,7 +146,7 @@ fn json_of(value: &gguf::Value) -> Value {
     }
 }
 
-/// The number with the fewest decimals that still gives the same f32.
+/// The decimal number with the fewest digits that gives the same f32.
 fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
@@ -154,7 +169,7 @@ fn json_of_array(array: &gguf::Array) -> Value {
     }
 }
 
-/// Everything for people: long lists and texts are cut.
+/// The text report. Shortens long lists and texts.
 fn page(checkpoint: &dyn Checkpoint) -> String {
     let mut lines = vec![format!("{}: {}", quote(&checkpoint.path().to_string_lossy()), checkpoint.format())];
     if !metadata(checkpoint).is_empty() {
@@ -165,7 +180,7 @@ fn page(checkpoint: &dyn Checkpoint) -> String {
         [("tensor", Side::Left), ("type", Side::Left), ("shape (innermost first)", Side::Left), ("bytes", Side::Right)];
     let rows = checkpoint.tensors().iter().enumerate().map(|(place, tensor)| {
         let dtype = match checkpoint.stored(place) {
-            Some(stored) => format!("{stored}, read as {}", tensor.dtype),
+            Some(stored) => format!("{stored}, decoded as {}", tensor.dtype),
             None => tensor.dtype.to_string(),
         };
         [quote(&tensor.name), dtype, format!("{:?}", tensor.shape), tensor.bytes.to_string()]
@@ -173,18 +188,18 @@ fn page(checkpoint: &dyn Checkpoint) -> String {
     lines.push(format!("\n{}\n", table(columns.map(|(title, side)| Column(title, side)), &rows.collect::<Vec<_>>())));
     let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.bytes).sum();
     let elements: u64 = checkpoint.tensors().iter().map(|tensor| tensor.elements()).sum();
-    let is_read_otherwise = (0..checkpoint.tensors().len()).any(|place| checkpoint.stored(place).is_some());
+    let is_decoded = (0..checkpoint.tensors().len()).any(|place| checkpoint.stored(place).is_some());
     lines.push(format!(
         "{}, {}, {}{}",
         counted(checkpoint.tensors().len(), "tensor"),
         counted(elements, "element"),
         counted(bytes, "byte"),
-        if is_read_otherwise { " as they are read" } else { "" }
+        if is_decoded { " when decoded" } else { "" }
     ));
     lines.join("\n")
 }
 
-/// A value on one line: the first items of a list, the first line of a text.
+/// A value on one line. Shortens long lists.
 fn shortened(value: &Value) -> String {
     match value {
         Value::Array(items) if items.len() > 6 => {

@@ -1,19 +1,24 @@
-//! `trueup man`: the manual page, from the same definitions as `--help`.
+//! `trueup man`: prints the manual page, which is generated from the same definitions as `--help`.
 
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::{Args, CommandFactory};
 use clap_mangen::Man;
 
-/// What `trueup man` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup man | man -l -
+  trueup man quantize > trueup-quantize.1";
+
+/// Arguments of `trueup man`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trueup man | man -l -\n  trueup man quantize > trueup-quantize.1")]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The subcommand to describe; without it, trueup itself
+    /// Subcommand to describe [default: trueup itself]
     subcommand: Option<String>,
 }
 
-/// Prints the page in roff.
+/// Runs `trueup man`.
 pub fn run(arguments: Arguments) -> Result {
     let mut command = crate::Arguments::command();
     command.build();
@@ -21,7 +26,11 @@ pub fn run(arguments: Arguments) -> Result {
         None => Man::new(command),
         Some(name) => match command.find_subcommand(name) {
             Some(found) => Man::new(found.clone()),
-            None => return Err(crate::failure::Failure::new(format!("there is no subcommand {name:?}"))),
+            None => {
+                return Err(crate::failure::Failure::new(format!(
+                    "expected a subcommand, found {name:?}; list them with `trueup --help`"
+                )));
+            }
         },
     };
     let mut roff = Vec::new();

@@ -1,4 +1,4 @@
-//! `trueup ops`: every operator by itself on a device: what it takes, whether it is right, how fast it is.
+//! `trueup ops`: lists, tests and benchmarks the operators of a device.
 
 use crate::command::place::{Matmul, Repack};
 use crate::command::roof;
@@ -15,16 +15,53 @@ use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, open_device};
 use trueup::verify::suite::{self, Answer, PerfReport, PerfResult, SEED_DEFAULT, Selection, SuiteReport};
 
-/// What `trueup ops` takes.
+const DETAILS: &str = "\
+Examples:
+  trueup ops list --dev cpu
+  trueup ops test --op \"add|mul_.*\" --seed 7
+  trueup ops test --case add/3 --seed 7
+  trueup ops perf --op mul_mat --json perf.json";
+
+const LIST_DETAILS: &str = "\
+Examples:
+  trueup ops list
+  trueup ops list --op rope --json -";
+
+const TEST_ABOUT: &str = "\
+Test the operators of a device against f64 computations
+
+A case passes if its elements are within the error bound of the arithmetic that the device declares, no memory \
+outside the result was written, a second run gave the same bits, and integers are exact. Cases that use f32 only must \
+also have a normalized mean squared error (NMSE) below 1e-6.";
+
+const TEST_DETAILS: &str = "\
+Exit codes:
+  0  Every case that the device supports passed
+  1  A case failed
+  2  Nothing could be tested
+  3  Inconclusive: the device supports none of the cases
+
+Examples:
+  trueup ops test
+  trueup ops test --dev cpu -t 1 --op \"add|mul_.*\" --seed 7
+  trueup ops test --case add/3 --seed 7 --json -
+  trueup ops test --sample 1/50";
+
+const PERF_ABOUT: &str = "\
+Measure the speed of operators, also as a share of the hardware limit
+
+The hardware limit is measured in the same run, before and after the operators, with all threads: reading and copying \
+large arrays, and f32 multiply-add and 8-bit integer products in registers. Data that fits in the caches can exceed \
+the limit; such results are marked as cached.";
+
+const PERF_DETAILS: &str = "\
+Examples:
+  trueup ops perf
+  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json";
+
+/// Arguments of `trueup ops`.
 #[derive(Args)]
-#[command(
-    subcommand_required = true,
-    arg_required_else_help = true,
-    after_help = "Exit codes: 0 every case that the device computes is right; 1 one is not, and it is named; 2 nothing could be \
-    tried; 3 the device computes none of the cases.\n\nExamples:\n  trueup ops list --dev cpu\n  \
-    trueup ops test --op \"add|mul_.*\" --seed 7\n  trueup ops test --case add/3 --seed 7\n  \
-    trueup ops perf --op mul_mat --json perf.json"
-)]
+#[command(subcommand_required = true, arg_required_else_help = true, after_long_help = DETAILS)]
 pub struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -32,43 +69,33 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// What a device answers about each operator on each combination of types
-    #[command(after_help = "Examples:\n  trueup ops list\n  trueup ops list --op rope --json -")]
+    /// List the operators and types that a device supports
+    #[command(after_long_help = LIST_DETAILS)]
     List(List),
-    /// Compute every case of the suite on a device and compare with f64
-    #[command(
-        after_help = "A case is right when its elements are within the noise that the device's declared arithmetic causes, nothing \
-        beside the result changed, a second run gave the same bits, integers came out exact, and the NMSE of pure f32 cases is \
-        below 1e-6.\n\nExit codes: 0 every case that the device computes is right; 1 one is not; 2 nothing could be tried; 3 the \
-        device computes none of the cases.\n\nExamples:\n  trueup ops test\n  trueup ops test --dev cpu -t 1 --op \"add|mul_.*\" --seed 7\n  \
-        trueup ops test --case add/3 --seed 7 --json -"
-    )]
+    /// Test the operators of a device against f64 computations
+    #[command(long_about = TEST_ABOUT, after_long_help = TEST_DETAILS)]
     Test(Test),
-    /// Time operators, and compare with what the machine can do at most
-    #[command(
-        after_help = "The roof is measured in the same run, before and behind the operators: reading and copying large arrays with all \
-        threads, and f32 fused multiply-add and products of 8-bit codes in registers on all threads. Data that lies in caches may go \
-        beyond it, where it says so.\n\nExamples:\n  trueup ops perf\n  trueup ops perf --op \"mul_mat|add\" -t 1 --json perf.json"
-    )]
+    /// Measure the speed of operators, also as a share of the hardware limit
+    #[command(long_about = PERF_ABOUT, after_long_help = PERF_DETAILS)]
     Perf(Perf),
 }
 
-/// What all of them take.
+/// Options of all three subcommands.
 #[derive(Args)]
 struct Common {
-    /// The device: cpu, ref, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]
+    /// Device to use: cpu, ref, cuda[:N], npu[:N], cuda-sim or npu-sim[:CHIP]
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
-    /// Only operators whose whole name matches this regular expression
+    /// Select operators whose full name matches the regular expression RE
     #[arg(long = "op", value_name = "RE")]
     operators: Option<String>,
-    /// Write the results as JSON to a file ("-" is stdout, instead of the text)
+    /// Write the results as JSON to FILE; - prints them instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Threads; one per core by default. Results do not depend on it
+    /// Number of threads; does not change the results [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Instruction set of the cpu device; the best that is here by default
+    /// Instruction set of the cpu device [default: the best one available]
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     #[command(flatten)]
@@ -85,17 +112,17 @@ struct List {
 
 #[derive(Args)]
 struct Test {
-    /// What all numbers follow from
+    /// Random seed for the generated inputs
     #[arg(short, long, value_name = "S", default_value_t = SEED_DEFAULT)]
     seed: u64,
-    /// Only the case of this name
+    /// Test only the case NAME, such as add/3
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
-    /// Test a random sample of about one case in N, selected by the seed; --case always runs
+    /// Test a random sample of about one case in N; the seed selects the cases
     #[arg(long, value_name = "1/N", value_parser = value::sample)]
     sample: Option<u64>,
     /// The former spelling of `--sample 1/N`: `--one-of N`.
-    #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample")]
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample")]
     one_of: Option<u64>,
     #[command(flatten)]
     common: Common,
@@ -103,14 +130,14 @@ struct Test {
 
 #[derive(Args)]
 struct Perf {
-    /// What all numbers follow from
+    /// Random seed for the generated inputs
     #[arg(short, long, value_name = "S", default_value_t = SEED_DEFAULT)]
     seed: u64,
     #[command(flatten)]
     common: Common,
 }
 
-/// Lists, tests or measures.
+/// Runs `trueup ops`.
 pub fn run(arguments: Arguments) -> Result {
     match arguments.task {
         Task::List(arguments) => list(&arguments),
@@ -139,7 +166,7 @@ impl Common {
         Ok(Selection::new(self.operators.as_deref(), case)?)
     }
 
-    /// Whether stdout is for text.
+    /// Whether text is printed to stdout.
     fn prints(&self) -> bool {
         self.json.as_deref() != Some(Path::new("-"))
     }
@@ -152,7 +179,7 @@ impl Common {
     }
 }
 
-/// Fails before any work where the results have nowhere to go.
+/// Checks before any work that the results can be written.
 fn check_folder(target: Option<&Path>) -> Result<()> {
     target.map_or(Ok(()), |target| output::check_target(target, &[]))
 }
@@ -164,7 +191,7 @@ fn list(arguments: &List) -> Result {
     common.write(&json!({"device": device.about().name, "operators": answers}))?;
     if common.prints() {
         let columns =
-            [("operator", Side::Left), ("types", Side::Left), ("cases", Side::Right), ("computed", Side::Left)];
+            [("operator", Side::Left), ("types", Side::Left), ("cases", Side::Right), ("support", Side::Left)];
         let rows = answers.iter().map(|Answer { op, types, cases, profile, reason }| {
             let no = || format!("no: {}", reason.as_deref().unwrap_or_default());
             let answer = profile.map_or_else(no, |profile| profile.to_string());
@@ -180,17 +207,17 @@ fn test(arguments: &Test) -> Result {
     let device = common.open()?;
     let selection =
         common.selection(arguments.case.as_deref())?.one_of(arguments.sample.or(arguments.one_of).unwrap_or(1));
-    let mut told: Result<()> = Ok(());
+    let mut printed: Result<()> = Ok(());
     let report = suite::test(&*device, &selection, arguments.seed, &mut |result| {
-        if common.prints() && told.is_ok() {
-            told = output::line(&result.to_string());
+        if common.prints() && printed.is_ok() {
+            printed = output::line(&result.to_string());
         }
     });
-    told?;
+    printed?;
     common.write(&report)?;
     if common.prints() {
         output::line(&report.summary())?;
-        replay(&report, &common.device)?;
+        print_rerun(&report, &common.device)?;
     }
     Ok(match (report.failed, report.ran()) {
         (0, true) => Code::Done,
@@ -199,11 +226,11 @@ fn test(arguments: &Test) -> Result {
     })
 }
 
-/// How the first wrong case is computed again.
-fn replay(report: &SuiteReport, device: &str) -> Result<()> {
-    let wrong = report.results.iter().find(|result| result.status == suite::Status::Fail);
-    wrong.map_or(Ok(()), |wrong| {
-        output::line(&format!("again: trueup ops test --dev {device} --case {} --seed {}", wrong.name, wrong.seed))
+/// Prints the command that reruns the first failed case.
+fn print_rerun(report: &SuiteReport, device: &str) -> Result<()> {
+    let failed = report.results.iter().find(|result| result.status == suite::Status::Fail);
+    failed.map_or(Ok(()), |failed| {
+        output::line(&format!("rerun: trueup ops test --dev {device} --case {} --seed {}", failed.name, failed.seed))
     })
 }
 
@@ -213,7 +240,7 @@ fn perf(arguments: &Perf) -> Result {
     let selection = common.selection(None)?;
     let report = suite::perf(&*device, &selection, arguments.seed, &mut |result| {
         if common.prints() {
-            output::note(&format!("{} {} is measured", result.op, result.inputs.join(", ")));
+            output::note(&format!("measuring {} {}", result.op, result.inputs.join(", ")));
         }
     })?;
     common.write(&report)?;
@@ -223,7 +250,9 @@ fn perf(arguments: &Perf) -> Result {
     }
     let computed = report.results.iter().any(|result| result.skipped.is_none());
     if report.results.is_empty() {
-        return Err(Failure::new("no case of these operators is known; take others with --op"));
+        return Err(Failure::new(
+            "--op: the selected operators have no benchmark; select others, such as --op mul_mat",
+        ));
     }
     Ok(if computed { Code::Done } else { Code::Inconclusive })
 }
@@ -236,16 +265,16 @@ fn speeds(report: &PerfReport) -> String {
         ("us", Side::Right),
         ("GB/s", Side::Right),
         ("GFLOP/s", Side::Right),
-        ("roof", Side::Right),
-        ("", Side::Left),
+        ("of limit", Side::Right),
+        ("note", Side::Left),
     ];
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
     let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
     let row = |result: &PerfResult| {
         let note = match &result.skipped {
-            Some(reason) => format!("no: {reason}"),
-            None if result.gb_per_s.is_none() => "nothing to do".to_owned(),
-            None if result.cached => "in caches".to_owned(),
+            Some(reason) => format!("skipped: {reason}"),
+            None if result.gb_per_s.is_none() => "no data is moved".to_owned(),
+            None if result.cached => "cached".to_owned(),
             None => String::new(),
         };
         let (time, bytes, products) = (number(result.time_us), number(result.gb_per_s), number(result.gflop_per_s));

@@ -1,4 +1,4 @@
-//! Flags that say where and with how much memory to compute; `run`, `chat`, `plan`, `bench` and `verify` share them.
+//! Device and memory options, shared by `run`, `chat`, `plan`, `bench`, `trace`, `verify` and `repro`.
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -17,7 +17,7 @@ use trueup::runtime::{
     open_fallback,
 };
 
-/// The GGUF file to compute. Models in other formats are named, with what to do about them.
+/// Opens a GGUF file. For a model in another format, the error names the format and the command that converts it.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     let error = match ModelFile::open(path) {
         Ok(model) => return Ok(Arc::new(model)),
@@ -27,7 +27,7 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
         Ok(other) if matches!(other.description(), Description::Json(_)) => {
             let (path, format) = (quote(&path.to_string_lossy()), other.format());
             Err(Failure::new(format!(
-                "{path}: is {format}, not GGUF; convert it first: trueup convert {path} model.gguf"
+                "{path}: expected a GGUF file, found {format}; convert it first with `trueup convert {path} model.gguf`"
             )))
         }
         Err(reason) if path.is_dir() => Err(reason.into()),
@@ -35,53 +35,59 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     }
 }
 
-/// Fails before any work where a side result would overwrite the model or one of the files `read`, or has nowhere to go.
+/// Checks before any work that `target` can be written and does not replace the model or one of the files `read`.
 pub fn check_target(target: Option<&Path>, model: &ModelFile, read: &[&Path]) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
     Targets::files([target]).check(&checkpoint.sources(), read)
 }
 
-/// Where to compute.
+/// Device options.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Place {
-    /// The device that computes: ref, cpu, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]; or several, like cuda:0,cuda:1,cpu: each takes as
-    /// many layers as it has room for, in this order
+    /// Device to compute on: ref, cpu, cuda[:N], npu[:N], cuda-sim or npu-sim[:CHIP]
+    ///
+    /// With several devices, such as cuda:0,cuda:1,cpu, each device takes as many layers as fit in its memory, in this
+    /// order. `trueup devices` lists the devices of this machine.
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]
     shares: Shares,
-    /// Compute node by node, each in a range of NVIDIA's profilers (nsys) with its name; needs libnvToolsExt. Slower, with the same results
+    /// Mark each node as a named range for NVIDIA profilers such as nsys
+    ///
+    /// Requires libnvToolsExt. Computes node by node, which is slower and does not change the results.
     #[arg(long)]
     nvtx: bool,
     #[command(flatten)]
     machine: Machine,
 }
 
-/// How much of each device's memory is used.
+/// Memory options.
 #[derive(Args, Clone)]
 pub struct Shares {
-    /// Memory that may be used of each device, like 6GiB,8GiB: for weights, KV cache and intermediate results; all that is free by default
+    /// Limit the memory used on each device, such as 6GiB,8GiB [default: all free memory]
+    ///
+    /// The limit covers weights, the KV cache and intermediate results.
     #[arg(long, value_name = "SIZES", value_parser = value::size, value_delimiter = ',')]
     device_memory: Vec<u64>,
-    /// Where the KV cache of cards lies: same is the card; cpu is this machine's memory, where attention is computed then, which leaves the card's to weights
+    /// Memory that stores the KV cache of cuda and npu devices
     #[arg(long, value_name = "DEVICE", value_enum, default_value = "same")]
     kv_device: KvPlace,
 }
 
 impl Shares {
-    /// The devices of a list of names.
+    /// Opens the devices of a comma-separated list.
     pub fn open(&self, list: &str, machine: &Machine) -> Result<Vec<Arc<dyn Device>>> {
         Ok(open_devices(list, &self.device_memory, &self.options(machine))?)
     }
 
-    /// What computes behind them, where they leave something to it.
+    /// Opens the device that computes the operators the listed devices lack. `None` if they lack none.
     pub fn fallback(&self, list: &str, machine: &Machine) -> Result<Option<Arc<dyn Device>>> {
         Ok(open_fallback(list, &self.options(machine))?)
     }
 
-    /// The flags that say where what is computed lies, where they are not as by default, each with its value.
+    /// The options that differ from their defaults, each with its value.
     pub fn arguments(&self) -> Vec<String> {
         if self.kv_device == KvPlace::Cpu { vec!["--kv-device cpu".to_owned()] } else { Vec::new() }
     }
@@ -95,34 +101,39 @@ impl Shares {
     }
 }
 
-/// Places of the KV cache.
+/// Locations of the KV cache.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum KvPlace {
+    /// The memory of the device that computes the layer
     Same,
+    /// The memory of the host; attention is then computed on the CPU, and the device has more memory for weights
     Cpu,
 }
 
-/// How devices use this machine.
+/// Options for computing on this machine.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Machine {
-    /// Threads; one per core by default. Results do not depend on it
+    /// Number of threads; does not change the results [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Tokens that each sequence can hold; the model's context by default, or 4096 where that is less
-    #[arg(short, long = "ctx-size", value_name = "TOKENS", value_parser = value::tokens, allow_negative_numbers = true)]
+    /// Context size in tokens, per sequence [default: that of the model, at most 4096]
+    #[arg(short, long = "ctx-size", value_name = "TOKENS", value_parser = value::tokens,
+        allow_negative_numbers = true)]
     context: Option<usize>,
-    /// The type of the KV cache; f16 by default, f64 on ref. q8_0 takes about half of f16's memory and needs heads of a multiple of 32
+    /// Type of the KV cache [default: f16; on ref, f64]
+    ///
+    /// q8_0 uses about half the memory of f16. It requires a head size that is a multiple of 32.
     #[arg(long, value_name = "TYPE", value_enum)]
     kv: Option<KvType>,
-    /// Instruction set of the cpu device; the best that is here by default
+    /// Instruction set of the cpu device [default: the best one available]
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
     #[command(flatten)]
     repack: Repack,
     #[command(flatten)]
     matmul: Matmul,
-    /// Whether nodes that the device computes at once, like the first half of a feed-forward, become one; changes no result of cpu
+    /// Fuse nodes that the device can compute in one step; on cpu, this does not change the results
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     fusion: Switch,
 }
@@ -130,10 +141,10 @@ pub struct Machine {
 /// Whether weights are repacked when they are loaded.
 #[derive(Args, Clone)]
 pub struct Repack {
-    /// Do not repack weights for the fast kernels when loading
+    /// Do not repack weights into the layout of the fast kernels
     ///
-    /// On cpu, computes directly on the mapped file, which needs the least memory. On cuda, uses the plain kernels that the
-    /// fast ones are checked against.
+    /// On cpu, the kernels then read the mapped file, which needs the least memory. On cuda, the plain kernels compute
+    /// that the fast kernels are tested against.
     #[arg(long)]
     no_repack: bool,
     /// The former spelling of `--no-repack`: `--repack off`.
@@ -148,16 +159,16 @@ impl Repack {
     }
 }
 
-/// How cuda multiplies quantized matrices.
+/// Matrix multiplication of cuda.
 #[derive(Args, Clone)]
 pub struct Matmul {
-    /// Set how cuda multiplies weights that are quantized in blocks of 32
+    /// Matrix multiplication of cuda for weights that are quantized in blocks of 32
     #[arg(long, alias = "linear", value_name = "MODE", value_enum, default_value = "q8_1")]
     matmul: MatmulMode,
 }
 
 impl Matmul {
-    /// As devices take it.
+    /// The mode in the form that devices take.
     pub fn mode(&self) -> Linear {
         match self.matmul {
             MatmulMode::Q8_1 => Linear::Q8_1,
@@ -172,7 +183,7 @@ enum MatmulMode {
     /// Quantize activations to 8 bits and multiply integers
     #[value(name = "q8_1")]
     Q8_1,
-    /// Decode the weights: plain kernels for a few tokens, tensor cores in f16 for prompts
+    /// Decode the weights; compute few tokens with plain kernels, and prompts in f16 with tensor cores
     Dequantize,
 }
 
@@ -185,7 +196,7 @@ enum KvType {
     Q8_0,
 }
 
-/// On or off.
+/// A switch.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
     On,
@@ -193,39 +204,39 @@ enum Switch {
 }
 
 impl Place {
-    /// A model on the device, or on several.
+    /// Places the weights of a model on the devices.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
         let (devices, fallback) =
             (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
         Ok(Arc::new(Weights::over(model, devices, fallback)))
     }
 
-    /// A session with room for so many sequences.
+    /// Session options for this number of sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
         SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
     }
 
-    /// Begins a session, and says where memory is too small for what computes fastest.
+    /// Starts a session. Prints a note if weights do not fit in memory.
     pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
         let session = Session::new(weights, &self.session(sequences))?;
         let held = session.weights().held();
         let again = from_disk(held.mapped_bytes);
         if held.crowded_out_bytes > 0 {
             output::note(&format!(
-                "{:.1} MB of weights find no room in memory and are read where the file is mapped, which is slower{again}; a smaller context \
-                 (-c) or a smaller model leaves more room",
+                "{:.1} MB of weights do not fit in memory and are read from the mapped file, which is slower{again}; \
+                 use a smaller context (-c) or a smaller model",
                 megabytes(held.crowded_out_bytes)
             ));
         } else if !again.is_empty() {
             output::note(&format!(
-                "{:.1} MB of weights are read where the file is mapped{again}",
+                "{:.1} MB of weights are read from the mapped file{again}",
                 megabytes(held.mapped_bytes)
             ));
         }
         Ok(session)
     }
 
-    /// Says where memory is too small for what is planned.
+    /// Prints a note if memory is too small for the plan.
     pub fn foresee(&self, weights: &Weights, plan: &Plan, report: &PlanReport) -> Result<()> {
         let is_host = |device: &Arc<dyn Device>| device.about().name == HOST;
         let Some(index) = weights.devices().iter().position(is_host) else { return Ok(()) };
@@ -237,28 +248,29 @@ impl Place {
         let again = from_disk(with(host.weight_bytes as u64));
         if needed > free {
             output::note(&format!(
-                "{HOST} would need {:.1} MB of memory, and {:.1} MB are free: weights without room are read where the file is mapped{again}",
+                "{HOST} needs {:.1} MB of memory, but {:.1} MB are free; weights that do not fit are read from the \
+                 mapped file{again}",
                 megabytes(needed),
                 megabytes(free)
             ));
         } else if !again.is_empty() {
-            output::note(&format!("weights of {HOST} are read where the file is mapped{again}"));
+            output::note(&format!("the weights of {HOST} are read from the mapped file{again}"));
         }
         Ok(())
     }
 }
 
-/// The device that computes with this machine's memory.
+/// The device that uses the memory of the host.
 const HOST: &str = "cpu";
 
-/// What it costs where the system has less memory than so many bytes for what is asked of it, of a file and beside it.
+/// Describes the cost of reading weights from disk, if `bytes` of memory are needed and the system has less.
 fn from_disk(bytes: u64) -> String {
-    // Pages of files that the system keeps count as free.
+    // Cached pages of files count as free memory.
     let again = system_memory().map_or(0, |(_, free)| bytes.saturating_sub(free));
     if again == 0 {
         return String::new();
     }
-    format!(", and about {:.1} MB or more come from the disk again for each token", megabytes(again))
+    format!(" (at least {:.1} MB of them from disk for each token)", megabytes(again))
 }
 
 fn megabytes(bytes: u64) -> f64 {
@@ -266,12 +278,12 @@ fn megabytes(bytes: u64) -> f64 {
 }
 
 impl Machine {
-    /// The device of that name.
+    /// Opens a device.
     pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
         Ok(open_device(name, &self.options())?)
     }
 
-    /// How devices are opened.
+    /// Options to open a device with.
     pub fn options(&self) -> DeviceOptions {
         DeviceOptions {
             threads: self.threads,
@@ -282,12 +294,12 @@ impl Machine {
         }
     }
 
-    /// Threads, where a number was asked for.
+    /// The number of threads, if given.
     pub fn threads(&self) -> Option<usize> {
         self.threads
     }
 
-    /// A session with room for so many sequences.
+    /// Session options for this number of sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
         SessionOptions {
             context: self.context,
@@ -298,7 +310,7 @@ impl Machine {
         }
     }
 
-    /// The flags that say how the device computes, where they are not as by default, each with its value.
+    /// The options of the device that differ from their defaults, each with its value.
     pub fn arguments(&self) -> Vec<String> {
         let value = |name: &str, value: Option<&str>| value.map(|value| format!("--{name} {value}"));
         let all = [
@@ -316,7 +328,7 @@ impl Machine {
         self.fusion == Switch::On
     }
 
-    /// The type of the KV cache, where one was asked for.
+    /// The type of the KV cache, if given.
     pub fn kv(&self) -> Option<DType> {
         self.kv.map(|kv| match kv {
             KvType::F16 => DType::F16,

@@ -1,4 +1,4 @@
-//! `trueup plan`: how a model would be computed.
+//! `trueup plan`: shows the execution plan of a model.
 
 use crate::command::place::{Place, open_model};
 use crate::failure::{Code, Failure, Result};
@@ -8,16 +8,22 @@ use clap::Args;
 use std::path::PathBuf;
 use trueup::runtime::{CONTEXT_DEFAULT, Session};
 
-/// What `trueup plan` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup plan model.gguf
+  trueup plan model.gguf --tokens 512 --json";
+
+/// Arguments of `trueup plan`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trueup plan model.gguf\n  trueup plan model.gguf --tokens 512 --json")]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The GGUF file
+    /// GGUF file of the model
     model: PathBuf,
-    /// Tokens computed at once: 1 is the decode phase
-    #[arg(long, value_name = "TOKENS", default_value_t = 1, value_parser = value::tokens, allow_negative_numbers = true)]
+    /// Number of tokens computed at once; 1 plans the decode phase
+    #[arg(long, value_name = "TOKENS", default_value_t = 1, value_parser = value::tokens,
+        allow_negative_numbers = true)]
     tokens: usize,
-    /// Tokens that the sequence holds after this computation; as many as are computed by default
+    /// Length of the sequence after this computation [default: the value of --tokens]
     #[arg(long, value_name = "TOKENS", value_parser = value::tokens, allow_negative_numbers = true)]
     length: Option<usize>,
     /// Print JSON instead of text
@@ -27,20 +33,22 @@ pub struct Arguments {
     place: Place,
 }
 
-/// Plans.
+/// Runs `trueup plan`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
     let length = arguments.length.unwrap_or(arguments.tokens);
     if length < arguments.tokens {
         let tokens = arguments.tokens;
         return Err(Failure::new(format!(
-            "a sequence of {length} tokens cannot hold the {tokens} that are computed; make --length larger"
+            "--length {length}: expected at least {tokens}, the value of --tokens; increase --length or lower --tokens"
         )));
     }
     let mut session = arguments.place.session(1);
     let context = session.context.unwrap_or(model.model().hyper().context());
     if length > context {
-        return Err(Failure::new(format!("a sequence of {length} tokens is longer than the context of {context}")));
+        return Err(Failure::new(format!(
+            "the sequence has {length} tokens, but the context holds {context}; decrease --length or --tokens"
+        )));
     }
     if session.context.is_none() && length > CONTEXT_DEFAULT {
         session.context = Some(length);

@@ -1,4 +1,4 @@
-//! `trueup quantize`: a GGUF file with smaller types, and what each tensor lost.
+//! `trueup quantize`: writes a model with smaller types, and reports the error of each tensor.
 
 use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How};
@@ -13,64 +13,70 @@ use trueup::convert::{FlmOptions, to_flm};
 use trueup::formats::{self, flm::is_flm};
 use trueup::quantize::{Layout, Options, Recipe, Rule, quantize};
 
-/// What `trueup quantize` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup quantize -b 4 model.gguf model-q4_0.gguf
+  trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report errors.json
+  trueup quantize -b 8 model.flm model-int8.flm
+  trueup quantize -b 4 --layout split model.gguf npu.gguf
+  trueup quantize --layout block npu.gguf back.gguf";
+
+/// Arguments of `trueup quantize`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("what").args(["bits", "dtype", "layout"]).required(true).multiple(true),
-    after_help = "Examples:\n  trueup quantize -b 4 model.gguf model-q4_0.gguf\n  \
-        trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report losses.json\n  \
-        trueup quantize -b 8 model.flm model-int8.flm\n  trueup quantize -b 4 --layout split model.gguf npu.gguf\n  trueup quantize --layout block npu.gguf back.gguf"
+    after_long_help = EXAMPLES
 )]
 pub struct Arguments {
-    /// The GGUF file to start from; for a .flm file any model
+    /// GGUF file to quantize; for .flm output, a model in any format
     input: PathBuf,
-    /// The file to write; one that ends in .flm becomes a file of FastLLM
+    /// GGUF file to write; a name ending in .flm selects the format of FastLLM
     output: PathBuf,
-    /// Bits per weight: 4 is q4_0, 8 is q8_0, 16 is f16
+    /// Bits per weight: 4 (q4_0), 8 (q8_0) or 16 (f16)
     #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "dtype")]
     bits: Option<String>,
-    /// The type of matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q8_1
+    /// Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 or q8_1
     #[arg(long = "type", value_name = "TYPE", value_parser = value::tensor_type)]
     dtype: Option<DType>,
-    /// Give tensors whose name the pattern finds another type; the first rule that matches wins
+    /// Set the type of tensors whose name matches REGEX; the first matching rule applies
     #[arg(long = "rule", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Give the embedding and the output head the type too, instead of q8_0
+    /// Use the type for the embedding and the output head too, instead of q8_0
     #[arg(long)]
     pure: bool,
-    /// Refuse matrices whose rows are not whole blocks, instead of keeping them as f16
+    /// Fail if the rows of a matrix cannot be divided into blocks, instead of writing it as f16
     #[arg(long)]
     strict: bool,
-    /// How blocks are laid out; alone, it changes the layout and nothing else
+    /// Storage layout of quantized blocks; without -b or --type, only the layout changes
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
-    /// Write the table as JSON to a file too ("-" is stdout, instead of the text)
+    /// Also write the results as JSON to FILE; - prints them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Show what would be done, write nothing
+    /// Show what would be written, without writing it
     #[arg(long)]
     dry_run: bool,
-    /// Keep what is finished when the run is interrupted, and go on with what an earlier such run finished
+    /// Save progress when interrupted, and continue from an earlier interrupted run
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
-    /// Threads; one per core by default
+    /// Number of threads [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Print the table as JSON instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// How blocks are laid out.
+/// Storage layouts.
 #[derive(Clone, Copy, ValueEnum)]
 enum LayoutName {
-    /// Blocks, as GGUF programs read them
+    /// Each block holds its scale and its values: the standard layout of GGUF
     Block,
-    /// Values and scales as two tensors, as NPUs want them
+    /// Values and scales are separate tensors, for NPUs
     Split,
 }
 
-/// Quantizes.
+/// Runs `trueup quantize`.
 pub fn run(arguments: Arguments) -> Result {
     let bits = arguments.bits.as_deref().map(|bits| match bits {
         "4" => DType::Q4_0,
@@ -93,7 +99,9 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(file) = &arguments.report {
         output::check_target(file, &source.sources())?;
         if target::is_same(file, &arguments.output) {
-            return Err(Failure::new("the report and the model would have the same name; choose another for --report"));
+            return Err(Failure::new(
+                "--report: this path is also the output model; choose another path for the report",
+            ));
         }
     }
     let how = How { json: arguments.json, report: arguments.report };

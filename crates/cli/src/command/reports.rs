@@ -1,4 +1,4 @@
-//! Flags of `trueup verify` that ask for reports and for gates.
+//! Report and gate options of `trueup verify`.
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -12,35 +12,41 @@ use trueup::verify::{
     BASELINE_BYTES_MAX, Baseline, Date, POLICY_BYTES_MAX, Policy, Report, RunFacts, peak_memory_bytes, shell_word,
 };
 
-/// Where reports go, and what they are held against.
+/// Report and gate options.
 #[derive(Args)]
 #[command(next_help_heading = "Reports and gates")]
 pub struct Reports {
-    /// Write the report as JSON to a file ("-" is stdout, instead of the text)
+    /// Write the report as JSON to FILE; - prints it instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as one HTML page that needs no network
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the report as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write the report as Markdown for the summary of a CI step, and an annotation to stderr when it does not pass
+    /// Write the report as Markdown, for the job summary of a CI system
+    ///
+    /// If the model does not pass, an error annotation for GitHub Actions is printed to stderr too.
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
-    /// What is asked for: coverage, budgets, and waivers with reason and last day, in TOML
+    /// Apply the gate in a TOML file: required coverage, error budgets and waivers
+    ///
+    /// A waiver needs a reason and an expiry date.
     #[arg(long, value_name = "FILE.toml")]
     gate: Option<PathBuf>,
-    /// Share of the nodes that must be judged, in each phase and in each step of a trace; less exits with 3. 1 by default; where a trace
-    /// of another program is compared, only its last result and a node of each layer must be there
+    /// Exit with 3 if less than this share of the nodes is judged, from 0 to 1 [default: 1]
+    ///
+    /// The share applies to each phase, and to each step of a trace. For traces of other programs, the default requires
+    /// only the last result and one node of each layer.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     coverage: Option<f64>,
-    /// An earlier JSON report: exit with 1 where a node drifted from it
+    /// Compare with an earlier JSON report, and exit with 1 if a node drifted
     #[arg(long, value_name = "FILE.json")]
     baseline: Option<PathBuf>,
 }
 
-/// Gates that were read before the work began.
+/// Gates, read before any work.
 pub struct Gates {
     coverage: Option<f64>,
     policy: Option<(Policy, String)>,
@@ -48,8 +54,9 @@ pub struct Gates {
 }
 
 impl Reports {
-    /// Reads the gates, and fails before any work where an output has nowhere to go, goes where another goes, or would replace a file that is
-    /// read. `folders` are written to beside the reports, `files` are read beside the model.
+    /// Reads the gates and checks all output paths before any work.
+    ///
+    /// `folders` are output directories in addition to the reports; `files` are inputs in addition to the model.
     pub fn open(&self, model: &ModelFile, folders: &[(PathBuf, &'static str)], files: &[&Path]) -> Result<Gates> {
         let mut read = Vec::new();
         let mut take = |path: &Option<PathBuf>, bytes_max| -> Result<Option<(Vec<u8>, String)>> {
@@ -80,17 +87,17 @@ impl Reports {
         [&self.json, &self.html, &self.junit, &self.summary].into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// Where the JSON report goes.
+    /// The path of the JSON report.
     pub fn json(&self) -> Option<&Path> {
         self.json.as_deref()
     }
 
-    /// Whether stdout holds a report that is no text for people.
+    /// Whether a report is written to stdout, so that the text report is not printed.
     pub fn take_stdout(&self) -> bool {
         self.targets().any(|path| path == Path::new("-"))
     }
 
-    /// Writes all reports that were asked for.
+    /// Writes the requested reports.
     pub fn write(&self, report: &Report) -> Result<()> {
         if let Some(file) = &self.json {
             output::document(file, &serde_json::to_string(report)?)?;
@@ -112,11 +119,13 @@ impl Reports {
 }
 
 impl Gates {
-    /// Applies the gates to what was found, in a run of this length.
+    /// Applies the gates to a report, and records the run: date, duration, memory and command.
     pub fn apply(&self, report: &mut Report, took: Duration) -> Result<()> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let days = since.ok().and_then(|since| u32::try_from(since.as_secs() / 86_400).ok());
-        let today = Date::from_days(days.ok_or_else(|| Failure::new("this machine's clock is set before 1970"))?);
+        let today = Date::from_days(days.ok_or_else(|| {
+            Failure::new("the system clock is set to a date before 1970; set it to check the expiry dates of waivers")
+        })?);
         let command: Vec<String> =
             std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy())).collect();
         report.run = Some(RunFacts {
@@ -140,14 +149,16 @@ impl Gates {
 
 fn share(text: &str) -> std::result::Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "expected a share above 0 and up to 1, such as 0.9".to_owned())
+    share.ok_or_else(|| "expected a share above 0 and at most 1, such as 0.9".to_owned())
 }
 
 fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {
     let file = quote(file);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
-        Failure::new(format!("{file}: line {line}: is no UTF-8 text; expected a gate file in TOML"))
+        Failure::new(format!(
+            "{file}: line {line}: expected UTF-8 text, found other bytes; give a gate file in TOML format"
+        ))
     })?;
     Policy::parse(text).map_err(|fault| Failure::new(format!("{file}: {fault}")))
 }

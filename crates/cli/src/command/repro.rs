@@ -1,4 +1,4 @@
-//! `trueup repro`: one failing node, written by `trueup verify --repro-dir`, computed alone.
+//! `trueup repro`: reruns one failing operator from a file that `trueup verify --repro-dir` wrote.
 
 use crate::command::place::Machine;
 use crate::failure::{Code, Result};
@@ -7,21 +7,31 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use trueup::verify::{Outcome, Repro, file_word};
 
-/// What `trueup repro` takes.
+const DETAILS: &str = "\
+Exit codes:
+  0  The operator passed on this device
+  1  The operator failed
+  2  The file is damaged, or the device cannot compute the operator
+  3  Inconclusive: the inputs are not finite, or an injected fault has no effect
+
+Examples:
+  trueup repro repro/ffn_up-1.repro.safetensors
+  trueup repro ffn_up-1.repro.safetensors --dev ref --json
+  trueup repro ffn_up-1.repro.safetensors --inject-fault row-unwritten";
+
+/// Arguments of `trueup repro`.
 #[derive(Args)]
-#[command(
-    after_help = "Exit codes: 0 the device computes it as it declares; 1 it does not; 2 the file is damaged or the device cannot \
-    compute it; 3 nothing can be said: the inputs are no numbers, or a planted fault does not show.\n\nExamples:\n  trueup repro repro/ffn_up-1.repro.safetensors\n  \
-    trueup repro ffn_up-1.repro.safetensors --dev ref --json\n  \
-    trueup repro ffn_up-1.repro.safetensors --inject-fault row-unwritten"
-)]
+#[command(after_long_help = DETAILS)]
 pub struct Arguments {
-    /// The file, NODE.repro.safetensors
+    /// File to rerun, NODE.repro.safetensors
     file: PathBuf,
-    /// The device that computes: cpu, ref
+    /// Device to compute on: cpu, ref, cuda[:N], npu[:N], cuda-sim or npu-sim[:CHIP]
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
-    /// Plant a fault in the device on purpose; the exit code is then 1, or 3 where it does not show. The file says which one it was written with, if any
+    /// Inject a fault into the device
+    ///
+    /// The exit code is then 1, or 3 if the fault has no effect. The output names the fault, if any, that was injected
+    /// when the file was written.
     #[arg(long, alias = "plant", value_name = "NAME")]
     inject_fault: Option<String>,
     /// Print JSON instead of text
@@ -31,7 +41,7 @@ pub struct Arguments {
     machine: Machine,
 }
 
-/// Computes it.
+/// Runs `trueup repro`.
 pub fn run(arguments: Arguments) -> Result {
     let repro = Repro::open(&arguments.file)?;
     let device = arguments.machine.open(&arguments.device)?;
@@ -57,10 +67,11 @@ pub fn run(arguments: Arguments) -> Result {
     })
 }
 
-/// What a file with a planted fault is good for.
+/// Explains a file that was written with an injected fault.
 fn hint(name: &str, file: &Path) -> String {
     let file = file_word(&file.to_string_lossy());
     format!(
-        "The fault was planted on purpose: a right device passes. See it fail with `trueup repro {file} --inject-fault {name}`."
+        "The failure was injected, so a correct device passes. To reproduce it, run \
+         `trueup repro {file} --inject-fault {name}`"
     )
 }

@@ -1,15 +1,15 @@
-//! What the machine can do at most, for people; `ops perf` and `bench` share it.
+//! The measured hardware limit as text; `ops perf` and `bench` share it.
 
 use trueup::formats::counted;
 use trueup::runtime::Roof;
 
-/// The roof in one line, or that there is none for the device.
+/// Describes the hardware limit in one line. `None` means it is not measured on this device.
 pub fn line(roof: Option<&Roof>, device: &str) -> String {
     match roof {
-        None => format!("{device}: no roof is measured on this device"),
+        None => format!("{device}: the hardware limit is not measured on this device"),
         Some(roof) => format!(
-            "roof of {}, measured in this run: reading {:.1} GB/s, copying {:.1} GB/s, in registers ({}) f32 multiply-add {:.1} GFLOP/s, \
-             {}products of 8-bit codes {:.1} GOP/s",
+            "hardware limit of {}, measured in this run: read {:.1} GB/s, copy {:.1} GB/s; in registers ({}): f32 \
+             {:.1} GFLOP/s, {}int8 {:.1} GOP/s",
             counted(roof.threads, roof.unit),
             roof.read_gb_per_s,
             roof.copy_gb_per_s,

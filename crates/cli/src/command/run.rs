@@ -1,4 +1,4 @@
-//! `trueup run`: what a model says behind prompts.
+//! `trueup run`: generates text from prompts.
 
 use crate::command::context::ContextArguments;
 use crate::command::input::Input;
@@ -17,40 +17,51 @@ use trueup::runtime::{Finish, GenerateOptions, Generated, Session, Watch, genera
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
-/// What `trueup run` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup run model.gguf -p \"Once upon a time\" -n 100
+  trueup run model.gguf -p \"Hello\" -p \"Good night\" --temp 0.8 -s 7
+  trueup run model.gguf -p \"Once upon a time\" -n 5000 -c 512 --context-shift --keep 16 --ignore-eos
+  trueup run model.gguf --ids \"1 439 440\" -n 16 --json --logits logits.safetensors";
+
+/// Arguments of `trueup run`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("input").args(["prompts", "files", "ids"]).required(true).multiple(true),
-    after_help = "Examples:\n  trueup run model.gguf -p \"Once upon a time\" -n 100\n  \
-        trueup run model.gguf -p \"Hello\" -p \"Good night\" --temp 0.8 -s 7\n  \
-        trueup run model.gguf -p \"Once upon a time\" -n 5000 -c 512 --context-shift --keep 16 --ignore-eos\n  \
-        trueup run model.gguf --ids \"1 439 440\" -n 16 --json --logits logits.safetensors"
+    after_long_help = EXAMPLES
 )]
 pub struct Arguments {
-    /// The GGUF file
+    /// GGUF file of the model
     model: PathBuf,
     #[command(flatten)]
     input: Input,
-    /// Tokens to generate at most; without it, or with -1, to the end of the text or of the context (--context-shift). 0 computes the
-    /// prompts alone
-    #[arg(short = 'n', long = "n-predict", value_name = "TOKENS", value_parser = value::tokens_max, allow_negative_numbers = true)]
+    /// Stop after N tokens; -1 means no limit
+    ///
+    /// By default, generation ends with the text or when the context is full. With 0, only the prompts are computed.
+    #[arg(short = 'n', long = "n-predict", value_name = "N", value_parser = value::tokens_max,
+        allow_negative_numbers = true)]
     tokens: Option<TokensMax>,
-    /// Go on behind the end of a text
+    /// Continue after end-of-generation tokens
     #[arg(long)]
     ignore_eos: bool,
-    /// Add no bos or eos to prompts; special tokens written in the text are still recognised
+    /// Do not add BOS or EOS tokens to prompts; special tokens in the text are still recognized
     #[arg(long)]
     no_special: bool,
-    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the model's; its end tokens end a text as the model's do
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    ///
+    /// Its end-of-generation tokens end a text in addition to those of the model.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Do not compute a token before the clock starts
+    /// Skip the warm-up before the timed computation
     #[arg(long)]
     no_warmup: bool,
-    /// Write the logits of prompts and generated tokens to a safetensors file: p0_logits and p0_generated_logits, p1_...
+    /// Write the logits to a safetensors file
+    ///
+    /// The arrays are p0_logits for the first prompt, p0_generated_logits for its generated tokens, p1_logits for the
+    /// second prompt, and so on.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Print one JSON document instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -61,7 +72,7 @@ pub struct Arguments {
     place: Place,
 }
 
-/// Runs.
+/// Runs `trueup run`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
@@ -103,24 +114,24 @@ pub fn run(arguments: Arguments) -> Result {
     failure(&said).map_or(Ok(Code::Done), Err)
 }
 
-/// What was said behind a prompt, and how it ended.
+/// The generated tokens of a prompt, and the result.
 struct Said {
     ids: Vec<u32>,
     result: trueup::runtime::Result<Generated>,
 }
 
-/// What the first of the prompts that failed did by.
+/// The error of the first prompt that failed.
 fn failure(said: &[Said]) -> Option<Failure> {
     let problem = |(number, said): (usize, &Said)| said.result.as_ref().err().map(|error| (number, error.to_string()));
     let (number, problem) = said.iter().enumerate().find_map(problem)?;
     Some(Failure::new(if said.len() == 1 { problem } else { format!("prompt {number}: {problem}") }))
 }
 
-/// Who hears tokens as they come: `screen` prints them where there is one prompt.
+/// Receives tokens as they are generated. With one prompt, `screen` prints them.
 struct Listener<'w, 't> {
     words: &'w Words<'t>,
     screen: Option<Screen<'t>>,
-    /// The tokens of each prompt.
+    /// The generated tokens of each prompt.
     heard: Vec<Vec<u32>>,
 }
 
@@ -132,14 +143,14 @@ impl Watch for Listener<'_, '_> {
     }
 }
 
-/// The tokenizer, where there is one: a model without can be run on ids.
+/// The tokenizer. `None` if the model has no tokenizer; such a model runs on token IDs.
 struct Words<'t> {
     tokenizer: Option<&'t Tokenizer>,
     ignore_eos: bool,
 }
 
 impl Words<'_> {
-    /// Generates; with `streams`, prints the one prompt and each piece of text as it comes.
+    /// Generates tokens. With `streams`, prints the only prompt and its text while it is generated.
     fn generate(
         &self,
         session: &mut Session,
@@ -159,12 +170,12 @@ impl Words<'_> {
         Ok(listener.heard.into_iter().zip(results).map(|(ids, result)| Said { ids, result }).collect())
     }
 
-    /// Whether the tokenizer says that a text ends here; one that replaces the model's may know other tokens than the model.
+    /// Whether a token ends the text. A replaced tokenizer may have other end-of-generation tokens than the model.
     fn ends(&self, id: u32) -> bool {
         !self.ignore_eos && self.tokenizer.is_some_and(|tokenizer| tokenizer.is_end_of_generation(id))
     }
 
-    /// Ids as text, without special tokens; empty when there is no tokenizer.
+    /// Decodes token IDs, without special tokens. Returns an empty string if there is no tokenizer.
     fn text(&self, ids: &[u32], at_start: bool) -> String {
         let Some(tokenizer) = self.tokenizer else { return String::new() };
         let mut stream = tokenizer.stream(true, at_start);
@@ -194,7 +205,7 @@ impl Words<'_> {
         entry
     }
 
-    /// What was not printed while it came, and how long it took.
+    /// Prints the texts that were not streamed, and the timing.
     fn print(&self, prompts: &[Vec<u32>], all: &[Said]) -> Result<()> {
         for (number, (ids, said)) in prompts.iter().zip(all).enumerate() {
             let mark = if prompts.len() > 1 { format!("[{number}] ") } else { String::new() };
@@ -212,17 +223,17 @@ impl Words<'_> {
                         shifts => format!(", {}", counted(shifts, "context shift")),
                     };
                     let (timing, finish) = (timing(ids.len(), result), self.finish(result));
-                    output::note(&format!("{mark}{timing}{shifts}; ended by {finish}"));
+                    output::note(&format!("{mark}{timing}{shifts}; finish reason: {finish}"));
                 }
-                Err(error) if prompts.len() > 1 => output::note(&format!("{mark}ended by an error: {error}")),
-                // It is the command's failure.
+                Err(error) if prompts.len() > 1 => output::note(&format!("{mark}failed: {error}")),
+                // With one prompt, the error is the failure of the command.
                 Err(_) => (),
             }
         }
         Ok(())
     }
 
-    /// Why a generation ended, as scripts see it.
+    /// The finish reason in JSON output.
     fn finish(&self, result: &Generated) -> &'static str {
         match result.finish {
             Finish::EndOfGeneration => "stop",
@@ -234,26 +245,27 @@ impl Words<'_> {
     }
 }
 
-/// Milliseconds with three decimals.
+/// Rounds milliseconds to three decimals.
 fn microseconds_kept(milliseconds: f64) -> f64 {
     (milliseconds * 1e3).round() / 1e3
 }
 
 fn timing(prompt_tokens: usize, result: &Generated) -> String {
     let rate = |tokens: usize, ms: f64| if ms > 0.0 { 1e3 * tokens as f64 / ms } else { 0.0 };
-    // The first token comes out of the prompt phase.
+    // The prompt phase computes the first token.
     let decoded = result.ids.len().saturating_sub(1);
     format!(
-        "prompt {} in {:.1} ms ({:.1}/s), then {decoded} in {:.1} ms ({:.1}/s)",
+        "prompt: {} in {:.1} ms ({:.1} tokens/s); decode: {} in {:.1} ms ({:.1} tokens/s)",
         counted(prompt_tokens, "token"),
         result.prompt_ms,
         rate(prompt_tokens, result.prompt_ms),
+        counted(decoded, "token"),
         result.decode_ms,
         rate(decoded, result.decode_ms),
     )
 }
 
-/// `pN_logits` [tokens, vocabulary] of each prompt that did not fail, `pN_generated_logits` of what came behind it.
+/// Writes `pN_logits` [tokens, vocabulary] for each prompt that did not fail, and `pN_generated_logits` for its output.
 fn write_logits(file: &Path, prompts: &[Vec<u32>], all: &[Said]) -> Result<()> {
     let mut arrays = Vec::new();
     for (number, (ids, said)) in prompts.iter().zip(all).enumerate() {

@@ -1,40 +1,40 @@
-//! Text on standard output while it is generated; `run` and `chat` share it.
+//! Prints text while it is generated; `run` and `chat` share it.
 
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::ops::ControlFlow;
 use trueup::tokenizer::{DecodeStream, Tokenizer};
 
-/// Prints each piece of text as soon as its characters are whole, and keeps all of it.
+/// Prints each piece of text as soon as its characters are complete, and collects the text.
 pub struct Screen<'t> {
     stream: DecodeStream<'t>,
-    /// What is printed before the first piece.
+    /// Text to print before the first piece.
     before: Option<String>,
-    /// Whether white space before the first word is left out.
+    /// Whether leading white space is omitted.
     trims: bool,
     text: String,
     failure: Option<Failure>,
 }
 
 impl<'t> Screen<'t> {
-    /// Nothing is printed yet; `before` is, as soon as there is a token.
+    /// Creates a screen that prints `before` with the first token.
     pub fn new(tokenizer: &'t Tokenizer, before: String) -> Screen<'t> {
         let stream = tokenizer.stream(true, false);
         Screen { stream, before: Some(before), trims: false, text: String::new(), failure: None }
     }
 
-    /// The answer to a turn: it begins with its first word.
+    /// Creates a screen for an answer, which omits leading white space.
     pub fn answer(tokenizer: &'t Tokenizer) -> Screen<'t> {
         Screen { trims: true, ..Screen::new(tokenizer, String::new()) }
     }
 
-    /// Prints what is whole with this token; breaks when nobody reads any more.
+    /// Prints the characters that this token completes. Breaks if the reader of stdout is gone.
     pub fn push(&mut self, id: u32) -> ControlFlow<()> {
         let piece = self.stream.push(id);
         self.print(piece)
     }
 
-    /// Prints the rest and ends the line; returns all text but what was printed before.
+    /// Prints the rest and ends the line. Returns the text without `before`.
     pub fn finish(mut self) -> Result<String> {
         let rest = self.stream.finish();
         let _ = self.print(rest);
@@ -44,7 +44,7 @@ impl<'t> Screen<'t> {
         }
     }
 
-    /// Ends a line that was begun, before a message.
+    /// Ends the current line, so that a message can follow.
     pub fn interrupt(self) {
         if self.before.is_none() {
             output::line("").ok();

@@ -1,4 +1,4 @@
-//! `trueup tokenize`: text to token ids, and back.
+//! `trueup tokenize`: converts text to token IDs, and token IDs to text.
 
 use crate::failure::{Code, Result};
 use crate::output;
@@ -9,29 +9,34 @@ use std::path::PathBuf;
 use trueup::formats::quote;
 use trueup::text;
 
-/// What `trueup tokenize` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup tokenize model.gguf -p \"Once upon a time\"
+  trueup tokenize model.gguf -f story.txt --json
+  trueup tokenize model.gguf --decode \"1 439 440\"";
+
+/// Arguments of `trueup tokenize`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("input").args(["prompt", "file", "decode"]).required(true),
-    after_help = "Examples:\n  trueup tokenize model.gguf -p \"Once upon a time\"\n  trueup tokenize model.gguf -f story.txt --json\n  \
-        trueup tokenize model.gguf --decode \"1 439 440\""
+    after_long_help = EXAMPLES
 )]
 pub struct Arguments {
-    /// The model: a GGUF file, a Hugging Face directory, a FastLLM .flm file or a llama2.c file
+    /// Model: a GGUF file, a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
     model: PathBuf,
-    /// The text
+    /// Text to tokenize
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// A file that holds the text; its last newline is kept
+    /// Read the text from FILE, including its last newline
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Turn ids into text instead
+    /// Decode token IDs to text instead, such as "1 439 440"
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
     decode: Option<Ids>,
-    /// Add no bos or eos; special tokens written in the text are still recognised
+    /// Do not add BOS or EOS tokens; special tokens in the text are still recognized
     #[arg(long)]
     no_special: bool,
-    /// A tokenizer.bin, tokenizer.model or tokenizer.json that replaces the model's
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Print JSON instead of text
@@ -39,7 +44,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Tokenizes.
+/// Runs `trueup tokenize`.
 pub fn run(arguments: Arguments) -> Result {
     let tokenizer = text::open_tokenizer(&arguments.model, arguments.tokenizer.as_deref())?;
     if let Some(Ids(ids)) = &arguments.decode {

@@ -1,4 +1,4 @@
-//! `trueup trace`: every intermediate tensor of a device, to a file or to the terminal.
+//! `trueup trace`: writes every intermediate tensor of a device to a file, or prints it.
 
 use crate::command::input::Input;
 use crate::command::place::{Place, check_target, open_model};
@@ -14,33 +14,41 @@ use trueup::formats::{TraceWriter, quote};
 use trueup::runtime::{SessionOptions, Weights};
 use trueup::verify::{Follow, Recorded, Recording, record};
 
-/// Values that are printed from each end of a tensor.
+/// Number of values printed from each end of a tensor.
 const SHOWN: usize = 3;
 
-/// Ends of names that say that a file is of another kind.
+/// File extensions of other formats, which are rejected.
 const OTHER_EXTENSIONS: [&str; 3] = ["npz", "txt", "gguf"];
 
-/// What `trueup trace` takes.
+const EXAMPLES: &str = "\
+Examples:
+  trueup trace model.gguf -p \"The sky is\" -o trace.safetensors
+  trueup trace model.gguf --ids \"1 5 9\" --steps 0 --print --nodes \"^l_out\"
+  trueup verify model.gguf --ref trace.safetensors";
+
+/// Arguments of `trueup trace`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("target").args(["out", "print"]).required(true).multiple(true),
-    after_help = "Examples:\n  trueup trace model.gguf -p \"The sky is\" -o trace.safetensors\n  \
-        trueup trace model.gguf --ids \"1 5 9\" --steps 0 --print --nodes \"^l_out\"\n  \
-        trueup verify model.gguf --ref trace.safetensors"
+    after_long_help = EXAMPLES
 )]
 pub struct Arguments {
-    /// The GGUF file
+    /// GGUF file of the model
     model: PathBuf,
-    /// The safetensors file to write: arrays STEP/NODE, and the ids
+    /// Write a safetensors file with the token IDs and an array STEP/NODE for each tensor
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print step, name, operator, inputs and shapes, first and last values and the sum of each tensor
+    /// Print a summary of each tensor
+    ///
+    /// The summary shows the step, name, operator, inputs, shape, first and last values, and sum.
     #[arg(long)]
     print: bool,
-    /// Only nodes whose name holds a match of this regular expression; `verify` does not pass a trace that lacks nodes
+    /// Record only nodes whose name matches REGEX
+    ///
+    /// `trueup verify` does not pass a trace with missing nodes.
     #[arg(long, value_name = "REGEX")]
     nodes: Option<Regex>,
-    /// Tokens to compute behind the prompt, each the most likely one
+    /// Decode N tokens after the prompt, always the most likely one
     #[arg(long, value_name = "N", default_value_t = 1)]
     steps: usize,
     #[command(flatten)]
@@ -49,18 +57,18 @@ pub struct Arguments {
     place: Place,
 }
 
-/// Traces.
+/// Runs `trueup trace`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
     if arguments.out.as_deref() == Some(Path::new("-")) {
-        return Err(Failure::new("a trace is no text for stdout; name a file, or take --print"));
+        return Err(Failure::new("--out -: a trace is not text; give a file name, or print a summary with --print"));
     }
     check_target(arguments.out.as_deref(), &model, &arguments.input.files().collect::<Vec<_>>())?;
     expect_safetensors_name(arguments.out.as_deref())?;
     let prompts = prompts(&model, &arguments.input)?;
     let [prompt] = prompts.as_slice() else {
         let count = prompts.len();
-        return Err(Failure::new(format!("a trace is of one prompt, not of {count}; make one for each")));
+        return Err(Failure::new(format!("expected one prompt, found {count}; write a separate trace for each")));
     };
     let weights = arguments.place.weights(model)?;
     let mut options = arguments.place.session(1);
@@ -93,31 +101,32 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
-/// Fails where the name of the target is that of another kind of file.
+/// Fails if the output file has the extension of another format.
 fn expect_safetensors_name(target: Option<&Path>) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     let extension = target.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     match extension.filter(|extension| OTHER_EXTENSIONS.contains(&extension.as_str())) {
         None => Ok(()),
         Some(extension) => Err(Failure::new(format!(
-            "--out {}: a trace is written as safetensors, found a name that ends in .{extension}; take one that ends in .safetensors",
+            "--out {}: expected a name ending in .safetensors, found .{extension}; rename the output file",
             quote(&target.to_string_lossy())
         ))),
     }
 }
 
-/// Fails where no tensor was wanted.
+/// Fails if no node was selected.
 fn expect_some(count: usize) -> Result<()> {
     if count > 0 {
         Ok(())
     } else {
         Err(Failure::new(
-            "--nodes matches no node; `trueup plan MODEL` shows their names, and those inside of fused ones with --fusion off",
+            "--nodes: the expression matches no node; list the names with `trueup plan MODEL`, and those of nodes \
+             inside fused ones with `trueup plan MODEL --fusion off`",
         ))
     }
 }
 
-/// Records into a file; `show` sees each tensor too.
+/// Records tensors to a file, and passes each one to `show`.
 fn write(
     weights: &Arc<Weights>,
     options: &SessionOptions,
@@ -140,7 +149,7 @@ fn write(
     Ok(writer.finish(&ids, &tokens, &texts)?)
 }
 
-/// Writes both sides of a verified prompt: what the device and what the reference compute, on the same ids.
+/// Writes the tensors that one side computed for a verified prompt and its continuation.
 pub fn dump(
     folder: &Path,
     side: &str,
@@ -151,22 +160,23 @@ pub fn dump(
     session: &SessionOptions,
 ) -> Result<()> {
     let folder = folder.join(side);
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| Failure::new(format!("{}: cannot be made: {error}", quote(&folder.to_string_lossy()))))?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        Failure::new(format!("{}: cannot create this directory: {error}", quote(&folder.to_string_lossy())))
+    })?;
     let context = Some(prompt.len() + further.len());
     let options = SessionOptions { context, ..*session };
     let file = folder.join(format!("p{number}.safetensors"));
     write(weights, &options, prompt, &Follow::Given(further.to_vec()), &|_| true, &file, &mut |_| true)
 }
 
-/// Innermost size first, without outer sizes of 1.
+/// The shape with the innermost size first, without outer sizes of 1.
 fn shape(recorded: &Recorded<'_>) -> Vec<u64> {
     let sizes = recorded.ty.shape.sizes();
     let used = sizes.iter().rposition(|size| *size != 1).map_or(1, |last| last + 1);
     sizes[..used].iter().map(|size| *size as u64).collect()
 }
 
-/// A tensor in three lines.
+/// The printed summary of a tensor: three lines.
 fn printed(recorded: &Recorded<'_>) -> String {
     let Recorded { step, graph, node, ty, bytes } = recorded;
     let inputs = node.inputs.iter().map(|input| graph.value(*input));
@@ -183,7 +193,7 @@ fn printed(recorded: &Recorded<'_>) -> String {
     format!("{heading}    [{ends}]\n    sum = {}\n", number(sum))
 }
 
-/// The elements, of indices too.
+/// Decodes the elements of a tensor, including indices.
 fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let Some(codec) = dtype.codec() else {
         return bytes.as_chunks::<4>().0.iter().map(|bytes| f64::from(i32::from_le_bytes(*bytes))).collect();
@@ -193,7 +203,7 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     values
 }
 
-/// Six digits behind the point where these say something, else with an exponent.
+/// Formats a number with six decimals, or with an exponent if it is very small or very large.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || (1e-3..1e6).contains(&size) || !size.is_finite() {

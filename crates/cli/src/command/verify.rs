@@ -1,4 +1,4 @@
-//! `trueup verify`: every intermediate tensor of a device against a reference.
+//! `trueup verify`: compares every intermediate tensor of a device with a reference.
 
 use crate::command::fault_list;
 use crate::command::input::Input;
@@ -19,45 +19,69 @@ use trueup::verify::{
     self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted_in,
 };
 
-/// What `trueup verify` takes.
+const LONG_ABOUT: &str = "\
+Compare every intermediate tensor of a device with a reference
+
+Every operator is judged against an f64 computation on the same inputs, within an error bound that follows from its \
+data types. In addition, the device and the reference generate freely, and their results are compared. Without a \
+prompt, a built-in text of about 32 tokens is used.";
+
+const DETAILS: &str = "\
+Exit codes:
+  0  Every node passed
+  1  A node failed; the report names it
+  2  Nothing could be verified
+  3  Inconclusive: too few nodes could be checked
+
+Examples:
+  trueup verify model-q4_0.gguf
+  trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json
+  trueup verify model.gguf --inject-fault rope-position
+  trueup verify model.gguf --ref trace.safetensors
+  trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html";
+
+/// Arguments of `trueup verify`.
 #[derive(Args)]
-#[command(
-    after_help = "Exit codes: 0 every node is as it should be; 1 one is not, and it is named; 2 nothing could be verified; \
-    3 not enough was checked.\n\nExamples:\n  trueup verify model-q4_0.gguf\n  \
-    trueup verify model.gguf --ref ref --dev cpu -p \"The sky is\" --steps 32 --json report.json\n  \
-    trueup verify model.gguf --inject-fault rope-position\n  \
-    trueup verify model.gguf --ref trace.safetensors\n  \
-    trueup verify model.gguf --gate gate.toml --baseline main.json --junit verify.xml --html verify.html"
-)]
+#[command(long_about = LONG_ABOUT, after_long_help = DETAILS)]
 pub struct Arguments {
-    /// The GGUF file
+    /// GGUF file of the model
     #[arg(required_unless_present = "inject_fault")]
     model: Option<PathBuf>,
-    /// The device whose free run is compared with: ref, cpu. Each operator by itself is always judged against f64. Without any
-    /// input, a built-in text of about 32 tokens is used. Or a trace, of this or of another program (safetensors, .npz, the text of
-    /// llama.cpp's eval-callback): its tensors are judged too, by the weights of the file, on the ids that it was made from
+    /// Reference: a device such as ref or cpu, or a trace file
+    ///
+    /// The trace may be written by `trueup trace` or by another program: a safetensors file, an .npz file, or the text
+    /// printed by llama-eval-callback of llama.cpp. Its tensors are judged too, with the weights of the model and the
+    /// token IDs of the trace.
     #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
-    /// The device that is judged: cpu, ref, cuda[:N], npu[:N], and simulated cuda-sim, npu-sim[:CHIP]; or several, over which layers are placed in this order
+    /// Device to verify: cpu, ref, cuda[:N], npu[:N], cuda-sim or npu-sim[:CHIP]
+    ///
+    /// With several devices, such as cuda:0,cuda:1, the layers are placed on them in this order.
     #[arg(long = "dev", visible_alias = "device", value_name = "DEVICE", default_value = "cpu")]
     device: String,
     #[command(flatten)]
     shares: Shares,
     #[command(flatten)]
     input: Input,
-    /// Tokens to compute behind each prompt, on the reference's choices; 8 by default, and as many as it has with a trace
+    /// Decode N tokens after each prompt, as the reference selects them [default: 8]
+    ///
+    /// With a trace, the number of steps is that of the trace.
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
-    /// Exit with 3 when the device cannot compute every node itself
+    /// Exit with 3 if a node falls back to another device
     #[arg(long)]
     require_device: bool,
-    /// Write a file for each failing node that shows the failure alone (see `trueup repro`) into this folder
+    /// Write a file to DIR for each failing node, to be rerun with `trueup repro`
     #[arg(long, value_name = "DIR")]
     repro_dir: Option<PathBuf>,
-    /// Plant a fault in the device on purpose: NAME or NAME@NODE; the result must be 1 and name the node. "list" shows all faults
+    /// Inject a fault into the device: NAME, or NAME@NODE; "list" prints all faults
+    ///
+    /// The exit code must then be 1, and the report must name the node. This shows that a gate can fail.
     #[arg(long, alias = "plant", value_name = "NAME")]
     inject_fault: Option<String>,
-    /// Write what both sides compute, by step and node, to DIR/device/pN.safetensors and DIR/reference/pN.safetensors
+    /// Write the tensors of both sides to DIR, by step and node
+    ///
+    /// The files for prompt N are DIR/device/pN.safetensors and DIR/reference/pN.safetensors.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
     #[command(flatten)]
@@ -66,12 +90,16 @@ pub struct Arguments {
     machine: Machine,
 }
 
-/// Verifies.
+/// Runs `trueup verify`.
 pub fn run(arguments: Arguments) -> Result {
     let file = match (&arguments.model, arguments.inject_fault.as_deref()) {
         (_, Some(fault_list::LIST)) => return fault_list::list(arguments.reports.json()).map(|()| Code::Done),
         (Some(file), _) => file,
-        (None, _) => return Err(Failure::new("--inject-fault needs a model to plant the fault in; give a GGUF file")),
+        (None, _) => {
+            return Err(Failure::new(
+                "--inject-fault: expected a model to verify, found none; add the path of a GGUF file",
+            ));
+        }
     };
     let model = open_model(file)?;
     let trace = open_trace(&arguments.reference)?;
@@ -79,8 +107,9 @@ pub fn run(arguments: Arguments) -> Result {
         trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files()).collect();
     let gates = arguments.reports.open(&model, &folders(&arguments), &read)?;
     if let Some(folder) = &arguments.repro_dir {
-        let problem =
-            |error| Failure::new(format!("{}: no folder to write to: {error}", quote(&folder.to_string_lossy())));
+        let problem = |error| {
+            Failure::new(format!("{}: cannot create this directory: {error}", quote(&folder.to_string_lossy())))
+        };
         std::fs::create_dir_all(folder).map_err(problem)?;
     }
     let mut devices = arguments.shares.open(&arguments.device, &arguments.machine)?;
@@ -91,7 +120,7 @@ pub fn run(arguments: Arguments) -> Result {
     let given =
         if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
     if trace.is_some() && arguments.steps.is_some() {
-        return Err(Failure::new("a trace says itself how many steps there are; leave --steps out"));
+        return Err(Failure::new("--steps: the trace determines the number of steps; remove --steps"));
     }
     let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
     let work = match &tokens {
@@ -123,7 +152,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(code(&report))
 }
 
-/// What is asked of the verification of these prompts, with so many steps behind each.
+/// Options to verify these prompts with this number of steps after each.
 fn options(
     arguments: &Arguments,
     (prompts, steps): (Vec<Vec<u32>>, usize),
@@ -146,28 +175,28 @@ fn options(
     })
 }
 
-/// Folders that are written to, with the endings of the files there.
+/// Output directories, with the name endings of the files that are written there.
 fn folders(arguments: &Arguments) -> Vec<(PathBuf, &'static str)> {
     let dumped = arguments.dump.iter().flat_map(|folder| ["device", "reference"].map(|side| folder.join(side)));
     let alone = arguments.repro_dir.iter().map(|folder| (folder.clone(), ".repro.safetensors"));
     dumped.map(|folder| (folder, ".safetensors")).chain(alone).collect()
 }
 
-/// The trace, where the reference is a file; devices have names without an ending or a folder.
+/// Opens the trace, if the reference is a file. Names of devices have no file extension and no directory.
 fn open_trace(reference: &str) -> Result<Option<Trace>> {
     let path = Path::new(reference);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
     if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
 }
 
-/// The prompt of a trace, whose first steps may be pieces of it, and the number of tokens behind it.
+/// The prompt of a trace, which may span several steps, and the number of tokens after it.
 fn prompt_and_steps(tokens: &TraceTokens) -> (Vec<Vec<u32>>, usize) {
     let TraceTokens { ids, steps } = tokens;
     let further = steps.iter().skip(1).rev().take_while(|count| **count == 1).count();
     (vec![ids[..ids.len() - further].to_vec()], further)
 }
 
-/// The comparison with a trace: before the device is verified, as it shows whether the trace is of this model at all.
+/// Compares with a trace. Runs before the verification because it shows whether the trace belongs to this model.
 fn compared(
     trace: &Trace,
     tokens: TraceTokens,
@@ -186,7 +215,7 @@ fn compared(
     Ok(verify::compare_trace(model.clone(), device.clone(), trace, &options)?)
 }
 
-/// The tokens of a trace; those of the command line where the trace does not say them.
+/// The tokens of a trace; if the trace has none, those of the command line.
 fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Result<TraceTokens> {
     let prompt = match given {
         None => None,
@@ -194,7 +223,7 @@ fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Resul
         Some(several) => {
             let count = several.len();
             return Err(Failure::new(format!(
-                "a trace is of one prompt, not of {count}; give the one that it was made from"
+                "expected the one prompt of the trace, found {count} prompts; remove the others"
             )));
         }
     };
@@ -205,7 +234,7 @@ fn tokens(trace: &Trace, given: Option<&[Vec<u32>]>, model: &ModelFile) -> Resul
     Ok(tokens)
 }
 
-/// Fails where what is given is not what the trace was made from: the ids of its first steps, or of all.
+/// Checks that the given token IDs are those of the first steps of the trace, or of all its steps.
 fn expect_its_own(tokens: &TraceTokens, given: &[u32]) -> Result<()> {
     let ends = tokens.steps.iter().scan(0, |end, count| {
         *end += count;
@@ -217,15 +246,19 @@ fn expect_its_own(tokens: &TraceTokens, given: &[u32]) -> Result<()> {
     let (theirs, ours) = (&tokens.ids, given.len());
     let place = theirs.iter().zip(given).position(|(a, b)| a != b);
     let difference = match place {
-        Some(place) => format!("token {place} is {} there and {} here", theirs[place], given[place]),
-        None => format!("its first step has {} of its {} tokens, and {ours} are given", tokens.steps[0], theirs.len()),
+        Some(place) => format!("token {place} is {} in the trace and {} in the prompt", theirs[place], given[place]),
+        None => format!(
+            "the first step of the trace has {} of its {} tokens, and the prompt has {ours}",
+            tokens.steps[0],
+            theirs.len()
+        ),
     };
     Err(Failure::new(format!(
-        "the trace was made from other token ids than those that are given: {difference}; leave the input out"
+        "the prompt has different token IDs from the trace: {difference}; remove the prompt to use those of the trace"
     )))
 }
 
-/// Writes what both sides compute.
+/// Writes the tensors of both sides.
 fn dump(
     arguments: &Arguments,
     folder: &Path,
@@ -246,7 +279,7 @@ fn dump(
     Ok(())
 }
 
-/// Verifies, with a bar on stderr.
+/// Verifies a model, with a progress bar on stderr.
 pub fn verify_with_bar(
     model: Arc<ModelFile>,
     device: Arc<dyn Device>,
@@ -267,7 +300,7 @@ pub fn verify_with_bar(
     Ok(report?)
 }
 
-/// The exit code of a report.
+/// The exit code for a report.
 pub fn code(report: &Report) -> Code {
     match report.result {
         Outcome::Pass => Code::Done,
@@ -276,7 +309,7 @@ pub fn code(report: &Report) -> Code {
     }
 }
 
-/// All inputs as ids; the built-in text when there are none.
+/// Encodes all prompts; without any, the built-in text.
 pub fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
     if !input.is_empty() {
         return input.encode(|| Ok(model.tokenizer()?), true);

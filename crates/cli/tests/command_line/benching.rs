@@ -82,12 +82,12 @@ fn operators_and_sequences_are_listed_where_they_are_asked_for() {
         "peak memory: ",
         "prompt ",
         "decode ",
-        "roof of 1 thread",
+        "hardware limit of 1 thread",
         "sequences ",
     ] {
         assert!(told.stdout.contains(&format!("\n{line}")) || told.stdout.starts_with(line), "{line} in {told:?}");
     }
-    assert!(told.stdout.contains("in caches") && told.stdout.contains("operators one by one"), "{told:?}");
+    assert!(told.stdout.contains("cached") && told.stdout.contains("one operator at a time"), "{told:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_file_is_measured_too_and_is_never_overwritten() {
     let report = trueup(&call).exits(0).json();
     assert_eq!(report["model"]["name"], json!(model));
     positive(&report["decode"], "roof_share");
-    trueup(&["bench", &model, "--prompt", "4", "--json", &model]).refuses(&["is read by this command"]);
+    trueup(&["bench", &model, "--prompt", "4", "--json", &model]).refuses(&["is an input of the command"]);
     trueup(&["bench", &model, "--prompt", "4000", "--generate", "4000"]).refuses(&["are more than the context of"]);
 }
 

@@ -105,6 +105,6 @@ fn a_model_that_is_cut_short_while_it_computes_ends_with_a_sentence() {
         let ended = child.wait_with_output().unwrap();
         let told = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(2), "{left} bytes left: {told}");
-        assert!(told.starts_with("error: a mapped model file was cut short"), "{left} bytes left: {told}");
+        assert!(told.starts_with("error: a model file was truncated"), "{left} bytes left: {told}");
     }
 }

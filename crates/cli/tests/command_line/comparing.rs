@@ -125,7 +125,7 @@ fn planted_faults_are_named() {
     assert!(told.stdout.contains("planted    gain at ffn_up-2"), "{told:?}");
     trueup(&["verify", &model, "--inject-fault", "nibble-order"]).refuses(&["q4_0 or q4_1"]);
     trueup(&["verify", &model, "--inject-fault", "nothing"]).refuses(&["--inject-fault list"]);
-    trueup(&["verify", "--inject-fault", "gain"]).refuses(&["needs a model"]);
+    trueup(&["verify", "--inject-fault", "gain"]).refuses(&["expected a model to verify"]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_text_without_memory_takes_no_other_along() {
     assert!(kept.contains("p1_logits") && !kept.contains("p0_logits"), "of what has ended");
     let told = run(&[]);
     assert!(told.stdout.contains("[0] ") && told.stdout.contains("[1] "), "{told:?}");
-    assert!(told.stderr.contains(&format!("note: [0] ended by an error: {sentence}")), "{told:?}");
+    assert!(told.stderr.contains(&format!("note: [0] failed: {sentence}")), "{told:?}");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn devices_say_what_is_here_and_what_is_not_and_why() {
         };
         assert_eq!(device["available"], here, "{name}");
         let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("a line");
-        assert_eq!(line.contains("not here"), !here, "{line}");
+        assert_eq!(line.contains("unavailable"), !here, "{line}");
         assert_eq!(line.contains("simulated"), device["simulated"] == true, "{line}");
         assert!(device["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
     }

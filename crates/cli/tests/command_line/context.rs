@@ -73,7 +73,7 @@ fn the_end_of_a_shifted_text_says_how_often() {
     let model = model(&scratch);
     let call = ["run", &model, "-c", "48", "-p", "Once upon a time", "--ignore-eos", "-n", "120", "--context-shift"];
     let told = trueup(&call).exits(0);
-    assert!(told.stderr.contains(" context shifts; ended by length"), "{told:?}");
+    assert!(told.stderr.contains(" context shifts; finish reason: length"), "{told:?}");
     let logits = scratch.path("logits.safetensors");
     let kept = trueup(&[&call[..], &["--logits", &logits]].concat()).exits(0);
     assert_eq!(kept.stdout, told.stdout, "logits that are kept change nothing");
@@ -102,10 +102,10 @@ fn a_conversation_forgets_what_no_longer_fits() {
     let turns: String = (0..8).map(|number| format!("Tell me a story about fox {number}\n")).collect();
     let call = ["chat", &model, "-n", "30", "-c", "100"];
     let full = trueup_with_input(&call, &turns).exits(2);
-    assert!(full.stderr.contains("more than the context of 100; use --context-shift"), "{full:?}");
+    assert!(full.stderr.contains("the context holds 100; drop the oldest messages with --context-shift"), "{full:?}");
     let told = trueup_with_input(&[&call[..], &["--context-shift"]].concat(), &turns).exits(0);
     assert_eq!(told.stdout.lines().count(), 8, "{told:?}");
-    assert!(told.stderr.contains("the oldest 4 messages were forgotten"), "{told:?}");
+    assert!(told.stderr.contains("dropped the oldest 4 messages"), "{told:?}");
     // One answer that is longer than the context.
     let long = trueup_with_input(&["chat", &model, "-c", "24", "-n", "60", "--context-shift"], "Hello\n").exits(0);
     let short = trueup_with_input(&["chat", &model, "-c", "24", "-n", "60"], "Hello\n").exits(0);

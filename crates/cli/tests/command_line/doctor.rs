@@ -9,7 +9,7 @@ fn a_healthy_model_exits_with_0_and_may_have_notes() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&stories(), "stories.gguf");
     let told = trueup(&["inspect", &model, "--doctor"]).exits(0);
-    let sum = "healthy: 0 errors, 0 warnings, 2 notes; 56 tensors and 2480640 bytes looked at\n";
+    let sum = "healthy: 0 errors, 0 warnings, 2 notes; checked 56 tensors and 2480640 bytes\n";
     assert!(told.stdout.ends_with(sum) && told.stderr.is_empty(), "{told:?}");
     let answer = trueup(&["inspect", &argument(&tiny("qwen2")), "--doctor", "--json", "-t", "1"]).exits(0).json();
     assert_eq!(
@@ -33,7 +33,7 @@ fn a_damaged_model_exits_with_1_and_says_where_why_and_what_to_do() {
         "error tensor-outside-file: ",
         "tensor output_norm.weight",
         "\n  why: ",
-        "\n  do: ",
+        "\n  fix: ",
         "\ndamaged: 2 errors, ",
     ] {
         assert!(told.stdout.contains(words), "no {words:?} in {told:?}");

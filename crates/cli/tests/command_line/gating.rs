@@ -79,10 +79,10 @@ fn bad_gates_and_places_are_refused_before_any_work() {
     trueup(&["verify", &model, "--gate", &gate]).refuses(&["line 2", "UTF-8"]);
     fs::write(&report, "{\"version\":1}").expect("a file");
     trueup(&["verify", &model, "--baseline", &report]).refuses(&["report.json", "no report of trueup verify"]);
-    trueup(&["verify", &model, "--baseline", &report, "--json", &report]).refuses(&["is read by this command"]);
-    trueup(&["verify", &model, "--json", "-", "--html", "-"]).refuses(&["cannot go to one place"]);
-    trueup(&["verify", &model, "--html", &model]).refuses(&["is read by this command"]);
-    trueup(&["verify", &model, "--junit", &scratch.path("none/r.xml")]).refuses(&["there is no folder"]);
+    trueup(&["verify", &model, "--baseline", &report, "--json", &report]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "--json", "-", "--html", "-"]).refuses(&["-: this path is given for two outputs"]);
+    trueup(&["verify", &model, "--html", &model]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "--junit", &scratch.path("none/r.xml")]).refuses(&["does not exist; create it"]);
     assert!(!scratch.names().contains(&"r.json".to_owned()));
     trueup(&["verify", &model, "--gate", &scratch.path("none.toml")]).refuses(&["none.toml"]);
 }
@@ -100,21 +100,21 @@ fn two_outputs_never_go_to_one_place() {
     let pairs = [("a", "./a"), ("a", "x/../a"), ("x/a", "same/a"), ("r", "link"), ("a", "a")];
     for (a, b) in pairs.map(|(a, b)| (scratch.path(a), scratch.path(b))) {
         for flags in [["--html", "--json"], ["--json", "--junit"], ["--junit", "--summary"], ["--summary", "--html"]] {
-            trueup(&["verify", &model, flags[0], &a, flags[1], &b]).refuses(&["cannot go to one place"]);
+            trueup(&["verify", &model, flags[0], &a, flags[1], &b]).refuses(&["choose another path for one of them"]);
         }
-        trueup(&["quantize", &model, &a, "-b", "4", "--report", &b]).refuses(&["the same name"]);
+        trueup(&["quantize", &model, &a, "-b", "4", "--report", &b]).refuses(&["is also the output model"]);
     }
     let link = scratch.path("m");
-    trueup(&["verify", &model, "--html", &link]).refuses(&["is read by this command"]);
-    trueup(&["run", &model, "--ids", "1", "--logits", &link]).refuses(&["is read by this command"]);
+    trueup(&["verify", &model, "--html", &link]).refuses(&["is an input of the command"]);
+    trueup(&["run", &model, "--ids", "1", "--logits", &link]).refuses(&["is an input of the command"]);
     let (prompt, dots) = (scratch.path("r"), scratch.path("x/../r"));
-    trueup(&["verify", &model, "-f", &prompt, "--json", &dots]).refuses(&["is read by this command"]);
-    trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["is read by this command"]);
-    trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["is read by this command"]);
+    trueup(&["verify", &model, "-f", &prompt, "--json", &dots]).refuses(&["is an input of the command"]);
+    trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["is an input of the command"]);
+    trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["is an input of the command"]);
     let folder = scratch.path("d");
     fs::create_dir_all(scratch.path("d/device")).expect("a folder");
     let inside = scratch.path("d/device/p0.safetensors");
-    trueup(&["verify", &model, "--dump", &folder, "--json", &inside]).refuses(&["lies in", "another folder"]);
+    trueup(&["verify", &model, "--dump", &folder, "--json", &inside]).refuses(&["could be overwritten", "another directory"]);
     fs::remove_dir_all(&folder).expect("it was just made");
     assert_eq!((scratch.names(), read(&prompt).as_str()), (before, "old"), "nothing was written");
     let told =

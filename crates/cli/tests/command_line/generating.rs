@@ -160,7 +160,7 @@ fn chat_answers_each_line() {
     let twice = trueup_with_input(&["chat", &model, "-n", "4", "-q"], "Hello\nAgain\n\nnot read\n").exits(0);
     assert_eq!(twice.stdout.lines().count(), 2, "{twice:?}");
     trueup(&["chat", &scratch.gguf(&tiny("llama-linear"), "none\u{1b}[2J.gguf")])
-        .refuses(&["none\\u{1b}[2J.gguf", "no chat template"]);
+        .refuses(&["none\\u{1b}[2J.gguf", "expected a chat template"]);
 }
 
 #[test]

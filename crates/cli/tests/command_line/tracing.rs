@@ -17,7 +17,7 @@ fn a_trace_is_written_printed_and_verified() {
     trueup(&["trace", &model, "--ids", "1 2", "-o", &model]).refuses(&["qwen3.gguf"]);
     for name in ["x.npz", "x.TXT", "x.gguf"] {
         let other = scratch.path(name);
-        trueup(&["trace", &model, "--ids", "1 2", "-o", &other]).refuses(&[name, "is written as safetensors"]);
+        trueup(&["trace", &model, "--ids", "1 2", "-o", &other]).refuses(&[name, "expected a name ending in .safetensors"]);
         assert!(!Path::new(&other).exists(), "{name}");
     }
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "2", "-o", &file, "-q"]).exits(0);
@@ -36,12 +36,12 @@ fn a_trace_is_written_printed_and_verified() {
     );
     assert_eq!(answer["trace"]["tokens"], serde_json::json!([3, 1, 1]));
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 8"])
-        .refuses(&["other token ids", "token 1 is 7 there and 8 here"]);
+        .refuses(&["different token IDs", "token 1 is 7 in the trace and 8 in the prompt"]);
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7"])
-        .refuses(&["other token ids", "first step has 3 of its 5 tokens, and 2 are given"]);
-    trueup(&["verify", &model, "--ref", &file, "-p", "The sky"]).refuses(&["other token ids"]);
+        .refuses(&["different token IDs", "first step of the trace has 3 of its 5 tokens, and the prompt has 2"]);
+    trueup(&["verify", &model, "--ref", &file, "-p", "The sky"]).refuses(&["different token IDs"]);
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "-q"]).exits(0);
-    trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "--ids", "3"]).refuses(&["one prompt, not of 2"]);
+    trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "--ids", "3"]).refuses(&["found 2 prompts"]);
     trueup(&["verify", &model, "--ref", &scratch.path("missing.safetensors")]).refuses(&["missing.safetensors"]);
 }
 
@@ -90,9 +90,9 @@ fn printed_tensors_have_step_operator_shapes_ends_and_sum() {
     // An earlier file is replaced; a place that is none is refused before any work.
     trueup(&["trace", &model, "--ids", "3", "--steps", "0", "-o", &file, "-q"]).exits(0);
     assert_eq!(trueup::formats::Trace::open(&file).unwrap().tokens(1).unwrap(), [1]);
-    trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("none/trace")]).refuses(&["there is no folder"]);
-    trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("")]).refuses(&["is a folder"]);
-    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["name a file"]);
+    trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("none/trace")]).refuses(&["does not exist; create it"]);
+    trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("")]).refuses(&["found a directory"]);
+    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["give a file name"]);
     trueup(&["trace", &model, "--ids", "3", "--print", "--nodes", "^none$"]).refuses(&["matches no node"]);
 }
 
