@@ -108,10 +108,10 @@ fn what_cannot_be_measured_is_refused() {
         "llama-2b",
         "llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m",
     ]);
-    trueup(&["bench", "synth:llama-15m:q9"]).refuses(&["synth:llama-15m:q9", "q4_0", "write synth:NAME:TYPE"]);
+    trueup(&["bench", "synth:llama-15m:q9"]).refuses(&["synth:llama-15m:q9", "q4_0", "use synth:NAME:TYPE"]);
     trueup(&["bench", "synth:llama-15m"]).refuses(&["expected a name and a type"]);
     trueup(&["run", "synth:llama-15m:q4_0", "--ids", "1"]).exits(2);
-    trueup(&["bench", "synth:llama-15m:q4_0", "--json", "/no/such/folder/x.json"]).refuses(&["folder"]);
+    trueup(&["bench", "synth:llama-15m:q4_0", "--json", "/no/such/folder/x.json"]).refuses(&["does not exist"]);
     trueup(&["bench", "synth:llama-15m:q4_0", "-c", "20"]).refuses(&["are more than the context of 20"]);
     for zero in ["--prompt", "--generate", "--repetitions", "--parallel"] {
         let told = trueup(&["bench", MODEL, zero, "0"]).exits(2);

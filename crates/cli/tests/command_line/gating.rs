@@ -114,7 +114,8 @@ fn two_outputs_never_go_to_one_place() {
     let folder = scratch.path("d");
     fs::create_dir_all(scratch.path("d/device")).expect("a folder");
     let inside = scratch.path("d/device/p0.safetensors");
-    trueup(&["verify", &model, "--dump", &folder, "--json", &inside]).refuses(&["could be overwritten", "another directory"]);
+    trueup(&["verify", &model, "--dump", &folder, "--json", &inside])
+        .refuses(&["could be overwritten", "another directory"]);
     fs::remove_dir_all(&folder).expect("it was just made");
     assert_eq!((scratch.names(), read(&prompt).as_str()), (before, "old"), "nothing was written");
     let told =

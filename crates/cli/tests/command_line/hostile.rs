@@ -173,7 +173,7 @@ fn an_output_is_never_an_input() {
     let target = scratch.path("x.gguf");
     trueup(&["quantize", &model, &target, "-b", "4", "--report", &model]).refuses(&["stories.gguf"]);
     trueup(&["quantize", &model, &target, "-b", "4", "--report", &target]).refuses(&["--report"]);
-    trueup(&["run", &model, "-p", "x", "--logits", &scratch.path("no/l.safetensors")]).refuses(&["no folder"]);
+    trueup(&["run", &model, "-p", "x", "--logits", &scratch.path("no/l.safetensors")]).refuses(&["does not exist"]);
     assert!(fs::read(&model).expect("a file") == before);
     trueup(&["quantize", &model, &scratch.path("no/such/folder.gguf"), "-b", "4"]).refuses(&["folder.gguf"]);
     assert_eq!(scratch.names(), ["link.gguf", "stories.gguf"]);

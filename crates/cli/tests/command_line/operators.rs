@@ -54,7 +54,7 @@ fn what_is_not_known_is_refused() {
     trueup(&["ops", "test", "--case", "add/99999"]).refuses(&["add/99999"]);
     trueup(&["ops", "test", "--case", "add/4", "--op", "mul.*"]).refuses(&["add/4", "no operator that mul.* matches"]);
     trueup(&["ops", "perf", "--dev", "cuda"]).refuses(&["cuda"]);
-    trueup(&["ops", "list", "--json", "/no/such/folder/x.json"]).refuses(&["folder"]);
+    trueup(&["ops", "list", "--json", "/no/such/folder/x.json"]).refuses(&["does not exist"]);
     trueup(&["ops", "test", "--seed", "x"]).exits(2);
 }
 

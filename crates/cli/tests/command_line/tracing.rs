@@ -17,7 +17,8 @@ fn a_trace_is_written_printed_and_verified() {
     trueup(&["trace", &model, "--ids", "1 2", "-o", &model]).refuses(&["qwen3.gguf"]);
     for name in ["x.npz", "x.TXT", "x.gguf"] {
         let other = scratch.path(name);
-        trueup(&["trace", &model, "--ids", "1 2", "-o", &other]).refuses(&[name, "expected a name ending in .safetensors"]);
+        trueup(&["trace", &model, "--ids", "1 2", "-o", &other])
+            .refuses(&[name, "expected a name ending in .safetensors"]);
         assert!(!Path::new(&other).exists(), "{name}");
     }
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "2", "-o", &file, "-q"]).exits(0);
