@@ -40,20 +40,24 @@ pub enum Command {
     /// Generate text from prompts
     Run(run::Arguments),
     /// Chat with a model
+    #[command(long_about = chat::LONG_ABOUT)]
     Chat(chat::Arguments),
     /// Convert text to token IDs, or token IDs to text
     Tokenize(tokenize::Arguments),
     /// Compare every intermediate tensor of a device with a reference
+    #[command(long_about = verify::LONG_ABOUT)]
     Verify(verify::Arguments),
     /// Record every intermediate tensor that a device computes
     Trace(trace::Arguments),
     /// Compare two models of any format, tensor by tensor
+    #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::Arguments),
     /// List, test and benchmark the operators of a device
     Ops(ops::Arguments),
     /// Rerun one failing operator from a file written by verify
     Repro(repro::Arguments),
     /// Measure the speed of a model, also as a share of the hardware limit
+    #[command(long_about = bench::LONG_ABOUT)]
     Bench(bench::Arguments),
     /// Show the execution plan of a model: nodes, devices and memory
     Plan(plan::Arguments),
@@ -62,6 +66,7 @@ pub enum Command {
     /// List the compute devices, and why others are unavailable
     Devices(devices::Arguments),
     /// Convert, quantize, run and verify a built-in model
+    #[command(long_about = demo::LONG_ABOUT)]
     Demo(demo::Arguments),
     /// Print a shell completion script
     Completions(completions::Arguments),

@@ -20,7 +20,8 @@ use trueup::synthetic;
 /// Prefix of the name of a synthetic model.
 const SYNTHETIC: &str = "synth:";
 
-const LONG_ABOUT: &str = "\
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
 Measure the speed of a model, also as a share of the hardware limit
 
 The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
@@ -39,7 +40,7 @@ Examples:
 
 /// Arguments of `trueup bench`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// GGUF file of the model, or synth:NAME:TYPE
     model: PathBuf,

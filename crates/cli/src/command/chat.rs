@@ -14,7 +14,8 @@ use trueup::formats::{counted, quote};
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
 
-const LONG_ABOUT: &str = "\
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
 Chat with a model
 
 Each line of standard input is one user message. An empty line or the end of the input ends the conversation. \
@@ -28,7 +29,7 @@ Examples:
 
 /// Arguments of `trueup chat`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// GGUF file of the model
     model: PathBuf,

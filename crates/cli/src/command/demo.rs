@@ -18,7 +18,8 @@ use trueup::quantize::{Layout, Options, Recipe, quantize};
 use trueup::runtime::{DeviceOptions, GenerateOptions, ModelFile, Sampling, open_device};
 use trueup::verify::{Reference, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptions};
 
-const LONG_ABOUT: &str = "\
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
 Convert, quantize, run and verify a built-in model
 
 The demo needs no network and no files. The model is embedded in the program; it has 1.2 million weights and was \
@@ -31,7 +32,7 @@ Examples:
 
 /// Arguments of `trueup demo`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory to write the files to [default: trueup-demo in the temporary directory]
     #[arg(long, value_name = "DIR")]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use trueup::convert::{Diff, DiffOptions, Difference, Kind, diff};
 use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote};
 
-const LONG_ABOUT: &str = "\
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
 Compare two models of any format, tensor by tensor
 
 Both models are compared as if converted to GGUF: tensor names, shapes, order of rows, and metadata. Values are \
@@ -28,7 +29,7 @@ Examples:
 
 /// Arguments of `trueup diff`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = DETAILS)]
+#[command(after_long_help = DETAILS)]
 pub struct Arguments {
     /// First model: a Hugging Face directory, a GGUF file, a FastLLM .flm file or a llama2.c .bin file
     a: PathBuf,

@@ -143,8 +143,8 @@ pub struct Machine {
 pub struct Repack {
     /// Do not repack weights into the layout of the fast kernels
     ///
-    /// On cpu, the kernels then read the mapped file, which needs the least memory. On cuda, the plain kernels compute
-    /// that the fast kernels are tested against.
+    /// On cpu, weights are then read from the mapped file, which needs the least memory. On cuda, the plain kernels are
+    /// used, which are the reference for tests of the fast kernels.
     #[arg(long)]
     no_repack: bool,
     /// The former spelling of `--no-repack`: `--repack off`.

@@ -19,7 +19,8 @@ use trueup::verify::{
     self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted_in,
 };
 
-const LONG_ABOUT: &str = "\
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
 Compare every intermediate tensor of a device with a reference
 
 Every operator is judged against an f64 computation on the same inputs, within an error bound that follows from its \
@@ -42,7 +43,7 @@ Examples:
 
 /// Arguments of `trueup verify`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = DETAILS)]
+#[command(after_long_help = DETAILS)]
 pub struct Arguments {
     /// GGUF file of the model
     #[arg(required_unless_present = "inject_fault")]

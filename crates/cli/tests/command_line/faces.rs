@@ -50,6 +50,16 @@ fn every_command_has_help_with_examples() {
         let help = trueup(&[command, "--help"]).exits(0).stdout;
         assert!(help.contains("--device") && help.contains("--dev"), "{help}");
     }
+    let details =
+        [("chat", "--context-shift"), ("verify", "f64"), ("diff", "GGUF"), ("bench", "synth:"), ("demo", "network")];
+    for (command, word) in details {
+        let about = |flag: &str| {
+            let help = trueup(&[command, flag]).exits(0).stdout;
+            help.split("\nUsage: ").next().expect("a description").to_owned()
+        };
+        assert!(about("--help").contains(word) && about("-h").trim_end().lines().count() == 1, "{command}");
+        assert!(!trueup(&[command, "-h"]).exits(0).stdout.contains("Examples:"), "{command}");
+    }
     for command in ["convert", "quantize", "run", "chat", "verify", "inspect", "demo"] {
         assert!(trueup(&[command, "--help"]).exits(0).stdout.contains("-t, --threads"), "{command}");
     }
