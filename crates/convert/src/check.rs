@@ -7,17 +7,18 @@
 
 use crate::chunk::{Chunk, chunks};
 use crate::mapping::Mapping;
+use crate::omitted::{OmittedTensor, StandIn, computed_agreement};
 use crate::slim;
 use serde::Serialize;
 use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
-use trueup_models::Faults;
+use trueup_models::{Faults, Role};
 use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with};
 
 /// How one tensor of the file agrees with its source.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TensorCheck {
-    /// Its name in the file.
+    /// Its name in the file; of an omitted tensor, the name of what stands for it.
     pub name: String,
     /// Its name in the checkpoint; `None` when it is computed.
     pub source: Option<String>,
@@ -26,6 +27,8 @@ pub struct TensorCheck {
     /// What it is now.
     #[serde(rename = "type")]
     pub dtype: &'static str,
+    /// Whether the file does not have it: it was compared with what stands for it. Omitted tensors come last.
+    pub omitted: bool,
     /// Whether it says the same.
     pub agreement: Agreement,
 }
@@ -63,20 +66,53 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
         mapping = mapping.slimmed(kept.into(), written.path())?;
     }
     let places = places(&mapping, written)?;
-    let comparison = Comparison { source, written, mapping: &mapping, places: &places };
-    let mut sums = vec![Found::default(); mapping.tensors().len()];
-    let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
-    walk_with(chunks(&mapping), threads, source.path(), |own, chunk| comparison.one(own, chunk), add)?;
+    let copies = mapping.of_copies(source);
+    let embedding = mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.role == Role::TokenEmbedding);
+    let places_of_copies: Vec<usize> = copies.tensors().iter().filter_map(|_| Some(*embedding?.1)).collect();
+    let mut checks = compare(source, written, (&mapping, &places), threads)?;
+    let omitted = compare(source, written, (&copies, &places_of_copies), threads)?;
+    checks.extend(omitted.into_iter().map(|check| TensorCheck { omitted: true, ..check }));
+    for omitted in mapping.omitted().iter().filter(|omitted| omitted.stand_in != StandIn::Embedding) {
+        checks.push(computed(source, &mapping, *omitted)?);
+    }
     source.unchanged()?;
     written.unchanged()?;
+    Ok(checks)
+}
+
+/// Compares the tensors of a mapping with the tensors of the file at these places.
+fn compare(
+    source: &dyn Checkpoint,
+    written: &Gguf,
+    (mapping, places): (&Mapping, &[usize]),
+    threads: Option<usize>,
+) -> Result<Vec<TensorCheck>> {
+    let comparison = Comparison { source, written, mapping, places };
+    let mut sums = vec![Found::default(); mapping.tensors().len()];
+    let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
+    walk_with(chunks(mapping), threads, source.path(), |own, chunk| comparison.one(own, chunk), add)?;
     let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
         name: tensor.expected.name.clone(),
         source: tensor.expected.theirs.clone(),
         source_type: tensor.dtype.name(),
         dtype: written.tensors()[*place].dtype.name(),
+        omitted: false,
         agreement: sums.agreement(),
     };
-    Ok(mapping.tensors().iter().zip(&places).zip(&sums).map(line).collect())
+    Ok(mapping.tensors().iter().zip(places).zip(&sums).map(line).collect())
+}
+
+/// Compares a tensor that is not in the file with what is computed in its place.
+fn computed(source: &dyn Checkpoint, mapping: &Mapping, omitted: OmittedTensor) -> Result<TensorCheck> {
+    let info = &source.tensors()[omitted.source];
+    Ok(TensorCheck {
+        name: omitted.stand_in.describe().to_owned(),
+        source: Some(info.name.clone()),
+        source_type: info.dtype.name(),
+        dtype: info.dtype.name(),
+        omitted: true,
+        agreement: computed_agreement(source, mapping.hyper(), omitted)?,
+    })
 }
 
 /// The number in the file of each tensor of the mapping.

@@ -8,7 +8,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::flm::description_name;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo, cached_model_name};
 use trueup_models::Model;
 use trueup_quantize::file_type;
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary, role_ids};
@@ -69,8 +69,11 @@ pub(crate) fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Resul
     Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }
 
-/// The name of the folder or file, without its extension.
+/// The repository's name when the model is in the cache of huggingface_hub, else the name of the folder or file without its extension.
 fn name_of(path: &Path) -> Option<String> {
+    if let Some(name) = cached_model_name(path) {
+        return Some(name);
+    }
     let path = std::fs::canonicalize(path).ok()?;
     let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
     Some(name?.to_string_lossy().into_owned())

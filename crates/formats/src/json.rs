@@ -1,5 +1,8 @@
 //! JSON from files: bounded in size and depth (128), and no key twice in one object.
 //!
+//! Files may begin with a byte order mark (UTF-8 or UTF-16). Configuration files may contain `Infinity`, `-Infinity` and `NaN`, which
+//! Python's `json` writes: they become the strings [`INFINITY`], [`MINUS_INFINITY`] and [`NAN`], so that no reader takes one for a number.
+//!
 //! ```
 //! let path = "config.json";
 //! let config = trueup_formats::json::object(path, br#"{"hidden_size": 64}"#)?;
@@ -10,6 +13,7 @@
 
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
+use crate::text_encoding::to_utf8;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -20,9 +24,60 @@ use std::path::Path;
 /// The largest configuration file that is read, in bytes.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
+/// What `Infinity` of Python's JSON becomes.
+pub const INFINITY: &str = "Infinity (not a number of JSON)";
+/// What `-Infinity` of Python's JSON becomes.
+pub const MINUS_INFINITY: &str = "-Infinity (not a number of JSON)";
+/// What `NaN` of Python's JSON becomes.
+pub const NAN: &str = "NaN (not a number of JSON)";
+
 /// One value; `path` is for the message.
 pub fn value(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Value> {
-    parse::<Unique>(path.as_ref(), bytes).map(|unique| unique.0)
+    let path = path.as_ref();
+    let strict = parse::<Unique>(path, bytes).map(|unique| unique.0);
+    let Err(error) = strict else { return strict };
+    let Some(replaced) = without_python_numbers(bytes) else { return Err(error) };
+    parse::<Unique>(path, &replaced).map(|unique| unique.0).map_err(|error| {
+        // Columns count the replaced text.
+        let line = error.place.split_once(", column").map_or("", |(line, _)| line).to_owned();
+        error.at(line)
+    })
+}
+
+/// The text with Python's numbers that are not JSON replaced by strings; `None` when it has none.
+fn without_python_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
+    const NUMBERS: [(&[u8], &str); 3] = [(b"-Infinity", MINUS_INFINITY), (b"Infinity", INFINITY), (b"NaN", NAN)];
+    let text = to_utf8(bytes).ok()?;
+    let (mut replaced, mut rest, mut found) = (Vec::with_capacity(text.len()), text.as_ref(), false);
+    while let [first, after @ ..] = rest {
+        let number = NUMBERS.iter().find(|(number, _)| rest.starts_with(number));
+        if *first == b'"' {
+            let string = rest.get(..string_bytes(rest)).unwrap_or(rest);
+            replaced.extend_from_slice(string);
+            rest = rest.get(string.len()..).unwrap_or_default();
+        } else if let Some((number, name)) = number {
+            replaced.push(b'"');
+            replaced.extend_from_slice(name.as_bytes());
+            replaced.push(b'"');
+            rest = rest.get(number.len()..).unwrap_or_default();
+            found = true;
+        } else {
+            replaced.push(*first);
+            rest = after;
+        }
+    }
+    found.then_some(replaced)
+}
+
+/// Bytes of the string that starts here, both quotes included; all bytes when it does not end.
+fn string_bytes(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = text.iter().skip(1).position(|byte| {
+        let ends = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |end| end.saturating_add(2))
 }
 
 /// One object; `path` is for the message.
@@ -41,7 +96,8 @@ pub(crate) fn read_object(source: &SourceFile) -> Result<Map<String, Value>> {
 
 /// Any type with a reader of its own.
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    let text = to_utf8(bytes).map_err(|problem| Error::new(path, problem))?;
+    serde_json::from_slice(&text).map_err(|error| {
         let place = format!("line {}, column {}", error.line(), error.column());
         let text = error.to_string();
         let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);

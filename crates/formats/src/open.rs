@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! folder ─ SafetensorsDir      "GGUF" ─ Gguf      u64, "{" ─ SafetensorsDir      "24ka" ─ Llama2c v1, v2
-//! i32 0, 1, 2 ─ Flm when it can be read so        pickle, zip, older formats ─ refused by name
+//! i32 0, 1, 2 ─ Flm when it can be read so        pickle, archive, older formats ─ refused by name (`foreign`)
 //! anything else ─ Llama2c v0 when its sizes give the file's size
 //! ```
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::flm::{self, Flm};
+use crate::foreign;
 use crate::gguf::{self, Gguf};
+use crate::hub_cache;
 use crate::llama2c::{self, Llama2c};
-use crate::safetensors_dir::SafetensorsDir;
+use crate::safetensors_dir::{SafetensorsDir, is_index};
 use crate::source_file::SourceFile;
 use crate::stand_in;
 use std::path::{Path, PathBuf};
@@ -23,30 +25,17 @@ pub struct OpenOptions {
     pub tokenizer: Option<PathBuf>,
 }
 
-/// Files that are known and not read: their first bytes, what they are, what to do.
-const FOREIGN: [(&[u8], &str, &str); 6] = [
-    (b"PK\x03\x04", "a PyTorch pickle in a zip archive", PICKLE_HELP),
-    (b"\x80\x02", "a PyTorch pickle", PICKLE_HELP),
-    (b"\x80\x04", "a Python pickle", PICKLE_HELP),
-    (b"lmgg", "a GGML file, older than GGUF", "convert the original checkpoint"),
-    (b"fmgg", "a GGMF file, older than GGUF", "convert the original checkpoint"),
-    (b"tjgg", "a GGJT file, older than GGUF", "convert the original checkpoint"),
-];
-
-const PICKLE_HELP: &str = "it can hold programs and is not read; convert it to safetensors first, for example with \
-    save_pretrained(..., safe_serialization=True)";
-
 /// Opens a model file or folder.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     open_any(path.as_ref(), options).map_err(stand_in::explained)
 }
 
 fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
-    if path.is_dir() {
-        return open_dir(path, options);
+    if path.is_dir() || is_index(path) {
+        return open_dir(&hub_cache::snapshot(path)?, options);
     }
     let source = SourceFile::open(path)?;
-    let mut start = [0; 9];
+    let mut start = [0; foreign::START_BYTES];
     let size = usize::try_from(source.bytes()).unwrap_or(usize::MAX).min(start.len());
     let start = start.get_mut(..size).unwrap_or_default();
     source.read_at(0, start)?;
@@ -56,8 +45,8 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     if start.starts_with(&llama2c::MAGIC.to_le_bytes()) {
         return open_llama2c(path, options);
     }
-    if let Some((_, what, help)) = FOREIGN.iter().find(|(magic, ..)| start.starts_with(magic)) {
-        return Err(Error::new(path, format!("expected a model, found {what}")).at("first bytes").help(*help));
+    if let Some(found) = foreign::of_file(start, path) {
+        return Err(found.error(path).at("first bytes"));
     }
     if looks_like_safetensors(start, source.bytes()) {
         return open_dir(path, options);

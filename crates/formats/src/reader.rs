@@ -15,6 +15,9 @@ use std::fmt::Display;
 /// Bytes fetched at once for small reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// Escaped texts that are noted.
+const ESCAPED_MAX: usize = 1000;
+
 /// Reads a range of a file from front to back.
 pub(crate) struct Reader<'a> {
     source: &'a SourceFile,
@@ -25,12 +28,18 @@ pub(crate) struct Reader<'a> {
     buffer: Vec<u8>,
     /// Next unread byte of `buffer`.
     buffer_next: usize,
+    /// Whether text that is not UTF-8 is escaped and noted instead of refused.
+    pub escapes_text: bool,
+    /// Where text was escaped.
+    pub escaped: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader over the first `bytes_max` bytes of a file, or all of it when it is shorter.
     pub fn new(source: &'a SourceFile, bytes_max: u64) -> Reader<'a> {
-        Reader { source, position: 0, item: 0, end: source.bytes().min(bytes_max), buffer: Vec::new(), buffer_next: 0 }
+        let (end, buffer) = (source.bytes().min(bytes_max), Vec::new());
+        let (escapes_text, escaped) = (false, Vec::new());
+        Reader { source, position: 0, item: 0, end, buffer, buffer_next: 0, escapes_text, escaped }
     }
 
     /// Where the next byte stands in the file.
@@ -113,7 +122,17 @@ impl<'a> Reader<'a> {
         } else {
             String::from_utf8(self.bytes(count, what)?).map_err(std::string::FromUtf8Error::into_bytes)
         };
-        text.map_err(|bytes| self.no_text(&bytes, what))
+        match text {
+            Ok(text) => Ok(text),
+            Err(bytes) if self.escapes_text => {
+                let text = escaped(&bytes);
+                if self.escaped.len() < ESCAPED_MAX {
+                    self.escaped.push(format!("{what} (\"{}\")", quote(&text)));
+                }
+                Ok(text)
+            }
+            Err(bytes) => Err(self.no_text(&bytes, what)),
+        }
     }
 
     /// The next text with its length before it, where all of it lies in the buffer already, as most of a header does.
@@ -223,4 +242,14 @@ impl<'a> Reader<'a> {
         self.buffer = buffer;
         Ok(())
     }
+}
+
+/// Text with the bytes that are not UTF-8 as `\xNN`.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
 }

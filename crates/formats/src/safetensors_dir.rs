@@ -8,19 +8,23 @@
 //! ```
 //!
 //! The index and the files must agree on every tensor. Links to regular files are followed: the download cache is made
-//! of them.
+//! of them. `weights` decides which files are read when the folder holds more than one set.
 
 mod file;
 mod index;
 mod survey;
 mod tokenizer;
+mod weights;
 
 pub use file::SafetensorsFile;
 pub use survey::{FolderSurvey, IndexFacts};
+pub use weights::FolderOthers;
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
-use crate::error::{Error, Result};
+use crate::counted::counted;
+use crate::error::{Error, Result, quote};
 use crate::fault::refuse;
+use crate::foreign;
 use crate::joined;
 use crate::json;
 use crate::name_index::NameIndex;
@@ -59,8 +63,8 @@ struct Place {
 }
 
 impl SafetensorsDir {
-    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. A file that the
-    /// folder's index names stands for the folder.
+    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. The folder's index, or a file that
+    /// it names, stands for the folder.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsDir> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -75,20 +79,31 @@ impl SafetensorsDir {
 
     fn open_files(path: &Path, folder: &Path, file_name: Option<&str>) -> Result<SafetensorsDir> {
         let mut others = Vec::new();
-        let config = SourceFile::open(folder.join(CONFIG)).map_err(|error| error.help(NO_CONFIG))?;
+        if let Some(name) = file_name.filter(|name| *name != INDEX) {
+            refuse_adapter(&SafetensorsFile::open(folder.join(name))?)?;
+        }
+        let config = open_config(folder)?;
         let config_map = json::read_object(&config)?;
+        if config_map.contains_key("peft_type")
+            && let Some(error) = foreign::of_folder(folder)
+        {
+            return Err(error);
+        }
         others.push(config);
         let index = tokenizer::open_if_there(&folder.join(INDEX))?;
         let index_map = index.as_ref().map(index::WeightMap::read).transpose()?;
-        let by_index = index_map.filter(|map| file_name.is_none_or(|name| map.file_names().any(|named| named == name)));
-        let files = match (&by_index, file_name) {
-            (Some(map), _) => map.open_files(folder)?,
-            (None, Some(name)) => vec![SafetensorsFile::open(folder.join(name))?],
-            (None, None) => vec![open_single(folder)?],
+        let weights = weights::choose(folder, file_name, index_map.as_ref());
+        let files = match (&index_map, weights.by_index) {
+            (Some(map), true) => map.open_files(folder)?,
+            _ => open_all(folder, &weights.files)?,
         };
+        if let Some(conflict) = weights.conflict {
+            return Err(conflict);
+        }
         others.extend(index);
         let tokenizer = tokenizer::read(folder, &mut others, &mut refuse)?;
-        let model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
+        let mut model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
+        model.notes.extend(weights.notes);
         match model.names.len() == model.tensors.len() {
             true => Ok(model),
             false => NameIndex::of(path, &model.tensors).map(|_| model),
@@ -180,26 +195,53 @@ impl Checkpoint for SafetensorsDir {
     }
 }
 
-const NO_CONFIG: &str = "a model folder needs config.json beside its safetensors files";
+const NO_CONFIG: &str = "a model folder needs config.json next to its safetensors files";
 
-/// The only file of a folder without an index, or why there is none.
-fn open_single(folder: &Path) -> Result<SafetensorsFile> {
-    let single = folder.join(SINGLE);
-    if single.symlink_metadata().is_ok() {
-        return SafetensorsFile::open(single);
-    }
-    let names = std::fs::read_dir(folder).map_err(|error| Error::new(folder, format!("cannot be listed: {error}")))?;
-    let names: Vec<String> = names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let has = |found: fn(&str) -> bool| names.iter().any(|name| found(name));
-    let help = if has(|name| name.ends_with(".safetensors")) {
-        "name the safetensors file that is meant, or add model.safetensors.index.json"
-    } else if has(|name| name.starts_with("pytorch_model") || name.ends_with(".pth") || name.ends_with(".pt")) {
-        "it has PyTorch pickles, which can hold programs and are not read; convert it to safetensors first, for example with \
-         save_pretrained(..., safe_serialization=True)"
-    } else if has(|name| name.ends_with(".gguf")) {
-        "name the GGUF file itself"
-    } else {
-        "get the weights of the model"
-    };
-    Err(Error::new(folder, format!("expected {SINGLE} or {INDEX} in the folder, found neither")).help(help))
+/// Whether a path is that of an index, which stands for its folder.
+pub(crate) fn is_index(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == INDEX) && path.is_file()
 }
+
+/// Opens `config.json`; without one, the error says what the folder is.
+fn open_config(folder: &Path) -> Result<SourceFile> {
+    SourceFile::open(folder.join(CONFIG)).map_err(|error| {
+        let is_there = folder.join(CONFIG).symlink_metadata().is_ok();
+        let found = if is_there { None } else { foreign::of_folder(folder) };
+        found.unwrap_or_else(|| error.help(NO_CONFIG))
+    })
+}
+
+/// The files of a folder without an index, or why there are none.
+fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
+    if !names.is_empty() {
+        return names.iter().map(|name| SafetensorsFile::open(folder.join(name))).collect();
+    }
+    std::fs::read_dir(folder).map_err(|error| Error::new(folder, format!("cannot be listed: {error}")))?;
+    let named: Vec<String> = foreign::names_in(folder).into_iter().filter(|name| name.ends_with(".safetensors")).collect();
+    let parts: Vec<&String> = named.iter().filter(|name| weights::part_numbers(name).is_some()).collect();
+    let problem = format!("expected {SINGLE} or {INDEX} in the folder, found neither");
+    let help = match (parts.first(), named.first()) {
+        (Some(part), _) => {
+            let count = weights::part_numbers(part).map_or(0, |(_, count)| count);
+            format!("get all {count} files of the model, and {INDEX}")
+        }
+        (None, Some(file)) => format!("name the safetensors file that is meant, for example {}", quote(file)),
+        (None, None) => return Err(foreign::of_folder(folder).unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model"))),
+    };
+    Err(Error::new(folder, problem).help(help))
+}
+
+/// Fails when all tensors of a file are those of a LoRA adapter.
+fn refuse_adapter(file: &SafetensorsFile) -> Result<()> {
+    let tensors = file.tensors();
+    let is_lora = |name: &str| LORA_NAMES.iter().any(|part| name.contains(part));
+    if tensors.is_empty() || !tensors.iter().all(|tensor| is_lora(&tensor.name)) {
+        return Ok(());
+    }
+    let problem = format!("expected a model, found a LoRA adapter ({})", counted(tensors.len(), "tensor"));
+    Err(Error::new(file.source().path(), problem).help(foreign::MERGE_HELP))
+}
+
+/// What names of a LoRA adapter's tensors contain, by PEFT and by programs for image models.
+const LORA_NAMES: [&str; 8] =
+    [".lora_A", ".lora_B", ".lora_embedding_", ".lora_magnitude_", "lora_down", "lora_up", ".lora.", "modules_to_save."];

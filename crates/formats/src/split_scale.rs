@@ -176,6 +176,10 @@ impl Checkpoint for Joined {
     fn sources(&self) -> Vec<&SourceFile> {
         self.inner.sources()
     }
+
+    fn notes(&self) -> &[String] {
+        self.inner.notes()
+    }
 }
 
 /// A small constant as u64; none is larger than a block.

@@ -6,7 +6,8 @@ use crate::error::{Error, Result, quote};
 use crate::fault::FaultList;
 use crate::gguf::{self, Gguf, GgufPart};
 use crate::open::{OpenOptions, open};
-use crate::safetensors_dir::{IndexFacts, SafetensorsDir};
+use crate::hub_cache;
+use crate::safetensors_dir::{FolderOthers, IndexFacts, SafetensorsDir, is_index};
 use crate::source_file::SourceFile;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -62,8 +63,10 @@ pub enum Facts {
     Folder {
         /// The index.
         index: Option<IndexFacts>,
-        /// Files with tensors that the index does not name.
+        /// Parts of a model that the model which was opened does not have.
         strangers: Vec<PathBuf>,
+        /// What else the folder holds.
+        others: FolderOthers,
     },
 }
 
@@ -80,8 +83,9 @@ pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
 }
 
 fn survey_any(path: &Path) -> Result<Survey> {
-    if path.is_dir() || path.extension().is_some_and(|extension| extension == "safetensors") {
-        return survey_folder(path);
+    let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
+    if path.is_dir() || is_safetensors || is_index(path) {
+        return survey_folder(&hub_cache::snapshot(path)?);
     }
     let source = SourceFile::open(path)?;
     let mut magic = gguf::MAGIC.map(|_| 0);
@@ -100,7 +104,7 @@ fn survey_any(path: &Path) -> Result<Survey> {
 fn survey_folder(path: &Path) -> Result<Survey> {
     let survey = SafetensorsDir::survey(path)?;
     let file_of = if survey.model.file_count() > 1 { owned(survey.file_of()) } else { HashMap::new() };
-    let facts = Facts::Folder { index: survey.index, strangers: survey.strangers };
+    let facts = Facts::Folder { index: survey.index, strangers: survey.strangers, others: survey.others };
     Ok(Survey { checkpoint: Box::new(survey.model), faults: survey.faults, file_of, facts })
 }
 

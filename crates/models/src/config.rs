@@ -2,7 +2,7 @@
 
 use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rotated, Sign, WindowRule};
 use crate::faults::Faults;
-use crate::field::Field;
+use crate::field::{Field, one_count};
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
 use crate::number::{nearest_f32, whole_u32, wide};
 use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
@@ -53,7 +53,8 @@ impl Hyper {
         path: &Path,
     ) -> Result<Hyper> {
         debug_assert!(ARCHITECTURES.iter().any(|known| std::ptr::eq(*known, architecture)));
-        let mut reader = ConfigReader { config, faults: Faults::default() };
+        let layers = config.get(rule(architecture, Field::Layers).theirs).and_then(Value::as_u64);
+        let mut reader = ConfigReader { config, layers, faults: Faults::default() };
         architecture.fixed.iter().for_each(|fixed| reader.check_fixed(fixed));
         let mut draft = reader.draft(architecture);
         let conditions = reader.conditions(architecture, &draft.rope);
@@ -192,6 +193,8 @@ fn shortest(number: f32) -> f64 {
 /// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
 struct ConfigReader<'a> {
     config: &'a Object,
+    /// The number of layers, where it is a number.
+    layers: Option<u64>,
     faults: Faults,
 }
 
@@ -261,6 +264,9 @@ impl ConfigReader<'_> {
                 None => self.wrong(rule.theirs, &format!("a multiple of {}", rule.several), found, 1),
             };
         }
+        if let Some(list) = found.and_then(Value::as_array).filter(|_| rule.field.is_per_layer()) {
+            return self.per_layer(rule, list);
+        }
         let is_null = found.is_some_and(Value::is_null);
         if found.is_some() && !is_null {
             return self.wrong(rule.theirs, "a count", found, 1);
@@ -280,6 +286,19 @@ impl ConfigReader<'_> {
             },
             Missing::Refused => self.wrong(rule.theirs, "a count", found, 1),
         }
+    }
+
+    /// The count of a list with the same count for each layer.
+    fn per_layer(&mut self, rule: &FieldRule, list: &[Value]) -> u64 {
+        let counts: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
+        let Some(counts) = counts else {
+            let found = Value::from(list.to_vec());
+            return self.wrong(rule.theirs, "a count", Some(&found), 1);
+        };
+        one_count(&counts, self.layers).unwrap_or_else(|problem| {
+            self.faults.add(format!("{}: {problem}", rule.theirs));
+            1
+        })
     }
 
     fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {

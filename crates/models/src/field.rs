@@ -67,4 +67,28 @@ impl Field {
             Field::Epsilon | Field::RopeBase => None,
         }
     }
+
+    /// Whether files may give one number for each layer.
+    pub fn is_per_layer(self) -> bool {
+        match self {
+            Field::Heads | Field::KvHeads | Field::HeadSize | Field::Ffn => true,
+            Field::Width | Field::Layers | Field::Vocabulary | Field::Context => false,
+            Field::Epsilon | Field::RopeBase => false,
+        }
+    }
+}
+
+/// The count that all layers have, of a list with one for each layer; else what is wrong with the list.
+pub(crate) fn one_count(counts: &[u64], layers: Option<u64>) -> Result<u64, String> {
+    let first = counts.first().copied().ok_or("expected a count for each layer, found an empty list")?;
+    if let Some(layers) = layers.filter(|layers| usize::try_from(*layers) != Ok(counts.len())) {
+        return Err(format!("expected a count for each of {layers} layers, found {}", counts.len()));
+    }
+    match counts.iter().position(|count| *count != first) {
+        None => Ok(first),
+        Some(layer) => {
+            let other = counts.get(layer).copied().unwrap_or_default();
+            Err(format!("layer 0 has {first} and layer {layer} has {other}; layers of different sizes are not supported"))
+        }
+    }
 }

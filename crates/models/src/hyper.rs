@@ -257,6 +257,13 @@ impl Hyper {
         !self.conditions.holds(Condition::Untied)
     }
 
+    /// The same numbers for a model whose head is a matrix of its own, whatever its description says.
+    #[must_use]
+    pub fn untied(mut self) -> Hyper {
+        self.conditions.set(Condition::Untied, true);
+        self
+    }
+
     /// The same numbers for a model that has only the tokens of these ids, rising; `None` where one is missing that divides texts, and where none is left.
     #[must_use]
     pub fn slimmed(self, kept: &[u32]) -> Option<Hyper> {

@@ -8,9 +8,10 @@
 use crate::Condition;
 use crate::architecture::Architecture;
 use crate::faults::Faults;
-use crate::field::Field;
+use crate::field::{Field, one_count};
 use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
 use crate::number::{nearest_f32, wide};
+use crate::other_kind::OtherKind;
 use crate::rope::{RopeDescription, yarn_magnitude};
 use std::collections::HashSet;
 use std::path::Path;
@@ -49,6 +50,9 @@ const NEUTRAL: &[(&str, &[&str])] = &[
 impl Architecture {
     /// The architecture of a GGUF file.
     pub fn of_metadata(metadata: &Metadata, path: &Path) -> Result<&'static Architecture> {
+        if let Some(kind) = OtherKind::of_metadata(metadata) {
+            return Err(kind.error(path));
+        }
         let name = metadata.string(ARCHITECTURE).map_err(|error| error.in_file(path))?;
         Architecture::from_gguf_name(name).ok_or_else(|| {
             Error::new(path, format!("expected a supported architecture, found \"{}\"", quote(name)))
@@ -131,7 +135,7 @@ impl<'a> MetadataReader<'a> {
         let kv_heads = self.count(Field::KvHeads, Some(heads));
         let size = width.checked_div(heads).filter(|_| width.is_multiple_of(heads));
         let head_size = self.count(Field::HeadSize, size);
-        let values = self.optional(&self.key("attention.value_length"), Metadata::u64);
+        let values = self.per_layer(&self.key("attention.value_length"));
         if let Some(values) = values.filter(|&values| values != head_size) {
             self.faults
                 .add(format!("values of {values} elements in a head beside keys of {head_size} are not supported"));
@@ -166,7 +170,7 @@ impl<'a> MetadataReader<'a> {
     }
 
     fn rope(&mut self, head_size: u64, context: u64) -> RopeDescription {
-        let dimensions = self.optional(&self.key("rope.dimension_count"), Metadata::u64).unwrap_or(head_size);
+        let dimensions = self.per_layer(&self.key("rope.dimension_count")).unwrap_or(head_size);
         let base = self.number(Field::RopeBase.gguf_key(), Some(10_000.0));
         let scaling = self.scaling(context);
         RopeDescription {
@@ -255,13 +259,25 @@ impl<'a> MetadataReader<'a> {
     }
 
     fn count(&mut self, field: Field, missing: Option<u64>) -> u64 {
-        match self.optional(&self.key(field.gguf_key()), Metadata::u64).or(missing) {
+        let key = self.key(field.gguf_key());
+        let found = if field.is_per_layer() { self.per_layer(&key) } else { self.optional(&key, Metadata::u64) };
+        match found.or(missing) {
             Some(count) => count,
             None => {
                 self.missing(field.gguf_key(), "an integer that is not negative");
                 1
             }
         }
+    }
+
+    /// A count, or an array with the same count for each layer.
+    fn per_layer(&mut self, key: &str) -> Option<u64> {
+        if !matches!(self.metadata.value(key), Some(Value::Array(_))) {
+            return self.optional(key, Metadata::u64);
+        }
+        let counts = self.optional(key, Metadata::u64s)?;
+        let layers = self.metadata.u64(&self.key(Field::Layers.gguf_key())).ok();
+        one_count(&counts, layers).map_err(|problem| self.faults.add(format!("key {key}: {problem}"))).ok()
     }
 
     fn number(&mut self, key: &str, missing: Option<f64>) -> f64 {

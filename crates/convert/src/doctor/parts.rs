@@ -4,7 +4,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::path::PathBuf;
 use trueup_formats::gguf::{GgufPart, first_of_split};
-use trueup_formats::{Checkpoint, Facts, FaultKind, FaultList, IndexFacts, counted, quote};
+use trueup_formats::{Checkpoint, Facts, FaultKind, FaultList, FolderOthers, IndexFacts, counted, quote};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_FIRST,
@@ -16,6 +16,9 @@ pub(super) const RULES: &[&Rule] = &[
     &PARTS_DIFFER,
     &TENSOR_IN_TWO_FILES,
     &STRANGER,
+    &SECOND_WEIGHTS,
+    &STALE_INDEX,
+    &ADAPTER,
     &INDEX_SIZE,
 ];
 
@@ -51,6 +54,21 @@ static STRANGER: Rule = Rule::warning(
     "nothing reads it with this model; it may be left from an older version, or the others may",
     "remove it if it belongs to another version, else get the files that belong to it",
 );
+static SECOND_WEIGHTS: Rule = Rule::error(
+    "second-set-of-weights",
+    "programs disagree about which set they load: transformers loads model.safetensors, vLLM and MLX load the files of the index",
+    "delete the set that is not wanted, or name the file to convert",
+);
+static STALE_INDEX: Rule = Rule::warning(
+    "index-stale",
+    "the index is left over from an earlier save; programs that read the index first cannot load the model",
+    "delete model.safetensors.index.json, or get the files that it names",
+);
+static ADAPTER: Rule = Rule::warning(
+    "adapter-in-model-folder",
+    "transformers applies the adapter when peft is installed; this program and most others load the model without it",
+    "merge the adapter into the model, or move it to a separate folder",
+);
 static INDEX_SIZE: Rule = Rule::note(
     "index-size-differs",
     "programs do not depend on it, but files that were changed after the index was written often show here",
@@ -72,8 +90,9 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
             }
             look_at_strangers(strangers, findings);
         }
-        Facts::Folder { index, strangers } => {
+        Facts::Folder { index, strangers, others } => {
             look_at_strangers(strangers, findings);
+            look_at_others(others, findings);
             if let Some(index) = index.as_ref().filter(|_| patient.faults.kept().is_empty()) {
                 look_at_index(index, patient.checkpoint(), findings);
             }
@@ -179,6 +198,20 @@ fn look_at_strangers(strangers: &[PathBuf], findings: &mut Findings) {
             Place::file(file),
             "its name is that of a part, but the model that was named has no such part",
         );
+    }
+}
+
+/// What a folder holds in addition to the model that was opened.
+fn look_at_others(others: &FolderOthers, findings: &mut Findings) {
+    if let Some(file) = &others.second_weights {
+        let found = "a second set of weights next to the files that model.safetensors.index.json names; the index's files were examined";
+        findings.add(&SECOND_WEIGHTS, Place::file(file), found);
+    }
+    if let Some((file, found)) = &others.stale_index {
+        findings.add(&STALE_INDEX, Place::file(file), found.as_str());
+    }
+    if let Some((file, what)) = &others.adapter {
+        findings.add(&ADAPTER, Place::file(file), format!("{what} next to the weights of a model"));
     }
 }
 

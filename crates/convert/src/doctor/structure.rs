@@ -6,9 +6,10 @@ use super::patient::{Patient, TOKENS};
 use crate::mapping::is_ignorable;
 use std::collections::HashMap;
 use trueup_formats::{Description, Error, TensorInfo, quote};
-use trueup_models::{Architecture, Condition, ExpectedTensor, Hyper, expected_tensors};
+use trueup_models::{Architecture, Condition, ExpectedTensor, Hyper, OtherKind, expected_tensors};
 
 pub(super) const RULES: &[&Rule] = &[
+    &NOT_A_MODEL,
     &ARCHITECTURE_MISSING,
     &ARCHITECTURE_UNKNOWN,
     &HYPER_INVALID,
@@ -19,6 +20,11 @@ pub(super) const RULES: &[&Rule] = &[
     &TENSOR_TYPE,
 ];
 
+static NOT_A_MODEL: Rule = Rule::error(
+    "not-a-model",
+    "the file belongs to a model and is not one: nothing can be computed with it alone",
+    "name the model itself; merge an adapter into its model first",
+);
 static ARCHITECTURE_MISSING: Rule = Rule::error(
     "architecture-missing",
     "no program can tell what to compute with the tensors",
@@ -62,6 +68,10 @@ static TENSOR_TYPE: Rule = Rule::error(
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let checkpoint = patient.checkpoint();
+    if let Some(kind) = patient.metadata().and_then(OtherKind::of_metadata) {
+        findings.add(&NOT_A_MODEL, Place::file(&patient.path), format!("expected a model, found {}", kind.what()));
+        return;
+    }
     if let Err(error) = &patient.architecture
         && (patient.is_description_whole() || names_architecture(checkpoint.description()))
     {

@@ -16,8 +16,8 @@ static HEAD_REPEATED: Rule = Rule::note(
 );
 static HEAD_IGNORED: Rule = Rule::warning(
     "head-ignored",
-    "config.json ties the head to the embedding, but there is a head with other values: programs that believe the one or the other \
-     compute different logits",
+    "config.json ties the head to the embedding, but there is a head with other values: programs that use the one or the other \
+     compute different logits; `trueup convert` keeps the head",
     "find out which of them the model was trained with: set tie_word_embeddings to false, or remove the tensor",
 );
 static TENSOR_REPEATED: Rule = Rule::warning(

@@ -3,7 +3,7 @@
 use super::value::{Value, read_string};
 use super::{ALIGNMENT, KEY_ALIGNMENT, MAGIC, Metadata, VERSION};
 use crate::checkpoint::TensorInfo;
-use crate::error::{Error, Result, quote};
+use crate::error::{Error, Result, listed, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::name_index::NameIndex;
 use crate::reader::Reader;
@@ -49,6 +49,8 @@ pub(super) struct Header {
     pub ranges: Vec<Range<u64>>,
     /// What tensors start at multiples of.
     pub alignment: u64,
+    /// What a person should know: one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl Header {
@@ -85,7 +87,8 @@ impl Header {
         let data_start = reader.position().checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
         let names = std::mem::take(&mut entries.names);
         let (tensors, ranges) = place(source, entries, data_start, alignment, on_fault)?;
-        Ok(Header { version, metadata, tensors, names, data_start, ranges, alignment })
+        let notes = note_of_escaped(&reader.escaped).into_iter().collect();
+        Ok(Header { version, metadata, tensors, names, data_start, ranges, alignment, notes })
     }
 }
 
@@ -107,10 +110,23 @@ fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
         .help("convert the model again with a current program"))
 }
 
+/// How the keys of the tokenizer begin.
+const TOKENIZER_KEYS: &str = "tokenizer.";
+
+/// What is said when text is not UTF-8.
+fn note_of_escaped(places: &[String]) -> Option<String> {
+    let verb = if places.len() == 1 { "is" } else { "are" };
+    let listed = listed(places, ", ");
+    (!places.is_empty()).then(|| format!("text that is not UTF-8 {verb} read with those bytes escaped: {listed}"))
+}
+
 /// Adds all keys that can be read.
 fn read_metadata(reader: &mut Reader<'_>, count: u64, metadata: &mut Metadata) -> Result<()> {
     for index in 0..reader.count(count, KEY_VALUE_BYTES_MIN, &"number of keys")? {
+        reader.escapes_text = true;
         let key = read_name(reader, KEY_BYTES_MAX, &format_args!("key number {index}"))?;
+        // Tokens and templates are used byte by byte; other text is shown to people.
+        reader.escapes_text = !key.starts_with(TOKENIZER_KEYS);
         let value = Value::read(reader, &Named("key", &key))?;
         if metadata.contains(&key) {
             return Err(reader
@@ -165,6 +181,7 @@ struct Entries {
 
 fn read_entries(reader: &mut Reader<'_>, count: u64, on_fault: OnFault<'_>) -> Result<Entries> {
     let count = reader.count(count, TENSOR_BYTES_MIN, &"number of tensors")?;
+    reader.escapes_text = true;
     let (tensors, ranges) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut entries = Entries { tensors, names: NameIndex::with_capacity(count), ranges };
     for index in 0..count {

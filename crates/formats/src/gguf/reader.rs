@@ -20,6 +20,7 @@ pub struct Gguf {
     names: NameIndex,
     files: Vec<OpenFile>,
     no_files: TokenizerFiles,
+    notes: Vec<String>,
 }
 
 /// One file of the model.
@@ -78,6 +79,7 @@ impl Gguf {
             names: NameIndex::default(),
             files: Vec::new(),
             no_files: TokenizerFiles::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -110,7 +112,8 @@ impl Gguf {
 
     /// Adds a file and its tensors. The names of those behind the first file are looked at by [`Gguf::index_names`].
     pub(super) fn add(&mut self, source: SourceFile, header: Header) {
-        let Header { data_start, ranges, .. } = header;
+        let Header { data_start, ranges, notes, .. } = header;
+        self.notes.extend(notes);
         self.files.push(OpenFile { source, first: self.tensors.len(), data_start, ranges });
         if self.tensors.is_empty() {
             (self.tensors, self.names) = (header.tensors, header.names);
@@ -175,6 +178,10 @@ impl Checkpoint for Gguf {
 
     fn sources(&self) -> Vec<&SourceFile> {
         self.files.iter().map(|file| &file.source).collect()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 

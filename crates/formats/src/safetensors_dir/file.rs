@@ -10,6 +10,7 @@ use crate::checkpoint::{TensorInfo, range_to_read};
 use crate::error::{Error, Result, listed, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::json::{self, UniqueEntries};
+use crate::quantization::{QUANTIZED_HELP, quantization};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use crate::tensor_range::{tensor_range, without_overlap};
@@ -169,8 +170,11 @@ fn describe(
         described.push((TensorInfo { name, shape: inner_first(&tensor.shape), dtype: *dtype, bytes }, range));
     }
     if !unread.is_empty() {
-        let problem = format!("tensors of types that are not read: {}", listed(&unread, ", "));
-        let help = "convert the checkpoint to float32, float16 or bfloat16";
+        let all = described.iter().map(|(info, _)| info.name.as_str()).chain(names.iter().map(String::as_str));
+        let scheme = quantization(all);
+        let help = if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
+        let start = scheme.map_or_else(String::new, |scheme| format!("{scheme}: "));
+        let problem = format!("{start}tensors of types that are not read: {}", listed(&unread, ", "));
         let error = Error::new(source.path(), problem).help(help);
         on_fault(Fault::new(FaultKind::TypeUnknown, error).of_tensors(names))?;
     }

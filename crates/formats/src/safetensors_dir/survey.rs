@@ -2,7 +2,8 @@
 
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
-use super::{CONFIG, INDEX, NO_CONFIG, SINGLE, SafetensorsDir, tokenizer};
+use super::weights::{self, FolderOthers, part_numbers};
+use super::{CONFIG, INDEX, NO_CONFIG, SafetensorsDir, tokenizer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, FaultList};
@@ -30,6 +31,8 @@ pub struct FolderSurvey {
     pub index: Option<IndexFacts>,
     /// Files with tensors that lie beside those of the model and belong to none of its parts.
     pub strangers: Vec<PathBuf>,
+    /// What else the folder holds.
+    pub others: FolderOthers,
     /// What is wrong with single files and their tensors.
     pub faults: FaultList,
 }
@@ -50,13 +53,12 @@ impl SafetensorsDir {
         let mut others = Vec::new();
         let config = read_config(folder, &mut others, &mut faults);
         let index = read_index(folder, &mut others, &mut faults);
-        let by_index = index.as_ref().filter(|map| name.is_none_or(|name| map.file_names().any(|named| named == name)));
+        let weights = weights::choose(folder, name, index.as_ref());
+        let by_index = index.as_ref().filter(|_| weights.by_index);
         let listed = file_names(folder);
-        let wanted: Vec<String> = match (by_index, name) {
-            (Some(map), _) => map.file_names().map(str::to_owned).collect(),
-            (None, Some(name)) => vec![name.to_owned()],
-            (None, None) if listed.iter().any(|name| name == SINGLE) => vec![SINGLE.to_owned()],
-            (None, None) => listed.iter().filter(|name| is_part(name)).cloned().collect(),
+        let wanted: Vec<String> = match weights.files.is_empty() {
+            true => listed.iter().filter(|name| part_numbers(name).is_some()).cloned().collect(),
+            false => weights.files,
         };
         let files = open_files(folder, &wanted, &mut faults);
         if let Some(Err(error)) = by_index.map(|map| map.check_files(&files, &|name| faults.has_tensor(name))) {
@@ -71,12 +73,15 @@ impl SafetensorsDir {
         };
         let tokenizer = tokenizer::read(folder, &mut others, &mut { let_pass })?;
         let wanted: HashSet<&String> = wanted.iter().collect();
-        let strangers = listed.iter().filter(|name| by_index.is_some() && is_part(name) && !wanted.contains(name));
+        // A single file that was named is meant alone.
+        let is_folder_whole = by_index.is_some() || name.is_none();
+        let is_stranger = |name: &&String| part_numbers(name).is_some() && !wanted.contains(name);
+        let strangers = listed.iter().filter(|name| is_folder_whole && is_stranger(name));
         let strangers = strangers.map(|name| folder.join(name)).collect();
         let index = by_index.map(|map| IndexFacts { path: folder.join(INDEX), total_bytes: map.total_bytes });
         let files = files.into_iter().map(|(_, file)| file).collect();
         let model = SafetensorsDir::new(path, config.unwrap_or_default(), tokenizer, files, others);
-        Ok(FolderSurvey { model, index, strangers, faults })
+        Ok(FolderSurvey { model, index, strangers, others: weights.others, faults })
     }
 }
 
@@ -154,17 +159,4 @@ fn file_names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".safetensors")).take(FILES_MAX).collect();
     names.sort();
     names
-}
-
-/// Whether a name is that of a part: `model-00001-of-00003.safetensors`.
-fn is_part(name: &str) -> bool {
-    let Some((number, count)) = name
-        .strip_prefix("model-")
-        .and_then(|rest| rest.strip_suffix(".safetensors"))
-        .and_then(|rest| rest.split_once("-of-"))
-    else {
-        return false;
-    };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number(number) && is_number(count)
 }

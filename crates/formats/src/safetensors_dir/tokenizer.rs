@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, OnFault};
 use crate::json;
 use crate::source_file::SourceFile;
+use crate::text_encoding::to_utf8;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -14,12 +15,12 @@ const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// Reads what is there; the opened files are added to `sources`. A file with a fault that `on_fault` lets pass is left out.
 pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFault<'_>) -> Result<TokenizerFiles> {
     Ok(TokenizerFiles {
-        tokenizer_json: read_file(folder, "tokenizer.json", sources, on_fault, bytes)?,
+        tokenizer_json: read_file(folder, "tokenizer.json", sources, on_fault, utf8)?,
         tokenizer_model: read_file(folder, "tokenizer.model", sources, on_fault, bytes)?,
         ice_text: read_file(folder, "ice_text.model", sources, on_fault, bytes)?,
         qwen_tiktoken: read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?,
-        vocab_json: read_file(folder, "vocab.json", sources, on_fault, bytes)?,
-        merges: read_file(folder, "merges.txt", sources, on_fault, bytes)?,
+        vocab_json: read_file(folder, "vocab.json", sources, on_fault, utf8)?,
+        merges: read_file(folder, "merges.txt", sources, on_fault, utf8)?,
         tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
         special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
         added_tokens: read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?,
@@ -62,9 +63,17 @@ fn bytes(source: &SourceFile) -> Result<Vec<u8>> {
     source.read_all(VOCABULARY_BYTES_MAX)
 }
 
+/// Text without a byte order mark. Text of another encoding is left to its parser, which names the place.
+fn utf8(source: &SourceFile) -> Result<Vec<u8>> {
+    let bytes = bytes(source)?;
+    let text = to_utf8(&bytes).map_err(|problem| Error::new(source.path(), problem))?;
+    Ok(text.into_owned())
+}
+
 fn text(source: &SourceFile) -> Result<String> {
     let bytes = source.read_all(TEMPLATE_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(|error| {
+    let text = to_utf8(&bytes).map_err(|problem| Error::new(source.path(), problem))?;
+    String::from_utf8(text.into_owned()).map_err(|error| {
         let place = format!("byte {}", error.utf8_error().valid_up_to());
         Error::new(source.path(), "expected UTF-8 text, found other bytes").at(place)
     })

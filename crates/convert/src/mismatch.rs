@@ -1,0 +1,150 @@
+//! A checkpoint that does not fit its architecture: what is missing and what is there instead, and the cause where it can be seen.
+//!
+//! ```text
+//! names that are there ─┬─ of a quantizer              quantized by GPTQ (...)
+//!                       ├─ of an adapter               an adapter that is not merged
+//!                       ├─ of Meta's or Mistral's code their own layout
+//!                       ├─ expected ones, prefixed     all names begin with ...
+//!                       └─ anything else               missing names, then unknown names
+//! ```
+
+use std::collections::HashSet;
+use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, listed, quantization, quote};
+use trueup_models::{Architecture, Role};
+
+/// What does not fit.
+#[derive(Default)]
+pub(crate) struct Mismatch {
+    /// Expected names that no tensor has.
+    pub missing: Vec<String>,
+    /// Names that the architecture does not have.
+    pub unknown: Vec<String>,
+    /// Tensors of another shape or type: a sentence each.
+    pub misfits: Vec<String>,
+}
+
+/// Names that are listed one by one, each in its own words.
+const NAMED_MAX: usize = 8;
+/// Names of each kind that are listed where there are more.
+const SHOWN: usize = 5;
+const VARIANT_HELP: &str = "nothing was written; the checkpoint is of a variant that is not supported";
+
+impl Mismatch {
+    /// Fails when anything does not fit.
+    pub fn check(self, source: &dyn Checkpoint, architecture: &Architecture) -> Result<()> {
+        if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
+            return Ok(());
+        }
+        let (cause, help) = self.cause(source, architecture);
+        let symptoms = self.symptoms(architecture);
+        let problem = cause.map_or(symptoms.clone(), |cause| format!("{cause}; {symptoms}"));
+        Err(Error::new(source.path(), problem).at("tensors").help(help))
+    }
+
+    /// Missing, unknown and unfit tensors.
+    fn symptoms(&self, architecture: &Architecture) -> String {
+        let class = architecture.classes[0];
+        let mut parts = Vec::new();
+        if self.missing.len() + self.unknown.len() <= NAMED_MAX {
+            parts.extend(self.missing.iter().map(|name| format!("tensor {name} is missing")));
+            parts.extend(self.unknown.iter().map(|name| format!("tensor {} is not known to {class}", quote(name))));
+        } else {
+            parts.extend(group(&self.missing, "missing"));
+            parts.extend(group(&self.unknown, &format!("not known to {class}")));
+        }
+        parts.extend(self.misfits.iter().cloned());
+        listed(&parts, "; ")
+    }
+
+    /// Why it does not fit, where that can be seen, and what to do.
+    fn cause(&self, source: &dyn Checkpoint, architecture: &Architecture) -> (Option<String>, String) {
+        let unknown = || self.unknown.iter().map(String::as_str);
+        if let Some(scheme) = quantization(unknown()) {
+            return (Some(format!("the checkpoint is {scheme}")), QUANTIZED_HELP.to_owned());
+        }
+        if unknown().any(|name| name.contains(".lora_A.") || name.contains(".lora_B.") || name.contains(".base_layer.")) {
+            let help = "merge it first, for example with merge_and_unload() of peft, and convert the merged model";
+            return (Some("the checkpoint holds an adapter that is not merged".to_owned()), help.to_owned());
+        }
+        if unknown().any(|name| name == "tok_embeddings.weight" || name.ends_with(".attention.wq.weight")) {
+            let help = "get the files of the same model in the Hugging Face layout";
+            return (Some("the tensors have the names of Meta's and Mistral's own layout".to_owned()), help.to_owned());
+        }
+        if let Some(found) = self.prefix(source, architecture) {
+            return found;
+        }
+        let head = architecture.tensor(Role::Output).and_then(|rule| rule.theirs);
+        let is_head_only = self.unknown.is_empty() && self.misfits.is_empty() && self.missing.len() == 1;
+        if is_head_only && self.missing.first().map(String::as_str) == head {
+            let help = "if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json; \
+                        otherwise get all files of the model";
+            return (None, help.to_owned());
+        }
+        if self.unknown.is_empty() && self.misfits.is_empty() {
+            return (None, "nothing was written; get all files of the model".to_owned());
+        }
+        (None, VARIANT_HELP.to_owned())
+    }
+
+    /// Whether the missing tensors are there under names that begin otherwise.
+    fn prefix(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<(Option<String>, String)> {
+        let embedding = architecture.tensor(Role::TokenEmbedding)?.theirs?;
+        let expected = embedding.split_once('.').map(|(start, _)| format!("{start}."))?;
+        let rest = embedding.strip_prefix(&expected)?;
+        let there: HashSet<&str> = source.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
+        let found = self.unknown.iter().filter_map(|name| name.strip_suffix(rest)).find(|start| *start != expected)?;
+        if !(found.is_empty() || found.ends_with('.')) {
+            return None;
+        }
+        let inner: Vec<&str> = self.missing.iter().filter_map(|name| name.strip_prefix(&expected)).collect();
+        let moved = inner.iter().filter(|name| there.contains(format!("{found}{name}").as_str())).count();
+        if moved == 0 || moved * 2 < inner.len() {
+            return None;
+        }
+        let class = architecture.classes[0];
+        let all = match found {
+            "" => format!("the names lack the beginning `{expected}`"),
+            _ if there.iter().all(|name| name.starts_with(found)) => format!("all names begin with `{}`", quote(found)),
+            _ => format!("{moved} names begin with `{}` in place of `{expected}`", quote(found)),
+        };
+        let (what, help) = wrapper(found, class);
+        Some((Some(format!("{all}: {what}")), help))
+    }
+}
+
+/// What adds a beginning to all names, and what to do.
+fn wrapper(prefix: &str, class: &str) -> (String, String) {
+    let save = |inner: &str| format!("save {inner} and convert that");
+    if prefix.is_empty() {
+        let what = "this is the model inside the class, without its head".to_owned();
+        return (what, save(&format!("the whole {class}")));
+    }
+    if prefix.contains("language_model.") || prefix.contains("text_model.") {
+        let what = "this is the language model of a multimodal checkpoint, which is not supported as a whole".to_owned();
+        return (what, format!("convert the language model alone: save it as {class}, or get the checkpoint that it was made from"));
+    }
+    for (start, what) in [
+        ("_orig_mod.", "torch.compile"),
+        ("module.", "DataParallel or DeepSpeed"),
+        ("base_model.", "PEFT"),
+        ("_fsdp_wrapped_module.", "FSDP"),
+        ("_forward_module.", "Lightning"),
+    ] {
+        if prefix.starts_with(start) {
+            return (format!("this was saved from the wrapper of {what}"), save("the model inside the wrapper"));
+        }
+    }
+    (format!("this is a {class} inside another model"), save("the inner model"))
+}
+
+/// `96 tensors are missing: a, b, c and 93 more`.
+fn group(names: &[String], what: &str) -> Option<String> {
+    let quoted: Vec<String> = names.iter().take(SHOWN).map(|name| quote(name)).collect();
+    let rest = names.len() - quoted.len();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    match names {
+        [] => None,
+        [name] => Some(format!("tensor {} is {what}", quote(name))),
+        _ => Some(format!("{} tensors are {what}: {}{more}", names.len(), quoted.join(", "))),
+    }
+}

@@ -1,0 +1,115 @@
+//! Which files of a folder hold the weights, when the folder holds more than one set of them.
+//!
+//! ```text
+//! named file                         that file; the index's files when the index names it
+//! index, no model.safetensors        the index's files
+//! index and model.safetensors:       the index names it          the index's files
+//!                                    some of its files missing   model.safetensors: the index is of an earlier save
+//!                                    all of its files there      two complete sets: refused
+//! model.safetensors alone            that file
+//! neither                            model-00001-of-0000N.safetensors ... when all N are there
+//! ```
+
+use super::index::WeightMap;
+use super::{INDEX, SINGLE};
+use crate::counted::counted;
+use crate::error::{Error, listed, quote};
+use crate::foreign::{ADAPTER_CONFIG, adapter_name, names_in};
+use std::path::{Path, PathBuf};
+
+/// The files to read, and what is said about the others.
+pub(super) struct Weights {
+    /// The names of the files; empty when none can be meant.
+    pub files: Vec<String>,
+    /// Whether they are the index's.
+    pub by_index: bool,
+    /// Why opening refuses: there are two complete sets.
+    pub conflict: Option<Error>,
+    /// What a person should know: one sentence each.
+    pub notes: Vec<String>,
+    /// What else the folder holds.
+    pub others: FolderOthers,
+}
+
+/// What a folder holds in addition to the model that was opened.
+#[derive(Clone, Default, Debug)]
+pub struct FolderOthers {
+    /// A second complete set of weights: `model.safetensors` next to the files of an index.
+    pub second_weights: Option<PathBuf>,
+    /// An index some of whose files are missing, next to a `model.safetensors` that is used, and one sentence about it.
+    pub stale_index: Option<(PathBuf, String)>,
+    /// The description of an adapter next to the model, and what it describes.
+    pub adapter: Option<(PathBuf, String)>,
+}
+
+/// Decides which files are read. `named` is the file that the user named; `None` for the folder.
+pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMap>) -> Weights {
+    let mut weights = match (named.filter(|name| *name != INDEX), index) {
+        (Some(name), Some(map)) if map.file_names().any(|file| file == name) => of_index(map),
+        (Some(name), _) => of_files(vec![name.to_owned()]),
+        (None, Some(map)) if named.is_some() => of_index(map),
+        (None, Some(map)) => with_index(folder, map),
+        (None, None) => without_index(folder),
+    };
+    if folder.join(ADAPTER_CONFIG).is_file() {
+        let adapter = adapter_name(folder);
+        weights.notes.push(format!("the folder also holds {adapter}; the adapter is not applied: merge it first if it is meant"));
+        weights.others.adapter = Some((folder.join(ADAPTER_CONFIG), adapter));
+    }
+    weights
+}
+
+fn of_files(files: Vec<String>) -> Weights {
+    Weights { files, by_index: false, conflict: None, notes: Vec::new(), others: FolderOthers::default() }
+}
+
+fn of_index(map: &WeightMap) -> Weights {
+    Weights { by_index: true, ..of_files(map.file_names().map(str::to_owned).collect()) }
+}
+
+fn with_index(folder: &Path, map: &WeightMap) -> Weights {
+    let is_there = |name: &str| folder.join(name).symlink_metadata().is_ok();
+    if !is_there(SINGLE) || map.file_names().any(|name| name == SINGLE) {
+        return of_index(map);
+    }
+    let missing: Vec<String> = map.file_names().filter(|name| !is_there(name)).map(quote).collect();
+    let count = map.file_names().count();
+    if missing.is_empty() {
+        let files = counted(count, "file");
+        let problem = format!("expected one set of weights, found two: {SINGLE}, and the {files} that {INDEX} names");
+        let folder_text = quote(&folder.to_string_lossy());
+        let help = format!("delete the set that is not meant, or choose one: name {folder_text}/{SINGLE} or {folder_text}/{INDEX}");
+        let mut weights = of_index(map);
+        weights.conflict = Some(Error::new(folder, problem).help(help));
+        weights.others.second_weights = Some(folder.join(SINGLE));
+        return weights;
+    }
+    let names = if count == 1 { "the file that it names is" } else { "of the files that it names, some are" };
+    let problem = format!("{names} missing ({}); {SINGLE} is used", listed(&missing, ", "));
+    let mut weights = of_files(vec![SINGLE.to_owned()]);
+    weights.notes.push(format!("{INDEX} is left over from an earlier save: {problem}"));
+    weights.others.stale_index = Some((folder.join(INDEX), problem));
+    weights
+}
+
+fn without_index(folder: &Path) -> Weights {
+    if folder.join(SINGLE).symlink_metadata().is_ok() {
+        return of_files(vec![SINGLE.to_owned()]);
+    }
+    let parts = names_in(folder).into_iter().filter(|name| part_numbers(name).is_some()).collect::<Vec<String>>();
+    let counts: Vec<(u64, u64)> = parts.iter().filter_map(|name| part_numbers(name)).collect();
+    let is_whole = counts.iter().zip(1..).all(|((number, count), place)| *number == place && usize::try_from(*count) == Ok(parts.len()));
+    if parts.is_empty() || !is_whole {
+        return of_files(Vec::new());
+    }
+    let mut weights = of_files(parts);
+    weights.notes.push(format!("{INDEX} is missing; all {} are read", counted(weights.files.len(), "file")));
+    weights
+}
+
+/// Number and count in the name of a part: 1 and 3 of `model-00001-of-00003.safetensors`.
+pub(super) fn part_numbers(name: &str) -> Option<(u64, u64)> {
+    let (number, count) = name.strip_prefix("model-")?.strip_suffix(".safetensors")?.split_once("-of-")?;
+    let read = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    Some((read(number)?, read(count)?))
+}
