@@ -45,7 +45,8 @@ impl Mismatch {
     fn symptoms(&self, architecture: &Architecture) -> String {
         let class = architecture.classes[0];
         let mut parts = Vec::new();
-        if self.missing.len() + self.unknown.len() <= NAMED_MAX {
+        let is_of_one_kind = self.missing.is_empty() || self.unknown.is_empty();
+        if is_of_one_kind || self.missing.len() + self.unknown.len() <= NAMED_MAX {
             parts.extend(self.missing.iter().map(|name| format!("tensor {name} is missing")));
             parts.extend(self.unknown.iter().map(|name| format!("tensor {} is not known to {class}", quote(name))));
         } else {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
-use trueup_convert::{Agreement, Options, check, convert};
+use trueup_convert::{Agreement, Options, TensorCheck, check, convert};
 use trueup_formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup_quantize::{NoProgress, Recipe};
 
@@ -101,29 +101,172 @@ fn all_tensors_that_do_not_fit_are_listed_at_once() {
     }
 }
 
+const HEAD: &str = "lm_head.weight";
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const FREQUENCIES: &str = "model.layers.0.self_attn.rotary_emb.inv_freq";
+
+/// `1 / 10000^(2 i / 8)` of a head of 8 elements, as torch stores it.
+fn frequencies(pairs: usize) -> Vec<u8> {
+    (0..pairs).flat_map(|pair| (10_000_f64.powf(-(pair as f64) / pairs as f64) as f32).to_le_bytes()).collect()
+}
+
+/// Converts and checks; the notes in one text, and the checks.
+fn converted(draft: &Draft, recipe: Recipe) -> (String, Vec<TensorCheck>) {
+    let source = draft.open();
+    let options = Options { recipe, ..Options::default() };
+    let report = convert(source.as_ref(), &draft.output(), &options, &NoProgress).unwrap();
+    let written = Gguf::open(draft.output()).unwrap();
+    (report.notes.join("\n"), check(source.as_ref(), &written, Some(2)).unwrap())
+}
+
+fn has_head(draft: &Draft) -> bool {
+    Gguf::open(draft.output()).unwrap().find("output.weight").is_some()
+}
+
 #[test]
-fn a_head_beside_a_tie_and_tables_of_the_rotation_are_left_out_and_told() {
+fn a_tied_head_is_omitted_only_when_it_equals_the_embedding() {
     let mut draft = Draft::of("llama2");
     draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
-    draft.tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(), (Dtype::F32, vec![8], vec![0; 32]));
-    let source = draft.open();
-    let report = convert(source.as_ref(), &draft.output(), &Options::default(), &NoProgress).unwrap();
-    let notes = report.notes.join("\n");
-    assert!(notes.contains("lm_head.weight is left out") && notes.contains("1 tensors with frequencies"), "{notes}");
-    assert!(report.tensors.iter().all(|line| line.name != "output.weight"));
-    let written = Gguf::open(draft.output()).unwrap();
-    assert!(check(source.as_ref(), &written, None).unwrap().iter().all(|line| line.agreement == Agreement::Exact));
+    // One element of the last row differs.
+    let mut head = draft.tensors[EMBEDDING].clone();
+    let place = head.2.len() - 3;
+    head.2[place] ^= 1;
+    draft.tensors.insert(HEAD.to_owned(), head.clone());
+    let element = place / 2;
+    let (notes, checks) = converted(&draft, Recipe::new(None));
+    assert!(has_head(&draft));
+    let kept = format!("{HEAD} is kept as output.weight: its values differ from those of {EMBEDDING} (first in element {element})");
+    assert!(notes.contains(&kept), "{notes}");
+    assert!(checks.iter().all(|line| line.agreement == Agreement::Exact && !line.omitted), "{checks:#?}");
 
-    draft.tensors.insert("model.layers.x.self_attn.rotary_emb.inv_freq".to_owned(), (Dtype::F32, vec![8], vec![0; 32]));
+    // Equal values, also in another type, are one tensor.
+    draft.tensors.insert(HEAD.to_owned(), draft.tensors[EMBEDDING].clone());
+    draft.set(HEAD, |_| ());
+    let (notes, checks) = converted(&draft, Recipe::new(None));
+    assert!(!has_head(&draft));
+    assert!(notes.contains("lm_head.weight is omitted: it has the same values as model.embed_tokens.weight"), "{notes}");
+    let line = checks.last().unwrap();
+    assert_eq!((line.name.as_str(), line.source.as_deref(), line.omitted), ("token_embd.weight", Some(HEAD), true));
+    assert!(checks.iter().all(|line| line.agreement == Agreement::Exact), "{checks:#?}");
+
+    // What stands for it in the file is compared with it.
+    patch(&draft.output(), "token_embd.weight", |bytes| bytes[0] ^= 1);
+    let source = draft.open();
+    let checks = check(source.as_ref(), &Gguf::open(draft.output()).unwrap(), Some(2)).unwrap();
+    let wrong: Vec<Option<&str>> =
+        checks.iter().filter(|line| line.agreement != Agreement::Exact).map(|line| line.source.as_deref()).collect();
+    assert_eq!(wrong, [Some(EMBEDDING), Some(HEAD)], "{checks:#?}");
+
+    // Another shape is another tensor.
+    let (dtype, shape, bytes) = head;
+    draft.tensors.insert(HEAD.to_owned(), (dtype, vec![shape[0] / 2, shape[1]], bytes[..bytes.len() / 2].to_vec()));
+    std::fs::remove_file(draft.output()).unwrap();
+    assert!(draft.refused(&Options::default()).contains("tensor lm_head.weight: expected shape"));
+}
+
+#[test]
+fn omitted_tables_are_compared_with_what_is_computed() {
+    let mut draft = Draft::of("llama2");
+    let size = draft.config["hidden_size"].as_u64().unwrap() / draft.config["num_attention_heads"].as_u64().unwrap();
+    let pairs = size as usize / 2;
+    draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![pairs], frequencies(pairs)));
+    let (notes, checks) = converted(&draft, Recipe::new(None));
+    assert!(notes.contains("1 tensor with the frequencies of the rotation is omitted"), "{notes}");
+    assert!(!notes.contains("other values"), "{notes}");
+    let line = checks.last().unwrap();
+    assert_eq!((line.name.as_str(), line.source.as_deref()), ("(computed frequencies)", Some(FREQUENCIES)));
+    assert!(line.omitted && !matches!(line.agreement, Agreement::Wrong { .. }), "{line:?}");
+
+    let mut others = frequencies(pairs);
+    others[..4].copy_from_slice(&0.5_f32.to_le_bytes());
+    for (bytes, elements) in [(others, 1), (vec![0; 4 * pairs], pairs as u64), (frequencies(2 * pairs), 2 * pairs as u64)] {
+        draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![bytes.len() / 4], bytes));
+        let (notes, checks) = converted(&draft, Recipe::new(None));
+        assert!(notes.contains(&format!("other values than those computed from config.json: {FREQUENCIES}")), "{notes}");
+        assert_eq!(checks.last().unwrap().agreement, Agreement::Wrong { elements });
+    }
+    draft.tensors.insert(FREQUENCIES.replace(".0.", ".x."), (Dtype::F32, vec![8], vec![0; 32]));
     std::fs::remove_file(draft.output()).unwrap();
     assert!(draft.refused(&Options::default()).contains("layers.x.self_attn.rotary_emb.inv_freq is not known"));
 }
 
 #[test]
-fn an_untied_model_without_a_head_is_refused() {
+fn an_untied_model_without_a_head_is_refused_with_a_remedy_that_works() {
     let mut draft = Draft::of("llama2");
-    draft.tensors.remove("lm_head.weight");
-    assert!(draft.refused(&Options::default()).contains("tensor lm_head.weight is missing"));
+    draft.tensors.remove(HEAD);
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("tensor lm_head.weight is missing"), "{message}");
+    assert!(message.contains("set tie_word_embeddings to true in config.json"), "{message}");
+    draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+    converted(&draft, Recipe::new(None));
+    assert!(!has_head(&draft));
+}
+
+/// All tensors of a draft under other names.
+fn renamed(draft: &mut Draft, rename: impl Fn(&str) -> String) {
+    let tensors = std::mem::take(&mut draft.tensors);
+    draft.tensors = tensors.into_iter().map(|(name, tensor)| (rename(&name), tensor)).collect();
+}
+
+#[test]
+fn the_cause_of_many_missing_tensors_is_named() {
+    type Rename = fn(&str) -> String;
+    let cases: [(Rename, &[&str]); 6] = [
+        (
+            |name| format!("language_model.{name}"),
+            &["all names begin with `language_model.model.`", "a multimodal checkpoint", "language_model.lm_head.weight"],
+        ),
+        (
+            |name| name.replace("model.", "model.language_model."),
+            &["in place of `model.`", "a multimodal checkpoint", "save it as LlamaForCausalLM"],
+        ),
+        (|name| format!("_orig_mod.{name}"), &["the wrapper of torch.compile", "save the model inside the wrapper"]),
+        (|name| format!("module.{name}"), &["the wrapper of DataParallel", "save the model inside the wrapper"]),
+        (|name| name.replace("model.", ""), &["lack the beginning `model.`", "without its head", "the whole Llama"]),
+        (
+            |name| name.replace("model.layers.", "layers.").replace("self_attn.q_proj", "attention.wq"),
+            &["Meta's and Mistral's own layout", "layers.0.attention.wq.weight", "in the Hugging Face layout"],
+        ),
+    ];
+    for (rename, words) in cases {
+        let mut draft = Draft::of("llama2");
+        renamed(&mut draft, rename);
+        let message = draft.refused(&Options::default());
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
+        assert!(message.contains(" more; ") && message.contains("not known to LlamaForCausalLM"), "{message}");
+    }
+}
+
+/// Names as AutoAWQ and bitsandbytes write them, without a word of it in config.json.
+#[test]
+fn quantized_checkpoints_are_named_by_their_tensors() {
+    let quantized = |ends: &[(&str, Dtype, usize)]| {
+        let mut draft = Draft::of("llama2");
+        let names: Vec<String> = draft.tensors.keys().filter(|name| name.ends_with("_proj.weight")).cloned().collect();
+        for name in &names {
+            draft.tensors.remove(name);
+            for (end, dtype, bytes) in ends {
+                let tensor = (*dtype, vec![4], vec![0; 4 * bytes]);
+                draft.tensors.insert(name.replace("weight", end), tensor);
+            }
+        }
+        (draft.refused(&Options::default()), names.len())
+    };
+    let (message, count) =
+        quantized(&[("qweight", Dtype::I32, 4), ("qzeros", Dtype::I32, 4), ("scales", Dtype::F16, 2)]);
+    let expected = format!("the checkpoint is quantized by AWQ (qweight, qzeros, scales in {count} places)");
+    assert!(message.contains(&expected) && message.contains("convert the checkpoint that it was made from"), "{message}");
+    assert!(message.contains("14 tensors are missing") && message.contains("q_proj.qweight"), "{message}");
+    let (message, _) = quantized(&[("weight", Dtype::I8, 1), ("SCB", Dtype::F32, 4)]);
+    assert!(message.contains("quantized by bitsandbytes (int8) (SCB in 14 places)"), "{message}");
+}
+
+#[test]
+fn an_adapter_that_is_not_merged_is_named() {
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| name.replace("q_proj.weight", "q_proj.base_layer.weight"));
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("holds an adapter that is not merged") && message.contains("merge_and_unload()"), "{message}");
 }
 
 #[test]

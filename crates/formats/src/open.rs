@@ -91,6 +91,6 @@ fn open_llama2c(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint
 
 /// A size that fits the file, and an object after it.
 fn looks_like_safetensors(start: &[u8], file_bytes: u64) -> bool {
-    let Some((size, b"{")) = start.split_first_chunk::<8>() else { return false };
+    let Some((size, [b'{', ..])) = start.split_first_chunk::<8>() else { return false };
     u64::from_le_bytes(*size) <= file_bytes
 }

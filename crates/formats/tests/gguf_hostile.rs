@@ -86,9 +86,12 @@ fn lies_about_keys() -> Vec<Lie> {
     vec![
         ("key length", one_key().u64(1 << 40).data(64), &["key number 0 at byte 24", "1099511627776"]),
         ("empty key", one_key().text("").u32(0).raw(&[0]).data(64), &["key number 0", "1 to 65535 bytes, found 0"]),
-        ("key not UTF-8", one_key().u64(2).raw(&[0xff, 0xfe]).data(64), &["key number 0", "UTF-8"]),
         ("text length", one_key().text("k").u32(8).u64(u64::MAX).data(64), &["key k", "18446744073709551615"]),
-        ("text not UTF-8", one_key().text("k").u32(8).u64(1).raw(&[0x80]).data(64), &["key k", "UTF-8"]),
+        (
+            "text of the tokenizer not UTF-8",
+            one_key().text("tokenizer.chat_template").u32(8).u64(1).raw(&[0x80]).data(64),
+            &["key tokenizer.chat_template", "UTF-8"],
+        ),
         ("array length", one_key().text("k").u32(9).u32(12).u64(1 << 61).data(64), &["key k", "2305843009213693952"]),
         (
             "text array length",
@@ -307,4 +310,21 @@ fn a_file_that_changes_is_noticed() {
         &["modification is another"],
     );
     faults.report();
+}
+
+/// Names and texts in other encodings that no computation needs, such as `general.author` in Latin-1.
+#[test]
+fn text_that_is_not_utf8_is_escaped_and_noted() {
+    let header = Bytes::header(3, 1, 2).text("general.author").u32(8).u64(5).raw(b"Andr\xe9");
+    let header = header.u64(3).raw(b"k\xff\xfe").u32(0).raw(&[7]);
+    let tensor = header.u64(4).raw(b"w\x80.b").u32(1).u64(4).u32(0).u64(0);
+    let folder = tempfile::tempdir().unwrap();
+    let model = Gguf::open(write(folder.path(), "m.gguf", &tensor.data(16))).unwrap();
+    assert_eq!(model.metadata().string("general.author").unwrap(), "Andr\\xe9");
+    assert_eq!(model.metadata().u64("k\\xff\\xfe").unwrap(), 7);
+    assert_eq!(model.find("w\\x80.b"), Some(0));
+    let [note] = model.notes() else { panic!("{:?}", model.notes()) };
+    for part in ["text that is not UTF-8", "key general.author (\"Andr\\xe9\")", "key number 1", "name of tensor number 0"] {
+        assert!(note.contains(part), "{part} in {note}");
+    }
 }

@@ -111,18 +111,20 @@ fn a_single_file_of_another_name_stands_for_itself() {
 #[test]
 fn a_folder_without_weights_says_what_it_has() {
     let mut faults = Faults::default();
-    for (name, help) in [
-        ("weights.safetensors", "name the safetensors file that is meant"),
-        ("pytorch_model-00001-of-00002.bin", "it has PyTorch pickles"),
-        ("consolidated.00.pth", "it has PyTorch pickles"),
-        ("model.pt", "it has PyTorch pickles"),
-        ("model.gguf", "name the GGUF file itself"),
-        ("notes.txt", "get the weights of the model"),
+    for (name, found, help) in [
+        ("weights.safetensors", "found neither", "for example weights.safetensors"),
+        ("model-00002-of-00003.safetensors", "found neither", "get all 3 files of the model"),
+        ("pytorch_model-00001-of-00002.bin", "found PyTorch pickles", "convert it to safetensors"),
+        ("consolidated.00.pth", "found PyTorch pickles", "convert it to safetensors"),
+        ("model.pt", "found PyTorch pickles", "convert it to safetensors"),
+        ("model.gguf", "a folder with GGUF files", "name the GGUF file itself, for example model.gguf"),
+        ("tf_model.h5", "of another framework", "safetensors files"),
+        ("notes.txt", "found neither", "get the weights of the model"),
     ] {
         let folder = model_folder(&[]);
         write(folder.path(), name, b"");
         let refused = SafetensorsDir::open(folder.path()).map_err(|error| error.at("folder"));
-        faults.refused(name, refused, "", &["found neither", help]);
+        faults.refused(name, refused, "", &[found, help]);
     }
     faults.report();
 }
@@ -390,4 +392,100 @@ fn a_folder_without_a_model_says_what_to_do() {
     std::fs::create_dir(path.join("model.safetensors")).unwrap();
     faults.refused("folder", open(), "model.safetensors", &["found a folder"]);
     faults.report();
+}
+
+/// Two sets of weights in one folder: `model.safetensors`, and the files of an index.
+#[test]
+fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let two_sets = || {
+        let folder = model_folder(&[("model.safetensors", &["x", "y", "z"]), (shards[0], &["x"]), (shards[1], &["y"])]);
+        write_index(folder.path(), json!({"x": shards[0], "y": shards[1]}));
+        folder
+    };
+    let folder = two_sets();
+    let error = SafetensorsDir::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("found two: model.safetensors, and the 2 files that model.safetensors.index.json"), "{error}");
+    // Both remedies work: naming a set, and deleting one.
+    let count = |name: &str| open(folder.path().join(name), &OpenOptions::default()).unwrap().tensors().len();
+    assert_eq!((count("model.safetensors"), count("model.safetensors.index.json"), count(shards[1])), (3, 2, 2));
+    let survey = SafetensorsDir::survey(folder.path()).unwrap();
+    assert!(survey.others.second_weights.is_some_and(|file| file.ends_with("model.safetensors")));
+    std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    assert!(SafetensorsDir::open(folder.path()).unwrap().notes().is_empty());
+
+    // An index whose files are not all there is of an earlier save.
+    let folder = two_sets();
+    std::fs::remove_file(folder.path().join(shards[1])).unwrap();
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    assert_eq!(model.tensors().len(), 3);
+    let [note] = model.notes() else { panic!("{:?}", model.notes()) };
+    assert!(note.contains("left over from an earlier save") && note.contains(shards[1]), "{note}");
+    let survey = SafetensorsDir::survey(folder.path()).unwrap();
+    let (index, found) = survey.others.stale_index.unwrap();
+    assert!(index.ends_with("model.safetensors.index.json") && found.contains("model.safetensors is used"), "{found}");
+    assert_eq!((survey.model.tensors().len(), survey.faults.kept().len()), (3, 0));
+
+    // Without an index, all parts of a whole set are the model.
+    let folder = two_sets();
+    std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    std::fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    assert_eq!(model.tensors().len(), 2);
+    assert!(model.notes()[0].contains("is missing; all 2 files are read"), "{:?}", model.notes());
+}
+
+#[test]
+fn adapters_are_told_from_models() {
+    let adapter = r#"{"peft_type": "LORA", "base_model_name_or_path": "org/base"}"#;
+    // Next to a model.
+    let folder = model_folder(&[("model.safetensors", &["x"]), ("adapter_model.safetensors", &["m.lora_A.weight"])]);
+    write(folder.path(), "adapter_config.json", adapter.as_bytes());
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    let [note] = model.notes() else { panic!("{:?}", model.notes()) };
+    assert!(note.contains("also holds a LoRA adapter of org/base") && note.contains("is not applied"), "{note}");
+    assert!(SafetensorsDir::survey(folder.path()).unwrap().others.adapter.is_some());
+    // The file itself, whatever its name.
+    for name in ["adapter_model.safetensors", "style.safetensors"] {
+        let folder = model_folder(&[(name, &["a.q_proj.lora_A.weight", "a.q_proj.lora_B.weight"])]);
+        let error = open(folder.path().join(name), &OpenOptions::default()).err().unwrap().to_string();
+        assert!(error.contains("found a LoRA adapter (2 tensors); merge it into its model first"), "{error}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_hub_cache_is_opened_by_the_folder_of_its_model() {
+    let (cache, model) = (tempfile::tempdir().unwrap(), model_folder(&[("model.safetensors", &["x"])]));
+    let root = cache.path().join("models--org--tiny");
+    for folder in ["blobs", "refs", "snapshots/0a1b", "snapshots/ffff"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    write(&root.join("refs"), "main", b"0a1b");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(model.path().join(name), root.join("blobs").join(name)).unwrap();
+        std::os::unix::fs::symlink(root.join("blobs").join(name), root.join("snapshots/0a1b").join(name)).unwrap();
+    }
+    let opened = open(&root, &OpenOptions::default()).unwrap();
+    assert_eq!((opened.tensors().len(), opened.path()), (1, root.join("snapshots/0a1b").as_path()));
+    assert_eq!(trueup_formats::survey(&root).unwrap().checkpoint.tensors().len(), 1);
+}
+
+/// `config.json` as Python's `json.dump` and editors of Windows write it.
+#[test]
+fn python_numbers_and_byte_order_marks_are_read() {
+    let folder = model_folder(&[("model.safetensors", &["x"])]);
+    let text = r#"{"limit": [0.0, Infinity, -Infinity], "text": "NaN, \"Infinity\" \\", "x": NaN, "hidden_size": 8}"#;
+    let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for bytes in [text.as_bytes().to_vec(), [b"\xef\xbb\xbf", text.as_bytes()].concat(), [b"\xff\xfe", &utf16[..]].concat()] {
+        write(folder.path(), "config.json", &bytes);
+        let model = SafetensorsDir::open(folder.path()).unwrap();
+        let Description::Json(config) = model.description() else { panic!("a folder has JSON") };
+        assert_eq!(config["hidden_size"], 8);
+        assert_eq!(config["limit"][1], trueup_formats::json::INFINITY);
+        assert!(config["limit"][2].as_f64().is_none() && config["x"].is_string());
+        assert!(config["text"].as_str().is_some_and(|text| text.starts_with("NaN, ")), "{:?}", config["text"]);
+    }
+    write(folder.path(), "config.json", b"{\"a\": Infinity,\n \"b\": }");
+    let error = SafetensorsDir::open(folder.path()).unwrap_err();
+    assert_eq!((error.place.as_str(), error.problem.contains("expected value")), ("line 2", true), "{error}");
 }

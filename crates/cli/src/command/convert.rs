@@ -140,13 +140,23 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
         };
         [quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), loss, remark, checked]
     });
-    output::line(&table(columns, &rows.collect::<Vec<_>>()))?;
+    let omitted = checks.iter().filter(|check| check.omitted).map(|check| {
+        let from = check.source.as_deref().map_or_else(String::new, quote);
+        let remark = format!("compared with {}", check.name);
+        let source_type = check.source_type.to_owned();
+        ["(omitted)".to_owned(), from, source_type, String::new(), String::new(), remark, agreement(check)]
+    });
+    output::line(&table(columns, &rows.chain(omitted).collect::<Vec<_>>()))?;
     if !checks.is_empty() {
         let exact = checks.iter().filter(|check| check.agreement == Agreement::Exact).count();
         let wrong = checks.iter().filter(|check| matches!(check.agreement, Agreement::Wrong { .. })).count();
         let rounded = checks.len() - exact - wrong;
+        let omitted = match checks.iter().filter(|check| check.omitted).count() {
+            0 => String::new(),
+            count => format!(" ({count} omitted, compared with what replaces them)"),
+        };
         output::line(&format!(
-            "checked {}: {exact} exact, {rounded} rounded, {wrong} wrong",
+            "checked {}: {exact} exact, {rounded} rounded, {wrong} wrong{omitted}",
             counted(checks.len(), "tensor")
         ))?;
     }

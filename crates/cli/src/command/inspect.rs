@@ -57,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result {
         return doctor::run(&arguments.file, arguments.threads, arguments.json);
     }
     let checkpoint = trueup::open_arrays(&arguments.file)?;
+    checkpoint.notes().iter().for_each(|note| output::note(note));
     if let Some(list) = &arguments.check {
         let hashes = manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?;
         return check(&hashes, list, arguments.json);

@@ -96,6 +96,9 @@ pub fn run(arguments: Arguments) -> Result {
         resume: arguments.resume,
     };
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
+    if !is_flm(&arguments.output) {
+        source.notes().iter().for_each(|note| output::note(note));
+    }
     if let Some(file) = &arguments.report {
         output::check_target(file, &source.sources())?;
         if target::is_same(file, &arguments.output) {

@@ -4,12 +4,15 @@ use super::side::Side;
 use super::{Difference, Kind};
 use crate::slim;
 use trueup_formats::gguf::{Array, Metadata, Value};
-use trueup_formats::{Result, quote};
+use trueup_formats::{Result, listed, quote};
 use trueup_models::Model;
 use trueup_tokenizer::Vocabulary;
 
 /// Beginnings of keys that say what the model computes and how it reads text, where they are compared as they stand.
 const MEANT: [&str; 3] = ["tokenizer.", "trueup.tokenizer.", "general.architecture"];
+
+/// A key with its value on both sides.
+type Compared<'a> = (&'a str, Option<&'a Value>, Option<&'a Value>);
 
 /// How many keys were compared, and those that differ.
 pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(usize, Vec<Difference>)> {
@@ -20,6 +23,7 @@ pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(us
         a_keys = without_tokenizer(&a_keys);
         b_keys = without_tokenizer(&b_keys);
     }
+    let (side_a, side_b) = (a, b);
     if let (Some(a), Some(b)) = (a.slimmed(), b.slimmed()) {
         add(slim::KEYS, a, &mut a_keys);
         add(slim::KEYS, b, &mut b_keys);
@@ -27,12 +31,41 @@ pub(super) fn compare(a: &Side, b: &Side, notes: &mut Vec<String>) -> Result<(us
     let only_b = b_keys.iter().filter(|(key, _)| !a_keys.contains(key));
     let all = a_keys.iter().map(|(key, value)| (key, Some(value), b_keys.value(key)));
     let all: Vec<_> = all.chain(only_b.map(|(key, value)| (key, None, Some(value)))).collect();
-    let differs = all.iter().filter(|(_, a, b)| a != b);
-    let line = |(key, a, b): &(&str, Option<&Value>, Option<&Value>)| {
+    let unequal = all.iter().filter(|(_, a, b)| a != b);
+    let (omitted, differs): (Vec<&Compared>, Vec<&Compared>) =
+        unequal.partition(|(key, a, b)| is_only_ours(key, (side_a, *a), (side_b, *b)));
+    if let Some(side) = [side_a, side_b].into_iter().find(|side| is_by_another_program(side)) {
+        notes.extend(note_of_omitted(side, &omitted.iter().map(|(key, ..)| *key).collect::<Vec<&str>>()));
+    }
+    let line = |(key, a, b): &Compared| {
         let (a, b) = described(*a, *b);
         Difference { kind: Kind::Key, name: (*key).to_owned(), a, b, values: None }
     };
-    Ok((all.len(), differs.map(line).collect()))
+    let differs: Vec<Difference> = differs.into_iter().map(line).collect();
+    Ok((all.len() - omitted.len(), differs))
+}
+
+/// How keys begin that only this program writes.
+const OURS: &str = "trueup.";
+
+/// Whether a model is a GGUF file that another program wrote: it has none of this program's keys.
+fn is_by_another_program(side: &Side) -> bool {
+    side.metadata().is_some_and(|metadata| !metadata.iter().any(|(key, _)| key.starts_with(OURS)))
+}
+
+/// Whether a key is one that only this program writes, and the side without it is a file of another program.
+fn is_only_ours(key: &str, (a, a_value): (&Side, Option<&Value>), (b, b_value): (&Side, Option<&Value>)) -> bool {
+    let lacks = |side: &Side, value: Option<&Value>| value.is_none() && is_by_another_program(side);
+    key.starts_with(OURS) && (lacks(a, a_value) || lacks(b, b_value))
+}
+
+/// What is said about keys that are not compared.
+fn note_of_omitted(side: &Side, keys: &[&str]) -> Option<String> {
+    let keys: Vec<String> = keys.iter().map(|key| quote(key)).collect();
+    (!keys.is_empty()).then(|| {
+        let (name, keys) = (side.name(), listed(&keys, ", "));
+        format!("{name} was not written by trueup, so keys that only trueup writes are not compared: {keys}")
+    })
 }
 
 fn without_tokenizer(keys: &Metadata) -> Metadata {
