@@ -103,9 +103,12 @@ impl Mismatch {
             return None;
         }
         let class = architecture.classes[0];
+        let outer = found.strip_suffix(expected.as_str()).unwrap_or(found);
         let all = match found {
             "" => format!("the names lack the beginning `{expected}`"),
-            _ if there.iter().all(|name| name.starts_with(found)) => format!("all names begin with `{}`", quote(found)),
+            _ if !outer.is_empty() && there.iter().all(|name| name.starts_with(outer)) => {
+                format!("all names begin with `{}`", quote(outer))
+            }
             _ => format!("{moved} names begin with `{}` in place of `{expected}`", quote(found)),
         };
         let (what, help) = wrapper(found, class);

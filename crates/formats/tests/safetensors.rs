@@ -378,9 +378,11 @@ fn a_folder_without_a_model_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let open = || SafetensorsDir::open(path).map_err(|error| error.at("x"));
-    faults.refused("empty", open(), "config.json", &["needs config.json"]);
-    write(path, "config.json", b"{\"a\": NaN}");
-    faults.refused("NaN", SafetensorsDir::open(path), "config.json", &["line 1"]);
+    faults.refused("empty", open(), "", &["an empty folder", "get the files of the model"]);
+    write(path, "README.md", b"# A model");
+    faults.refused("no configuration", open(), "config.json", &["needs config.json"]);
+    write(path, "config.json", b"{\"a\": None}");
+    faults.refused("not JSON", SafetensorsDir::open(path), "config.json", &["line 1"]);
     write(path, "config.json", b"{}");
     faults.refused("no weights", open(), "", &["model.safetensors", "get the weights"]);
     write(path, "model.gguf", b"GGUF");
