@@ -6,6 +6,7 @@
 
 mod command;
 mod failure;
+mod foreign_flags;
 mod losses;
 mod os;
 mod output;
@@ -45,7 +46,7 @@ pub struct Arguments {
 
 fn main() -> ExitCode {
     os::prepare();
-    let arguments = Arguments::parse();
+    let arguments = foreign_flags::parse();
     output::set_quiet(arguments.quiet);
     let outcome = panic::catch_unwind(|| command::run(arguments.command));
     match outcome {

@@ -67,7 +67,8 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     }
     let places = places(&mapping, written)?;
     let copies = mapping.of_copies(source);
-    let embedding = mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.role == Role::TokenEmbedding);
+    let embedding =
+        mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.role == Role::TokenEmbedding);
     let places_of_copies: Vec<usize> = copies.tensors().iter().filter_map(|_| Some(*embedding?.1)).collect();
     let mut checks = compare(source, written, (&mapping, &places), threads)?;
     let omitted = compare(source, written, (&copies, &places_of_copies), threads)?;

@@ -69,7 +69,8 @@ pub(crate) fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Resul
     Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }
 
-/// The repository's name when the model is in the cache of huggingface_hub, else the name of the folder or file without its extension.
+/// The repository's name when the model is in the cache of huggingface_hub, else the name of the folder or file without
+/// its extension.
 fn name_of(path: &Path) -> Option<String> {
     if let Some(name) = cached_model_name(path) {
         return Some(name);

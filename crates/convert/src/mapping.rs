@@ -124,7 +124,8 @@ impl Mapping {
         &self.omitted
     }
 
-    /// The embedding alone, but read from the omitted copies of it: what stands for them in the file must be equal to them.
+    /// The embedding alone, but read from the omitted copies of it: what stands for them in the file must be equal to
+    /// them.
     pub(crate) fn of_copies(&self, source: &dyn Checkpoint) -> Mapping {
         let embedding = self.tensors.iter().find(|tensor| tensor.expected.role == Role::TokenEmbedding);
         let copies = self.omitted.iter().filter(|omitted| omitted.stand_in == StandIn::Embedding);
@@ -201,7 +202,8 @@ impl TiedHead {
         if !hyper.is_tied() {
             return Ok(TiedHead::Absent);
         }
-        Ok(first_difference(source, head, embedding)?.map_or(TiedHead::Copy(head), |place| TiedHead::Different(head, place)))
+        Ok(first_difference(source, head, embedding)?
+            .map_or(TiedHead::Copy(head), |place| TiedHead::Different(head, place)))
     }
 
     fn is_kept(&self) -> bool {
@@ -213,9 +215,10 @@ impl TiedHead {
         let embedding = architecture.tensor(Role::TokenEmbedding)?.theirs?;
         match *self {
             TiedHead::Absent => None,
-            TiedHead::Copy(head) => {
-                Some(format!("{} is omitted: it has the same values as {embedding}, which is used as the output head", name(head)))
-            }
+            TiedHead::Copy(head) => Some(format!(
+                "{} is omitted: it has the same values as {embedding}, which is used as the output head",
+                name(head)
+            )),
             TiedHead::Different(head, place) => Some(format!(
                 "{} is kept as output.weight: its values differ from those of {embedding} (first in element {place}), although \
                  config.json ties them (tie_word_embeddings)",

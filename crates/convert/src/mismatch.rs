@@ -1,4 +1,5 @@
-//! A checkpoint that does not fit its architecture: what is missing and what is there instead, and the cause where it can be seen.
+//! A checkpoint that does not fit its architecture: what is missing and what is there instead, and the cause where it
+//! can be seen.
 //!
 //! ```text
 //! names that are there ─┬─ of a quantizer              quantized by GPTQ (...)
@@ -63,7 +64,8 @@ impl Mismatch {
         if let Some(scheme) = quantization(unknown()) {
             return (Some(format!("the checkpoint is {scheme}")), QUANTIZED_HELP.to_owned());
         }
-        if unknown().any(|name| name.contains(".lora_A.") || name.contains(".lora_B.") || name.contains(".base_layer.")) {
+        if unknown().any(|name| name.contains(".lora_A.") || name.contains(".lora_B.") || name.contains(".base_layer."))
+        {
             let help = "merge it first, for example with merge_and_unload() of peft, and convert the merged model";
             return (Some("the checkpoint holds an adapter that is not merged".to_owned()), help.to_owned());
         }
@@ -124,8 +126,14 @@ fn wrapper(prefix: &str, class: &str) -> (String, String) {
         return (what, save(&format!("the whole {class}")));
     }
     if prefix.contains("language_model.") || prefix.contains("text_model.") {
-        let what = "this is the language model of a multimodal checkpoint, which is not supported as a whole".to_owned();
-        return (what, format!("convert the language model alone: save it as {class}, or get the checkpoint that it was made from"));
+        let what =
+            "this is the language model of a multimodal checkpoint, which is not supported as a whole".to_owned();
+        return (
+            what,
+            format!(
+                "convert the language model alone: save it as {class}, or get the checkpoint that it was made from"
+            ),
+        );
     }
     for (start, what) in [
         ("_orig_mod.", "torch.compile"),

@@ -49,8 +49,8 @@ impl StandIn {
     }
 }
 
-/// The first element in which two tensors of a checkpoint differ; `None` when all values are equal. Tensors of other shapes differ in their
-/// first element.
+/// The first element in which two tensors of a checkpoint differ; `None` when all values are equal. Tensors of other
+/// shapes differ in their first element.
 pub(crate) fn first_difference(source: &dyn Checkpoint, a: usize, b: usize) -> Result<Option<u64>> {
     let (first, second) = (&source.tensors()[a], &source.tensors()[b]);
     let is_known = |info: &TensorInfo| info.dtype.is_float();
@@ -98,12 +98,14 @@ pub(crate) fn computed_agreement(source: &dyn Checkpoint, hyper: &Hyper, omitted
     source.read(omitted.source, 0, &mut bytes)?;
     let found = values(info.dtype, &bytes);
     let bounds = expected.iter().map(|range| range.at(info.dtype));
-    let outside = found.iter().zip(bounds).filter(|(value, (least, most))| !(least <= *value && *value <= most)).count();
+    let outside =
+        found.iter().zip(bounds).filter(|(value, (least, most))| !(least <= *value && *value <= most)).count();
     if outside > 0 {
         return Ok(Agreement::Wrong { elements: outside as u64 });
     }
     let narrowed = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value as f32).collect::<Vec<f32>>();
-    let (found, nearest) = (narrowed(&mut found.iter().copied()), narrowed(&mut expected.iter().map(|range| range.high)));
+    let (found, nearest) =
+        (narrowed(&mut found.iter().copied()), narrowed(&mut expected.iter().map(|range| range.high)));
     let mut sums = DeviationSums::default();
     sums.add(&nearest, &found);
     let deviation = sums.deviation();

@@ -135,7 +135,9 @@ fn a_tied_head_is_omitted_only_when_it_equals_the_embedding() {
     let element = place / 2;
     let (notes, checks) = converted(&draft, Recipe::new(None));
     assert!(has_head(&draft));
-    let kept = format!("{HEAD} is kept as output.weight: its values differ from those of {EMBEDDING} (first in element {element})");
+    let kept = format!(
+        "{HEAD} is kept as output.weight: its values differ from those of {EMBEDDING} (first in element {element})"
+    );
     assert!(notes.contains(&kept), "{notes}");
     assert!(checks.iter().all(|line| line.agreement == Agreement::Exact && !line.omitted), "{checks:#?}");
 
@@ -144,7 +146,10 @@ fn a_tied_head_is_omitted_only_when_it_equals_the_embedding() {
     draft.set(HEAD, |_| ());
     let (notes, checks) = converted(&draft, Recipe::new(None));
     assert!(!has_head(&draft));
-    assert!(notes.contains("lm_head.weight is omitted: it has the same values as model.embed_tokens.weight"), "{notes}");
+    assert!(
+        notes.contains("lm_head.weight is omitted: it has the same values as model.embed_tokens.weight"),
+        "{notes}"
+    );
     let line = checks.last().unwrap();
     assert_eq!((line.name.as_str(), line.source.as_deref(), line.omitted), ("token_embd.weight", Some(HEAD), true));
     assert!(checks.iter().all(|line| line.agreement == Agreement::Exact), "{checks:#?}");
@@ -179,10 +184,15 @@ fn omitted_tables_are_compared_with_what_is_computed() {
 
     let mut others = frequencies(pairs);
     others[..4].copy_from_slice(&0.5_f32.to_le_bytes());
-    for (bytes, elements) in [(others, 1), (vec![0; 4 * pairs], pairs as u64), (frequencies(2 * pairs), 2 * pairs as u64)] {
+    for (bytes, elements) in
+        [(others, 1), (vec![0; 4 * pairs], pairs as u64), (frequencies(2 * pairs), 2 * pairs as u64)]
+    {
         draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![bytes.len() / 4], bytes));
         let (notes, checks) = converted(&draft, Recipe::new(None));
-        assert!(notes.contains(&format!("other values than those computed from config.json: {FREQUENCIES}")), "{notes}");
+        assert!(
+            notes.contains(&format!("other values than those computed from config.json: {FREQUENCIES}")),
+            "{notes}"
+        );
         assert_eq!(checks.last().unwrap().agreement, Agreement::Wrong { elements });
     }
     draft.tensors.insert(FREQUENCIES.replace(".0.", ".x."), (Dtype::F32, vec![8], vec![0; 32]));
@@ -255,7 +265,10 @@ fn quantized_checkpoints_are_named_by_their_tensors() {
     let (message, count) =
         quantized(&[("qweight", Dtype::I32, 4), ("qzeros", Dtype::I32, 4), ("scales", Dtype::F16, 2)]);
     let expected = format!("the checkpoint is quantized by AWQ (qweight, qzeros, scales in {count} places)");
-    assert!(message.contains(&expected) && message.contains("convert the checkpoint that it was made from"), "{message}");
+    assert!(
+        message.contains(&expected) && message.contains("convert the checkpoint that it was made from"),
+        "{message}"
+    );
     assert!(message.contains("14 tensors are missing") && message.contains("down_proj.qweight"), "{message}");
     let (message, _) = quantized(&[("weight", Dtype::I8, 1), ("SCB", Dtype::F32, 4)]);
     assert!(message.contains("quantized by bitsandbytes (int8) (SCB in 14 places)"), "{message}");
@@ -266,7 +279,10 @@ fn an_adapter_that_is_not_merged_is_named() {
     let mut draft = Draft::of("llama2");
     renamed(&mut draft, |name| name.replace("q_proj.weight", "q_proj.base_layer.weight"));
     let message = draft.refused(&Options::default());
-    assert!(message.contains("holds an adapter that is not merged") && message.contains("merge_and_unload()"), "{message}");
+    assert!(
+        message.contains("holds an adapter that is not merged") && message.contains("merge_and_unload()"),
+        "{message}"
+    );
 }
 
 #[test]

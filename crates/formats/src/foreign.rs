@@ -34,7 +34,12 @@ const MAGICS: [(usize, &[u8], &str, &str); 19] = [
     (0, b"lmgg", "a GGML file, older than GGUF", ORIGINAL_HELP),
     (0, b"fmgg", "a GGMF file, older than GGUF", ORIGINAL_HELP),
     (0, b"tjgg", "a GGJT file, older than GGUF", ORIGINAL_HELP),
-    (0, b"algg", "a GGLA file: a LoRA adapter, older than GGUF", "merge the original adapter into its model and convert that"),
+    (
+        0,
+        b"algg",
+        "a GGLA file: a LoRA adapter, older than GGUF",
+        "merge the original adapter into its model and convert that",
+    ),
     (0, b"\x1f\x8b", "a file compressed with gzip", "decompress it first, for example with `gunzip`"),
     (0, b"\x28\xb5\x2f\xfd", "a file compressed with Zstandard", "decompress it first, for example with `unzstd`"),
     (0, b"\xfd7zXZ\0", "a file compressed with xz", "decompress it first, for example with `unxz`"),
@@ -112,8 +117,8 @@ fn is_importance_matrix(start: &[u8]) -> bool {
     count > 0 && name.is_some_and(|name| name.ends_with(b".weight") && name.is_ascii())
 }
 
-/// Recognizes a folder that holds no model in this crate's formats: one without `config.json`, without weights in safetensors, or with the
-/// description of an adapter in place of a model's.
+/// Recognizes a folder that holds no model in this crate's formats: one without `config.json`, without weights in
+/// safetensors, or with the description of an adapter in place of a model's.
 pub(crate) fn of_folder(folder: &Path) -> Option<Error> {
     let names = names_in(folder);
     let found = of_adapter(folder, &names).or_else(|| of_names(folder, &names))?;
@@ -187,7 +192,10 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         return Some(Foreign::new("PyTorch pickles", PICKLE_HELP));
     }
     if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
-        return Some(Foreign::new("a folder with GGUF files", format!("name the GGUF file itself, for example {}", quote(file))));
+        return Some(Foreign::new(
+            "a folder with GGUF files",
+            format!("name the GGUF file itself, for example {}", quote(file)),
+        ));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
         let what = "the weights of another framework (TensorFlow, Flax or ONNX)";
@@ -216,7 +224,8 @@ mod tests {
     fn files_are_recognized_by_their_first_bytes() {
         let mut tar = vec![0; 512];
         tar[257..262].copy_from_slice(b"ustar");
-        let zip = |name: &[u8]| [b"PK\x03\x04", &[0; 22][..], &(name.len() as u16).to_le_bytes(), &[0; 2], name].concat();
+        let zip =
+            |name: &[u8]| [b"PK\x03\x04", &[0; 22][..], &(name.len() as u16).to_le_bytes(), &[0; 2], name].concat();
         let matrix = [&2_i32.to_le_bytes()[..], &19_u32.to_le_bytes(), b"blk.0.attn_k.weight"].concat();
         let cases: [(&[u8], &str, &str, &str); 12] = [
             (b"\x1f\x8b\x08\x00", "model.gguf.gz", "compressed with gzip", "gunzip"),
@@ -236,7 +245,9 @@ mod tests {
             let said = said(start, name);
             assert!(said.contains(what) && said.contains(help), "{name}: {said}");
         }
-        for (start, name) in [(&b""[..], "a"), (b"GGUF", "b"), (&[0; 512], "c"), (b"{\"a\"", "d.txt"), (b"hello", "e.bin")] {
+        for (start, name) in
+            [(&b""[..], "a"), (b"GGUF", "b"), (&[0; 512], "c"), (b"{\"a\"", "d.txt"), (b"hello", "e.bin")]
+        {
             assert_eq!(said(start, name), "", "{name}");
         }
     }

@@ -19,7 +19,8 @@ const REVISION_BYTES_MAX: u64 = 256;
 /// The folder to open: the snapshot of a model's cache folder, else `path` itself.
 ///
 /// # Errors
-/// The cache folder holds several snapshots and `refs/main` names none of them, or no snapshot at all, or `path` is the whole cache.
+/// The cache folder holds several snapshots and `refs/main` names none of them, or no snapshot at all, or `path` is the
+/// whole cache.
 pub(crate) fn snapshot(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() || path.join("config.json").is_file() {
         return Ok(path.to_owned());
@@ -54,14 +55,18 @@ fn named_snapshot(root: &Path, snapshots: &Path) -> Result<PathBuf> {
     }
     match (there.as_slice(), main) {
         ([only], None) => Ok(snapshots.join(only)),
-        ([], _) => Err(Error::new(root, "expected a snapshot in this folder of the cache of huggingface_hub, found none")
-            .help("download the model")),
+        ([], _) => {
+            Err(Error::new(root, "expected a snapshot in this folder of the cache of huggingface_hub, found none")
+                .help("download the model"))
+        }
         (_, Some(main)) => {
             let problem = format!("refs/main names the snapshot {}, which is missing", quote(&main));
             Err(Error::new(root, problem).help("download the model again, or name a folder in snapshots/"))
         }
-        (_, None) => Err(Error::new(root, format!("expected one snapshot or refs/main, found {} snapshots", there.len()))
-            .help("name a folder in snapshots/")),
+        (_, None) => {
+            Err(Error::new(root, format!("expected one snapshot or refs/main, found {} snapshots", there.len()))
+                .help("name a folder in snapshots/"))
+        }
     }
 }
 
@@ -73,7 +78,10 @@ pub fn cached_model_name(path: &Path) -> Option<String> {
 }
 
 fn name_in(path: &Path) -> Option<String> {
-    let names: Vec<&str> = path.components().filter_map(|part| if let Component::Normal(name) = part { name.to_str() } else { None }).collect();
+    let names: Vec<&str> = path
+        .components()
+        .filter_map(|part| if let Component::Normal(name) = part { name.to_str() } else { None })
+        .collect();
     let model = names.windows(2).rev().find_map(|pair| match pair {
         [model, SNAPSHOTS] => model.strip_prefix(MODELS),
         _ => None,
@@ -127,7 +135,10 @@ mod tests {
         }
         let folder = cache(None, &["aaa"]);
         let error = snapshot(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("the cache of huggingface_hub; name one of its models: models--org--tiny-model"), "{error}");
+        assert!(
+            error.contains("the cache of huggingface_hub; name one of its models: models--org--tiny-model"),
+            "{error}"
+        );
         let model = folder.path().join("models--org--tiny-model/snapshots/aaa");
         assert_eq!(snapshot(&model).unwrap(), model, "a snapshot is a model folder");
         assert_eq!(snapshot(Path::new("no/such")).unwrap(), Path::new("no/such"));

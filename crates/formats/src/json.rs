@@ -1,7 +1,8 @@
 //! JSON from files: bounded in size and depth (128), and no key twice in one object.
 //!
-//! Files may begin with a byte order mark (UTF-8 or UTF-16). Configuration files may contain `Infinity`, `-Infinity` and `NaN`, which
-//! Python's `json` writes: they become the strings [`INFINITY`], [`MINUS_INFINITY`] and [`NAN`], so that no reader takes one for a number.
+//! Files may begin with a byte order mark (UTF-8 or UTF-16). Configuration files may contain `Infinity`, `-Infinity`
+//! and `NaN`, which Python's `json` writes: they become the strings [`INFINITY`], [`MINUS_INFINITY`] and [`NAN`], so
+//! that no reader takes one for a number.
 //!
 //! ```
 //! let path = "config.json";

@@ -34,7 +34,8 @@ const SCHEMES: [Scheme; 18] = [
 /// What to do with a quantized checkpoint.
 pub const QUANTIZED_HELP: &str = "convert the checkpoint that it was made from, and quantize the result";
 
-/// How the tensors of these names are quantized: `quantized by GPTQ (qweight, qzeros, scales, g_idx in 21 places)`; `None` when they are not.
+/// How the tensors of these names are quantized: `quantized by GPTQ (qweight, qzeros, scales, g_idx in 21 places)`;
+/// `None` when they are not.
 pub fn quantization<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
     let count = |end: &str| names.clone().filter(|name| name.ends_with(end)).count();
     let scheme = SCHEMES.iter().find(|scheme| scheme.ends.iter().all(|end| count(end) > 0))?;
@@ -47,12 +48,14 @@ pub fn quantization<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<
 mod tests {
     use super::quantization;
 
-    /// Endings as the programs write them: AutoGPTQ, AutoAWQ, bitsandbytes, llm-compressor, DeepSeek-V3, gpt-oss, mlx-lm.
+    /// Endings as the programs write them: AutoGPTQ, AutoAWQ, bitsandbytes, llm-compressor, DeepSeek-V3, gpt-oss,
+    /// mlx-lm.
     #[test]
     fn schemes_are_recognized_by_their_tensors() {
         let of = |ends: &[&str]| {
-            let names: Vec<String> =
-                (0..3).flat_map(|layer| ends.iter().map(move |end| format!("model.layers.{layer}.mlp.up_proj{end}"))).collect();
+            let names: Vec<String> = (0..3)
+                .flat_map(|layer| ends.iter().map(move |end| format!("model.layers.{layer}.mlp.up_proj{end}")))
+                .collect();
             quantization(names.iter().map(String::as_str).chain(["model.norm.weight"]))
         };
         for (ends, expected) in [
@@ -64,7 +67,10 @@ mod tests {
                 &[".weight", ".weight.absmax", ".weight.quant_state.bitsandbytes__nf4"],
                 "bitsandbytes (nf4) (quant_state.bitsandbytes__nf4 in 3 places)",
             ),
-            (&[".weight_packed", ".weight_scale", ".weight_shape"], "compressed-tensors (weight_packed, weight_scale in 3"),
+            (
+                &[".weight_packed", ".weight_scale", ".weight_shape"],
+                "compressed-tensors (weight_packed, weight_scale in 3",
+            ),
             (&[".weight", ".weight_scale_inv"], "FP8 in blocks (weight_scale_inv in 3 places)"),
             (&[".weight", ".weight_scale"], "FP8 or compressed-tensors (weight_scale in 3 places)"),
             (&["_blocks", "_scales"], "MXFP4 (blocks, scales in 3 places)"),

@@ -63,8 +63,8 @@ struct Place {
 }
 
 impl SafetensorsDir {
-    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. The folder's index, or a file that
-    /// it names, stands for the folder.
+    /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. The folder's index,
+    /// or a file that it names, stands for the folder.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsDir> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -217,7 +217,8 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
         return names.iter().map(|name| SafetensorsFile::open(folder.join(name))).collect();
     }
     std::fs::read_dir(folder).map_err(|error| Error::new(folder, format!("cannot be listed: {error}")))?;
-    let named: Vec<String> = foreign::names_in(folder).into_iter().filter(|name| name.ends_with(".safetensors")).collect();
+    let named: Vec<String> =
+        foreign::names_in(folder).into_iter().filter(|name| name.ends_with(".safetensors")).collect();
     let parts: Vec<&String> = named.iter().filter(|name| weights::part_numbers(name).is_some()).collect();
     let problem = format!("expected {SINGLE} or {INDEX} in the folder, found neither");
     let help = match (parts.first(), named.first()) {
@@ -226,7 +227,10 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
             format!("get all {count} files of the model, and {INDEX}")
         }
         (None, Some(file)) => format!("name the safetensors file that is meant, for example {}", quote(file)),
-        (None, None) => return Err(foreign::of_folder(folder).unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model"))),
+        (None, None) => {
+            return Err(foreign::of_folder(folder)
+                .unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model")));
+        }
     };
     Err(Error::new(folder, problem).help(help))
 }
@@ -243,5 +247,13 @@ fn refuse_adapter(file: &SafetensorsFile) -> Result<()> {
 }
 
 /// What names of a LoRA adapter's tensors contain, by PEFT and by programs for image models.
-const LORA_NAMES: [&str; 8] =
-    [".lora_A", ".lora_B", ".lora_embedding_", ".lora_magnitude_", "lora_down", "lora_up", ".lora.", "modules_to_save."];
+const LORA_NAMES: [&str; 8] = [
+    ".lora_A",
+    ".lora_B",
+    ".lora_embedding_",
+    ".lora_magnitude_",
+    "lora_down",
+    "lora_up",
+    ".lora.",
+    "modules_to_save.",
+];

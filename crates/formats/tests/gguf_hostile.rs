@@ -324,7 +324,9 @@ fn text_that_is_not_utf8_is_escaped_and_noted() {
     assert_eq!(model.metadata().u64("k\\xff\\xfe").unwrap(), 7);
     assert_eq!(model.find("w\\x80.b"), Some(0));
     let [note] = model.notes() else { panic!("{:?}", model.notes()) };
-    for part in ["text that is not UTF-8", "key general.author (\"Andr\\xe9\")", "key number 1", "name of tensor number 0"] {
+    for part in
+        ["text that is not UTF-8", "key general.author (\"Andr\\xe9\")", "key number 1", "name of tensor number 0"]
+    {
         assert!(note.contains(part), "{part} in {note}");
     }
 }

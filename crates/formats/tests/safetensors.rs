@@ -407,7 +407,10 @@ fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
     };
     let folder = two_sets();
     let error = SafetensorsDir::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("found two: model.safetensors, and the 2 files that model.safetensors.index.json"), "{error}");
+    assert!(
+        error.contains("found two: model.safetensors, and the 2 files that model.safetensors.index.json"),
+        "{error}"
+    );
     // Both remedies work: naming a set, and deleting one.
     let count = |name: &str| open(folder.path().join(name), &OpenOptions::default()).unwrap().tensors().len();
     assert_eq!((count("model.safetensors"), count("model.safetensors.index.json"), count(shards[1])), (3, 2, 2));
@@ -478,7 +481,9 @@ fn python_numbers_and_byte_order_marks_are_read() {
     let folder = model_folder(&[("model.safetensors", &["x"])]);
     let text = r#"{"limit": [0.0, Infinity, -Infinity], "text": "NaN, \"Infinity\" \\", "x": NaN, "hidden_size": 8}"#;
     let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    for bytes in [text.as_bytes().to_vec(), [b"\xef\xbb\xbf", text.as_bytes()].concat(), [b"\xff\xfe", &utf16[..]].concat()] {
+    for bytes in
+        [text.as_bytes().to_vec(), [b"\xef\xbb\xbf", text.as_bytes()].concat(), [b"\xff\xfe", &utf16[..]].concat()]
+    {
         write(folder.path(), "config.json", &bytes);
         let model = SafetensorsDir::open(folder.path()).unwrap();
         let Description::Json(config) = model.description() else { panic!("a folder has JSON") };

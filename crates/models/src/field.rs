@@ -88,7 +88,9 @@ pub(crate) fn one_count(counts: &[u64], layers: Option<u64>) -> Result<u64, Stri
         None => Ok(first),
         Some(layer) => {
             let other = counts.get(layer).copied().unwrap_or_default();
-            Err(format!("layer 0 has {first} and layer {layer} has {other}; layers of different sizes are not supported"))
+            Err(format!(
+                "layer 0 has {first} and layer {layer} has {other}; layers of different sizes are not supported"
+            ))
         }
     }
 }

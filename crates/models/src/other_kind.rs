@@ -62,7 +62,8 @@ mod tests {
     use super::OtherKind;
     use trueup_formats::gguf::Metadata;
 
-    /// Keys as llama.cpp's convert_lora_to_gguf.py, llama-imatrix, convert_hf_to_gguf.py --mmproj and llama-cvector-generator write them.
+    /// Keys as llama.cpp's convert_lora_to_gguf.py, llama-imatrix, convert_hf_to_gguf.py --mmproj and
+    /// llama-cvector-generator write them.
     #[test]
     fn files_without_a_model_are_named() {
         let kind = |keys: &[(&str, &str)]| {
@@ -72,7 +73,11 @@ mod tests {
         };
         for (keys, words) in [
             (
-                &[("general.architecture", "llama"), ("general.type", "adapter"), ("general.base_model.0.name", "Base 7B")][..],
+                &[
+                    ("general.architecture", "llama"),
+                    ("general.type", "adapter"),
+                    ("general.base_model.0.name", "Base 7B"),
+                ][..],
                 &["a LoRA adapter of Base 7B", "merge the adapter"][..],
             ),
             (&[("general.type", "imatrix"), ("imatrix.datasets", "wiki")], &["an importance matrix", "measured on"]),
@@ -84,7 +89,9 @@ mod tests {
             let said = kind(keys).unwrap_or_default();
             assert!(words.iter().all(|word| said.contains(word)), "{keys:?}: {said}");
         }
-        for keys in [&[("general.architecture", "llama"), ("general.type", "model")][..], &[("general.architecture", "x")], &[]] {
+        for keys in
+            [&[("general.architecture", "llama"), ("general.type", "model")][..], &[("general.architecture", "x")], &[]]
+        {
             assert_eq!(kind(keys), None);
         }
     }

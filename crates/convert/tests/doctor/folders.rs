@@ -145,6 +145,27 @@ pub fn shard_of_other_set(scratch: &Scratch) -> PathBuf {
     folder
 }
 
+/// `model.safetensors` next to two files and their index.
+pub fn two_sets(scratch: &Scratch) -> PathBuf {
+    let (folder, _) = sharded(scratch);
+    let single = root().join("fixtures/models/qwen2/model.safetensors");
+    fs::copy(single, folder.join("model.safetensors")).expect("a file can be copied");
+    folder
+}
+
+pub fn stale_index(scratch: &Scratch) -> PathBuf {
+    let folder = two_sets(scratch);
+    fs::remove_file(folder.join("model-00002-of-00002.safetensors")).expect("it was there");
+    folder
+}
+
+pub fn adapter(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    let config = json!({"peft_type": "LORA", "base_model_name_or_path": "org/base"});
+    write(&folder.join("adapter_config.json"), config.to_string());
+    folder
+}
+
 pub fn no_architecture(scratch: &Scratch) -> PathBuf {
     with_key(scratch, "qwen2", "config.json", "architectures", json!([]))
 }

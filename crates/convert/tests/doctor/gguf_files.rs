@@ -283,6 +283,22 @@ pub fn unknown_architecture(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.set_text("general.architecture", "toaster"))
 }
 
+/// The keys that convert_hf_to_gguf.py --mmproj writes.
+pub fn projector(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| {
+        g.set_text("general.architecture", "clip");
+        g.set_text("general.type", "mmproj");
+    })
+}
+
+/// The keys that convert_lora_to_gguf.py writes.
+pub fn adapter(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| {
+        g.set_text("general.type", "adapter");
+        g.set_text("general.base_model.0.name", "Base");
+    })
+}
+
 pub fn heads(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.set_u32("qwen2.attention.head_count", 3))
 }

@@ -172,7 +172,8 @@ fn describe(
     if !unread.is_empty() {
         let all = described.iter().map(|(info, _)| info.name.as_str()).chain(names.iter().map(String::as_str));
         let scheme = quantization(all);
-        let help = if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
+        let help =
+            if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
         let start = scheme.map_or_else(String::new, |scheme| format!("{scheme}: "));
         let problem = format!("{start}tensors of types that are not read: {}", listed(&unread, ", "));
         let error = Error::new(source.path(), problem).help(help);

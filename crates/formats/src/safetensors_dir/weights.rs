@@ -53,7 +53,9 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
     };
     if folder.join(ADAPTER_CONFIG).is_file() {
         let adapter = adapter_name(folder);
-        weights.notes.push(format!("the folder also holds {adapter}; the adapter is not applied: merge it first if it is meant"));
+        weights.notes.push(format!(
+            "the folder also holds {adapter}; the adapter is not applied: merge it first if it is meant"
+        ));
         weights.others.adapter = Some((folder.join(ADAPTER_CONFIG), adapter));
     }
     weights
@@ -78,7 +80,9 @@ fn with_index(folder: &Path, map: &WeightMap) -> Weights {
         let files = counted(count, "file");
         let problem = format!("expected one set of weights, found two: {SINGLE}, and the {files} that {INDEX} names");
         let folder_text = quote(&folder.to_string_lossy());
-        let help = format!("delete the set that is not meant, or choose one: name {folder_text}/{SINGLE} or {folder_text}/{INDEX}");
+        let help = format!(
+            "delete the set that is not meant, or choose one: name {folder_text}/{SINGLE} or {folder_text}/{INDEX}"
+        );
         let mut weights = of_index(map);
         weights.conflict = Some(Error::new(folder, problem).help(help));
         weights.others.second_weights = Some(folder.join(SINGLE));
@@ -98,7 +102,10 @@ fn without_index(folder: &Path) -> Weights {
     }
     let parts = names_in(folder).into_iter().filter(|name| part_numbers(name).is_some()).collect::<Vec<String>>();
     let counts: Vec<(u64, u64)> = parts.iter().filter_map(|name| part_numbers(name)).collect();
-    let is_whole = counts.iter().zip(1..).all(|((number, count), place)| *number == place && usize::try_from(*count) == Ok(parts.len()));
+    let is_whole = counts
+        .iter()
+        .zip(1..)
+        .all(|((number, count), place)| *number == place && usize::try_from(*count) == Ok(parts.len()));
     if parts.is_empty() || !is_whole {
         return of_files(Vec::new());
     }

@@ -1,0 +1,143 @@
+//! Tips for people who type the flags of llama.cpp's tools: which flag of this program does the same.
+//!
+//! ```text
+//! trueup convert model --outtype f16   error: unexpected argument '--outtype' found
+//!                                        tip: use --type TYPE: `trueup convert SOURCE OUTPUT --type f16`
+//! ```
+
+use crate::Arguments;
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use trueup::blocks::DType;
+
+/// Flags of llama.cpp's tools that this program does not have, and what to use.
+const FLAGS: &[(&[&str], &str)] = &[
+    (&["--outtype"], "use --type TYPE: `trueup convert SOURCE OUTPUT --type f16`"),
+    (&["--outfile"], "name the output after the source: `trueup convert SOURCE OUTPUT`"),
+    (&["-ngl", "--ngl", "--n-gpu-layers", "--gpu-layers"], DEVICE_TIP),
+    (&["-dev", "-mg", "--main-gpu", "-ts", "--tensor-split", "-sm", "--split-mode"], DEVICE_TIP),
+    (&["--n-ctx", "--context-size"], "use -c N (--ctx-size N) for the length of the context"),
+    (&["--predict", "--n_predict"], "use -n N (--n-predict N) for the number of tokens to generate"),
+    (&["--temperature"], "use --temp T"),
+    (&["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], "use --kv TYPE for the type of the KV cache"),
+    (&["-fa", "--flash-attn"], "attention is fused by default; --fusion off turns it off"),
+    (&["--mmap", "--no-mmap", "--mlock"], "leave the flag out: model files are always mapped"),
+    (
+        &["-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"],
+        "download the model first, and name its file or folder",
+    ),
+    (&["-sys", "--system-prompt"], "use `trueup chat --system TEXT`"),
+    (&["-cnv", "--conversation", "-i", "--interactive"], "use `trueup chat MODEL`"),
+    (&["--vocab-only", "--bigendian", "--mmproj"], "leave the flag out: this program does not write such files"),
+    (&["--allow-requantize"], "leave the flag out"),
+    (&["--leave-output-tensor"], "use --rule '^output\\.weight$=f16' to keep the output head in f16"),
+    (&["--token-embedding-type"], "use --rule '^token_embd\\.weight$=TYPE'"),
+    (&["--output-tensor-type"], "use --rule '^output\\.weight$=TYPE'"),
+    (&["--tensor-type"], "use --rule REGEX=TYPE"),
+    (&["--nthreads"], "use -t N (--threads N)"),
+];
+
+const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit what it holds";
+
+/// Parses the command line; an error about a flag of llama.cpp ends with a tip.
+pub fn parse() -> Arguments {
+    let typed: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    Arguments::try_parse().unwrap_or_else(|mut error| {
+        if let Some(tip) = tip(&typed, &error) {
+            error.remove(ContextKind::SuggestedArg);
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+        error.exit()
+    })
+}
+
+/// What to use in place of what was typed; `None` for help, and for errors about flags of this program.
+fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return None;
+    }
+    let invalid = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let command = typed.get(1).map_or("", String::as_str);
+    if command == "quantize" && error.kind() == ErrorKind::UnknownArgument && is_type(invalid) {
+        let dtype = invalid.to_ascii_lowercase();
+        return Some(format!("use --type TYPE: `trueup quantize INPUT OUTPUT --type {dtype}`"));
+    }
+    let positional = |flag: &str, what: &str| (invalid == flag).then(|| what.to_owned());
+    positional("-m", "name the model without a flag: `trueup run MODEL`")
+        .or_else(|| positional("--model", "name the model without a flag: `trueup run MODEL`"))
+        .or_else(|| typed.iter().skip(1).find_map(|argument| of_flag(argument)))
+}
+
+/// The tip for a flag of llama.cpp, with or without a value.
+fn of_flag(argument: &str) -> Option<String> {
+    let name = argument.split_once('=').map_or(argument, |(name, _)| name);
+    let (_, tip) = FLAGS.iter().find(|(names, _)| names.contains(&name))?;
+    Some((*tip).to_owned())
+}
+
+/// Whether a word is the name of a type, as llama-quantize takes it: in any case, K types with a size.
+fn is_type(word: &str) -> bool {
+    let lower = word.to_ascii_lowercase();
+    let is_recipe = |text: &str| ["_k_s", "_k_m", "_k_l", "_k"].iter().any(|end| text.ends_with(end));
+    DType::from_name(&lower).is_some() || lower.starts_with('q') && is_recipe(&lower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FLAGS, tip};
+    use crate::Arguments;
+    use clap::{CommandFactory, Parser};
+
+    fn tip_for(line: &str) -> Option<String> {
+        let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        tip(&typed, &Arguments::try_parse_from(&typed).err()?)
+    }
+
+    #[test]
+    fn flags_of_llama_cpp_are_answered_with_flags_of_this_program() {
+        for (line, part) in [
+            ("trueup quantize in.gguf out.gguf q4_0", "`trueup quantize INPUT OUTPUT --type q4_0`"),
+            ("trueup quantize in.gguf out.gguf Q8_0 8", "--type q8_0"),
+            ("trueup convert model --outtype f16 --outfile out.gguf", "--type TYPE"),
+            ("trueup convert model out.gguf --outtype=f16", "--type TYPE"),
+            ("trueup convert model --outfile out.gguf", "`trueup convert SOURCE OUTPUT`"),
+            ("trueup run model.gguf -p Hi -ngl 99", "--device cuda"),
+            ("trueup run model.gguf -p Hi --n-gpu-layers 99", "--device cuda"),
+            ("trueup run -m model.gguf -p Hi", "name the model without a flag"),
+            ("trueup run model.gguf -p Hi --temperature 0", "--temp"),
+            ("trueup run model.gguf -p Hi --cache-type-k q8_0", "--kv TYPE"),
+            ("trueup quantize in.gguf out.gguf --leave-output-tensor --type q4_0", "--rule"),
+        ] {
+            assert!(tip_for(line).is_some_and(|tip| tip.contains(part)), "{line}: {:?}", tip_for(line));
+        }
+        for line in [
+            "trueup run model.gguf -p Hi",
+            "trueup --help",
+            "trueup run",
+            "trueup run m.gguf --nonsense",
+            "trueup quantize a b c",
+        ] {
+            assert_eq!(tip_for(line), None, "{line}");
+        }
+    }
+
+    /// A flag that this program has needs no tip, and every flag that a tip names exists.
+    #[test]
+    fn tips_name_flags_that_exist() {
+        let root = Arguments::command();
+        let longs: Vec<String> = root
+            .get_subcommands()
+            .flat_map(|command| {
+                command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}"))
+            })
+            .collect();
+        for (names, tip) in FLAGS {
+            assert!(names.iter().all(|name| !longs.iter().any(|long| long == name)), "{names:?}");
+            let words = tip.split(|c: char| !c.is_ascii_lowercase() && c != '-').filter(|word| word.starts_with("--"));
+            words.for_each(|word| assert!(longs.iter().any(|long| long == word), "{word} in {tip}"));
+        }
+    }
+}
