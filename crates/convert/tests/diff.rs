@@ -1,6 +1,7 @@
 //! Two models: the same in any format and type, and what differs by its name.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use trueup_blocks::DType;
 use trueup_convert::{Diff, DiffOptions, Kind, Options, Override, Slim, convert, diff};
 use trueup_formats::{Checkpoint, OpenOptions, join_split_scale, open};
@@ -175,4 +176,36 @@ fn tensors_of_one_side_alone_and_of_other_shapes_are_listed() {
     let other = compared(a.as_ref(), source("models/qwen2").as_ref());
     assert!(other.differences.iter().any(|line| line.kind == Kind::Key && line.name == "general.architecture"));
     assert!(!other.equal && other.exact < other.tensors);
+}
+
+/// Files of llama.cpp's converter have no `trueup.*` keys.
+#[test]
+fn keys_that_only_trueup_writes_are_notes_for_files_of_other_programs() {
+    for name in ["models/qwen2", "models/llama3", "models/qwen3"] {
+        let (folder, source) = (tempfile::tempdir().unwrap(), source(name));
+        let path = written(&folder, source.as_ref(), &Options::default());
+        let ours = std::fs::read(&path).unwrap();
+        let renamed = |keys: &[u8], bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            let places: Vec<usize> =
+                (0..bytes.len() - keys.len()).filter(|&at| bytes[at..].starts_with(keys)).collect();
+            places.iter().for_each(|&at| bytes[at..at + 6].copy_from_slice(b"others"));
+            (bytes, places.len())
+        };
+        let (theirs, count) = renamed(b"trueup.", &ours);
+        assert!(count > 0, "{name} has keys of ours");
+        std::fs::write(&path, &theirs).unwrap();
+        let file = model(&path);
+        for found in [compared(source.as_ref(), file.as_ref()), compared(file.as_ref(), source.as_ref())] {
+            assert!(found.equal && found.exact == found.tensors, "{name}: {found:#?}");
+            let [note] = found.notes.as_slice() else { panic!("{name}: {:?}", found.notes) };
+            assert!(note.contains("was not written by trueup") && note.contains("trueup.tokenizer."), "{note}");
+        }
+        // A file that has one of these keys is ours, and lacks the others.
+        let marked = Override::from_str("trueup.mark=1").unwrap();
+        let path = written(&folder, source.as_ref(), &Options { overrides: vec![marked], ..Options::default() });
+        let (damaged, _) = renamed(b"trueup.tokenizer.", &std::fs::read(&path).unwrap());
+        std::fs::write(&path, &damaged).unwrap();
+        assert!(!compared(source.as_ref(), model(&path).as_ref()).equal, "{name}");
+    }
 }

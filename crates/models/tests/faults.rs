@@ -167,7 +167,16 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.block_count", u64::MAX)), "block_count must lie"),
         (|m, _| drop(m.insert("llama.block_count", 3u32)), "tensor blk.2.attn_q.weight is missing"),
         (|m, _| drop(m.insert("llama.block_count", 1u32)), "tensor blk.1.attn_q.weight is not known to llama"),
-        (|m, _| drop(m.insert("llama.attention.head_count", vec![4u32, 4])), "llama.attention.head_count"),
+        (
+            |m, _| drop(m.insert("llama.attention.head_count", vec![4u32, 2])),
+            "key llama.attention.head_count: layer 0 has 4 and layer 1 has 2",
+        ),
+        (
+            |m, _| drop(m.insert("llama.attention.head_count", vec![4u32; 3])),
+            "expected a count for each of 2 layers, found 3",
+        ),
+        (|m, _| drop(m.insert("llama.feed_forward_length", Vec::<u32>::new())), "found an empty list"),
+        (|m, _| drop(m.insert("llama.embedding_length", vec![64u32, 64])), "llama.embedding_length"),
         (|m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)), "attention.head_count_kv must lie"),
         (|m, _| drop(m.insert("llama.attention.value_length", 8u32)), "values of 8 elements"),
         (|m, _| drop(m.insert("llama.rope.dimension_count", 7u32)), "rotated elements must be even"),
@@ -237,4 +246,31 @@ fn a_file_without_optional_keys_has_the_usual_values() {
     let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
     assert_eq!((model.hyper().vocabulary(), model.hyper().head_size()), (400, 16));
     assert_eq!((model.hyper().rope().dimensions, model.hyper().rope().base), (16, 10_000.0));
+}
+
+/// llama.cpp reads each of these keys as a number or as one number for each layer.
+#[test]
+fn equal_counts_of_all_layers_are_one_count() {
+    let (metadata, tensors) = gguf();
+    let path = Path::new("model.gguf");
+    let expected = Model::from_gguf(&metadata, &tensors, path).unwrap();
+    for key in ["attention.head_count", "attention.head_count_kv", "attention.key_length", "feed_forward_length"] {
+        let (mut metadata, key) = (metadata.clone(), format!("llama.{key}"));
+        let count = metadata.u64(&key).unwrap();
+        metadata.insert(&key, vec![i32::try_from(count).unwrap(); expected.hyper().layers()]);
+        let model = Model::from_gguf(&metadata, &tensors, path).unwrap_or_else(|error| panic!("{key}: {error}"));
+        assert_eq!(model.hyper(), expected.hyper(), "{key}");
+    }
+    let plain = read(&config(json!({ "num_key_value_heads": 2, "intermediate_size": 96 }))).unwrap();
+    let listed = config(json!({ "num_key_value_heads": [2, 2], "intermediate_size": [96, 96] }));
+    assert_eq!(read(&listed).unwrap(), plain);
+    for (value, part) in [
+        (json!([96, 64]), "intermediate_size: layer 0 has 96 and layer 1 has 64"),
+        (json!([96]), "expected a count for each of 2 layers, found 1"),
+        (json!([96, "x"]), "intermediate_size: expected a count"),
+        (json!(trueup_formats::json::INFINITY), "found \"Infinity (not a number of JSON)\""),
+    ] {
+        let message = read(&config(json!({ "intermediate_size": value }))).unwrap_err();
+        assert!(message.contains(part), "{message}");
+    }
 }

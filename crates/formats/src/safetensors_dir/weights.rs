@@ -88,8 +88,9 @@ fn with_index(folder: &Path, map: &WeightMap) -> Weights {
         weights.others.second_weights = Some(folder.join(SINGLE));
         return weights;
     }
-    let names = if count == 1 { "the file that it names is" } else { "of the files that it names, some are" };
-    let problem = format!("{names} missing ({}); {SINGLE} is used", listed(&missing, ", "));
+    let verb = if missing.len() == 1 { "is" } else { "are" };
+    let (lost, files) = (missing.len(), counted(count, "file"));
+    let problem = format!("{lost} of its {files} {verb} missing ({}); {SINGLE} is used", listed(&missing, ", "));
     let mut weights = of_files(vec![SINGLE.to_owned()]);
     weights.notes.push(format!("{INDEX} is left over from an earlier save: {problem}"));
     weights.others.stale_index = Some((folder.join(INDEX), problem));
