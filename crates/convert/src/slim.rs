@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Error, Result, SourceFile, quote};
+use trueup_formats::{Checkpoint, Error, Result, SourceFile, quote, to_utf8};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
 /// The number of tokens that the source has.
@@ -165,7 +165,8 @@ fn range(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
 
 fn text_of(file: &Path) -> Result<String> {
     let bytes = SourceFile::open(file)?.read_all(FILE_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(|error| {
+    let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
+    String::from_utf8(text.into_owned()).map_err(|error| {
         let place = format!("byte {}", error.utf8_error().valid_up_to());
         Error::new(file, "expected UTF-8 text, found other bytes").at(place)
     })

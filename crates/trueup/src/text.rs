@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Checkpoint, Description, Error, OpenOptions, Result, SourceFile, TokenizerFiles};
+use trueup_formats::{Checkpoint, Description, Error, OpenOptions, Result, SourceFile, TokenizerFiles, to_utf8};
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
 
 /// The largest text that is read from a file.
@@ -62,11 +62,31 @@ pub fn check_ids(tokenizer: &Tokenizer, ids: &[u32]) -> Result<()> {
     }
 }
 
-/// A text from a file, as it is.
+/// Reads a text file in UTF-8, or in UTF-16 with a byte order mark. The mark is not part of the text.
 pub fn read_text(file: &Path) -> Result<String> {
     let bytes = SourceFile::open(file)?.read_all(TEXT_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(|error| {
+    let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
+    String::from_utf8(text.into_owned()).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Error::new(file, "is not UTF-8 text").at(format!("byte {place}")).help("convert it to UTF-8 first")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_text;
+
+    #[test]
+    fn byte_order_marks_are_not_part_of_a_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prompt.txt");
+        let text = "Once upon a time\n";
+        let utf16: Vec<u8> = "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+        for bytes in [text.as_bytes().to_vec(), format!("\u{feff}{text}").into_bytes(), utf16] {
+            std::fs::write(&file, bytes).unwrap();
+            assert_eq!(read_text(&file).unwrap(), text);
+        }
+        std::fs::write(&file, b"caf\xe9").unwrap();
+        assert!(read_text(&file).unwrap_err().to_string().contains("is not UTF-8 text"));
+    }
 }

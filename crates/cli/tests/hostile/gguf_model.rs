@@ -9,6 +9,7 @@ const TEXT_READERS: &[Call] = &[Call::Tokenize, Call::Run];
 const CONTAINER_READERS: &[Call] = &[Call::Inspect, Call::Show];
 
 const MODEL: &[Lie] = &[
+    ("tensor name in another encoding", |g, _| g.tensors[1].name = b"blk.\xff".to_vec()),
     ("no architecture", |g, _| g.remove("general.architecture")),
     ("unknown architecture", |g, _| g.set_text("general.architecture", "toaster")),
     ("empty architecture", |g, _| g.set_text("general.architecture", "")),

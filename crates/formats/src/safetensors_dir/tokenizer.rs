@@ -6,6 +6,7 @@ use crate::fault::{Fault, FaultKind, OnFault};
 use crate::json;
 use crate::source_file::SourceFile;
 use crate::text_encoding::to_utf8;
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -66,8 +67,11 @@ fn bytes(source: &SourceFile) -> Result<Vec<u8>> {
 /// Text without a byte order mark. Text of another encoding is left to its parser, which names the place.
 fn utf8(source: &SourceFile) -> Result<Vec<u8>> {
     let bytes = bytes(source)?;
-    let text = to_utf8(&bytes).map_err(|problem| Error::new(source.path(), problem))?;
-    Ok(text.into_owned())
+    let converted = match to_utf8(&bytes).map_err(|problem| Error::new(source.path(), problem))? {
+        Cow::Borrowed(text) if text.len() == bytes.len() => None,
+        text => Some(text.into_owned()),
+    };
+    Ok(converted.unwrap_or(bytes))
 }
 
 fn text(source: &SourceFile) -> Result<String> {
