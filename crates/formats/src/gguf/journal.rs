@@ -107,7 +107,11 @@ impl Journal {
         Ok(Journal { file, check, end, failed: false })
     }
 
-    /// Claims the disk space of so many more records, so that a full disk is known before the work is done.
+    /// Reserves disk space for `records` more records, so that a full disk is reported before the work is done.
+    ///
+    /// Only Linux can reserve space without changing the length of the file. Elsewhere, a full disk is reported when it is
+    /// reached.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn preallocate(&self, records: usize) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
         use rustix::io::Errno;
@@ -117,6 +121,13 @@ impl Journal {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Reserves nothing: this platform cannot reserve space without changing the length of the file.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[allow(clippy::unnecessary_wraps, reason = "the same signature on all platforms")]
+    pub fn preallocate(&self, _records: usize) -> io::Result<()> {
+        Ok(())
     }
 
     /// Adds records whose bytes `sync` brings to the disk first.
