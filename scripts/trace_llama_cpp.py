@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Write what llama.cpp's eval-callback example prints for a model and a prompt, through the Python binding of its library.
+"""Write what llama.cpp computes for a model and a prompt, through the Python binding of its library.
 
+    python scripts/trace_llama_cpp.py MODEL.gguf OUT.safetensors --ids "1 5 9 12" [--steps 1] [--flash-attn auto]
     python scripts/trace_llama_cpp.py MODEL.gguf OUT.txt --ids "1 5 9 12" [--steps 1] [--flash-attn auto]
+
+A safetensors file holds every value of every node, so each node is judged by the inputs that llama.cpp had. A text
+holds what the eval-callback example prints, a few values of each tensor.
 
 The example and this script hang a function into `cb_eval`, which sees every tensor behind its computation. Printed are name,
 type, operator and inputs, the first and last three values along each dimension, and the sum of all. Tensors that only show
@@ -11,16 +15,20 @@ that followed.
 import argparse
 import ctypes
 import io
+import re
 import sys
 from importlib.metadata import version
 
 import llama_cpp
 import numpy as np
+from safetensors.numpy import save_file
 
 SHOWN = 3
 DIMENSIONS = 4
 MAX_SOURCES = 10
 MOVES = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "SET_ROWS", "CPY")
+NORMS = ("RMS_NORM", "NORM")
+SUMS = ("ffn_inp", "l_out")
 FLASH_ATTN = {"auto": llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, "on": llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
               "off": llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED}
 TYPES = {0: ("f32", np.float32), 1: ("f16", np.float16), 26: ("i32", np.int32), 27: ("i64", np.int64)}
@@ -112,11 +120,60 @@ def callback(out):
     return see
 
 
-def compute(context, vocabulary, ids, steps):
+def node_name(name, operation, inputs):
+    """The node of docs/traces.md that a tensor is; None for tensors that are not nodes."""
+    if operation in MOVES or operation in NORMS or " " in name:
+        return None
+    if operation == "FLASH_ATTN_EXT":
+        layer = re.search(r"cache_k_l(\d+)", inputs)
+        return f"kqv_out-{layer[1]}" if layer else None
+    base, layer = re.fullmatch(r"(.*?)(-\d+)?", name).groups()
+    if operation == "GET_ROWS":
+        return "inp_embd" if inputs.startswith("token_embd.weight") else None
+    if operation == "CONT" and base == "kqv":
+        return None
+    suffix = {"ROPE": "_rope", "ADD": "" if base in SUMS else "_bias"}.get(operation, "")
+    return f"{base}{suffix}{layer or ''}"
+
+
+class Collected:
+    """All values of all nodes, by step."""
+
+    def __init__(self):
+        self.step, self.positions, self.arrays = 0, 0, {}
+
+    def callback(self):
+        def see(pointer, ask, _user_data):
+            if not ask:
+                self.add(ctypes.cast(pointer, ctypes.POINTER(Tensor)))
+            return True
+        return see
+
+    def add(self, tensor):
+        facts = tensor.contents
+        inputs = f"{described(facts.src[0])}, {described(facts.src[1])}"
+        node = node_name(facts.name.decode(), GGML.ggml_op_desc(tensor).decode(), inputs)
+        if node is None or TYPES.get(facts.type, (None, None))[0] != "f32" or 0 in tuple(facts.ne):
+            return
+        array = values(facts)
+        if node.startswith("kq") and not node.startswith("kqv"):
+            array = array[..., :self.positions]  # Cells after the last token are masked.
+        while array.ndim > 1 and array.shape[0] == 1:
+            array = array[0]
+        self.arrays[f"{self.step}/{node}"] = np.ascontiguousarray(array, np.float32)
+
+    def save(self, path, ids, tokens, flash_attn):
+        metadata = {"program": f"llama.cpp (llama-cpp-python {version('llama-cpp-python')})",
+                    "ids": " ".join(map(str, ids)), "tokens": " ".join(map(str, tokens)), "flash_attention": flash_attn}
+        save_file(self.arrays, path, metadata)
+
+
+def compute(context, vocabulary, ids, steps, collected):
     """The prompt at once, then `steps` more tokens, each the most likely one; gives all ids."""
     all_ids, step_ids = list(ids), list(ids)
     for step in range(steps + 1):
         tokens = (llama_cpp.llama_token * len(step_ids))(*step_ids)
+        collected.step, collected.positions = step, len(all_ids)
         if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, len(step_ids))) != 0:
             sys.exit("llama.cpp could not compute the tokens")
         if step < steps:
@@ -129,7 +186,7 @@ def compute(context, vocabulary, ids, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a GGUF file")
-    parser.add_argument("out", help="the text to write")
+    parser.add_argument("out", help="the safetensors file or the text to write")
     parser.add_argument("--ids", required=True, help="token ids of the prompt, like \"1 5 9\"")
     parser.add_argument("--steps", type=int, default=0, help="tokens behind the prompt")
     parser.add_argument("--flash-attn", choices=FLASH_ATTN, default="off", help="one fused operator for attention")
@@ -143,11 +200,16 @@ def main():
     parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 256, 256, 256
     parameters.flash_attn_type = FLASH_ATTN[arguments.flash_attn]
     text = io.StringIO()
-    see = llama_cpp.ggml_backend_sched_eval_callback(callback(text))
+    collected = Collected()
+    whole = arguments.out.endswith(".safetensors")
+    see = llama_cpp.ggml_backend_sched_eval_callback(collected.callback() if whole else callback(text))
     parameters.cb_eval = see
     context = llama_cpp.llama_init_from_model(model, parameters)
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    all_ids = compute(context, vocabulary, ids, arguments.steps)
+    all_ids = compute(context, vocabulary, ids, arguments.steps, collected)
+    if whole:
+        collected.save(arguments.out, all_ids, [len(ids)] + [1] * arguments.steps, arguments.flash_attn)
+        return
     name = arguments.model.rsplit("/", 1)[-1]
     more = (f" --steps {arguments.steps}" if arguments.steps else "")
     more += f" --flash-attn {arguments.flash_attn}" if arguments.flash_attn != "off" else ""

@@ -46,6 +46,16 @@ pub enum Activations {
         /// Whether `d` is rounded to f16 when the block is multiplied (codes follow from the unrounded one).
         scale_f16: bool,
     },
+    /// Blocks of 32 with codes as in `Q8`, the scale `d` rounded to f16, and the sum of the block's values, `d
+    /// sum(codes)`, in f16. Weights above a minimum are multiplied in two parts: `w - m` with the codes, and `m` with
+    /// the sum.
+    Q8_1 {
+        /// How codes are rounded.
+        rounding: Rounding,
+    },
+    /// Blocks of 256 with codes from -127 to 127, halves to even, and an f32 scale `1 / (127 / max |x|)`. Weights
+    /// above a minimum are multiplied in two parts: `w - m` with the codes, and `m` with the exact sum of the codes.
+    Q8K,
 }
 
 /// What happens to weights, or to what stands in their place, before they are multiplied.
@@ -136,12 +146,17 @@ impl fmt::Display for Profile {
             Activations::Bf16 => "bf16",
             Activations::Q8 { scale_f16: true, .. } => "q8 per 32, f16 scale",
             Activations::Q8 { scale_f16: false, .. } => "q8 per 32, f32 scale",
+            Activations::Q8_1 { .. } => "q8 per 32, f16 scale and sum",
+            Activations::Q8K => "q8 per 256, f32 scale",
         };
         let rounding = match self.activations {
-            Activations::Q8 { rounding: Rounding::HalfAway, .. } => ", halves away from zero",
-            Activations::Q8 { rounding: Rounding::Truncate, .. } => ", rounded toward zero",
-            Activations::Q8 { rounding: Rounding::HalfEven, .. }
-            | Activations::Unchanged
+            Activations::Q8 { rounding, .. } | Activations::Q8_1 { rounding } => match rounding {
+                Rounding::HalfEven => "",
+                Rounding::HalfAway => ", halves away from zero",
+                Rounding::Truncate => ", rounded toward zero",
+            },
+            Activations::Unchanged
+            | Activations::Q8K
             | Activations::F16
             | Activations::Bf16 => "",
         };
@@ -210,6 +225,14 @@ mod tests {
             (
                 Profile { activations: q8(Rounding::Truncate), ..Profile::F32 },
                 "activations q8 per 32, f32 scale, rounded toward zero; sums f32; output f32",
+            ),
+            (
+                Profile { activations: Activations::Q8_1 { rounding: Rounding::HalfEven }, ..Profile::F32 },
+                "activations q8 per 32, f16 scale and sum; sums f32; output f32",
+            ),
+            (
+                Profile { activations: Activations::Q8K, ..Profile::F32 },
+                "activations q8 per 256, f32 scale; sums f32; output f32",
             ),
         ];
         for (profile, expected) in cases {

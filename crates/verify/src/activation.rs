@@ -11,6 +11,9 @@ use trueup_runtime::profile::{Activations, Rounding};
 /// Elements that share a scale.
 pub const BLOCK_LEN: usize = 32;
 
+/// Elements that share a scale in a block of q8_K.
+const LONG_BLOCK_LEN: usize = 256;
+
 /// Largest code.
 const CODE_MAX: f32 = 127.0;
 
@@ -23,6 +26,8 @@ pub struct Row {
     pub steps: Vec<f64>,
     /// Elements whose code may be the neighbouring one, with how much that changes the value.
     pub ties: Vec<(usize, f64)>,
+    /// For q8_1, the sum of each block of [`BLOCK_LEN`] in f16; else empty.
+    pub sums: Vec<f64>,
 }
 
 impl Row {
@@ -39,6 +44,19 @@ impl Row {
                 }
                 row
             }
+            Activations::Q8_1 { rounding } => {
+                let mut row = Row::default();
+                for block in x.chunks(BLOCK_LEN) {
+                    let (scale, codes) = row.quantize(block, rounding, true);
+                    row.sums.push(Precision::F16.round(f64::from(scale as f32 * codes as f32)));
+                }
+                row
+            }
+            Activations::Q8K => {
+                let mut row = Row::default();
+                x.chunks(LONG_BLOCK_LEN).for_each(|block| row.quantize_long(block));
+                row
+            }
         }
     }
 
@@ -46,18 +64,38 @@ impl Row {
         Row { values: x.iter().map(|x| precision.round(*x)).collect(), ..Row::default() }
     }
 
-    fn quantize(&mut self, block: &[f64], rounding: Rounding, scale_f16: bool) {
+    /// Adds a block, and returns its scale before it is rounded to f16 and the sum of its codes.
+    fn quantize(&mut self, block: &[f64], rounding: Rounding, scale_f16: bool) -> (f64, f64) {
         let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
         let scale = f64::from(largest as f32 / CODE_MAX);
         let used = if scale_f16 { Precision::F16.round(scale) } else { scale };
         self.steps.push(scale);
+        let mut codes = 0.0;
         for x in block {
-            let quotient = if scale > 0.0 { x / scale } else { x * 0.0 };
-            if is_tie(quotient, rounding) {
-                self.ties.push((self.values.len(), used));
-            }
-            self.values.push(code(quotient, rounding) * used);
+            codes += self.add(if scale > 0.0 { x / scale } else { x * 0.0 }, rounding, used);
         }
+        (scale, codes)
+    }
+
+    /// Adds a block of q8_K, whose codes follow from `127 / max |x|` in f32 and whose scale is the reciprocal of that.
+    fn quantize_long(&mut self, block: &[f64]) {
+        let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+        let used = if largest > 0.0 { f64::from(1.0 / (CODE_MAX / largest as f32)) } else { 0.0 };
+        self.steps.extend(block.chunks(BLOCK_LEN).map(|_| used));
+        for x in block {
+            let quotient = if largest > 0.0 { x * (f64::from(CODE_MAX) / largest) } else { x * 0.0 };
+            self.add(quotient, Rounding::HalfEven, used);
+        }
+    }
+
+    /// Adds an element that lies at `quotient` steps of `used`, and returns its code.
+    fn add(&mut self, quotient: f64, rounding: Rounding, used: f64) -> f64 {
+        if is_tie(quotient, rounding) {
+            self.ties.push((self.values.len(), used));
+        }
+        let code = code(quotient, rounding);
+        self.values.push(code * used);
+        code
     }
 }
 
@@ -119,6 +157,33 @@ mod tests {
         for (value, x) in row.values.iter().zip(&x) {
             assert_eq!(*value, (x / scale).round_ties_even() * rounded);
         }
+    }
+
+    #[test]
+    fn sums_of_q8_1_are_those_of_the_codes_by_the_scale_that_is_not_rounded() {
+        let x: Vec<f64> = (0..64).map(|i| f64::from((i * 37 % 64) as f32 * 0.317 - 4.0)).collect();
+        let row = Row::declared(&x, Activations::Q8_1 { rounding: Rounding::HalfEven });
+        let as_q8_0 = Row::declared(&x, Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: true });
+        assert_eq!((row.values, row.steps.as_slice()), (as_q8_0.values, as_q8_0.steps.as_slice()));
+        assert_eq!(row.sums.len(), 2);
+        for ((block, sum), scale) in x.chunks(32).zip(&row.sums).zip(&row.steps) {
+            let codes: f64 = block.iter().map(|x| (x / scale).round_ties_even()).sum();
+            assert_eq!(*sum, half::f16::from_f32(*scale as f32 * codes as f32).to_f64());
+        }
+    }
+
+    #[test]
+    fn blocks_of_q8_k_have_256_elements_and_a_reciprocal_scale() {
+        let mut x = vec![0.0; 512];
+        (x[0], x[200], x[300]) = (0.7, -0.9, 2.5);
+        let row = Row::declared(&x, Activations::Q8K);
+        assert_eq!((row.steps.len(), row.sums.len()), (16, 0));
+        let scale = f64::from(1.0 / (127.0f32 / 0.9));
+        assert_eq!((row.steps[0], row.steps[7]), (scale, scale));
+        assert_eq!(row.values[200], -127.0 * scale);
+        assert_eq!(row.values[0], (0.7f64 / 0.9 * 127.0).round() * scale);
+        assert_eq!(row.values[300], 127.0 * f64::from(1.0 / (127.0f32 / 2.5)));
+        assert_eq!(Row::declared(&[0.0; 256], Activations::Q8K).values, [0.0; 256]);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //!
 //! The second f16 of `q8_1` is a sum of its codes, no minimum.
 
-use crate::operand::{Data, Operand};
+use crate::operand::{Data, Operand, decode};
 use std::ops::Range;
 use trueup_blocks::DType;
+use trueup_graph::TensorType;
 
 /// Whether decoding adds a minimum to a product, which rounds in f32.
 pub(crate) fn is_affine(dtype: DType) -> bool {
@@ -35,6 +36,35 @@ pub(crate) fn of_row<'a>(weights: &Operand<'a>, row: usize) -> impl Iterator<Ite
     blocks.filter_map(move |block| of_block(block, place(dtype)?))
 }
 
+/// The minimum above which each element of row `row` lies, exact: what its block decodes to with all codes zero.
+/// Empty for formats that are multiplied in one part.
+pub(crate) fn of_elements(weights: &Operand, row: usize) -> Vec<f64> {
+    let dtype = weights.ty.dtype;
+    let (Some(codes), Some(bytes)) = (codes(dtype), weights.row_bytes(row)) else { return Vec::new() };
+    let mut bytes = bytes.to_vec();
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        block.get_mut(codes.clone()).into_iter().for_each(|codes| codes.fill(0));
+    }
+    decode(&TensorType::new(dtype, &[weights.ty.shape[0]]), &bytes)
+}
+
+/// Whether kernels for activations in q8_1 or q8_K multiply codes and minima apart. Those of q6_K do so with its
+/// unsigned codes and its offset.
+pub(crate) fn is_split(dtype: DType) -> bool {
+    codes(dtype).is_some()
+}
+
+/// The bytes of a block that hold the codes of its elements; `None` for formats that are multiplied in one part.
+fn codes(dtype: DType) -> Option<Range<usize>> {
+    match dtype {
+        DType::Q4_1 | DType::Q5_1 => Some(4..dtype.block_bytes()),
+        DType::Q4K | DType::Q5K => Some(16..dtype.block_bytes()),
+        DType::Q2K => Some(16..80),
+        DType::Q6K => Some(0..192),
+        _ => None,
+    }
+}
+
 /// The f16 at a place of a block.
 fn of_block(block: &[u8], place: Range<usize>) -> Option<f64> {
     let bytes = block.get(place)?.first_chunk()?;
@@ -44,7 +74,6 @@ fn of_block(block: &[u8], place: Range<usize>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trueup_graph::TensorType;
 
     /// Every type whose elements change where its minima are zeroed is affine, and no other.
     #[test]
@@ -60,6 +89,25 @@ mod tests {
         for dtype in [DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q8_1, DType::Q3K, DType::Q6K, DType::Iq4Nl] {
             assert!(!is_affine(dtype), "{dtype}");
         }
+    }
+
+    #[test]
+    fn every_weight_is_no_less_than_its_minimum_and_one_of_few_multiples_above_it() {
+        for dtype in [DType::Q4_1, DType::Q5_1, DType::Q2K, DType::Q4K, DType::Q5K, DType::Q6K] {
+            let ty = TensorType::new(dtype, &[512]);
+            let mut bytes = vec![0x35; ty.bytes()];
+            bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte ^= (place * 37 % 64) as u8 & 0x0f);
+            let (operand, weights) = (Operand::blocks(ty, &bytes), decode(&ty, &bytes));
+            let minima = of_elements(&operand, 0);
+            assert_eq!(minima.len(), 512, "{dtype}");
+            for (weights, minima) in weights.chunks(16).zip(minima.chunks(16)) {
+                assert!(minima.iter().all(|minimum| *minimum == minima[0]), "{dtype}: {minima:?}");
+                let above = weights.iter().map(|weight| (weight - minima[0]).abs()).fold(0.0, f64::max);
+                assert!(above > 0.0, "{dtype}: no weight is above its minimum");
+            }
+        }
+        let bytes = vec![0x35; DType::Q4_0.block_bytes()];
+        assert!(of_elements(&Operand::blocks(TensorType::new(DType::Q4_0, &[32]), &bytes), 0).is_empty());
     }
 
     #[test]

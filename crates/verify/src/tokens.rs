@@ -330,7 +330,7 @@ pub(crate) fn normal_below(z: f64) -> f64 {
 
 /// The complementary error function for arguments from 0 on: its power series, and from 2 on its continued fraction
 /// (Abramowitz and Stegun 7.1.5 and 7.1.14).
-fn erfc(x: f64) -> f64 {
+pub(crate) fn erfc(x: f64) -> f64 {
     let root_pi = std::f64::consts::PI.sqrt();
     if x < 2.0 {
         let (mut term, mut sum) = (x, x);

@@ -16,6 +16,7 @@ mod coverage;
 mod ensemble;
 mod first_bad;
 mod fit;
+mod flips;
 mod free;
 mod known;
 mod model_facts;

@@ -179,9 +179,9 @@ impl Parser {
             if let Some(node) = node {
                 self.begin(node, sizes);
             }
-        } else if let Some(count) = line.strip_prefix("number of input tokens = ") {
+        } else if let Some(count) = logged(line).strip_prefix("number of input tokens = ") {
             self.ids = count.trim().parse::<u32>().ok().map(|_| Vec::new());
-        } else if let (Some(ids), Ok(id), true) = (&mut self.ids, line.parse(), self.tensors.is_empty()) {
+        } else if let (Some(ids), Ok(id), true) = (&mut self.ids, logged(line).parse(), self.tensors.is_empty()) {
             ids.push(id);
         } else if self.open {
             self.values(line);
@@ -303,6 +303,16 @@ fn node(name: &str, operator: &str, inputs: &str) -> Option<String> {
     Some(format!("{base}{layer}"))
 }
 
+/// A line without the time and the level that newer versions print before messages: `0.00.128.720 I number of input
+/// tokens = 1`.
+fn logged(line: &str) -> &str {
+    let parts = |time: &str| time.split('.').count() == 4 && time.split('.').all(|part| part.parse::<u32>().is_ok());
+    match line.split_once(' ') {
+        Some((time, rest)) if parts(time) => rest.get(1..).map_or(line, str::trim),
+        Some(_) | None => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +321,15 @@ mod tests {
         let mut parser = Parser::default();
         text.lines().for_each(|line| parser.line(line.trim()).unwrap());
         parser
+    }
+
+    #[test]
+    fn lines_of_the_log_are_read_with_and_without_time_and_level() {
+        assert_eq!(logged("0.00.128.720 I number of input tokens = 1"), "number of input tokens = 1");
+        assert_eq!(logged("0.00.128.729 I   26843"), "26843");
+        for line in ["26843", "1.2.3 I 7", "sum = 1.0", "0.00.128.729"] {
+            assert_eq!(logged(line), line);
+        }
     }
 
     #[test]

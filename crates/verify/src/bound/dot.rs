@@ -26,7 +26,7 @@ impl Accumulation {
     /// The declared accumulation with results stored as `output`.
     pub fn new(profile: &Profile, output: Precision, weights_rounded: bool) -> Accumulation {
         let unit = match profile.activations {
-            Activations::Unchanged | Activations::Q8 { .. } => 0.0,
+            Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => 0.0,
             Activations::F16 => Precision::F16.unit,
             Activations::Bf16 => Precision::BF16.unit,
         };

@@ -110,7 +110,7 @@ fn score(attention: &FlashAttn, case: &Case, products: &[f64], bias: f64) -> See
 /// The mask's element as products take it that round activations; most are 0.
 fn rounded(bias: f64, activations: Activations) -> f64 {
     match activations {
-        Activations::Unchanged | Activations::Q8 { .. } => bias,
+        Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => bias,
         Activations::F16 => Precision::F16.round(bias),
         Activations::Bf16 => Precision::BF16.round(bias),
     }
@@ -133,7 +133,7 @@ pub(super) fn mixture(case: &Case, seen: &[Seen], values: &[f64]) -> (f64, f64) 
     variance += 2.0 * exact * exact * total.variance(precision, 1);
     error += mixed.stagnation(&products, precision) + exact.abs() * total.stagnation(&weights, precision);
     let rounded = match case.profile.activations {
-        Activations::Unchanged | Activations::Q8 { .. } => 0.0,
+        Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => 0.0,
         Activations::F16 => Precision::F16.unit,
         Activations::Bf16 => Precision::BF16.unit,
     };

@@ -28,6 +28,9 @@ use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weigh
 /// Rows of weights that are looked at side by side.
 pub(super) const ROWS: usize = 8;
 
+/// The fewest elements that share a minimum, in q2_K.
+pub(super) const MINIMUM_LEN: usize = 16;
+
 /// A number for each row of a panel.
 type Numbers = [f64; ROWS];
 
@@ -70,6 +73,8 @@ pub(super) struct Panel {
     blocks: Vec<[Numbers; 2]>,
     /// The minimum of each block; empty where blocks have none, or are not summed in integers.
     minima: Vec<Numbers>,
+    /// The minimum of each [`MINIMUM_LEN`] elements, where sums of activations are multiplied with it; else empty.
+    apart: Vec<Numbers>,
     /// The smallest magnitude of a weight that is not zero, for each row.
     least: Numbers,
 }
@@ -84,9 +89,13 @@ impl Panel {
         self.columns.resize(weights.ty.shape[0], [0.0; ROWS]);
         self.blocks.clear();
         self.least = [f64::INFINITY; ROWS];
-        let quantized = matches!(profile.activations, Activations::Q8 { .. });
+        let quantized = matches!(
+            profile.activations,
+            Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K
+        );
         survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
         self.round(profile.weights);
+        self.split(weights, first, count, profile);
         self.minima.clear();
         if profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights) {
             self.minima.resize(self.columns.len().div_ceil(BLOCK_LEN), [0.0; ROWS]);
@@ -106,10 +115,31 @@ impl Panel {
             return;
         }
         self.rounded.extend(self.columns.iter().map(|column| column.map(|element| weight(weights, element))));
+        self.find_least();
+    }
+
+    fn find_least(&mut self) {
         self.least = [f64::INFINITY; ROWS];
         for column in &self.rounded {
             self.least.iter_mut().zip(column).for_each(|(least, weight)| *least = smaller(*least, weight.abs()));
         }
+    }
+
+    /// Parts weights from their minima where these are multiplied with sums of activations.
+    fn split(&mut self, weights: &Operand, first: usize, count: usize, profile: &Profile) {
+        self.apart.clear();
+        let sums = matches!(profile.activations, Activations::Q8_1 { .. } | Activations::Q8K);
+        if !sums || profile.accumulator == Accumulator::Int32ThenF32 || !minimum::is_split(weights.ty.dtype) {
+            return;
+        }
+        self.rounded.clone_from(&self.columns);
+        self.apart.resize(self.columns.len().div_ceil(MINIMUM_LEN), [0.0; ROWS]);
+        for i in 0..count {
+            let minima = minimum::of_elements(weights, first + i);
+            self.rounded.iter_mut().zip(&minima).for_each(|(column, minimum)| column[i] -= minimum);
+            self.apart.iter_mut().zip(minima.chunks(MINIMUM_LEN)).for_each(|(place, minima)| place[i] = minima[0]);
+        }
+        self.find_least();
     }
 
     /// Weights as declared.
@@ -192,6 +222,10 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
     sums.add_groups(&of_blocks, if panel.minima.is_empty() { 1 } else { 2 });
     for (element, step) in &token.declared.ties {
         losses.add_tie(&panel.columns[*element], *step);
+    }
+    // Sums of codes are multiplied with minima behind all products of codes.
+    if !panel.apart.is_empty() {
+        sums.add(&minima::of_sums(&panel.apart, &token.declared, &mut losses));
     }
     let sums = sums.finish();
     let limits = sums.map(|sum| sum.stagnation_limit(accumulation.precision));
@@ -290,7 +324,12 @@ impl Steps {
     /// Those of the declaration; `None` where activations are not quantized.
     #[inline(always)]
     fn of(activations: Activations) -> Option<Steps> {
-        let Activations::Q8 { rounding, scale_f16 } = activations else { return None };
+        let (rounding, scale_f16) = match activations {
+            Activations::Unchanged | Activations::F16 | Activations::Bf16 => return None,
+            Activations::Q8 { rounding, scale_f16 } => (rounding, scale_f16),
+            Activations::Q8_1 { rounding } => (rounding, true),
+            Activations::Q8K => (Rounding::HalfEven, false),
+        };
         let activation = match rounding {
             Rounding::HalfEven | Rounding::HalfAway => 1.0 / 12.0,
             Rounding::Truncate => 1.0 / 3.0,
@@ -324,6 +363,13 @@ impl Losses {
     fn add_tie(&mut self, weights: &Numbers, step: f64) {
         for (ties, weight) in self.ties.iter_mut().zip(weights) {
             *ties += step * weight.abs();
+        }
+    }
+
+    /// Adds products one factor of which is rounded.
+    fn add_rounded(&mut self, products: &Numbers, precision: Precision) {
+        for (variance, product) in self.variance.iter_mut().zip(products) {
+            *variance += precision.variance(*product);
         }
     }
 

@@ -37,6 +37,11 @@ pub(super) const KEY_KV: &str = "kv";
 /// Text that names the program.
 pub(super) const KEY_PROGRAM: &str = "program";
 
+/// Text of a trace of llama.cpp that says whether attention was one operator: `on` or `off`.
+const KEY_FLASH_ATTENTION: &str = "flash_attention";
+/// How the name of llama.cpp as a program begins.
+const LLAMA_CPP: &str = "llama.cpp";
+
 /// The most lanes that a profile may declare.
 const LANES_MAX: usize = 1 << 16;
 
@@ -73,7 +78,7 @@ pub(super) enum Program {
     Own { profiles: HashMap<(String, bool), Profile>, fused: HashMap<(String, bool), String>, kv: DType },
     /// Another program, in f32 or better.
     Foreign,
-    /// llama.cpp's printed tensors.
+    /// llama.cpp.
     LlamaCpp { fused_attention: bool },
 }
 
@@ -92,8 +97,10 @@ const FOREIGN: Profile = Profile {
 impl Program {
     /// The program of a trace.
     pub fn of(trace: &Trace) -> Result<Program> {
-        if trace.is_printed() {
-            return Ok(Program::LlamaCpp { fused_attention: trace.has_fused_attention() });
+        let is_named = trace.text(KEY_PROGRAM).is_some_and(|program| program.starts_with(LLAMA_CPP));
+        if trace.is_printed() || is_named && trace.text(KEY_PROFILES).is_none() {
+            let fused_attention = trace.has_fused_attention() || trace.text(KEY_FLASH_ATTENTION) == Some("on");
+            return Ok(Program::LlamaCpp { fused_attention });
         }
         let Some(text) = trace.text(KEY_PROFILES) else { return Ok(Program::Foreign) };
         let fault_of = |key: &str, problem: String| {
@@ -196,7 +203,7 @@ fn llama_cpp(graph: &Graph, node: &Node, fused_attention: bool) -> Profile {
         // Values are added up in f16 as they come, by weights in f32.
         return Profile { angles, accumulator: Accumulator::F16, ..FOREIGN };
     }
-    let activations = if matches!(node.op, Op::MulMat(_)) {
+    let activations = if matches!(node.op, Op::MulMat(_) | Op::MulMatId(_)) {
         node.inputs.first().map_or(Activations::Unchanged, |weight| by_weight(graph.value(*weight).ty.dtype))
     } else if matches!(node.op, Op::KvScores(_) | Op::KvMix(_)) {
         Activations::F16
@@ -207,14 +214,22 @@ fn llama_cpp(graph: &Graph, node: &Node, fused_attention: bool) -> Profile {
 }
 
 /// What activations are rounded to before they are multiplied with weights of a type.
+///
+/// Codes are `x * (127 / max |x|)` on x86 and `x * (1 / d)` elsewhere, with halves to even or away from zero: these
+/// differ at ties only, which may go either way. Repacked and tiled kernels quantize in the same way, whatever the
+/// batch.
 fn by_weight(weight: DType) -> Activations {
-    if weight == DType::F32 {
-        Activations::Unchanged
-    } else if weight == DType::F16 {
-        Activations::F16
-    } else if weight == DType::Bf16 {
-        Activations::Bf16
-    } else {
-        Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: true }
+    let rounding = Rounding::HalfEven;
+    match weight {
+        DType::F32 => Activations::Unchanged,
+        DType::F16 => Activations::F16,
+        DType::Bf16 => Activations::Bf16,
+        DType::Q4_1 | DType::Q5_1 => Activations::Q8_1 { rounding },
+        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => Activations::Q8 { rounding, scale_f16: true },
+        DType::Iq4Nl | DType::Mxfp4 | DType::Nvfp4 | DType::Q1_0 | DType::Q2_0 => {
+            Activations::Q8 { rounding, scale_f16: true }
+        }
+        // K-quants and the other types in blocks of 256.
+        _ => Activations::Q8K,
     }
 }

@@ -7,6 +7,7 @@
 //! ```
 
 use super::ensemble::{MEMBERS, Value, sign, spread};
+use super::flips::{KeptSums, ProductFlips};
 use super::known::Known;
 use super::program::Program;
 use super::report::PROGRAM;
@@ -63,6 +64,8 @@ struct Computed {
     expected: Vec<Expected>,
     /// What the noisy runs have, before errors of their own; none where the inputs are certain.
     members: Vec<Vec<f64>>,
+    /// Where a product's activations are uncertain and rounded: how far roundings that go another way may put it.
+    flips: Option<ProductFlips>,
 }
 
 impl Walk {
@@ -163,7 +166,7 @@ impl Walk {
             let stored = |rows: &HostTensor| cached(self.kv, &rows.values());
             let members = if rows.is_certain() { Vec::new() } else { rows.members.iter().map(stored).collect() };
             let expected = expected_rows(self.kv, &rows.base.values(), rows.is_certain());
-            return Ok(Computed { expected, members });
+            return Ok(Computed { expected, members, flips: None });
         }
         let bases: Vec<Decoded> =
             node.inputs.iter().zip(inputs).map(|(id, value)| self.decoded(*id, &value.base)).collect();
@@ -173,18 +176,31 @@ impl Walk {
         let ty = TensorType { dtype, ..declared };
         let blank = vec![0.0; ty.shape.elements()];
         let output = Operand::numbers(ty, &blank);
-        let expected = expected(&node.op, &operands, profile, output);
+        let mut expected = expected(&node.op, &operands, profile, output);
+        let is_product = matches!(node.op, Op::MulMat(_)) && !certain;
+        let kept_sums = operands.first().filter(|_| is_product);
+        let kept_sums = kept_sums.and_then(|weights| KeptSums::new(weights, profile.activations));
         let run = |member: usize| -> Result<Vec<f64>> {
             let mut inputs: Vec<HostTensor> = inputs.iter().map(|input| input.member(member).clone()).collect();
+            let exact = kept_sums.is_some().then(|| inputs[1].clone());
             if let Some(place) = rounded_input(&node.op) {
                 inputs[place] = as_declared(&inputs[place], profile.activations);
             }
-            let result = evaluate(&node.op, &inputs.iter().collect::<Vec<_>>())?;
-            Ok(numbers(&result))
+            let mut result = numbers(&evaluate(&node.op, &inputs.iter().collect::<Vec<_>>())?);
+            if let (Some(sums), Some(x)) = (&kept_sums, &exact) {
+                sums.add(&mut result, x, profile.activations);
+            }
+            Ok(result)
         };
         let count = if certain { 0 } else { MEMBERS };
-        let members = (0..count).into_par_iter().map(run).collect::<Result<_>>()?;
-        Ok(Computed { expected, members })
+        let members: Vec<Vec<f64>> = (0..count).into_par_iter().map(run).collect::<Result<_>>()?;
+        let rounds = is_product && profile.activations != Activations::Unchanged;
+        let flips = rounds.then(|| ProductFlips::new(&operands[0], &inputs[1], profile.activations));
+        if let Some(flips) = &flips {
+            let base: Vec<f64> = expected.iter().map(|expected| expected.declared).collect();
+            flips.add(&mut expected, &spread(&base, &members, ty.shape[0]));
+        }
+        Ok(Computed { expected, members, flips })
     }
 
     fn decoded<'a>(&self, id: ValueId, tensor: &'a HostTensor) -> Decoded<'a> {
@@ -221,7 +237,7 @@ impl Walk {
             }
         }
         if let Some(sum) = known.sum {
-            tally.add_correlated(base.len(), sum, &sum_of(known, &base, computed));
+            tally.add_correlated(base.len(), sum, &sum_of(known, &base, computed, shape[0]));
         }
         if matches!(node.op, Op::SoftMax(_)) {
             // Positions behind the room for the tokens are masked: exactly 0.
@@ -325,7 +341,7 @@ fn widened(expected: &Expected, inherited: f64, slack: f64) -> Expected {
 }
 
 /// What the sum of a printed tensor should be. Errors of one kind may all have one sign, so their deviations are added.
-fn sum_of(known: &Known, base: &[f64], computed: &Computed) -> Expected {
+fn sum_of(known: &Known, base: &[f64], computed: &Computed, rows: usize) -> Expected {
     let over = |value: &dyn Fn(usize) -> f64| known.covers.iter().map(|place| value(*place)).sum::<f64>();
     let total = over(&|place| base[place]);
     let deviations = computed.members.iter().map(|member| over(&|place| member[place] - base[place]).powi(2));
@@ -335,7 +351,10 @@ fn sum_of(known: &Known, base: &[f64], computed: &Computed) -> Expected {
     let coarse = over(&|place| computed.expected[place].coarse);
     // The sum is printed with six digits, and may have been made in f32.
     let slack = 1e-6 + Precision::F32.unit * magnitude * (known.covers.len() as f64).sqrt();
-    let ties = over(&|place| computed.expected[place].ties);
+    let ties = match (&computed.flips, known.covers.is_empty()) {
+        (Some(flips), false) => (flips.of_sum(&known.covers, rows) - LAMBDA * inherited).max(0.0),
+        _ => over(&|place| computed.expected[place].ties),
+    };
     widened(
         &Expected { declared: total, exact: total, sigma: own, sigma_exact: own, bound: 0.0, ties, coarse },
         inherited,
@@ -350,7 +369,9 @@ fn kept(index: usize, ty: TensorType, computed: &Computed, known: Option<&Known>
     let replace = |values: &mut [f64]| {
         known.into_iter().flat_map(|known| &known.values).for_each(|(place, value)| values[*place] = *value);
     };
-    let sigma = |place: usize| Some(computed.expected[place].sigma).filter(|sigma| sigma.is_finite()).unwrap_or(0.0);
+    // A rounding that may have gone the other way moves all that follows.
+    let noise = |expected: &Expected| expected.sigma.hypot(expected.ties / LAMBDA);
+    let sigma = |place: usize| Some(noise(&computed.expected[place])).filter(|sigma| sigma.is_finite()).unwrap_or(0.0);
     let complete = known.is_some_and(|known| known.values.len() == base.len());
     let noisy = !complete && (!computed.members.is_empty() || (0..base.len()).any(|place| sigma(place) > 0.0));
     let member = |member: usize| {

@@ -7,8 +7,8 @@
 //! Each has one rounded factor. That of `A` is another one for each row; that of `M` is the same for all rows, whose errors would go together:
 //! it is declared, and therefore computed here.
 
-use super::{Numbers, ROWS};
-use crate::activation::BLOCK_LEN;
+use super::{Losses, MINIMUM_LEN, Numbers, ROWS};
+use crate::activation::{BLOCK_LEN, Row};
 use crate::precision::Precision;
 
 /// One block of declared activations, summed.
@@ -50,4 +50,25 @@ pub(super) fn add_absolute(apart: &mut Numbers, minima: &Numbers, x: &BlockSum) 
     for i in 0..ROWS {
         apart[i] += 2.0 * minima[i].abs() * x.absolute;
     }
+}
+
+/// The products of minima with sums of activations: of each [`MINIMUM_LEN`] elements where the sum is exact, of each
+/// block where it is rounded. Adds what the rounding of sums costs to `losses`.
+pub(super) fn of_sums(apart: &[Numbers], row: &Row, losses: &mut Losses) -> Vec<Numbers> {
+    if row.sums.is_empty() {
+        let sum = |(x, minima): (&[f64], &Numbers)| minima.map(|minimum| minimum * x.iter().sum::<f64>());
+        return row.values.chunks(MINIMUM_LEN).zip(apart).map(sum).collect();
+    }
+    let of_block = |block: usize| apart.get(block * BLOCK_LEN / MINIMUM_LEN).copied().unwrap_or_default();
+    for (element, step) in &row.ties {
+        // Another code moves the sum on by a step, to where it may be rounded the other way.
+        let sum = row.sums.get(element / BLOCK_LEN).map_or(0.0, |sum| sum.abs() + step);
+        losses.add_tie(&of_block(element / BLOCK_LEN), 2.0 * Precision::F16.unit * sum);
+    }
+    let product = |(block, sum): (usize, &f64)| {
+        let products = of_block(block).map(|minimum| minimum * sum);
+        losses.add_rounded(&products, Precision::F16);
+        products
+    };
+    row.sums.iter().enumerate().map(product).collect()
 }
