@@ -155,10 +155,7 @@ impl fmt::Display for Profile {
                 Rounding::HalfAway => ", halves away from zero",
                 Rounding::Truncate => ", rounded toward zero",
             },
-            Activations::Unchanged
-            | Activations::Q8K
-            | Activations::F16
-            | Activations::Bf16 => "",
+            Activations::Unchanged | Activations::Q8K | Activations::F16 | Activations::Bf16 => "",
         };
         let sums = match self.accumulator {
             Accumulator::F64 => "f64",

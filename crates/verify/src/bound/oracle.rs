@@ -50,9 +50,11 @@ pub(super) fn rounds_inputs(profile: &Profile) -> bool {
 fn input_unit(profile: &Profile) -> f64 {
     match (profile.activations, profile.accumulator) {
         (Activations::Bf16, _) => Precision::BF16.unit,
-        (Activations::F16, _) | (Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K, Accumulator::F16) => {
-            Precision::F16.unit
-        }
+        (Activations::F16, _)
+        | (
+            Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K,
+            Accumulator::F16,
+        ) => Precision::F16.unit,
         (
             Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K,
             Accumulator::F64 | Accumulator::F32 | Accumulator::Int32ThenF32,

@@ -89,10 +89,8 @@ impl Panel {
         self.columns.resize(weights.ty.shape[0], [0.0; ROWS]);
         self.blocks.clear();
         self.least = [f64::INFINITY; ROWS];
-        let quantized = matches!(
-            profile.activations,
-            Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K
-        );
+        let quantized =
+            matches!(profile.activations, Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K);
         survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
         self.round(profile.weights);
         self.split(weights, first, count, profile);

@@ -15,11 +15,11 @@
 
 use super::ensemble::{Value, spread};
 use crate::activation::{BLOCK_LEN, Row};
-use crate::tokens::erfc;
 use crate::minimum;
 use crate::operand::Operand;
 use crate::precision::{LAMBDA, Precision};
 use crate::statistics::Expected;
+use crate::tokens::erfc;
 use rayon::prelude::*;
 use trueup_runtime::HostTensor;
 use trueup_runtime::profile::Activations;

@@ -72,7 +72,9 @@ pub(in crate::bound) fn shared_loss(
     losses.clear();
     losses.extend(tokens.iter().map(|token| match activations {
         Activations::Unchanged => Covariance::default(),
-        Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => of_blocks(activations, panels, shared, token),
+        Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => {
+            of_blocks(activations, panels, shared, token)
+        }
         Activations::F16 => of_each(Precision::F16.unit, panels, token),
         Activations::Bf16 => of_each(Precision::BF16.unit, panels, token),
     }));

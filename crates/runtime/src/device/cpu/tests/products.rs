@@ -19,7 +19,9 @@ fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
                 block.iter().map(move |x| if scale == 0.0 { 0.0 } else { code(x) })
             })
             .collect(),
-        Activations::F16 | Activations::Bf16 | Activations::Q8_1 { .. } | Activations::Q8K => panic!("no kernel here rounds activations to {activations:?}"),
+        Activations::F16 | Activations::Bf16 | Activations::Q8_1 { .. } | Activations::Q8K => {
+            panic!("no kernel here rounds activations to {activations:?}")
+        }
     }
 }
 
