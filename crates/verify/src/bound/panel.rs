@@ -221,7 +221,7 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
     for (element, step) in &token.declared.ties {
         losses.add_tie(&panel.columns[*element], *step);
     }
-    // Sums of codes are multiplied with minima behind all products of codes.
+    // Products of minima and sums follow those of all codes.
     if !panel.apart.is_empty() {
         sums.add(&minima::of_sums(&panel.apart, &token.declared, &mut losses));
     }
