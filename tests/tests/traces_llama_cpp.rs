@@ -68,7 +68,7 @@ fn written(folder: &Path, file: &[u8]) -> PathBuf {
     target
 }
 
-/// The arrays of a trace by name, with their shapes.
+/// The arrays of a trace by name, with their shapes, innermost first.
 type Arrays = BTreeMap<String, (Vec<u64>, Vec<f32>)>;
 
 /// A copy of a trace in which `change` was made to its arrays.
@@ -81,7 +81,7 @@ fn with_arrays(source: &Path, folder: &Path, change: impl Fn(&mut Arrays)) -> Pa
         .iter()
         .map(|(name, view)| {
             let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-            (name.to_owned(), (view.shape().iter().map(|size| *size as u64).collect(), values))
+            (name.to_owned(), (view.shape().iter().rev().map(|size| *size as u64).collect(), values))
         })
         .collect();
     change(&mut arrays);
