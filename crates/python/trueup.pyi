@@ -23,11 +23,11 @@ __all__ = [
 __version__: str
 
 class TrueupError(Exception):
-    """What trueup refuses, in one sentence: which file, where, what is wrong, and what to do."""
+    """An error of trueup, in one sentence: the file, the place, what is wrong, and what to do."""
 
 @final
 class Model:
-    """A model file on a device. Calls from several threads run side by side."""
+    """A model file on a device. Calls from several threads run concurrently."""
 
     def __new__(
         cls,
@@ -36,16 +36,17 @@ class Model:
         threads: Optional[int] = None,
         context: Optional[int] = None,
     ) -> Model:
-        """Open a GGUF file on "cpu", "cuda", "npu", another device that `trueup devices` lists, or several with commas between them.
+        """Open a GGUF file on "cpu", "cuda", "npu", "ref" (the f64 reference) or another device that `trueup devices` lists.
 
-        "ref" is exact arithmetic. Without threads, one per core. context: tokens that a text can have with its prompt; None is the model's, or 4096.
+        A comma-separated list distributes the layers over several devices. threads: None uses one per core. context: most
+        tokens of a prompt and its output together; None uses the model's context, at most 4096.
         """
 
     def tokenize(self, text: str, special: bool = True) -> list[int]:
-        """The ids of a text; with special between those that begin and end every text."""
+        """Convert text to token ids. With special, add the tokens that begin and end every text."""
 
     def detokenize(self, ids: Iterable[int], skip_special: bool = False) -> str:
-        """The text of ids. Bytes that are no whole characters become U+FFFD."""
+        """Convert token ids to text. Bytes that are not valid UTF-8 become U+FFFD."""
 
     def generate(
         self,
@@ -61,26 +62,33 @@ class Model:
         context_shift: bool = False,
         keep: Optional[int] = 0,
     ) -> str:
-        """The text behind a prompt. on_text is called with each piece as soon as its characters are whole.
+        """Generate the text that follows a prompt. on_text is called with each part as soon as its characters are complete.
 
-        With context_shift a full context drops half of what is behind the kept tokens (keep, None is the whole prompt) and goes on.
+        With context_shift, a full context drops half of the tokens after the kept ones and continues. keep is the number of
+        prompt tokens to keep; None keeps the whole prompt.
         """
 
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
-        """The logits behind each id: (tokens, vocabulary)."""
+        """The logits after each id, of shape (tokens, vocabulary)."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The file's keys and values, in their order."""
+        """The metadata of the file: keys and values in file order."""
 
 @final
 class Service:
-    """A running batch of one model. Requests come from any thread, join and leave while others are computed, and give what each gives alone."""
+    """Continuous batching for one model. Any thread can submit requests.
+
+    Each result is the same as if the request ran alone.
+    """
 
     def __new__(
         cls, model: Model, sequences: int = 4, context: Optional[int] = None, requests: int = 256
     ) -> Service:
-        """Compute so many sequences at once; hold at most so many requests that wait, run, or are not fetched yet."""
+        """Compute up to `sequences` requests at once.
+
+        requests: most requests that may be waiting, running, or finished and not yet fetched.
+        """
 
     def submit(
         self,
@@ -96,61 +104,62 @@ class Service:
         context_shift: bool = False,
         keep: Optional[int] = 0,
     ) -> int:
-        """Ask for the text behind a prompt, as Model.generate does, and return the request's number at once.
+        """Submit a prompt with the arguments of Model.generate, and return the request number immediately.
 
-        on_text is called by the service's thread, and must not fetch; what it raises ends the text and is raised by fetch.
+        The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text and is raised
+        by fetch.
         """
 
     def fetch(self, number: int, timeout: Optional[float] = None) -> Optional[str]:
-        """Wait for a text, and forget it. None where it is not finished within timeout seconds."""
+        """Wait for the text of a request and return it once. Returns None if it is not finished within timeout seconds."""
 
     def cancel(self, number: int) -> bool:
-        """Forget a request, whether it waits, runs or is finished. Whether there was one."""
+        """Cancel a request that is waiting, running or finished. Returns whether it existed."""
 
     def close(self) -> None:
-        """End all requests and the service. Who waits in fetch is raised TrueupError."""
+        """Cancel all requests and stop the service. Pending calls of fetch raise TrueupError."""
 
     def __enter__(self) -> Service: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class GgufFile:
-    """The keys and tensors of a GGUF file, which stays open."""
+    """The metadata and tensors of an open GGUF file."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The file's keys and values, in their order."""
+        """The metadata of the file: keys and values in file order."""
 
     @property
     def tensors(self) -> dict[str, GgufTensor]:
-        """The tensors by name, in the order of the file."""
+        """The tensors by name, in file order."""
 
 @final
 class GgufTensor:
-    """A tensor of a GGUF file. Nothing of it is read before it is asked for."""
+    """A tensor of a GGUF file. Its data is read on request."""
 
     @property
     def name(self) -> str:
-        """Its name in the file."""
+        """The name in the file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its sizes as NumPy orders them, the innermost last: (rows, columns)."""
+        """The shape in NumPy order, innermost dimension last: (rows, columns)."""
 
     @property
     def dtype(self) -> str:
-        """Its type, like "f32" or "q4_0"."""
+        """The type, such as "f32" or "q4_0"."""
 
     @property
     def nbytes(self) -> int:
-        """Its bytes in the file."""
+        """The size in the file, in bytes."""
 
     @property
     def data(self) -> NDArray[numpy.uint8]:
-        """Its bytes as they are in the file, read anew; the last size is the bytes of a row."""
+        """The raw bytes, read on each access. The last dimension is the bytes of a row."""
 
     def to_float32(self) -> NDArray[numpy.float32]:
-        """Its numbers, read and decoded anew, of its shape."""
+        """The values, read and decoded on each call, in the tensor's shape."""
 
 def convert(
     source: Union[str, PathLike[str]],
@@ -158,16 +167,16 @@ def convert(
     type: Optional[str] = None,
     check: bool = False,
     resume: bool = False,
-    slim_vocab: Optional[str] = None,
+    prune_vocab: Optional[str] = None,
     split: Union[str, int, None] = None,
     metadata: Optional[dict[str, Any]] = None,
     tokenizer: Union[str, PathLike[str], None] = None,
     threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """Write a checkpoint as a GGUF file; with check, compare each tensor of it with its source.
+    """Convert a checkpoint to GGUF. With check, compare each written tensor with its source.
 
-    An output that ends in ".flm" becomes a file of FastLLM. slim_vocab keeps fewer tokens: "ids:FILE", "corpus:FILE" or "drop:A-B".
-    split is "layers", or the largest size of a file in bytes. metadata sets keys.
+    An output name that ends in ".flm" writes a FastLLM file. prune_vocab selects the tokens to keep: "ids:FILE",
+    "corpus:FILE" or "drop:A-B". split is "layers", or the largest size of a file in bytes. metadata sets keys.
     """
 
 def quantize(
@@ -180,13 +189,13 @@ def quantize(
     bits: Optional[int] = None,
     threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """Write a GGUF file with other types, and say how much each tensor lost.
+    """Quantize a GGUF file, and return the loss of each tensor.
 
-    An output that ends in ".flm" becomes a file of FastLLM, and takes bits: 4, 8 or 16.
+    An output name that ends in ".flm" writes a FastLLM file; pass bits (4, 8 or 16) in that case.
     """
 
 def read_gguf(path: Union[str, PathLike[str]]) -> GgufFile:
-    """Open a GGUF file to look at its keys and tensors; for a split one its first file."""
+    """Open a GGUF file to read its metadata and tensors. For a split model, pass the first file."""
 
 def verify(
     model: Union[str, PathLike[str]],
@@ -195,4 +204,4 @@ def verify(
     prompts: Optional[Sequence[str]] = None,
     steps: int = 8,
 ) -> dict[str, Any]:
-    """Compare every node of a model on a device with exact arithmetic."""
+    """Compare every node of a model on a device with the f64 reference."""

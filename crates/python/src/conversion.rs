@@ -1,4 +1,4 @@
-//! `trueup.convert`: a checkpoint to GGUF, or to FastLLM's format.
+//! `trueup.convert`: converts a checkpoint to GGUF or to FastLLM's format.
 
 use crate::failure::raised;
 use crate::report;
@@ -13,24 +13,27 @@ use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions};
 use trueup::quantize::{NoProgress, Recipe};
 
-/// Write a checkpoint as a GGUF file; an output that ends in ".flm" becomes a file of FastLLM.
+/// Convert a checkpoint to GGUF, or to a FastLLM file if the output name ends in ".flm".
 ///
 /// source: a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file.
-/// output: the file to write; complete or not there.
-/// type: the type of matrices, like "f16" or "q8_0"; None keeps the source's.
-/// check: read the result back, undo every transform and compare each tensor with its source.
-/// resume: keep what is finished when the run is interrupted, and go on with what an earlier such run finished.
-/// slim_vocab: keep fewer tokens: "ids:FILE" lists them, "corpus:FILE" needs them, "drop:A-B" are the others.
-/// split: "layers" for a file for the embedding, one for each layer, one for the head; a number for files of at most so many bytes.
+/// output: the file to write. It is either complete or not created.
+/// type: the type of matrices, such as "f16" or "q8_0". None keeps the type of the source.
+/// check: read the result back, invert every transform and compare each tensor with its source.
+/// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
+/// prune_vocab: the tokens to keep: "ids:FILE" lists them, "corpus:FILE" keeps those that a text needs, "drop:A-B"
+///     drops a range.
+/// split: "layers" writes one file for the embedding, one per layer and one for the head. A number is the largest size
+///     of a file in bytes.
 /// metadata: keys to set, with their values.
-/// tokenizer: a tokenizer.bin, tokenizer.model or tokenizer.json that replaces the one beside the model.
-/// threads: how many compute; None is one per core.
+/// tokenizer: a tokenizer.bin, tokenizer.model or tokenizer.json to use instead of the tokenizer of the checkpoint.
+/// threads: number of threads. None uses one per core.
 ///
-/// Returns {"report": what was written, "checks": one entry per tensor, "equal": whether none is wrong}; the last two are None
-/// without check. Raises TrueupError.
+/// Returns {"report": the written tensors, "checks": one entry per tensor, "equal": whether every tensor matches}. The
+/// last two are None without check. Raises TrueupError.
 #[pyfunction]
 #[pyo3(signature = (
-    source, output, r#type=None, check=false, resume=false, slim_vocab=None, split=None, metadata=None, tokenizer=None, threads=None
+    source, output, r#type=None, check=false, resume=false, prune_vocab=None, split=None, metadata=None, tokenizer=None,
+    threads=None, slim_vocab=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
 pub fn convert<'py>(
@@ -40,16 +43,23 @@ pub fn convert<'py>(
     r#type: Option<&str>,
     check: bool,
     resume: bool,
-    slim_vocab: Option<&str>,
+    prune_vocab: Option<&str>,
     split: Option<&Bound<'py, PyAny>>,
     metadata: Option<&Bound<'py, PyDict>>,
     tokenizer: Option<PathBuf>,
     threads: Option<usize>,
+    slim_vocab: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let kept = match (prune_vocab, slim_vocab) {
+        (Some(_), Some(_)) => {
+            return Err(raised("slim_vocab is the former name of prune_vocab: pass only prune_vocab"));
+        }
+        (kept, former) => kept.or(former),
+    };
     let options = Options {
         recipe: Recipe::new(r#type.map(tensor_type).transpose()?),
         split: split.map_or(Ok(Split::Whole), split_of)?,
-        slim: slim_vocab.map(str::parse).transpose().map_err(raised)?,
+        slim: kept.map(str::parse).transpose().map_err(raised)?,
         overrides: metadata.map_or(Ok(Vec::new()), overrides)?,
         threads,
         dry_run: false,
@@ -60,7 +70,7 @@ pub fn convert<'py>(
     report::to_python(py, &document)
 }
 
-/// Converts, and compares the file with its source where that was asked for.
+/// Converts, and compares the file with its source if `check` is set.
 fn written(source: &Path, open: &OpenOptions, output: &Path, options: Options, check: bool) -> formats::Result<Value> {
     let source = formats::open(source, open)?;
     if is_flm(output) {
@@ -78,7 +88,7 @@ fn written(source: &Path, open: &OpenOptions, output: &Path, options: Options, c
     Ok(json!({"report": report, "checks": checks, "equal": equal}))
 }
 
-/// Where a model is cut into files: "layers", or a largest size in bytes.
+/// How the output is split: "layers", or the largest size of a file in bytes.
 fn split_of(split: &Bound<'_, PyAny>) -> PyResult<Split> {
     if let Ok(bytes) = split.extract::<u64>() {
         return Ok(Split::Bytes(bytes));
@@ -86,13 +96,13 @@ fn split_of(split: &Bound<'_, PyAny>) -> PyResult<Split> {
     match split.extract::<String>().as_deref() {
         Ok("layers") => Ok(Split::Layers),
         _ => Err(raised(format!(
-            "{} is no way to split a model; take \"layers\", or a largest size in bytes",
+            "split: expected \"layers\" or the largest size of a file in bytes, found {}",
             split.repr()?
         ))),
     }
 }
 
-/// Keys to set. A truth is written as GGUF's words say it.
+/// Keys to set. Booleans are written as `true` and `false`.
 fn overrides(metadata: &Bound<'_, PyDict>) -> PyResult<Vec<Override>> {
     let pair = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let text = match value.extract::<bool>() {
@@ -104,11 +114,11 @@ fn overrides(metadata: &Bound<'_, PyDict>) -> PyResult<Vec<Override>> {
     metadata.iter().map(pair).collect()
 }
 
-/// A type that tensors can be written as, by its name.
+/// Looks up a type that can be written.
 pub fn tensor_type(name: &str) -> PyResult<DType> {
     let can_be_written = |dtype: &DType| dtype.codec().is_some() && *dtype != DType::F64;
     DType::from_name(name).filter(can_be_written).ok_or_else(|| {
         let known: Vec<&str> = DType::all().filter(can_be_written).map(DType::name).collect();
-        raised(format!("{name:?} is not a type that can be written; take one of {}", known.join(", ")))
+        raised(format!("type: expected one of {}, found {name:?}", known.join(", ")))
     })
 }

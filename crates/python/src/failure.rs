@@ -1,4 +1,4 @@
-//! What Python catches when trueup refuses something.
+//! The exception that trueup raises in Python.
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyException;
@@ -8,10 +8,10 @@ pyo3::create_exception!(
     trueup,
     TrueupError,
     PyException,
-    "What trueup refuses, in one sentence: which file, where, what is wrong, and what to do."
+    "An error of trueup, in one sentence: the file, the place, what is wrong, and what to do."
 );
 
-/// The exception that says what an error of the library says.
+/// The exception with the message of a library error.
 pub fn raised(error: impl Display) -> PyErr {
     TrueupError::new_err(error.to_string())
 }

@@ -1,11 +1,11 @@
-//! `trueup.read_gguf`: a GGUF file that is read and not run.
+//! `trueup.read_gguf`: reads a GGUF file without a device.
 //!
 //! ```text
 //! read_gguf(path) ─▶ header checked ─▶ GgufFile.metadata: dict
 //!                                      GgufFile.tensors: dict of GgufTensor ─ data, to_float32 ─▶ bytes read, numpy.ndarray
 //! ```
 //!
-//! Nothing of a tensor is read before it is asked for, and nothing of it is kept.
+//! Tensor data is read on request and not cached.
 
 use crate::failure::raised;
 use crate::metadata;
@@ -16,30 +16,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use trueup::formats::{Checkpoint, Gguf, TensorInfo, counted, quote};
 
-/// Elements that are decoded at once, at most: a whole number of blocks of every type.
+/// Most elements that are decoded at once: a whole number of blocks of every type.
 const PIECE: usize = 1 << 16;
 
-/// Open a GGUF file to look at its keys and tensors; for a split one its first file.
+/// Open a GGUF file to read its metadata and tensors. For a split model, pass the first file.
 ///
-/// Every size in it is checked before anything is used. Raises TrueupError.
+/// Every size in the file is checked before it is used. Raises TrueupError.
 #[pyfunction]
 pub fn read_gguf(py: Python<'_>, path: PathBuf) -> PyResult<GgufFile> {
     py.detach(|| Gguf::open(path)).map(|file| GgufFile(Arc::new(file))).map_err(raised)
 }
 
-/// The keys and tensors of a GGUF file, which stays open.
+/// The metadata and tensors of an open GGUF file.
 #[pyclass(module = "trueup", frozen)]
 pub struct GgufFile(Arc<Gguf>);
 
 #[pymethods]
 impl GgufFile {
-    /// The file's keys and values, in their order.
+    /// The metadata: keys and values in file order.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         metadata::to_python(py, self.0.metadata())
     }
 
-    /// The tensors by name, in the order of the file.
+    /// The tensors by name, in file order.
     #[getter]
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dictionary = PyDict::new(py);
@@ -64,31 +64,33 @@ pub struct GgufTensor {
 
 #[pymethods]
 impl GgufTensor {
-    /// Its name in the file.
+    /// The name in the file.
     #[getter]
     fn name(&self) -> PyResult<&str> {
         Ok(&self.info()?.name)
     }
 
-    /// Its sizes as NumPy orders them, the innermost last: a matrix of `rows` outputs and `columns` inputs is (rows, columns).
+    /// The shape in NumPy order, innermost dimension last: a matrix of `rows` outputs and `columns` inputs is (rows,
+    /// columns).
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info()?.shape.iter().rev())
     }
 
-    /// Its type, like "f32" or "q4_0".
+    /// The type, such as "f32" or "q4_0".
     #[getter]
     fn dtype(&self) -> PyResult<&'static str> {
         Ok(self.info()?.dtype.name())
     }
 
-    /// Its bytes in the file.
+    /// The size in the file, in bytes.
     #[getter]
     fn nbytes(&self) -> PyResult<u64> {
         Ok(self.info()?.bytes)
     }
 
-    /// Its bytes as they are in the file, read anew: a uint8 array whose last size is the bytes of a row. Raises TrueupError.
+    /// The raw bytes, read from the file on each access: a uint8 array whose last dimension is the bytes of a row. Raises
+    /// TrueupError.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDyn<u8>>> {
         let info = self.info()?;
@@ -104,7 +106,8 @@ impl GgufTensor {
         bytes.into_pyarray(py).reshape(shape)
     }
 
-    /// Its numbers, read and decoded anew: a float32 array of its shape. Raises TrueupError for types that hold no weights.
+    /// The values, read and decoded on each call: a float32 array of the tensor's shape. Raises TrueupError for types
+    /// that cannot be decoded.
     fn to_float32<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
         let info = self.info()?;
         let numbers = py.detach(|| self.numbers(info))?;
@@ -122,18 +125,21 @@ impl GgufTensor {
         self.file.tensors().get(self.number).ok_or_else(|| raised("the file has no such tensor"))
     }
 
-    /// All elements, a piece of the file after the other.
+    /// Decodes all elements, one part of the file after another.
     fn numbers(&self, info: &TensorInfo) -> PyResult<Vec<f32>> {
         let Some(codec) = info.dtype.codec() else {
-            let problem = format!("tensor {}: type {} holds no weights", quote(&info.name), info.dtype.name());
-            return Err(raised(format!("{problem}; take its data")));
+            let problem =
+                format!("tensor {}: type {} cannot be decoded to floats", quote(&info.name), info.dtype.name());
+            return Err(raised(format!("{problem}; read the raw bytes with .data")));
         };
         let mut numbers: Vec<f32> = room(info.elements())?;
         let mut bytes = Vec::new();
         let mut offset = 0_u64;
         for piece in numbers.chunks_mut(PIECE) {
             let len = u64::try_from(piece.len()).ok().and_then(|len| info.dtype.row_bytes(len));
-            let len = len.ok_or_else(|| raised(format!("tensor {}: its blocks are not whole", quote(&info.name))))?;
+            let len = len.ok_or_else(|| {
+                raised(format!("tensor {}: its size is not a whole number of blocks", quote(&info.name)))
+            })?;
             bytes.resize(usize::try_from(len).map_err(raised)?, 0);
             self.file.read(self.number, offset, &mut bytes).map_err(raised)?;
             (codec.decode)(&bytes, piece);
@@ -143,16 +149,16 @@ impl GgufTensor {
     }
 }
 
-/// Zeros for so many elements, or a sentence where there is no memory for them.
+/// Allocates zeros, or fails with a message if there is too little memory.
 fn room<T: Clone + Default>(len: u64) -> PyResult<Vec<T>> {
     let len = usize::try_from(len).map_err(raised)?;
     let mut room = Vec::new();
-    room.try_reserve_exact(len).map_err(|_| raised(format!("there is no memory for {len} elements")))?;
+    room.try_reserve_exact(len).map_err(|_| raised(format!("not enough memory for {len} elements")))?;
     room.resize(len, T::default());
     Ok(room)
 }
 
-/// Sizes as NumPy orders them.
+/// The shape in NumPy order.
 fn sizes(info: &TensorInfo) -> PyResult<Vec<usize>> {
     info.shape.iter().rev().map(|size| usize::try_from(*size).map_err(raised)).collect()
 }

@@ -1,15 +1,15 @@
-//! The Python package `trueup`: the face as a module.
+//! The Python package `trueup`: the `trueup` crate as a Python module.
 //!
 //! ```text
-//! Python ─ arguments ─▶ open files, options ─▶ the interpreter is let go ─▶ trueup computes ─┐
-//!    ▲                                                                                      │
-//!    └── str, list, dict, numpy.ndarray ◀─ reports as JSON documents ◀──────────────────────┘
+//! Python ─ arguments ─▶ open files, options ─▶ release the interpreter ─▶ compute ─┐
+//!    ▲                                                                            │
+//!    └── str, list, dict, numpy.ndarray ◀─ reports as JSON documents ◀────────────┘
 //! ```
 //!
-//! Whatever trueup refuses is raised as `trueup.TrueupError` with the sentence that the command line would print. Other threads of
-//! Python go on while trueup computes.
+//! Errors are raised as `trueup.TrueupError` with the message that the command line would print. Other Python threads
+//! run while trueup computes.
 //!
-//! `unsafe` stands only in what the macros of pyo3 write.
+//! The only `unsafe` code is what the macros of pyo3 generate.
 
 mod conversion;
 mod failure;

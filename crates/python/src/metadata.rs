@@ -1,4 +1,4 @@
-//! A model file's keys as a dictionary.
+//! Metadata of a model file as a dictionary.
 //!
 //! ```text
 //! u8..u64, i8..i64 ─▶ int    f32, f64 ─▶ float    bool ─▶ bool    string ─▶ str    array ─▶ list
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use trueup::formats::gguf::{Array, Metadata, Value};
 
-/// All keys with their values, in the order of the file.
+/// All keys with their values, in file order.
 pub fn to_python<'py>(py: Python<'py>, metadata: &Metadata) -> PyResult<Bound<'py, PyDict>> {
     let dictionary = PyDict::new(py);
     for (key, value) in metadata.iter() {
@@ -36,7 +36,7 @@ fn value_to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, P
     }
 }
 
-/// A list. Arrays within arrays are only as deep as the reader of files allows.
+/// A list. The file reader limits the depth of nested arrays.
 fn array_to_python<'py>(py: Python<'py>, array: &Array) -> PyResult<Bound<'py, PyAny>> {
     let list = match array {
         // Item by item: numbers of one byte would otherwise become `bytes`.

@@ -1,8 +1,8 @@
 //! `trueup.Model`: a model on a device.
 //!
 //! ```text
-//! generate: the interpreter is let go ─ piece of the prompt, or token ─ taken back: signals?, on_text(piece) ─ let go ─ ...
-//!                                                                           └ KeyboardInterrupt or what on_text raised: ends the text
+//! generate: release the interpreter ─ part of the prompt, or a token ─ reacquire: signals?, on_text(text) ─ release ─ ...
+//!                                                                          └ KeyboardInterrupt, or an exception of on_text, ends the text
 //! ```
 
 use crate::failure::raised;
@@ -16,13 +16,14 @@ use std::path::PathBuf;
 use trueup::runtime::{ContextShift, DeviceOptions, GenerateOptions, Sampling, SessionOptions};
 use trueup::text;
 
-/// A model file on a device. Calls from several threads run side by side.
+/// A model file on a device. Calls from several threads run concurrently.
 ///
-/// path: the GGUF file, for a split one its first.
-/// device: "cpu", "cuda" for an NVIDIA card, "npu" for an Ascend card, "ref" for exact arithmetic, or another that `trueup devices` lists; several with
-///     commas between them, over which the layers are placed.
-/// threads: how many compute; None is one per core. Results do not depend on it.
-/// context: tokens that a text can have with its prompt; None is the model's, or 4096 where that is less. A Service has a context of its own.
+/// path: the GGUF file. For a split model, pass the first file.
+/// device: "cpu", "cuda" (NVIDIA), "npu" (Ascend), "ref" (the f64 reference), or another device that `trueup devices`
+///     lists. A comma-separated list distributes the layers over several devices.
+/// threads: number of threads. None uses one per core. Results do not depend on it.
+/// context: most tokens of a prompt and its output together. None uses the model's context, at most 4096. A Service has
+///     a separate context.
 ///
 /// Raises TrueupError.
 #[pyclass(module = "trueup", frozen)]
@@ -45,15 +46,15 @@ impl Model {
         py.detach(open).map(|model| Model(model.with_session(session))).map_err(raised)
     }
 
-    /// The ids of a text; with special between those that begin and end every text. Special tokens written in the text are
-    /// recognised either way.
+    /// Convert text to token ids. With special, add the tokens that begin and end every text. Special tokens that are
+    /// spelled out in the text are always recognized.
     #[pyo3(signature = (text, special=true))]
     fn tokenize(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
         let tokenizer = self.0.file().tokenizer().map_err(raised)?;
         py.detach(|| tokenizer.encode(text, special)).map_err(raised)
     }
 
-    /// The text of ids. Bytes that are no whole characters become U+FFFD. skip_special leaves special tokens out.
+    /// Convert token ids to text. Bytes that are not valid UTF-8 become U+FFFD. skip_special omits special tokens.
     #[pyo3(signature = (ids, skip_special=false))]
     fn detokenize(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, skip_special: bool) -> PyResult<String> {
         let ids = ids_of(ids)?;
@@ -62,21 +63,22 @@ impl Model {
         Ok(py.detach(|| String::from_utf8_lossy(&tokenizer.decode(&ids, skip_special)).into_owned()))
     }
 
-    /// The text behind a prompt.
+    /// Generate the text that follows a prompt.
     ///
-    /// max_tokens: at most so many; None goes on to the end of the text or of the context.
-    /// temperature: 0 takes the best token every time; higher is more varied.
-    /// top_k: choose among the k best tokens; 0 is all.
-    /// top_p: choose among the best tokens that together have this probability.
-    /// min_p: drop tokens less probable than this share of the best one's.
-    /// repeat_penalty: make tokens of the last 64 less probable; 1 is off.
-    /// seed: the same seed gives the same text.
-    /// on_text: called with each piece of text as soon as its characters are whole; what it raises ends the text and is raised.
-    /// context_shift: when the context is full, drop half of what is behind the kept tokens, compute the rest again and go on; a text may
-    ///     then have no end.
-    /// keep: tokens of the prompt that a context shift keeps, beside its bos; None is the whole prompt.
+    /// max_tokens: most tokens to generate. None stops at the end of the text or of the context.
+    /// temperature: 0 always takes the most likely token; higher values give more varied text.
+    /// top_k: sample from the k most likely tokens; 0 uses all.
+    /// top_p: sample from the most likely tokens whose probabilities add up to this value.
+    /// min_p: drop tokens whose probability is below this share of the most likely token's.
+    /// repeat_penalty: make the last 64 tokens less likely; 1 turns this off.
+    /// seed: random seed. The same seed gives the same text.
+    /// on_text: called with each part of the text as soon as its characters are complete. An exception ends the text and
+    ///     is raised by this call.
+    /// context_shift: when the context is full, drop half of the tokens after the kept ones, recompute the rest and
+    ///     continue. The text may then never end.
+    /// keep: prompt tokens that a context shift keeps, in addition to bos. None keeps the whole prompt.
     ///
-    /// Raises TrueupError; KeyboardInterrupt after the token, or the piece of the prompt, in work.
+    /// Raises TrueupError, and KeyboardInterrupt after the current token or part of the prompt.
     #[pyo3(signature = (
         prompt, max_tokens=None, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=0, on_text=None,
         context_shift=false, keep=0
@@ -119,14 +121,14 @@ impl Model {
         }
     }
 
-    /// The logits behind each id: a float32 array of (tokens, vocabulary). Raises TrueupError.
+    /// The logits after each id: a float32 array of shape (tokens, vocabulary). Raises TrueupError.
     fn logits<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let ids = ids_of(ids)?;
         let logits = py.detach(|| self.0.logits(&ids)).map_err(raised)?;
         Ok(logits.into_pyarray(py))
     }
 
-    /// The file's keys and values, in their order.
+    /// The metadata of the file: keys and values in file order.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         metadata::to_python(py, self.0.file().metadata())
@@ -143,7 +145,7 @@ impl Model {
     }
 }
 
-/// How a text is generated, in the words of Python.
+/// Options of text generation, as Python passes them.
 pub struct Words {
     pub max_tokens: Option<usize>,
     pub temperature: f64,
@@ -165,7 +167,7 @@ impl Words {
     }
 }
 
-/// Looks for signals, and calls `on_text` with a piece that is not empty.
+/// Checks for signals, and calls `on_text` if there is new text.
 fn tell(on_text: Option<&Py<PyAny>>, piece: &str) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;

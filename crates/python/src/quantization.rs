@@ -1,4 +1,4 @@
-//! `trueup.quantize`: a model file with smaller types.
+//! `trueup.quantize`: converts the tensors of a model file to smaller types.
 
 use crate::conversion::tensor_type;
 use crate::failure::raised;
@@ -11,18 +11,18 @@ use trueup::formats::flm::is_flm;
 use trueup::formats::{self, OpenOptions};
 use trueup::quantize::{Layout, NoProgress, Options, Recipe, Report};
 
-/// Write a GGUF file with other types; an output that ends in ".flm" becomes a file of FastLLM, and takes bits.
+/// Quantize a GGUF file, or write a FastLLM file if the output name ends in ".flm" (pass bits in that case).
 ///
-/// source: the GGUF file to start from; for a .flm file any model.
-/// output: the file to write; complete or not there.
-/// type: the type of matrices, like "q4_0"; None keeps every type and changes the layout alone.
-/// layout: "block" as GGUF programs read it, "split" for values and scales as two tensors.
-/// pure: give the embedding and the output head the type too, instead of q8_0.
-/// resume: keep what is finished when the run is interrupted, and go on with what an earlier such run finished.
-/// bits: bits of a weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
-/// threads: how many compute; None is one per core.
+/// source: the GGUF file to read. For a .flm output, any model.
+/// output: the file to write. It is either complete or not created.
+/// type: the type of matrices, such as "q4_0". None keeps every type and changes only the layout.
+/// layout: "block" is the GGUF layout; "split" stores values and scales as two tensors.
+/// pure: use the type for the embedding and the output head, too, instead of q8_0.
+/// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
+/// bits: bits per weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
+/// threads: number of threads. None uses one per core.
 ///
-/// Returns what became of each tensor and how much it lost. Raises TrueupError.
+/// Returns the new type and the loss of each tensor. Raises TrueupError.
 #[pyfunction]
 #[pyo3(signature = (source, output, r#type=None, layout="block", pure=false, resume=false, bits=None, threads=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
@@ -43,8 +43,8 @@ pub fn quantize<'py>(
         (None, Some(4)) => Some(DType::Q4_0),
         (None, Some(8)) => Some(DType::Q8_0),
         (None, Some(16)) => Some(DType::F16),
-        (None, Some(bits)) => return Err(raised(format!("expected 4, 8 or 16 bits, found {bits}"))),
-        (Some(_), Some(_)) => return Err(raised("a type and bits say the same; give one of them")),
+        (None, Some(bits)) => return Err(raised(format!("bits: expected 4, 8 or 16, found {bits}"))),
+        (Some(_), Some(_)) => return Err(raised("type and bits were both given: pass only one of them")),
     };
     let recipe = Recipe::new(dtype).pure(pure);
     let options = Options { recipe, layout: layout_of(layout)?, threads, dry_run: false, resume };
@@ -65,6 +65,6 @@ fn layout_of(name: &str) -> PyResult<Layout> {
     match name {
         "block" => Ok(Layout::Block),
         "split" => Ok(Layout::Split),
-        other => Err(raised(format!("{other:?} is not a layout; take \"block\" or \"split\""))),
+        other => Err(raised(format!("layout: expected \"block\" or \"split\", found {other:?}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! `trueup.Service`: a running batch of one model, which requests join and leave.
+//! `trueup.Service`: continuous batching for one model.
 
 use crate::failure::raised;
 use crate::model::{Model, Words};
@@ -10,24 +10,26 @@ use std::time::{Duration, Instant};
 use trueup::runtime::{RequestId, SessionOptions};
 use trueup::{OnPiece, Piece};
 
-/// How long a wait for a result lasts before signals are looked for.
+/// Interval between checks for signals while waiting for a result.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// A running batch of one model. Requests come from any thread, join and leave while others are computed, and give what each gives alone.
+/// Continuous batching for one model. Any thread can submit requests. Requests join and leave the running batch, and each
+/// result is the same as if the request ran alone.
 ///
-/// model: the model, which can be used beside it.
-/// sequences: how many requests are computed at once; the others wait.
-/// context: tokens that each can hold; None is the model's, or 4096 where that is less.
-/// requests: how many may wait, run, or be finished and not fetched yet.
+/// model: the model. It can also be used directly at the same time.
+/// sequences: number of requests that are computed at once. Further requests wait.
+/// context: most tokens per request. None uses the model's context, at most 4096.
+/// requests: most requests that may be waiting, running, or finished and not yet fetched.
 ///
-/// close, the end of a with statement or of the object ends it behind the batch in work. Raises TrueupError.
+/// The service ends after the current batch when close is called, the with block ends or the object is deleted. Raises
+/// TrueupError.
 #[pyclass(module = "trueup", frozen)]
 pub struct Service {
     service: Mutex<Option<Arc<trueup::Service>>>,
     exceptions: Exceptions,
 }
 
-/// What listeners raised, by the numbers of their requests.
+/// Exceptions that callbacks raised, by request number.
 type Exceptions = Arc<Mutex<HashMap<usize, PyErr>>>;
 
 #[pymethods]
@@ -47,11 +49,12 @@ impl Service {
         Ok(Service { service: Mutex::new(Some(Arc::new(service))), exceptions: Exceptions::default() })
     }
 
-    /// Ask for the text behind a prompt and return the request's number at once. The arguments are those of Model.generate.
+    /// Submit a prompt and return the request number immediately. The arguments are those of Model.generate.
     ///
-    /// on_text is called by the service's thread, and must not fetch; what it raises ends the text and is raised by fetch.
+    /// The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text and is raised
+    /// by fetch.
     ///
-    /// Raises TrueupError where the prompt does not fit, or too many requests are held.
+    /// Raises TrueupError if the prompt does not fit, or if there are too many requests.
     #[pyo3(signature = (
         prompt, max_tokens=None, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=0, on_text=None,
         context_shift=false, keep=0
@@ -80,9 +83,11 @@ impl Service {
         Ok(id.number())
     }
 
-    /// Wait for a text, and forget it. None where it is not finished within timeout seconds; None waits until it is.
+    /// Wait for the text of a request and return it once. Returns None if the request is not finished within timeout
+    /// seconds. With timeout=None, wait until it is finished.
     ///
-    /// Raises TrueupError as the request did, and for a number that is unknown, fetched or cancelled; KeyboardInterrupt, which cancels nothing.
+    /// Raises TrueupError if the request failed, or if its number is unknown, already fetched or cancelled.
+    /// KeyboardInterrupt does not cancel the request.
     #[pyo3(signature = (number, timeout=None))]
     fn fetch(&self, py: Python<'_>, number: usize, timeout: Option<f64>) -> PyResult<Option<String>> {
         let begun = Instant::now();
@@ -104,14 +109,14 @@ impl Service {
         }
     }
 
-    /// Forget a request, whether it waits, runs or is finished. Whether there was one.
+    /// Cancel a request that is waiting, running or finished. Returns whether it existed.
     fn cancel(&self, py: Python<'_>, number: usize) -> PyResult<bool> {
         let was_held = self.detached(py, |service| service.cancel(RequestId::new(number)))?;
         all(&self.exceptions).remove(&number);
         Ok(was_held)
     }
 
-    /// End all requests and the service. Who waits in fetch is raised TrueupError.
+    /// Cancel all requests and stop the service. Pending calls of fetch raise TrueupError.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.end());
     }
@@ -127,8 +132,8 @@ impl Service {
 }
 
 impl Service {
-    /// Asks the service without the interpreter, for its thread may wait for that while it tells a listener. The last to let go of a closed service
-    /// waits for its thread, and does that without the interpreter too.
+    /// Calls the service with the interpreter released, because its thread may need the interpreter for a callback. The
+    /// last owner of a closed service joins its thread, also with the interpreter released.
     fn detached<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&trueup::Service) -> T + Send) -> PyResult<T> {
         let asked = py.detach(|| {
             let service = all(&self.service).clone();
@@ -137,7 +142,7 @@ impl Service {
         asked.ok_or_else(|| raised("the service is closed"))
     }
 
-    /// Ends all requests, those that other threads wait for too, and lets go of the service.
+    /// Cancels all requests, including those that other threads wait for, and drops the service.
     fn end(&self) {
         let service = all(&self.service).take();
         service.iter().for_each(|service| service.close());
@@ -151,7 +156,7 @@ impl Drop for Service {
     }
 }
 
-/// Calls `on_text` with each piece that is not empty, until it raises something.
+/// Calls `on_text` with each part of the text that is not empty, until it raises an exception.
 fn listener(on_text: Py<PyAny>, exceptions: Exceptions) -> OnPiece {
     Box::new(move |piece: Piece<'_>| {
         if piece.text.is_empty() {

@@ -1,4 +1,4 @@
-//! `trueup.verify`: every intermediate tensor of a device against a reference.
+//! `trueup.verify`: compares every intermediate tensor of a device with a reference.
 
 use crate::failure::raised;
 use crate::report;
@@ -11,16 +11,16 @@ use trueup::verify::{Reference, Report, STEPS_DEFAULT, TEXT_DEFAULT, VerifyOptio
 // Python shows a default only where it is a literal.
 const _: () = assert!(STEPS_DEFAULT == 8);
 
-/// Compare every node of a model on a device with exact arithmetic.
+/// Compare every node of a model on a device with the f64 reference.
 ///
 /// model: the GGUF file.
-/// device: what is judged; whatever it cannot compute, "cpu" does.
-/// reference: what its free run is compared with; each operator by itself is always judged against f64.
-/// prompts: texts to compute; None takes a built-in one of about 32 tokens.
-/// steps: tokens to compute behind each prompt, on the reference's choices.
+/// device: the device to judge. Operators that it does not support run on "cpu".
+/// reference: the device that the free run is compared with. Single operators are always judged against f64.
+/// prompts: texts to compute. None uses a built-in text of about 32 tokens.
+/// steps: tokens to compute after each prompt. The reference chooses them.
 ///
-/// Returns the report: its "result" is "pass", "fail" or "inconclusive", its "sentence" says what to do. Raises TrueupError when
-/// nothing could be verified.
+/// Returns the report. Its "result" is "pass", "fail" or "inconclusive", and its "sentence" says what to do next. Raises
+/// TrueupError if nothing could be verified.
 #[pyfunction]
 #[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=8))]
 pub fn verify<'py>(

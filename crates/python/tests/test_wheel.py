@@ -139,7 +139,7 @@ class Texts(Fixtures):
         varied = {"temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 1}
         context = self.stories.metadata["llama.context_length"]
         ids = [len(self.stories.generate("Lily", 600, context_shift=shifts, **varied)) for shifts in (False, True)]
-        self.assertGreater(ids[1], ids[0], f"a text goes on behind {context} tokens")
+        self.assertGreater(ids[1], ids[0], f"no text after {context} tokens")
         prompt = "Lily"
         while len(self.stories.tokenize(prompt)) < context - 1:
             prompt += " Lily"
@@ -246,16 +246,16 @@ class Services(Fixtures):
             service.fetch(2)
 
     def test_close_ends_what_another_thread_waits_for(self):
-        service, told = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=2), []
+        service, errors = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=2), []
         endless = {"context_shift": True, "temperature": 9.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        # One that is told of pieces needs the interpreter, which nobody may hold who waits for the service's thread.
+        # A callback needs the interpreter, so a thread that waits for the service must not hold it.
         numbers = [service.submit("Lily", on_text=heard, **endless) for heard in (None, len)]
 
         def wait(number):
             try:
                 service.fetch(number)
             except trueup.TrueupError as error:
-                told.append(str(error))
+                errors.append(str(error))
 
         threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in numbers]
         for thread in threads:
@@ -264,8 +264,8 @@ class Services(Fixtures):
         service.close()
         for thread in threads:
             thread.join(60)
-        self.assertEqual([part for part in told if "service" in part and "closed" in part], told)
-        self.assertEqual(len(told), 2)
+        self.assertEqual([part for part in errors if "service" in part and "closed" in part], errors)
+        self.assertEqual(len(errors), 2)
 
     def test_what_on_text_raises_is_raised_by_fetch(self):
         def refuse(_piece):
@@ -358,7 +358,10 @@ class Files(Fixtures):
     def test_a_model_keeps_fewer_tokens(self):
         listed, slim = self.folder / "ids", self.folder / "slim.gguf"
         listed.write_text("0-399\n", encoding="utf-8")
-        trueup.convert(STORIES, slim, slim_vocab=f"ids:{listed}")
+        trueup.convert(STORIES, slim, prune_vocab=f"ids:{listed}")
+        former = self.folder / "former.gguf"
+        trueup.convert(STORIES, former, slim_vocab=f"ids:{listed}")
+        self.assertEqual(former.read_bytes(), slim.read_bytes())
         kept = trueup.read_gguf(slim).metadata["trueup.vocabulary.source_ids"]
         self.assertLess(len(kept), len(self.stories.metadata["tokenizer.ggml.tokens"]))
         ids = [kept.index(id) for id in self.stories.tokenize("a")]
@@ -392,14 +395,14 @@ class Files(Fixtures):
             ("damaged.gguf", lambda: trueup.Model(damaged)),
             ("missing", lambda: trueup.convert(self.folder / "missing", target)),
             ("no device called gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
-            ("not a type that can be written", lambda: trueup.quantize(self.stories_file, target, "q9_9")),
-            ("not a layout", lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
-            ("4, 8 or 16 bits", lambda: trueup.quantize(self.stories_file, target, bits=5)),
-            ("give one of them", lambda: trueup.quantize(self.stories_file, target, "q4_0", bits=4)),
+            ('found "q9_9"', lambda: trueup.quantize(self.stories_file, target, "q9_9")),
+            ('found "flat"', lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
+            ("expected 4, 8 or 16", lambda: trueup.quantize(self.stories_file, target, bits=5)),
+            ("pass only one", lambda: trueup.quantize(self.stories_file, target, "q4_0", bits=4)),
             ("holds 16, 8 or 4 bits", lambda: trueup.quantize(TINY, self.folder / "never.flm", "q8_0")),
             ("diff", lambda: trueup.convert(TINY, self.folder / "never.flm", check=True)),
-            ("no way to split", lambda: trueup.convert(STORIES, target, split="heads")),
-            ("ids:FILE", lambda: trueup.convert(STORIES, target, slim_vocab="some")),
+            ("expected \"layers\"", lambda: trueup.convert(STORIES, target, split="heads")),
+            ("ids:FILE", lambda: trueup.convert(STORIES, target, prune_vocab="some")),
             ("damaged.gguf", lambda: trueup.read_gguf(damaged)),
             ("missing", lambda: trueup.read_gguf(self.folder / "missing")),
             ("outside the vocabulary", lambda: self.stories.detokenize([10**6])),
