@@ -6,6 +6,7 @@
 
 mod arrows;
 mod files;
+mod language;
 mod lengths;
 mod limits;
 mod lints;
