@@ -11,6 +11,7 @@ python="${PYTHON:-python3}"
 .ci/run
 scripts/dependencies.sh --required
 scripts/miri.sh
+scripts/neon.sh
 scripts/neon.sh --operators
 # The README's first block: the demo, as a new user runs it.
 bash -euo pipefail -c "$(scripts/readme_block.sh 1)"

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# aarch64 under qemu-user: tests of guard, blocks and runtime, among them the NEON variants of the CPU kernels against their rules and
-# between guard pages, and whole tiny models on them. Needs qemu-aarch64 and the Rust target; no C compiler for it, no libraries.
+# Tests on aarch64 under qemu-user: the NEON variants of the CPU kernels against their scalar rules and between guard
+# pages, the block codecs, and whole tiny models. Needs qemu-aarch64 and the Rust target; no C compiler or libraries.
 #
-#   scripts/neon.sh [--install] [--operators]
+#   scripts/neon.sh [--install] [--kernels | --operators]
 #
-#   --install      tries to install what is absent, by apt-get and rustup
-#   --operators    computes the operator suite on the NEON kernels instead of the tests
+#   --install      try to install what is missing with apt-get and rustup
+#   --kernels      run only the kernels, the golden blocks and one tiny model (a sample for .ci/run)
+#   --operators    run the operator suite on the NEON kernels instead of the tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=aarch64-unknown-linux-musl
 install=no
+kernels_only=no
 what="tests of guard, blocks and runtime on aarch64 with NEON kernels"
 for argument in "$@"; do
     case "$argument" in
         --install) install=yes ;;
+        --kernels) kernels_only=yes ;;
         --operators) what="the operator suite on NEON kernels" ;;
         *) echo "neon.sh: unknown argument $argument" >&2; exit 2 ;;
     esac
@@ -46,20 +49,28 @@ if [ "$what" = "the operator suite on NEON kernels" ]; then
     cargo run --locked --quiet --target "$target" -p trueup-cli -- ops test --dev cpu --isa neon | tail -n 1
     exit
 fi
+# These artifacts are not shared with other builds, so warnings can be errors.
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-D warnings"
 packages="-p trueup-guard -p trueup-blocks -p trueup-runtime"
-# Tests start processes of their own by the emulator's name (crates/guard/src/child.rs).
+# Tests start child processes through the emulator (crates/guard/src/child.rs).
 emulated="--skip emulator=qemu-aarch64"
-# shellcheck disable=SC2086
-cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
 kernels="$(mktemp)"
 trap 'rm -f "$kernels"' EXIT
 # shellcheck disable=SC2086
 cargo test --locked --target "$target" -p trueup-runtime --lib -- --nocapture $emulated variants_agree >"$kernels" 2>&1 ||
     { cat "$kernels"; exit 1; }
 if grep 'skipped: the neon variant' "$kernels"; then
-    echo "neon.sh: this qemu emulates a processor without NEON's dot products; a newer one has them" >&2
+    echo "neon.sh: this qemu emulates a processor without NEON dot products; install a newer qemu" >&2
     exit 1
 fi
+if [ "$kernels_only" = yes ]; then
+    cargo test --locked --quiet --target "$target" -p trueup-blocks --lib --test goldens -- $emulated
+    cargo test --locked --quiet --target "$target" -p trueup-runtime --test session -- $emulated cpu_is_near_the_oracle
+    echo "not run on aarch64: the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
+    exit
+fi
+# shellcheck disable=SC2086
+cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
 # shellcheck disable=SC2086
 cargo test --locked --quiet --target "$target" $packages --lib --test decoders --test dtypes --test edge_cases --test goldens --test properties \
     --test death --test indices --test operators --test views -- $emulated

@@ -66,9 +66,17 @@ impl Request {
 
 fn main() -> ExitCode {
     let request = Request::read(std::env::args().skip(1));
+    // Seeds live in statics, which are never dropped. Their files go into a folder that the parent deletes.
     let passed = match &request.worker {
-        Some((target, folder)) => worker::run(target, folder, &request),
-        None => parent::run(&request),
+        Some((target, folder)) => {
+            tempfile::env::override_temp_dir(folder).expect("the temporary folder is set once");
+            worker::run(target, folder, &request)
+        }
+        None => {
+            let scratch = tempfile::tempdir().expect("a temporary folder");
+            tempfile::env::override_temp_dir(scratch.path()).expect("the temporary folder is set once");
+            parent::run(&request)
+        }
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

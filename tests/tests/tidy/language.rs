@@ -171,11 +171,21 @@ fn prose_lines(page: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// Lines of a source that are comments.
+/// Lines of a source that are comments, without fenced blocks of doc comments.
 fn comment_lines<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)> {
     let mark = if path.ends_with(".py") || path.ends_with(".sh") || path.ends_with("/run") { "#" } else { "//" };
-    let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line));
-    lines.filter(|(_, line)| line.trim_start().starts_with(mark) && !line.contains("://")).collect()
+    let mut is_code = false;
+    let mut comments = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        let is_comment = trimmed.starts_with(mark);
+        let is_fence = trimmed.trim_start_matches(['/', '!', '#']).trim_start().starts_with("```");
+        is_code = is_comment && (is_code != is_fence);
+        if is_comment && !is_code && !line.contains("://") {
+            comments.push((number + 1, line));
+        }
+    }
+    comments
 }
 
 #[test]
