@@ -5,8 +5,8 @@
 //!                                                        \-> verify::verify -> Report
 //! ```
 //!
-//! The rooms are re-exported under their own names; [`Model`] is the short way to run one, [`Service`] the one for many callers at once. From a checkpoint to a
-//! smaller model of which every operator is judged:
+//! The other crates are re-exported as modules. [`Model`] runs a model; [`Service`] serves many callers at once. This
+//! example converts a checkpoint, quantizes it, and verifies every operator:
 //!
 //! ```
 //! use std::sync::Arc;

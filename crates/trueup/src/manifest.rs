@@ -1,29 +1,30 @@
-//! SHA-256 of each tensor, and lists of them that can be checked later and elsewhere.
+//! Manifests: the SHA-256 of each tensor, to compare files on different machines.
 //!
 //! ```text
 //! 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae  blk.0.attn_q.weight
 //! ```
 //!
-//! One line per tensor, as `sha256sum` writes them. Hashed are the tensor's bytes as its checkpoint delivers them.
+//! One line per tensor, in the format of `sha256sum`. The hash covers the tensor's bytes as the checkpoint reader
+//! returns them.
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use trueup_formats::{Checkpoint, Error, Result, hexadecimal, quote};
 
-/// About how much of a tensor is in memory at a time; a multiple of every block's bytes is taken.
+/// Approximate size of the part of a tensor that is in memory; rounded up to a whole number of blocks.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The hash of one tensor, in lower-case hexadecimal.
+/// The hash of one tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TensorHash {
     /// The tensor's name.
     pub name: String,
-    /// 64 hexadecimal digits.
+    /// 64 lower-case hexadecimal digits.
     pub sha256: String,
 }
 
-/// Hashes of all tensors, in the order of the file, on all cores.
+/// Hashes all tensors in file order, on all cores.
 pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
     let hashes = (0..checkpoint.tensors().len()).into_par_iter().map(|tensor| hash_tensor(checkpoint, tensor));
     let hashes = hashes.collect::<Result<Vec<TensorHash>>>()?;
@@ -31,7 +32,7 @@ pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
     Ok(hashes)
 }
 
-/// As [`hash_tensors`], on so many threads; `None` takes all cores.
+/// Like [`hash_tensors`], on `threads` threads; `None` uses all cores.
 pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> Result<Vec<TensorHash>> {
     let Some(threads) = threads else { return hash_tensors(checkpoint) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

@@ -1,4 +1,4 @@
-//! A model on a device, for programs that embed us.
+//! A model on a device, for programs that embed trueup.
 
 use ndarray::Array2;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use trueup_runtime::{
 };
 use trueup_tokenizer::DecodeStream;
 
-/// An open model whose weights a device holds. Cheap to clone; calls on clones run side by side.
+/// An open model whose weights are on a device. Clones are cheap, and calls on clones run concurrently.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -45,7 +45,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file on the device of that name (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or over several, like `cuda:0,cuda:1`.
+    /// Opens a GGUF file on a device (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or on several devices, such as
+    /// `cuda:0,cuda:1`.
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
         let (devices, fallback) = (open_devices(device, &[], options)?, open_fallback(device, options)?);
@@ -53,7 +54,7 @@ impl Model {
         Ok(Model { weights, session: SessionOptions::default() })
     }
 
-    /// The model, of which each call computes in a session of these options: with another context, or another type of the KV cache.
+    /// Sets the session options of all calls, such as the context length and the type of the KV cache.
     #[must_use]
     pub fn with_session(self, session: SessionOptions) -> Model {
         Model { session, ..self }
@@ -64,8 +65,8 @@ impl Model {
         self.weights.model()
     }
 
-    /// The text behind a prompt. `on_text` is called for each token with the characters that are whole since, perhaps none, and can
-    /// end the text.
+    /// Generates the text that follows a prompt. `on_text` is called for each token with the characters that the token
+    /// completes, which may be none, and can end the text.
     pub fn generate(
         &self,
         prompt: &str,
@@ -75,8 +76,8 @@ impl Model {
         self.generate_unless(prompt, options, &mut || false, on_text)
     }
 
-    /// [`Model::generate`], which ends early, and in a long prompt too, when `is_cancelled` says so: it is asked before each piece of the
-    /// prompt and before each token. The text until then is the result.
+    /// Like [`Model::generate`], but stops when `is_cancelled` returns true. It is called before each part of the prompt and
+    /// before each token. Returns the text up to that point.
     pub fn generate_unless(
         &self,
         prompt: &str,
@@ -98,7 +99,7 @@ impl Model {
         Ok(reader.text)
     }
 
-    /// The logits behind each token: tokens x vocabulary.
+    /// The logits after each token, of shape `(tokens, vocabulary)`.
     pub fn logits(&self, ids: &[u32]) -> Result<Array2<f32>> {
         let options = GenerateOptions { tokens_max: Some(0), keep_logits: true, ..GenerateOptions::default() };
         let generated =

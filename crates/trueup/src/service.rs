@@ -20,10 +20,11 @@ use trueup_runtime::{
 };
 use trueup_tokenizer::{DecodeStream, Tokenizer};
 
-/// How long a wait for a result lasts before it begins again.
+/// Longest single wait for a result; `fetch` repeats it.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A running batch of one model, which requests join and leave. Dropping it ends it behind the batch in work.
+/// Continuous batching for one model: requests join and leave the running batch. Dropping the service ends it after the
+/// current batch.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -46,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// let (sender, pieces) = mpsc::channel();
 /// let hears = Box::new(move |piece: Piece<'_>| match sender.send(piece.text.to_owned()) {
 ///     Ok(()) => ControlFlow::Continue(()),
-///     Err(_) => ControlFlow::Break(()), // nobody reads any more, and the text ends
+///     Err(_) => ControlFlow::Break(()), // the receiver is gone: end the text
 /// });
 /// let fox = service.submit("Once upon a time", options.clone(), Some(hears))?;
 /// let unwanted = service.submit("Lily", options, None)?;
@@ -74,21 +75,23 @@ pub struct Piece<'a> {
     pub text: &'a str,
 }
 
-/// Hears a text as it comes, on the service's thread, and can end it. It must not wait for a result of the same service.
+/// Callback for each part of a text, called on the service's thread. It can end the text. It must not wait for a result
+/// of the same service.
 pub type OnPiece = Box<dyn FnMut(Piece<'_>) -> ControlFlow<()> + Send>;
 
-/// What came behind a prompt.
+/// The result of a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
-    /// The text without special tokens; empty where the model has no tokenizer. Bytes at its end that are no whole character are U+FFFD, or nothing where
-    /// its listener ended it.
+    /// The text without special tokens; empty if the model has no tokenizer. An incomplete character at the end becomes
+    /// U+FFFD, or is omitted if the callback ended the text.
     pub text: String,
-    /// The ids, why there are no more, times and logits.
+    /// Token ids, finish reason, times and logits.
     pub generated: Generated,
 }
 
 impl Service {
-    /// Begins to serve: as many requests at once as `options` has sequences, and at most `held_max` that wait, run, or are not fetched.
+    /// Starts the service. It computes up to `options.sequences` requests at once, and holds at most `held_max` requests
+    /// that are waiting, running, or finished and not fetched.
     pub fn start(model: &Model, options: &SessionOptions, held_max: usize) -> Result<Service> {
         let session = Session::new(model.weights().clone(), options)?;
         let requests = Arc::new(Requests::new(&session, held_max));
@@ -96,17 +99,17 @@ impl Service {
         let (of_worker, heard) = (requests.clone(), listeners.clone());
         let worker = thread::Builder::new().name("trueup-service".to_owned());
         let worker = worker.spawn(move || work(session, &of_worker, &heard));
-        let worker = worker.map_err(|error| Error::Request(format!("no thread to compute requests: {error}")))?;
+        let worker = worker.map_err(|error| Error::Request(format!("cannot start the thread that computes requests: {error}")))?;
         Ok(Service { model: model.clone(), requests, listeners, worker: Some(worker) })
     }
 
-    /// Asks for the text behind a prompt. Fails at once where it cannot be computed: see [`Requests::submit`].
+    /// Submits a prompt. Fails immediately if it cannot be computed: see [`Requests::submit`].
     pub fn submit(&self, prompt: &str, options: GenerateOptions, on_piece: Option<OnPiece>) -> Result<RequestId> {
         let ids = self.model.file().tokenizer()?.encode(prompt, true)?;
         self.submit_ids(ids, options, on_piece)
     }
 
-    /// Asks for what comes behind ids, of which none are added.
+    /// Submits token ids as they are; no special tokens are added.
     pub fn submit_ids(&self, ids: Vec<u32>, options: GenerateOptions, on_piece: Option<OnPiece>) -> Result<RequestId> {
         // Held until the listener is known, since the first token may come at once.
         let mut listeners = self.listeners.all();
@@ -117,7 +120,8 @@ impl Service {
         Ok(id)
     }
 
-    /// Waits for a result, which is then forgotten. Fails as the request did, and where there is none, since it was fetched or cancelled.
+    /// Waits for a result and removes it. Returns the request's error if it failed, and an error if the request does not
+    /// exist because it was fetched or cancelled.
     pub fn fetch(&self, id: RequestId) -> Result<Answer> {
         loop {
             if let Some(answer) = self.fetch_within(id, PATIENCE)? {
@@ -126,13 +130,14 @@ impl Service {
         }
     }
 
-    /// Waits so long for a result at most; `Duration::ZERO` only looks.
+    /// Like [`Service::fetch`], but returns `None` if there is no result within `patience`.
     pub fn fetch_within(&self, id: RequestId, patience: Duration) -> Result<Option<Answer>> {
         let generated = self.requests.fetch_within(id, patience)?;
         Ok(generated.map(|generated| Answer { text: self.text(&generated), generated }))
     }
 
-    /// Forgets a request, whether it waits, runs or is finished; whoever waits for it is told. Whether there was one.
+    /// Cancels a request that is waiting, running or finished. Threads that wait for it get an error. Returns whether the
+    /// request existed.
     pub fn cancel(&self, id: RequestId) -> bool {
         let listener = self.listeners.take(id.number());
         let was_held = self.requests.cancel(id);
@@ -140,13 +145,13 @@ impl Service {
         was_held
     }
 
-    /// Ends all requests that are not finished and refuses all that come; whoever waits for one is told. The thread that computes ends behind the batch in
-    /// work, and dropping the service waits for it.
+    /// Cancels all unfinished requests and rejects new ones. Threads that wait for a result get an error. The computing
+    /// thread ends after the current batch; dropping the service waits for it.
     pub fn close(&self) {
         self.requests.close("the service was closed before the text had ended");
     }
 
-    /// What a listener hears of a text: of one that it ended, no characters that are not whole.
+    /// The text as its callback received it. If the callback ended the text, an incomplete character is omitted.
     fn text(&self, generated: &Generated) -> String {
         let Ok(tokenizer) = self.model.file().tokenizer() else { return String::new() };
         let mut stream = tokenizer.stream(true, false);
@@ -161,15 +166,15 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.close();
-        // A listener that drops the last of its service cannot wait for its own thread.
+        // A callback that drops the last reference to its service cannot join its own thread.
         if let Some(worker) = self.worker.take().filter(|worker| worker.thread().id() != thread::current().id()) {
-            // What it panicked with was printed then, and its requests have failed.
+            // A panic has been printed, and the requests have failed.
             let _ = worker.join();
         }
     }
 }
 
-/// Those who hear texts as they come, by the numbers of their requests.
+/// Callbacks by request number.
 #[derive(Default)]
 struct Listeners(Mutex<HashMap<usize, OnPiece>>);
 
@@ -178,12 +183,13 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one away. What it holds may do anything with the service when it is dropped, so nobody drops it while all are locked.
+    /// Removes a callback. Its destructor may call the service, so it must not be dropped while the map is locked.
     fn take(&self, number: usize) -> Option<OnPiece> {
         self.all().remove(&number)
     }
 
-    /// Tells one of them, if there is one, which may then do anything with the service but wait. One that ends its text hears no more of it.
+    /// Calls the callback of a request, if there is one. It may call the service but must not wait for it. A callback that
+    /// ends its text is not called again.
     fn tell(&self, piece: Piece<'_>) -> ControlFlow<()> {
         let number = piece.request.number();
         let Some(mut listener) = self.take(number) else { return ControlFlow::Continue(()) };
@@ -193,19 +199,19 @@ impl Listeners {
     }
 }
 
-/// Computes requests until there will be no more.
+/// Computes requests until the service is closed.
 fn work(mut session: Session, requests: &Requests, listeners: &Listeners) {
     let _closing = Closing(requests, listeners);
     let file = session.model().clone();
     let mut audience = Audience { tokenizer: file.tokenizer().ok(), streams: HashMap::new(), listeners };
     let mut runner = Runner::new(requests, &mut session);
     while requests.wait_for_work() {
-        // Whoever asked is told of a failure, and others may come.
+        // A failure is reported to its request; other requests can still be computed.
         while runner.step(&mut audience).unwrap_or(false) {}
     }
 }
 
-/// Lets nobody wait for a thread that is gone, by a listener's panic too.
+/// Fails all requests when the computing thread ends, also after a panic in a callback.
 struct Closing<'a>(&'a Requests, &'a Listeners);
 
 impl Drop for Closing<'_> {
