@@ -12,43 +12,40 @@ pub(super) const RULES: &[&Rule] =
 
 static REFUSED: Rule = Rule::error(
     "template-refused",
-    "no conversation can be had with the model through it",
-    "take the template of the original model, or correct it",
+    "`trueup chat` and other programs cannot format a conversation",
+    "use the template of the original model, or correct it",
 );
 static FAILS: Rule = Rule::error(
     "template-fails",
-    "not even a plain conversation of a user and an assistant becomes text",
-    "take the template of the original model, or correct it",
+    "a plain conversation between a user and an assistant cannot be rendered",
+    "use the template of the original model, or correct it",
 );
-static DROPS_TURN: Rule = Rule::warning(
-    "template-drops-turn",
-    "the model never sees what was said",
-    "take the template of the original model",
-);
+static DROPS_TURN: Rule =
+    Rule::warning("template-drops-turn", "the model never sees the message", "use the template of the original model");
 static WITHOUT_SYSTEM: Rule = Rule::note(
     "template-without-system",
-    "the model was made without such messages, or the template forgot them",
-    "put instructions into the first message of the user",
+    "the model was trained without such messages, or the template omits them",
+    "put instructions into the first user message",
 );
 static TOKEN_UNKNOWN: Rule = Rule::note(
     "template-token-unknown",
-    "the marker becomes several pieces of text; some models were trained so, otherwise template and vocabulary are of different models",
-    "compare both with the original model's",
+    "the marker becomes several tokens: some models are trained so, otherwise the template is from another model",
+    "compare template and vocabulary with the original model",
 );
 static ROLE_MISSING: Rule = Rule::warning(
     "template-role-missing",
-    "the template writes nothing there, where the model was trained with a token",
-    "set the token's id, or take the template of the original model",
+    "the rendered text lacks a token that the model was trained with",
+    "set the id of the token, or use the template of the original model",
 );
 static END_OF_TURN: Rule = Rule::warning(
     "end-of-turn-missing",
-    "the model ends its answers with what the template writes there, and generation goes on behind it",
-    "set tokenizer.ggml.eot_token_id, or eos_token_id in generation_config.json, to the token that ends a turn",
+    "generation continues after the model has ended its answer",
+    "set tokenizer.ggml.eot_token_id, or eos_token_id in generation_config.json, to the end-of-turn token",
 );
 static BOS_TOO: Rule = Rule::note(
     "template-writes-bos",
-    "a program that adds special tokens to the text of a template begins it with two of them",
-    "nothing: encode the text of a template without adding special tokens, as `trueup chat` does",
+    "a program that adds special tokens to the rendered text starts it with two bos tokens",
+    "nothing; encode the rendered text without adding special tokens, as `trueup chat` does",
 );
 
 const SYSTEM: &str = "Answer in one word.";
@@ -75,7 +72,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     look_at_roles(patient, &source, (bos.as_deref(), eos.as_deref()), &place, findings);
     look_at_end(&text, tokenizer, &place, findings);
     if tokenizer.vocabulary().adds_bos() && bos.is_some_and(|bos| text.starts_with(&bos)) {
-        findings.add(&BOS_TOO, place(), "texts get a bos token, and the template writes one too");
+        findings.add(&BOS_TOO, place(), "the tokenizer adds a bos token, and the template writes one, too");
     }
 }
 
@@ -104,7 +101,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
     let text = match template.render(&whole, false) {
         Ok(text) => {
             if !text.contains(SYSTEM) {
-                findings.add(&WITHOUT_SYSTEM, place(), "a message of the role system is left out");
+                findings.add(&WITHOUT_SYSTEM, place(), "a message with the role system is left out");
             }
             text
         }
@@ -113,7 +110,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
                 findings.add(
                     &WITHOUT_SYSTEM,
                     place(),
-                    format!("a message of the role system is refused: {}", refused.problem),
+                    format!("a message with the role system is refused: {}", refused.problem),
                 );
                 text
             }
@@ -125,7 +122,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
     };
     for (role, content) in [("user", USER), ("assistant", ASSISTANT)] {
         if !text.contains(content) {
-            findings.add(&DROPS_TURN, place(), format!("the message of the role {role} is not in the text"));
+            findings.add(&DROPS_TURN, place(), format!("the message with the role {role} is not in the rendered text"));
         }
     }
     // The answer is asked for by the text up to it.
@@ -140,7 +137,7 @@ fn look_at_markers(source: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Plac
     for marker in markers(source) {
         let is_token = tokenizer.encode(marker, false).is_ok_and(|ids| ids.len() == 1);
         if !is_token {
-            let problem = format!("\"{}\" is not one token of the vocabulary", quote(marker));
+            let problem = format!("\"{}\" is not a token of the vocabulary", quote(marker));
             findings.add(&TOKEN_UNKNOWN, place(), problem);
         }
     }
@@ -187,7 +184,7 @@ fn look_at_roles(
         let rendered =
             ChatTemplate::new(source, bos, eos, &patient.path).and_then(|template| template.render(&own, false));
         if rendered.is_ok_and(|text| text.contains(ABSENT)) {
-            findings.add(&ROLE_MISSING, place(), format!("the template writes {name}, and the vocabulary has none"));
+            findings.add(&ROLE_MISSING, place(), format!("the template writes {name}, but the vocabulary has none"));
         }
     }
 }
@@ -208,9 +205,9 @@ fn look_at_end(text: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Place, fin
         ),
         // White space alone says nothing: such a model ends its answers with a token that the template does not write.
         None if behind.trim().is_empty() => return,
-        None => format!("\"{}\", which is no token that ends generation", quote(behind)),
+        None => format!("\"{}\", which is not an end-of-generation token", quote(behind)),
     };
-    findings.add(&END_OF_TURN, place(), format!("the template writes behind an answer {found}"));
+    findings.add(&END_OF_TURN, place(), format!("after an answer, the template writes {found}"));
 }
 
 #[cfg(test)]
