@@ -29,6 +29,7 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFau
         chat_template: read_file(folder, "chat_template.jinja", sources, on_fault, text)?,
         llama2c: None,
         flm: None,
+        is_replaced: false,
         is_left_out: false,
     })
 }
