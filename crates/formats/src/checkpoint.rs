@@ -135,8 +135,8 @@ pub struct TokenizerFiles {
     pub llama2c: Option<TokenizerBin>,
     /// The vocabulary in a `.flm` file.
     pub flm: Option<FlmVocabulary>,
-    /// Whether the vocabulary comes from another place than the model's folder ([`TokenizerFiles::replace`]); added tokens of the folder
-    /// do not belong to it then.
+    /// Whether the vocabulary comes from another place than the model's folder ([`TokenizerFiles::replace`]); added
+    /// tokens of the folder do not belong to it then.
     pub is_replaced: bool,
     /// Whether the model was meant to be without: its format holds a vocabulary, and there is nothing in it.
     pub is_left_out: bool,

@@ -40,12 +40,14 @@ impl Listed {
 
     /// Reads the lists.
     pub(crate) fn read(files: &TokenizerFiles) -> Listed {
-        let decoder = files.tokenizer_config.as_ref().and_then(|config| config.get("added_tokens_decoder")?.as_object());
+        let decoder =
+            files.tokenizer_config.as_ref().and_then(|config| config.get("added_tokens_decoder")?.as_object());
         let (mut tokens, file) = match decoder {
             Some(decoder) => {
                 let names = SpecialNames::of(files).texts();
                 let tokens = decoder.iter().filter_map(|(id, entry)| decoder_token(id, entry));
-                let tokens = tokens.map(|token| AddedToken { special: token.special || names.contains(&token.content), ..token });
+                let tokens = tokens
+                    .map(|token| AddedToken { special: token.special || names.contains(&token.content), ..token });
                 (tokens.collect::<Vec<_>>(), CONFIG)
             }
             None => (plain_tokens(files), ADDED),
@@ -94,7 +96,10 @@ pub(crate) struct Target<'t> {
     pub path: &'t Path,
     /// Tokens of that file that are left out already because no row of the embedding has their ids.
     pub beyond: Vec<(u32, String)>,
-    /// Whether a token whose text the vocabulary has keeps the id that it has there, as in the tokenizers library. Otherwise its listed id counts.
+    /// Whether a bos or eos token that no file numbers gets an id. The vocabulary files of some classes do not list it.
+    pub makes_ends: bool,
+    /// Whether a token whose text the vocabulary has keeps the id that it has there, as in the tokenizers library.
+    /// Otherwise its listed id counts.
     pub by_text: bool,
 }
 
@@ -116,6 +121,11 @@ pub(crate) fn merge(
         merging.put(token, file, notes)?;
     }
     for token in names.tokens() {
+        let role = ["bos_token", "eos_token"].into_iter().find(|role| names.role(role) == Some(token.content.as_str()));
+        if let Some(role) = role.filter(|_| merging.lacks(&token.content) && !target.makes_ends) {
+            notes.push(format!("{role} \"{}\" has no id in any file, so it is not used", quote(&token.content)));
+            continue;
+        }
         merging.put_named(token, notes);
     }
     let beyond = merging.beyond;
@@ -238,6 +248,11 @@ impl Merging<'_> {
         self.set(AddedToken { id, ..token });
     }
 
+    /// Whether no file gives an id to a text.
+    fn lacks(&self, text: &str) -> bool {
+        !self.ids.contains_key(text) && !self.is_beyond(text)
+    }
+
     fn is_beyond(&self, text: &str) -> bool {
         self.beyond.iter().any(|(_, known)| known == text)
     }
@@ -278,7 +293,8 @@ fn added_entry(added: &AddedToken) -> Token {
     Token { text: added.content.clone(), score: 0.0, kind: kind_of(added) }
 }
 
-/// Names the tokens of `added_tokens.json` that a list in `tokenizer_config.json` replaces and that are lost or have another id.
+/// Names the tokens of `added_tokens.json` that a list in `tokenizer_config.json` replaces and that are lost or have
+/// another id.
 fn note_unused_file(parts: &Parts, listed_tokens: &Listed, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let Some(added) = files.added_tokens.as_ref().filter(|_| listed_tokens.file == CONFIG) else { return };
     let known: HashMap<&str, u32> = ids_by_text(&parts.tokens)
@@ -286,8 +302,11 @@ fn note_unused_file(parts: &Parts, listed_tokens: &Listed, files: &TokenizerFile
         .chain(listed_tokens.tokens.iter().map(|token| (token.content.as_str(), token.id)))
         .collect();
     let differs = |(text, id): &(&String, &Value)| known.get(text.as_str()).map(|id| u64::from(*id)) != id.as_u64();
-    let lost: Vec<String> =
-        added.iter().filter(differs).map(|(text, id)| format!("\"{}\" ({})", quote(text), quote(&id.to_string()))).collect();
+    let lost: Vec<String> = added
+        .iter()
+        .filter(differs)
+        .map(|(text, id)| format!("\"{}\" ({})", quote(text), quote(&id.to_string())))
+        .collect();
     if !lost.is_empty() {
         notes.push(format!(
             "{ADDED} is not used because {CONFIG} has added_tokens_decoder, as in transformers; it differs in {}",
@@ -302,6 +321,9 @@ pub(crate) fn note_replaced(parts: &Parts, files: &TokenizerFiles, notes: &mut V
     let lost = Listed::read(files).tokens.into_iter().filter(|token| !known.contains(token.content.as_str()));
     let lost: Vec<String> = lost.map(|token| format!("\"{}\" ({})", quote(&token.content), token.id)).collect();
     if !lost.is_empty() {
-        notes.push(format!("the tokenizer given with --tokenizer lacks tokens of the model's folder: {}", listed(&lost, ", ")));
+        notes.push(format!(
+            "the tokenizer given with --tokenizer lacks tokens of the model's folder: {}",
+            listed(&lost, ", ")
+        ));
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
-use crate::ranked::{self, is_ranks, put_at};
 use crate::added_files::Listed;
+use crate::ranked::{self, is_ranks, put_at};
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -8,7 +8,8 @@
 //! | without effect on ids | `trim_offsets` of `ByteLevel` | nothing |
 //! | unknown | | a note names it |
 //!
-//! The lists follow version 0.22 of the tokenizers library, which skips unknown keys, so a file with one is read the same way.
+//! The lists follow version 0.22 of the tokenizers library, which skips unknown keys, so a file with one is read the
+//! same way.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -91,16 +92,7 @@ const DECODERS: [Kind; 7] = [
 /// Keys of the file itself; `version` is that of the layout.
 const FILE: Kind = kind(
     "",
-    &[
-        "added_tokens",
-        "normalizer",
-        "pre_tokenizer",
-        "post_processor",
-        "decoder",
-        "model",
-        "truncation",
-        "padding",
-    ],
+    &["added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model", "truncation", "padding"],
     &["version"],
 );
 const ADDED_TOKEN: Kind =
@@ -170,12 +162,16 @@ impl UnknownKeys {
     pub(crate) fn note(self) -> Option<String> {
         let keys: Vec<String> = self.0.into_iter().collect();
         (!keys.is_empty()).then(|| {
-            format!("tokenizer.json: unknown keys are ignored, as tokenizers 0.22 ignores them: {}", listed(&keys, ", "))
+            format!(
+                "tokenizer.json: unknown keys are ignored, as tokenizers 0.22 ignores them: {}",
+                listed(&keys, ", ")
+            )
         })
     }
 }
 
-/// Checks the keys of a component and of the steps within it, and rewrites keys of older versions. The error is one sentence without a place.
+/// Checks the keys of a component and of the steps within it, and rewrites keys of older versions. The error is one
+/// sentence without a place.
 pub(crate) fn check(section: Section, component: &mut Value, unknown: &mut UnknownKeys) -> Result<(), String> {
     let Value::Object(object) = component else { return Ok(()) };
     let name = object.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -195,8 +191,8 @@ pub(crate) fn check(section: Section, component: &mut Value, unknown: &mut Unkno
     Ok(())
 }
 
-/// `add_prefix_space` of `Metaspace`, which older files have in place of `prepend_scheme`: false means "never", and true says nothing that the
-/// scheme does not say.
+/// `add_prefix_space` of `Metaspace`, which older files have in place of `prepend_scheme`: false means "never", and
+/// true says nothing that the scheme does not say.
 fn settle_prefix(object: &mut Map<String, Value>) -> Result<(), String> {
     match (object.get("add_prefix_space"), object.get("prepend_scheme")) {
         (None | Some(Value::Null | Value::Bool(true)), _) => {}

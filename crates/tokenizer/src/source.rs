@@ -165,7 +165,10 @@ fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
     let differing = pairs.find(|((_, piece), token)| token.is_none_or(|token| token.text != piece.text));
     let place = differing.map(|((id, piece), token)| {
         let token = token.map_or_else(|| "missing".to_owned(), |token| format!("\"{}\"", quote(&token.text)));
-        format!("; they differ, first in id {id}, which is {token} in tokenizer.json and \"{}\" in tokenizer.model", quote(&piece.text))
+        format!(
+            "; they differ, first in id {id}, which is {token} in tokenizer.json and \"{}\" in tokenizer.model",
+            quote(&piece.text)
+        )
     });
     format!("tokenizer.json is used and tokenizer.model is not, as in transformers{}", place.unwrap_or_default())
 }
@@ -187,14 +190,16 @@ fn from_tokenizer_json(
             quote(&text)
         ));
     }
-    let target = Target { file: "tokenizer.json", vocab_size: model.vocab_size, path, beyond, by_text: true };
+    let target =
+        Target { file: "tokenizer.json", vocab_size: model.vocab_size, path, beyond, makes_ends: false, by_text: true };
     merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
     settle_prefix_space(&mut parts, files, notes);
     Ok(with_scores(parts, files.tokenizer_model.as_deref(), path, notes))
 }
 
-/// `add_prefix_space` of `tokenizer_config.json` decides over that of `tokenizer.json`, and false where it is absent: the constructor of fast
-/// tokenizers in transformers sets it, though only where `ByteLevel` is the whole pre-tokenizer.
+/// `add_prefix_space` of `tokenizer_config.json` decides over that of `tokenizer.json`, and false where it is absent:
+/// the constructor of fast tokenizers in transformers sets it, though only where `ByteLevel` is the whole
+/// pre-tokenizer.
 fn settle_prefix_space(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let Some(config) = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced) else { return };
     let wanted = config.get("add_prefix_space").and_then(serde_json::Value::as_bool).unwrap_or(false);
@@ -220,9 +225,15 @@ fn from_vocab_json<'f>(
 ) -> Result<Parts> {
     let class = vocab_json::class(files, model, path, notes)?;
     *names = SpecialNames::of(files).with_defaults(class.defaults);
-    let tokenizer_json::Read { mut parts, beyond } =
-        vocab_json::read(two_files, class, files, model.vocab_size, path)?;
-    let target = Target { file: vocab_json::VOCABULARY, vocab_size: model.vocab_size, path, beyond, by_text: true };
+    let tokenizer_json::Read { mut parts, beyond } = vocab_json::read(two_files, class, files, model.vocab_size, path)?;
+    let target = Target {
+        file: vocab_json::VOCABULARY,
+        vocab_size: model.vocab_size,
+        path,
+        beyond,
+        makes_ends: true,
+        by_text: true,
+    };
     merge_files(&mut parts, files, names, target, notes)?;
     vocab_json::put_around(&mut parts, class, files, |key| names.role(key).map(str::to_owned));
     Ok(parts)
@@ -241,7 +252,14 @@ fn from_tokenizer_model(
         false => sentencepiece_model::read(bytes, path)?,
     };
     let beyond = cut_beyond(&mut parts, model.vocab_size);
-    let target = Target { file: "tokenizer.model", vocab_size: model.vocab_size, path, beyond, by_text: false };
+    let target = Target {
+        file: "tokenizer.model",
+        vocab_size: model.vocab_size,
+        path,
+        beyond,
+        makes_ends: false,
+        by_text: false,
+    };
     if chatglm::is_here(files) {
         // Its program knows more tokens, and names them itself.
         let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };

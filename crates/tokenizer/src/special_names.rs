@@ -12,13 +12,13 @@ use std::collections::HashSet;
 use trueup_formats::{TokenizerFiles, quote};
 
 /// Keys of roles, in the order in which new tokens get ids.
-const ROLES: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const ROLES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 /// A list of further special tokens, and an object of them.
 const MORE: &str = "additional_special_tokens";
 const EXTRA: &str = "extra_special_tokens";
 
-/// A token that a tokenizer class has for a role unless a file names one: its role, its text, and whether it takes the white space to its left.
+/// A token that a tokenizer class has for a role unless a file names one: its role, its text, and whether it takes
+/// the white space to its left.
 pub(crate) type RoleDefault = (&'static str, &'static str, bool);
 
 /// The special tokens that files name.
@@ -59,7 +59,8 @@ impl<'f> SpecialNames<'f> {
     pub(crate) fn tokens(&self) -> Vec<AddedToken> {
         let mut tokens: Vec<AddedToken> = Vec::new();
         let mut seen: HashSet<String> = HashSet::new();
-        let roles = ROLES.iter().filter_map(|key| self.value(key).or_else(|| Some(default_token(self.default_of(key)?))));
+        let roles =
+            ROLES.iter().filter_map(|key| self.value(key).or_else(|| Some(default_token(self.default_of(key)?))));
         let lists = self.values(MORE).and_then(Value::as_array).into_iter().flatten().filter_map(named_token);
         let extra = self.values(EXTRA).and_then(Value::as_object).into_iter().flatten();
         for token in roles.chain(lists).chain(extra.filter_map(|(_, value)| named_token(value))) {

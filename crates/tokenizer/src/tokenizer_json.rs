@@ -160,14 +160,9 @@ impl<'de> Deserialize<'de> for MergeJson {
     }
 }
 
-/// Reads the file; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors name. Adds notes on what is not
-/// applied.
-pub(crate) fn read(
-    bytes: &[u8],
-    vocab_size: Option<usize>,
-    path: &Path,
-    notes: &mut Vec<String>,
-) -> Result<Read> {
+/// Reads the file; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors
+/// name. Adds notes on what is not applied.
+pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: &mut Vec<String>) -> Result<Read> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
     let json_error = |problem: serde_json::Error| {
         error("JSON", quote(&problem.to_string()))
@@ -185,9 +180,11 @@ pub(crate) fn read(
     let (vocab, scores) =
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
-    let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| {
-        error("model.vocab", problem).help("use the tokenizer that belongs to this model, or name it with --tokenizer")
-    })?;
+    let Placed { mut tokens, added, beyond } =
+        place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| {
+            error("model.vocab", problem)
+                .help("use the tokenizer that belongs to this model, or name it with --tokenizer")
+        })?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -215,7 +212,8 @@ pub(crate) fn read(
         false => Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges },
     };
     let special = Special { unknown, ..Special::default() };
-    let parts = components.parts(tokens, added, algorithm, special).map_err(|(place, problem)| error(place, problem))?;
+    let parts =
+        components.parts(tokens, added, algorithm, special).map_err(|(place, problem)| error(place, problem))?;
     Ok(Read { parts, beyond })
 }
 
@@ -269,10 +267,20 @@ impl Components {
             None if pre_tokenizer::is_byte_level(self.pre_tokenizer.as_ref()) => Decoder::byte_level(),
             None => Decoder::sentencepiece(false),
         };
-        let (prefix, suffix) =
-            around(self.post_processor.as_ref()).map_err(|problem| ("post_processor", problem))?;
+        let (prefix, suffix) = around(self.post_processor.as_ref()).map_err(|problem| ("post_processor", problem))?;
         let (normalizer, pre_tokenizer, chat_template) = (self.normalizer, self.pre_tokenizer, None);
-        Ok(Parts { tokens, algorithm, normalizer, pre_tokenizer, decoder, added, special, prefix, suffix, chat_template })
+        Ok(Parts {
+            tokens,
+            algorithm,
+            normalizer,
+            pre_tokenizer,
+            decoder,
+            added,
+            special,
+            prefix,
+            suffix,
+            chat_template,
+        })
     }
 }
 

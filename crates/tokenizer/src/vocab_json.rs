@@ -4,9 +4,9 @@
 //! vocab.json   {"Ġthe": 262, ...}      merges.txt   #version: 0.2 | Ġ t | h e | ...      the first to be merged first
 //! ```
 //!
-//! The two files do not say how text is cut. The tokenizer class of the folder does: `tokenizer_class` in `tokenizer_config.json`, else in
-//! `config.json`, else the class that transformers has for the `model_type`. The rules are those of the converters of transformers 4.57
-//! (`convert_slow_tokenizer.py`).
+//! The two files do not say how text is cut. The tokenizer class of the folder does: `tokenizer_class` in
+//! `tokenizer_config.json`, else in `config.json`, else the class that transformers has for the `model_type`. The
+//! rules are those of the converters of transformers 4.57 (`convert_slow_tokenizer.py`).
 
 use crate::pre_tokenizer_names;
 use crate::source::ModelTokens;
@@ -45,8 +45,10 @@ pub(crate) struct Class {
 }
 
 const END: &str = "<|endoftext|>";
-const GPT2_DEFAULTS: &[RoleDefault] = &[("bos_token", END, false), ("eos_token", END, false), ("unk_token", END, false)];
-const QWEN2_DEFAULTS: &[RoleDefault] = &[("eos_token", END, false), ("unk_token", END, false), ("pad_token", END, false)];
+const GPT2_DEFAULTS: &[RoleDefault] =
+    &[("bos_token", END, false), ("eos_token", END, false), ("unk_token", END, false)];
+const QWEN2_DEFAULTS: &[RoleDefault] =
+    &[("eos_token", END, false), ("unk_token", END, false), ("pad_token", END, false)];
 const ROBERTA_DEFAULTS: &[RoleDefault] = &[
     ("bos_token", "<s>", false),
     ("eos_token", "</s>", false),
@@ -57,7 +59,8 @@ const ROBERTA_DEFAULTS: &[RoleDefault] = &[
     ("mask_token", "<mask>", true),
 ];
 
-/// All classes that keep a vocabulary in these two files and that a model of text has; the first is assumed when nothing names a class.
+/// All classes that keep a vocabulary in these two files and that a model of text has; the first is assumed when
+/// nothing names a class.
 const CLASSES: [Class; 9] = [
     Class {
         name: "GPT2Tokenizer",
@@ -113,7 +116,12 @@ const CLASSES: [Class; 9] = [
     },
     Class { name: "BartTokenizer", rule: Rule::Roberta, defaults: ROBERTA_DEFAULTS, model_types: &["bart"] },
     Class { name: "LEDTokenizer", rule: Rule::Roberta, defaults: ROBERTA_DEFAULTS, model_types: &["led"] },
-    Class { name: "LongformerTokenizer", rule: Rule::Roberta, defaults: ROBERTA_DEFAULTS, model_types: &["longformer"] },
+    Class {
+        name: "LongformerTokenizer",
+        rule: Rule::Roberta,
+        defaults: ROBERTA_DEFAULTS,
+        model_types: &["longformer"],
+    },
     Class { name: "MvpTokenizer", rule: Rule::Roberta, defaults: ROBERTA_DEFAULTS, model_types: &["mvp"] },
 ];
 
@@ -160,7 +168,8 @@ pub(crate) fn class(
     }))
 }
 
-/// Builds the parts by the rule of a class; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors name.
+/// Builds the parts by the rule of a class; `vocab_size` is the number of rows of the model's embedding, and `path`
+/// the model that errors name.
 pub(crate) fn read(
     (vocab, merges): (&[u8], &[u8]),
     class: &Class,
@@ -175,7 +184,8 @@ pub(crate) fn read(
         Error::new(path, problem).at(format!("{MERGES}, byte {}", error.valid_up_to()))
     })?;
     let lines = text.lines().enumerate().filter(|(number, line)| *number > 0 || !line.starts_with("#version"));
-    let merges: Vec<&str> = lines.map(|(_, line)| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).collect();
+    let merges: Vec<&str> =
+        lines.map(|(_, line)| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).collect();
     let flag = |key: &str| files.tokenizer_config.as_ref().and_then(|config| config.get(key)?.as_bool());
     let prefix_space = flag("add_prefix_space").unwrap_or(false);
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": prefix_space, "use_regex": true});
@@ -199,11 +209,18 @@ pub(crate) fn read(
 /// How Qwen2 cuts text, by its name in GGUF.
 fn qwen2_pre_tokenizer(path: &Path) -> Result<Value> {
     let known = pre_tokenizer_names::by_name("qwen2").map(|known| serde_json::to_value(known.pre_tokenizer()));
-    known.and_then(std::result::Result::ok).ok_or_else(|| Error::new(path, "the rule of Qwen2 is missing").at(VOCABULARY))
+    known
+        .and_then(std::result::Result::ok)
+        .ok_or_else(|| Error::new(path, "the rule of Qwen2 is missing").at(VOCABULARY))
 }
 
 /// Puts what the class has around every text, once all tokens have ids.
-pub(crate) fn put_around(parts: &mut Parts, class: &Class, files: &TokenizerFiles, role: impl Fn(&str) -> Option<String>) {
+pub(crate) fn put_around(
+    parts: &mut Parts,
+    class: &Class,
+    files: &TokenizerFiles,
+    role: impl Fn(&str) -> Option<String>,
+) {
     let ids = ids_by_text(&parts.tokens);
     let id = |key: &str| role(key).and_then(|text| ids.get(text.as_str()).copied());
     let adds_bos = files.tokenizer_config.as_ref().and_then(|config| config.get("add_bos_token")?.as_bool());
@@ -215,7 +232,8 @@ pub(crate) fn put_around(parts: &mut Parts, class: &Class, files: &TokenizerFile
     (parts.prefix, parts.suffix) = (prefix.into_iter().collect(), suffix.into_iter().collect());
 }
 
-/// The first token that `vocab.json` and a vocabulary number differently, next to a `tokenizer.json` that is used: its text and its two ids.
+/// The first token that `vocab.json` and a vocabulary number differently, next to a `tokenizer.json` that is used:
+/// its text and its two ids.
 pub(crate) fn first_difference(vocab: &[u8], parts: &Parts) -> Option<(String, u32, Option<u32>)> {
     let vocab: BTreeMap<String, u32> = serde_json::from_slice(vocab).ok()?;
     let ids = ids_by_text(&parts.tokens);
