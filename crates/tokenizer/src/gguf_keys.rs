@@ -132,8 +132,8 @@ impl Vocabulary {
         read_own(&mut parts, metadata, path, |parts| read_merges(&parts.tokens, metadata, path))?;
         notes.extend(Vocabulary::assumed_pre_tokenizer(metadata).map(|problem| {
             format!(
-                "{PRE}: {problem}; text is split by the rule \"default\", so tokens can differ from those of the original model; convert the \
-                 model again from its checkpoint, or name its tokenizer with --tokenizer"
+                "{PRE}: {problem}; text is split by the rule \"default\", so tokens can differ from those of the \
+                 original model; convert the model again from its checkpoint"
             )
         }));
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
