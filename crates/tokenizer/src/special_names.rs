@@ -100,7 +100,10 @@ impl<'f> SpecialNames<'f> {
 
     /// What transformers has for a role.
     fn value(&self, key: &str) -> Option<AddedToken> {
-        named_token(self.values(key)?)
+        let value = self.values(key)?;
+        let takes_space = self.defaults.iter().any(|(role, _, lstrip)| *role == key && *lstrip);
+        named_token(value)
+            .map(|token| AddedToken { lstrip: token.lstrip || (takes_space && value.is_string()), ..token })
     }
 
     fn values(&self, key: &str) -> Option<&'f Value> {
