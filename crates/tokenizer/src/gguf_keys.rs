@@ -130,7 +130,26 @@ impl Vocabulary {
         let mut notes = Vec::new();
         let mut parts = read_plain(metadata, path, &mut notes)?;
         read_own(&mut parts, metadata, path, |parts| read_merges(&parts.tokens, metadata, path))?;
+        notes.extend(Vocabulary::assumed_pre_tokenizer(metadata).map(|problem| {
+            format!(
+                "{PRE}: {problem}; text is split by the rule \"default\", so tokens can differ from those of the \
+                 original model; convert the model again from its checkpoint"
+            )
+        }));
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
+    }
+
+    /// Why the rule that splits text into words is a guess in a byte-level file. `None` if the file names or
+    /// describes one.
+    pub fn assumed_pre_tokenizer(metadata: &Metadata) -> Option<&'static str> {
+        if metadata.string(MODEL).ok() != Some(BYTE_LEVEL) || metadata.contains(OWN_PRE_TOKENIZER) {
+            return None;
+        }
+        match metadata.string(PRE) {
+            _ if !metadata.contains(PRE) => Some("the key is missing"),
+            Ok("default") => Some("the name \"default\" is a fallback and no rule of a model"),
+            Ok(_) | Err(_) => None,
+        }
     }
 }
 

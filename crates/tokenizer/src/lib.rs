@@ -26,6 +26,7 @@
     )
 )]
 
+mod added_files;
 mod added_tokens;
 mod byte_alphabet;
 mod character_map;
@@ -39,6 +40,7 @@ mod chatglm1;
 mod decoder;
 mod flm_vocabulary;
 mod gguf_keys;
+mod json_components;
 mod llama2c_vocabulary;
 mod merge;
 mod merge_order;
@@ -53,6 +55,7 @@ mod sentencepiece_model;
 mod sentencepiece_normalizer;
 mod slimmed;
 mod source;
+mod special_names;
 mod special_tokens;
 mod to_flm;
 mod tokenizer;

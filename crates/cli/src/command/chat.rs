@@ -1,7 +1,7 @@
 //! `trueup chat`: a conversation that uses the chat template of the model and streams the answers.
 
 use crate::command::context::ContextArguments;
-use crate::command::place::{Place, open_model};
+use crate::command::place::{Place, note_tokenizer, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -51,6 +51,7 @@ pub struct Arguments {
 /// Runs `trueup chat`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
+    note_tokenizer(model.tokenizer()?);
     let template = ChatTemplate::of(model.tokenizer()?.vocabulary())?;
     let template = template.ok_or_else(|| {
         Failure::new(format!(

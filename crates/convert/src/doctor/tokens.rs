@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{counted, quote};
 use trueup_models::Role;
-use trueup_tokenizer::{TokenKind, pre_tokenizer_names};
+use trueup_tokenizer::{TokenKind, Vocabulary, pre_tokenizer_names};
 
 pub(super) const RULES: &[&Rule] = &[
     &TOKENIZER_MISSING,
     &TOKENIZER_UNKNOWN,
     &TOKENIZER_REFUSED,
     &TOKENIZER_FAILS,
+    &PRE_TOKENIZER_MISSING,
     &TOKEN_LISTS,
     &VOCABULARY_SIZE,
     &PADDED,
@@ -39,6 +40,11 @@ static TOKENIZER_FAILS: Rule = Rule::error(
     "tokenizer-fails",
     "a plain text cannot be encoded: the rules are damaged or malicious",
     "use the tokenizer files of the original model",
+);
+static PRE_TOKENIZER_MISSING: Rule = Rule::warning(
+    "pre-tokenizer-missing",
+    "the rule that splits text into words is a guess: tokens can differ from those of the original model",
+    "convert the model again from its checkpoint",
 );
 static TOKEN_LISTS: Rule = Rule::error(
     "token-lists-differ",
@@ -80,6 +86,9 @@ const TEXT: &str = "The cat said \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(metadata) = patient.metadata() {
+        if let Some(problem) = Vocabulary::assumed_pre_tokenizer(metadata) {
+            findings.add(&PRE_TOKENIZER_MISSING, Place::file(&patient.path).key("tokenizer.ggml.pre"), problem);
+        }
         look_at_lists(patient, metadata, findings);
         look_at_merges(patient, metadata, findings);
     }

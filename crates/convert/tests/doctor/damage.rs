@@ -139,6 +139,8 @@ pub const CASES: &[Case] = &[
         folders::ends(s, "</s>".into())
     }),
     case("tokenizer-fails", &["tokenizer", "64 times"], folders::doubling_normalizers),
+    case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "the key is missing"], gguf_files::no_pre),
+    case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "\"default\""], gguf_files::default_pre),
     case("token-lists-differ", &["tokenizer.ggml.token_type", "400 tokens", "found 1"], gguf_files::one_type),
     case("vocabulary-size", &["tokenizer.ggml.tokens", "399", "400"], gguf_files::row_less),
     case("vocabulary-padded", &["31606 of 32000 rows"], folders::rows_without_tokens),

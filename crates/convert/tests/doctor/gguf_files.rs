@@ -375,6 +375,14 @@ pub fn score(scratch: &Scratch) -> PathBuf {
     })
 }
 
+pub fn no_pre(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.remove("tokenizer.ggml.pre"))
+}
+
+pub fn default_pre(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.set("tokenizer.ggml.pre", STRING, &string(b"default")))
+}
+
 pub fn token_repeated(scratch: &Scratch) -> PathBuf {
     let path = scratch.fixture("qwen2");
     let mut tokens = {
