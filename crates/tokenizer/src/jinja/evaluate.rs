@@ -6,6 +6,7 @@ use super::problem::{Checked, Problem};
 use super::renderer::{Renderer, Scope};
 use super::slice::slice;
 use super::syntax::{Arithmetic, CallArguments, Comparison, Expression, Literal, Suffix};
+use super::text::escaped;
 use super::value::{SequenceKind, Value, float_of, int_of};
 use super::{filters, functions, methods, tests};
 use std::cmp::Ordering;
@@ -107,6 +108,19 @@ impl<'t> Renderer<'t> {
         }
     }
 
+    /// The sum of two texts of which one is markup: the other is escaped.
+    fn markup_sum(&self, values: [&Value; 2]) -> Checked<Value> {
+        let mut text = String::new();
+        for value in values {
+            match value {
+                Value::Markup(part) => text.push_str(part),
+                other => text.push_str(&escaped(other.as_str().unwrap_or_default(), self.budget)?),
+            }
+        }
+        self.budget.text(text.len())?;
+        Ok(Value::Markup(text.into()))
+    }
+
     fn all(&mut self, expressions: &'t [Expression], scope: &Rc<Scope>) -> Checked<Vec<Value>> {
         let mut values = Vec::with_capacity(expressions.len());
         for expression in expressions {
@@ -133,9 +147,9 @@ impl<'t> Renderer<'t> {
         rest: &'t [(Comparison, Expression)],
         scope: &Rc<Scope>,
     ) -> Checked<Value> {
-        let mut left = self.evaluate(first, scope)?;
+        let mut left = self.evaluate(first, scope)?.plain();
         for (comparison, right) in rest {
-            let right = self.evaluate(right, scope)?;
+            let right = self.evaluate(right, scope)?.plain();
             if !self.holds(*comparison, &left, &right)? {
                 return Ok(Value::Bool(false));
             }
@@ -161,6 +175,10 @@ impl<'t> Renderer<'t> {
     pub(super) fn arithmetic(&mut self, operator: Arithmetic, left: &Value, right: &Value) -> Checked<Value> {
         left.defined()?;
         right.defined()?;
+        let has_markup = matches!(left, Value::Markup(_)) || matches!(right, Value::Markup(_));
+        if has_markup && operator == Arithmetic::Add && left.as_str().is_some() && right.as_str().is_some() {
+            return self.markup_sum([left, right]);
+        }
         match (operator, left, right) {
             (Arithmetic::Add, Value::Text(first), Value::Text(second)) => {
                 self.budget.text(first.len().saturating_add(second.len()))?;
@@ -209,7 +227,8 @@ impl<'t> Renderer<'t> {
         let mut value = base;
         for suffix in suffixes {
             self.budget.step(1)?;
-            value = self.deeper(|renderer| renderer.suffix(&value, suffix, scope))?;
+            let plain = value.plain();
+            value = self.deeper(|renderer| renderer.suffix(&plain, suffix, scope))?;
         }
         Ok(value)
     }
@@ -250,7 +269,8 @@ impl<'t> Renderer<'t> {
     }
 
     pub(super) fn arguments(&mut self, written: &'t CallArguments, scope: &Rc<Scope>) -> Checked<Arguments> {
-        let mut arguments = Arguments { positional: self.all(&written.positional, scope)?, named: Vec::new() };
+        let positional = self.all(&written.positional, scope)?;
+        let mut arguments = Arguments { positional, named: Vec::new() };
         for (name, value) in &written.named {
             arguments.named.push((name.clone(), self.evaluate(value, scope)?));
         }
@@ -262,13 +282,16 @@ impl<'t> Renderer<'t> {
                 Value::Dict(dict) => {
                     self.budget.values(dict.entries.len())?;
                     for (key, value) in &dict.entries {
-                        let name = key.as_str().ok_or_else(|| Problem::new("the names of arguments must be strings"))?;
+                        let name =
+                            key.as_str().ok_or_else(|| Problem::new("the names of arguments must be strings"))?;
                         arguments.named.push((name.into(), value.clone()));
                     }
                 }
                 other => return Err(wrong_type("**", &other)),
             }
         }
+        arguments.positional = arguments.positional.into_iter().map(Value::plain).collect();
+        arguments.named = arguments.named.into_iter().map(|(name, value)| (name, value.plain())).collect();
         Ok(arguments)
     }
 
@@ -297,7 +320,8 @@ impl<'t> Renderer<'t> {
             }
             Value::Text(text) => {
                 self.budget.read(text.len())?;
-                let count = if index.as_int().is_some_and(|index| index < 0) { text.chars().count() } else { text.len() };
+                let count =
+                    if index.as_int().is_some_and(|index| index < 0) { text.chars().count() } else { text.len() };
                 let place = index.as_int().and_then(|index| place(index, count));
                 place.and_then(|place| text.chars().nth(place)).map(|c| Value::text(c.to_string()))
             }
@@ -323,6 +347,10 @@ impl<'t> Renderer<'t> {
         }
         if let Value::Loop(own) = value {
             return functions::loop_attribute(own, name, self.budget);
+        }
+        if let (Value::Cycler(own), "current") = (value, name) {
+            let Value::Sequence(values) = &own.0 else { return Ok(None) };
+            return Ok(values.items.get(own.1.get()).cloned());
         }
         if let (Value::Macro(place), "name") = (value, name) {
             return Ok(self.macros.get(*place).map(|definition| Value::text(&definition.node.name)));
@@ -372,7 +400,9 @@ fn numbers(operator: Arithmetic, left: &Value, right: &Value) -> Checked<Value> 
     };
     let (Some(x), Some(y)) = (left.as_float(), right.as_float()) else {
         let (left, right) = (left.type_name(), right.type_name());
-        return Err(Problem::new(format!("the operator {sign} does not work on values of the types {left} and {right}")));
+        return Err(Problem::new(format!(
+            "the operator {sign} does not work on values of the types {left} and {right}"
+        )));
     };
     let divides = matches!(operator, Arithmetic::Divide | Arithmetic::FloorDivide | Arithmetic::Remainder);
     if divides && y == 0.0 {

@@ -368,7 +368,9 @@ fn percent_value(value: &Value, mut field: Field, kind: char, budget: &Budget) -
             value.defined()?;
             let number = value.as_int().or_else(|| value.as_float().and_then(int_of));
             field.kind = Some('d');
-            Value::Int(number.ok_or_else(|| Problem::new(format!("%{kind} needs a number, found {}", value.type_name())))?)
+            Value::Int(
+                number.ok_or_else(|| Problem::new(format!("%{kind} needs a number, found {}", value.type_name())))?,
+            )
         }
         'f' | 'F' | 'e' | 'g' => {
             let number = value.as_float().ok_or_else(|| Problem::new(format!("%{kind} needs a number")))?;

@@ -63,7 +63,8 @@ impl<'t> Renderer<'t> {
             "namespace" => {
                 let dict = self.function("dict", arguments)?;
                 let Value::Dict(dict) = dict else { return Ok(dict) };
-                let attributes = dict.entries.iter().filter_map(|(key, value)| Some((key.as_str()?.into(), value.clone())));
+                let attributes =
+                    dict.entries.iter().filter_map(|(key, value)| Some((key.as_str()?.into(), value.clone())));
                 self.namespaces.push(attributes.collect());
                 Ok(Value::Namespace(self.namespaces.len().saturating_sub(1)))
             }

@@ -70,7 +70,7 @@ impl Writer<'_> {
             Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
             Value::Int(number) => out.push_str(&number.to_string()),
             Value::Float(number) => out.push_str(&float(*number)),
-            Value::Text(text) => self.string(text, out)?,
+            Value::Text(text) | Value::Markup(text) => self.string(text, out)?,
             Value::Sequence(sequence) if matches!(sequence.kind, SequenceKind::List | SequenceKind::Tuple) => {
                 return self.container(('[', ']'), sequence.items.len(), depth, out, |writer, place, inside, out| {
                     sequence.items.get(place).map_or(Ok(()), |item| writer.write(item, inside, out))
@@ -93,7 +93,11 @@ impl Writer<'_> {
                     writer.write(value, inside, out)
                 });
             }
-            other => return Err(Problem::new(format!("a value of the type {} cannot be written as JSON", other.type_name()))),
+            other => {
+                other.defined()?;
+                let name = other.type_name();
+                return Err(Problem::new(format!("a value of the type {name} cannot be written as JSON")));
+            }
         }
         self.budget.text(out.len().saturating_sub(before))
     }

@@ -25,8 +25,8 @@ pub(super) enum Token {
 
 /// Operators, longer ones first.
 const OPERATORS: [&str; 26] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":",
-    "|", ",", ";",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".",
+    ":", "|", ",", ";",
 ];
 
 /// Kinds of tags.
@@ -230,9 +230,9 @@ impl<'s> Lexer<'s> {
     fn number(&mut self) -> Checked<Token> {
         let after_dot = matches!(self.tokens.last(), Some((Token::Operator("."), _)));
         let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-        let radix = [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find(|(prefix, _)| {
-            self.rest.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        });
+        let radix = [("0x", 16), ("0o", 8), ("0b", 2)]
+            .into_iter()
+            .find(|(prefix, _)| self.rest.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(prefix)));
         let too_large = || Problem::new("a number is too large");
         if let Some((_, radix)) = radix {
             let text = self.rest.get(2..).unwrap_or_default();
@@ -246,7 +246,9 @@ impl<'s> Lexer<'s> {
         let mut is_float = false;
         let at = |place: usize| self.rest.get(place..).unwrap_or_default();
         if !after_dot {
-            if let Some(fraction) = at(end).strip_prefix('.').filter(|text| text.starts_with(|c: char| c.is_ascii_digit())) {
+            if let Some(fraction) =
+                at(end).strip_prefix('.').filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))
+            {
                 end = end.saturating_add(1).saturating_add(digits(fraction));
                 is_float = true;
             }

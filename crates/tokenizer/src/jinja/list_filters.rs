@@ -47,7 +47,8 @@ fn default(_: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked
 fn attr(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
     let [name] = arguments.bind("attr", ["name"])?;
     let Some(Value::Text(name)) = name else { return Err(Problem::new("attr needs a name")) };
-    let missing = || Value::Undefined(format!("a value of the type {} has no attribute {name}", value.type_name()).into());
+    let missing =
+        || Value::Undefined(format!("a value of the type {} has no attribute {name}", value.type_name()).into());
     Ok(renderer.own_attribute(value, &name)?.unwrap_or_else(missing))
 }
 
@@ -55,7 +56,9 @@ fn length(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> C
     arguments.none("length")?;
     renderer.budget.read(value.as_str().map_or(0, str::len))?;
     let length = value.length();
-    length.map(Value::count).ok_or_else(|| Problem::new(format!("a value of the type {} has no length", value.type_name())))
+    length
+        .map(Value::count)
+        .ok_or_else(|| Problem::new(format!("a value of the type {} has no length", value.type_name())))
 }
 
 fn list(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
@@ -312,7 +315,8 @@ fn group_by(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) ->
         }
     }
     let budget = renderer.budget;
-    let groups = groups.into_iter().map(|(_, name, group)| Value::tuple(vec![name, Value::list(group, budget)?], budget));
+    let groups =
+        groups.into_iter().map(|(_, name, group)| Value::tuple(vec![name, Value::list(group, budget)?], budget));
     Value::list(groups.collect::<Checked<Vec<Value>>>()?, budget)
 }
 

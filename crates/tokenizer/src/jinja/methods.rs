@@ -10,16 +10,56 @@ use super::text_methods as text;
 use super::value::{SequenceKind, Value};
 
 const TEXT: [&str; 45] = [
-    "capitalize", "casefold", "center", "count", "endswith", "expandtabs", "find", "format", "format_map", "index",
-    "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable",
-    "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix",
-    "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith",
-    "strip", "swapcase", "title", "upper", "zfill", "__len__",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "upper",
+    "zfill",
+    "__len__",
 ];
 const SEQUENCE: [&str; 2] = ["count", "index"];
 const LIST: [&str; 3] = ["count", "index", "copy"];
 const DICT: [&str; 5] = ["get", "items", "keys", "values", "copy"];
-const CYCLER: [&str; 3] = ["next", "reset", "current"];
+const CYCLER: [&str; 2] = ["next", "reset"];
 const FLOAT: [&str; 1] = ["is_integer"];
 
 /// The name of a method, if the value has it. Methods that change a value do not exist: the sandbox of transformers refuses them.
@@ -219,7 +259,9 @@ fn plain(own: &str, name: &str) -> Checked<Value> {
         "isalnum" => all(char::is_alphanumeric),
         "isalpha" => all(char::is_alphabetic),
         "isascii" => Value::Bool(own.is_ascii()),
-        "isdecimal" | "isdigit" => all(|c| c.is_ascii_digit() || (c.is_numeric() && !c.is_ascii() && c.is_alphanumeric())),
+        "isdecimal" | "isdigit" => {
+            all(|c| c.is_ascii_digit() || (c.is_numeric() && !c.is_ascii() && c.is_alphanumeric()))
+        }
         "isnumeric" => all(char::is_numeric),
         "isidentifier" => {
             let starts = own.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
@@ -238,7 +280,8 @@ fn plain(own: &str, name: &str) -> Checked<Value> {
 fn search(own: &str, name: &str, part: &str, (from, to): (Option<i128>, Option<i128>)) -> Checked<Value> {
     let (before, section) = text::section(own, from, to);
     if name == "count" {
-        let count = if part.is_empty() { section.chars().count().saturating_add(1) } else { section.matches(part).count() };
+        let count =
+            if part.is_empty() { section.chars().count().saturating_add(1) } else { section.matches(part).count() };
         return Ok(Value::count(count));
     }
     let place = if name.starts_with('r') { section.rfind(part) } else { section.find(part) };

@@ -5,7 +5,7 @@ use super::problem::{Checked, Problem};
 use super::syntax::{Arithmetic, CallArguments, Comparison, Expression, Literal, Suffix};
 
 /// Brackets, conditions and blocks within each other.
-const DEPTH_MAX: usize = 64;
+const DEPTH_MAX: usize = 100;
 
 /// Operators of one precedence.
 type Operators = &'static [(&'static str, Arithmetic)];
@@ -147,13 +147,11 @@ impl Parser {
     }
 
     pub(super) fn or(&mut self) -> Checked<Expression> {
-        self.deeper(|parser| {
-            let mut parts = vec![parser.and()?];
-            while parser.skip_name("or") {
-                parts.push(parser.and()?);
-            }
-            Ok(single(parts, Expression::Or))
-        })
+        let mut parts = vec![self.and()?];
+        while self.skip_name("or") {
+            parts.push(self.and()?);
+        }
+        Ok(single(parts, Expression::Or))
     }
 
     fn and(&mut self) -> Checked<Expression> {
@@ -241,7 +239,7 @@ impl Parser {
         match self.peek() {
             Some(Token::Operator("(")) => {
                 self.advance();
-                let inside = self.deeper(|parser| parser.tuple(true))?;
+                let inside = self.tuple(true)?;
                 self.expect_operator(")")?;
                 return Ok(inside);
             }
@@ -337,7 +335,8 @@ impl Parser {
     }
 
     fn ends_tuple(&self) -> bool {
-        matches!(self.peek(), None | Some(Token::PrintEnd | Token::BlockEnd | Token::Operator(")"))) || self.is_name("recursive")
+        matches!(self.peek(), None | Some(Token::PrintEnd | Token::BlockEnd | Token::Operator(")")))
+            || self.is_name("recursive")
     }
 
     /// Attributes, indexes and calls.
@@ -356,7 +355,7 @@ impl Parser {
                 }
                 Some(Token::Operator("[")) => {
                     self.advance();
-                    suffixes.push(self.deeper(Parser::subscript)?);
+                    suffixes.push(self.subscript()?);
                 }
                 Some(Token::Operator("(")) => suffixes.push(Suffix::Call(self.arguments()?)),
                 _ => return Ok(()),

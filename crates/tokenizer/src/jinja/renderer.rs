@@ -93,7 +93,9 @@ impl<'t> Renderer<'t> {
     pub(super) fn deeper<T>(&mut self, part: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
         self.depth = self.depth.saturating_add(1);
         if self.depth > DEPTH_MAX {
-            return Err(Problem::new(format!("more than {DEPTH_MAX} blocks, expressions and calls are within each other")));
+            return Err(Problem::new(format!(
+                "more than {DEPTH_MAX} blocks, expressions and calls are within each other"
+            )));
         }
         let result = part(self);
         self.depth = self.depth.saturating_sub(1);
@@ -117,7 +119,8 @@ impl<'t> Renderer<'t> {
     pub(super) fn nodes(&mut self, nodes: &'t [Node], scope: &Rc<Scope>) -> Checked<Flow> {
         for node in nodes {
             self.budget.step(1)?;
-            let flow = self.deeper(|renderer| renderer.node(&node.kind, scope)).map_err(|problem| problem.at(node.line))?;
+            let flow =
+                self.deeper(|renderer| renderer.node(&node.kind, scope)).map_err(|problem| problem.at(node.line))?;
             if flow != Flow::Next {
                 return Ok(flow);
             }
@@ -173,7 +176,7 @@ impl<'t> Renderer<'t> {
 
     fn print(&mut self, value: &'t Expression, scope: &Rc<Scope>) -> Checked<()> {
         let value = self.evaluate(value, scope)?;
-        if let Value::Text(text) = &value {
+        if let Value::Text(text) | Value::Markup(text) = &value {
             return self.write(text);
         }
         let text = self.value_text(&value)?;
@@ -285,7 +288,9 @@ impl<'t> Renderer<'t> {
             }
             Target::Attribute(name, attribute) => {
                 let Some(Value::Namespace(place)) = scope.find(name) else {
-                    return Err(Problem::new(format!("{name} is not a namespace, so {name}.{attribute} cannot be set")));
+                    return Err(Problem::new(format!(
+                        "{name} is not a namespace, so {name}.{attribute} cannot be set"
+                    )));
                 };
                 self.budget.values(1)?;
                 let Some(attributes) = self.namespaces.get_mut(place) else { return Ok(()) };

@@ -2,7 +2,7 @@
 
 use super::lexer::Token;
 use super::parser::Parser;
-use super::problem::Checked;
+use super::problem::{Checked, Problem};
 use super::syntax::{Expression, For, Macro, Node, NodeKind, Suffix, Target};
 
 /// The nodes of a whole template.
@@ -97,16 +97,19 @@ impl Parser {
                 Ok(NodeKind::Scope(self.body("endblock")?))
             }
             "print" => {
-                let value = self.tuple(false)?;
+                let mut parts = vec![self.expression()?];
+                while self.skip_operator(",") {
+                    parts.push(self.expression()?);
+                }
                 self.block_end()?;
-                Ok(NodeKind::Print(value))
+                Ok(NodeKind::Print(Expression::Concatenation(parts)))
             }
             "break" => self.block_end().map(|()| NodeKind::Break),
             "continue" => self.block_end().map(|()| NodeKind::Continue),
             "include" | "import" | "from" | "extends" => {
-                Err(super::problem::Problem::new(format!("{word} needs other templates, which do not exist here")).at(line))
+                Err(Problem::new(format!("{word} needs other templates, which do not exist here")).at(line))
             }
-            other => Err(super::problem::Problem::new(format!("unknown tag {other}")).at(line)),
+            other => Err(Problem::new(format!("unknown tag {other}")).at(line)),
         }
     }
 

@@ -82,8 +82,27 @@ pub(super) fn holds(renderer: &mut Renderer<'_>, name: &str, value: &Value, argu
 
 /// The tests without an argument.
 const PLAIN: [&str; 21] = [
-    "defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number", "string", "mapping",
-    "sequence", "iterable", "callable", "even", "odd", "lower", "upper", "escaped", "filter", "test",
+    "defined",
+    "undefined",
+    "none",
+    "boolean",
+    "true",
+    "false",
+    "integer",
+    "float",
+    "number",
+    "string",
+    "mapping",
+    "sequence",
+    "iterable",
+    "callable",
+    "even",
+    "odd",
+    "lower",
+    "upper",
+    "escaped",
+    "filter",
+    "test",
 ];
 
 fn exists(name: &str) -> bool {

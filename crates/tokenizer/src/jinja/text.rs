@@ -9,9 +9,27 @@ pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
+/// Text with the characters of HTML escaped.
+pub(super) fn escaped(text: &str, budget: &Budget) -> Checked<String> {
+    budget.text(text.len().saturating_mul(2))?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '>' => out.push_str("&gt;"),
+            '<' => out.push_str("&lt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
+    }
+    budget.text(out.len())?;
+    Ok(out)
+}
+
 /// `str(value)`, with its bytes counted.
 pub(super) fn to_text(value: &Value, budget: &Budget) -> Checked<String> {
-    if let Value::Text(text) = value {
+    if let Value::Text(text) | Value::Markup(text) = value {
         budget.text(text.len())?;
         return Ok(text.to_string());
     }
@@ -39,6 +57,11 @@ fn push_repr(value: &Value, budget: &Budget, out: &mut String) -> Checked<()> {
         Value::Int(number) => out.push_str(&number.to_string()),
         Value::Float(number) => out.push_str(&float(*number)),
         Value::Text(text) => push_quoted(text, out),
+        Value::Markup(text) => {
+            out.push_str("Markup(");
+            push_quoted(text, out);
+            out.push(')');
+        }
         Value::Sequence(sequence) => {
             let (begin, end) = match sequence.kind {
                 SequenceKind::List => ("[", "]"),

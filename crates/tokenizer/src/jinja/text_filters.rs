@@ -6,7 +6,7 @@ use super::format::percent;
 use super::json::{Style, dumps};
 use super::problem::{Checked, Problem};
 use super::renderer::Renderer;
-use super::text::{is_space, repr};
+use super::text::{escaped, is_space, repr};
 use super::text_methods as text;
 use super::value::{Value, float_of, int_of};
 
@@ -28,7 +28,7 @@ pub(super) const FILTERS: &[(&str, Filter)] = &[
     ("pprint", pretty),
     ("replace", replace),
     ("round", round),
-    ("safe", string),
+    ("safe", safe),
     ("string", string),
     ("striptags", strip_tags),
     ("title", title),
@@ -48,6 +48,11 @@ fn own(renderer: &Renderer<'_>, value: &Value) -> Checked<String> {
 fn string(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
     arguments.none("string")?;
     own(renderer, value).map(Value::text)
+}
+
+fn safe(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
+    arguments.none("safe")?;
+    Ok(Value::Markup(own(renderer, value)?.into()))
 }
 
 fn lower(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
@@ -97,10 +102,7 @@ fn center(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> C
 
 fn escape(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
     arguments.none("escape")?;
-    let text = own(renderer, value)?;
-    renderer.budget.text(text.len().saturating_mul(5))?;
-    let escaped = text.replace('&', "&amp;").replace('>', "&gt;").replace('<', "&lt;");
-    Ok(Value::text(escaped.replace('\'', "&#39;").replace('"', "&#34;")))
+    Ok(Value::Markup(escaped(&own(renderer, value)?, renderer.budget)?.into()))
 }
 
 fn format(renderer: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Value> {
@@ -265,7 +267,9 @@ fn abs(_: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<Val
     value.defined()?;
     match value.as_int() {
         Some(number) => Ok(Value::Int(number.saturating_abs())),
-        None => value.as_float().map(|number| Value::Float(number.abs())).ok_or_else(|| Problem::new("abs needs a number")),
+        None => {
+            value.as_float().map(|number| Value::Float(number.abs())).ok_or_else(|| Problem::new("abs needs a number"))
+        }
     }
 }
 
@@ -327,6 +331,7 @@ fn whole(number: f64) -> f64 {
 pub(super) fn count(value: Option<Value>, missing: usize) -> Checked<usize> {
     let Some(value) = value else { return Ok(missing) };
     value.defined()?;
-    let number = value.as_int().ok_or_else(|| Problem::new(format!("expected a number, found {}", value.type_name())))?;
+    let number =
+        value.as_int().ok_or_else(|| Problem::new(format!("expected a number, found {}", value.type_name())))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }

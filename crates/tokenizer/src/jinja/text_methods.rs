@@ -58,7 +58,8 @@ fn words(text: &str, count: usize, from_right: bool) -> Vec<&str> {
             break;
         }
         let (word, others) = if from_right {
-            let at = rest.char_indices().rfind(|(_, c)| is_space(*c)).map_or(0, |(at, c)| at.saturating_add(c.len_utf8()));
+            let at =
+                rest.char_indices().rfind(|(_, c)| is_space(*c)).map_or(0, |(at, c)| at.saturating_add(c.len_utf8()));
             let (others, word) = rest.split_at_checked(at).unwrap_or((rest, ""));
             (word, strip(others, None, false, true))
         } else {

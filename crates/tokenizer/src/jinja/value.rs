@@ -20,6 +20,9 @@ pub(crate) enum Value {
     Int(i128),
     Float(f64),
     Text(Rc<str>),
+    /// Text of the filters `safe` and `escape`: text that `+` adds to it is escaped as HTML. Other operators,
+    /// filters and methods take it as plain text.
+    Markup(Rc<str>),
     Sequence(Rc<Sequence>),
     Dict(Rc<Dict>),
     /// Items that can be taken once.
@@ -148,17 +151,20 @@ impl Value {
         Ok(match value {
             serde_json::Value::Null => Value::None,
             serde_json::Value::Bool(flag) => Value::Bool(*flag),
-            serde_json::Value::Number(number) => match number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)) {
-                Some(number) => Value::Int(number),
-                None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-            },
+            serde_json::Value::Number(number) => {
+                match number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)) {
+                    Some(number) => Value::Int(number),
+                    None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+                }
+            }
             serde_json::Value::String(text) => Value::text(text),
             serde_json::Value::Array(items) => {
                 let items = items.iter().map(|item| Value::from_json(item, budget)).collect::<Checked<Vec<Value>>>()?;
                 Value::list(items, budget)?
             }
             serde_json::Value::Object(entries) => {
-                let entries = entries.iter().map(|(key, value)| Ok((Value::text(key), Value::from_json(value, budget)?)));
+                let entries =
+                    entries.iter().map(|(key, value)| Ok((Value::text(key), Value::from_json(value, budget)?)));
                 // Keys of a JSON object are distinct already.
                 let entries = entries.collect::<Checked<Vec<_>>>()?;
                 budget.values(entries.len().saturating_mul(2))?;
@@ -166,6 +172,14 @@ impl Value {
                 Value::Dict(Rc::new(Dict { entries, depth }))
             }
         })
+    }
+
+    /// The same value without the mark that it is HTML.
+    pub(crate) fn plain(self) -> Value {
+        match self {
+            Value::Markup(text) => Value::Text(text),
+            other => other,
+        }
     }
 
     fn depth(&self) -> u32 {
@@ -188,7 +202,7 @@ impl Value {
             Value::Bool(_) => "bool",
             Value::Int(_) => "int",
             Value::Float(_) => "float",
-            Value::Text(_) => "str",
+            Value::Text(_) | Value::Markup(_) => "str",
             Value::Sequence(sequence) => match sequence.kind {
                 SequenceKind::List => "list",
                 SequenceKind::Tuple => "tuple",
@@ -208,7 +222,7 @@ impl Value {
 
     pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
-            Value::Text(text) => Some(text),
+            Value::Text(text) | Value::Markup(text) => Some(text),
             _ => None,
         }
     }
@@ -252,7 +266,7 @@ impl Value {
             Value::Bool(flag) => *flag,
             Value::Int(number) => *number != 0,
             Value::Float(number) => *number != 0.0,
-            Value::Text(text) => !text.is_empty(),
+            Value::Text(text) | Value::Markup(text) => !text.is_empty(),
             Value::Sequence(sequence) => !sequence.items.is_empty(),
             Value::Dict(dict) => !dict.entries.is_empty(),
             Value::Loop(own) => !own.items.is_empty(),
@@ -342,7 +356,9 @@ impl Value {
                 }
                 true
             }
-            (Value::Namespace(left), Value::Namespace(right)) | (Value::Macro(left), Value::Macro(right)) => left == right,
+            (Value::Namespace(left), Value::Namespace(right)) | (Value::Macro(left), Value::Macro(right)) => {
+                left == right
+            }
             (Value::Function(left), Value::Function(right)) => left == right,
             _ => match (self.as_int(), other.as_int()) {
                 (Some(left), Some(right)) => left == right,
