@@ -16,6 +16,7 @@ use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
 };
+use trueup::tokenizer::Tokenizer;
 
 /// Opens a GGUF file. For a model in another format, the error names the format and the command that converts it.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
@@ -33,6 +34,11 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
         Err(reason) if path.is_dir() => Err(reason.into()),
         Ok(_) | Err(_) => Err(error.into()),
     }
+}
+
+/// Prints what is wrong with the tokenizer of a model and was corrected while it was read.
+pub fn note_tokenizer(tokenizer: &Tokenizer) {
+    tokenizer.vocabulary().notes().iter().for_each(|note| output::note(note));
 }
 
 /// Checks before any work that `target` can be written and does not replace the model or one of the files `read`.

@@ -2,7 +2,7 @@
 
 use crate::command::context::ContextArguments;
 use crate::command::input::Input;
-use crate::command::place::{Place, check_target, open_model};
+use crate::command::place::{Place, check_target, note_tokenizer, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -81,6 +81,9 @@ pub fn run(arguments: Arguments) -> Result {
     let replaced = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
     let tokenizer = || replaced.as_ref().map_or_else(|| Ok(model.tokenizer()?), Ok);
     let prompts = arguments.input.encode(tokenizer, !arguments.no_special)?;
+    if let Ok(tokenizer) = tokenizer() {
+        note_tokenizer(tokenizer);
+    }
     let words = Words { tokenizer: tokenizer().ok(), ignore_eos: arguments.ignore_eos };
     let weights = arguments.place.weights(model.clone())?;
     let mut session = arguments.place.begin(weights, prompts.len())?;

@@ -2,7 +2,7 @@
 
 use crate::command::fault_list;
 use crate::command::input::Input;
-use crate::command::place::{Machine, Shares, open_model};
+use crate::command::place::{Machine, Shares, note_tokenizer, open_model};
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
@@ -103,6 +103,9 @@ pub fn run(arguments: Arguments) -> Result {
         }
     };
     let model = open_model(file)?;
+    if let Ok(tokenizer) = model.tokenizer() {
+        note_tokenizer(tokenizer);
+    }
     let trace = open_trace(&arguments.reference)?;
     let read: Vec<&Path> =
         trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files()).collect();
