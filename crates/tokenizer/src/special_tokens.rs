@@ -30,13 +30,69 @@ const FLAGGED_CLASSES: [(&str, bool); 5] = [
 ];
 
 /// Texts of tokens that end a turn of a conversation, as models name them.
-pub(crate) const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
+const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
 /// And what begins the next turn, where a model lists it among its ends, as GLM-4 does; elsewhere it is no end.
 const NEXT_TURN: [&str; 1] = ["<|user|>"];
-/// Texts of tokens that end a text, not a turn, and generation with it.
-pub(crate) const END_OF_TEXT: [&str; 2] = ["<|endoftext|>", "<|end_of_text|>"];
 /// Texts of tokens that end a message before a tool is called.
-pub(crate) const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
+const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
+/// Texts of other tokens that end generation, as models name them.
+const OTHER_ENDS: [&str; 16] = [
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<EOT>",
+    "_<EOT>",
+    "▁<EOT>",
+    "< EOT >",
+    "[EOT]",
+    "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+/// Texts that also occur in ordinary text, so they end generation only if the file marks them as special.
+const ENDS_IF_SPECIAL: [&str; 3] = ["</s>", "<eos>", "[EOS]"];
+/// Ends a message, not the answer, in vocabularies with the tokens of one of [`ANSWER_ENDS`].
+const MESSAGE_END: &str = "<|end|>";
+const ANSWER_ENDS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
+
+/// Tokens that end generation by their names, ascending. Their types count only for names that occur in ordinary text.
+pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
+    let is_end = |token: &Token| {
+        let name = token.text.as_str();
+        let is_special = matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
+        let named = END_OF_TURN.iter().chain(&END_OF_MESSAGE).chain(&OTHER_ENDS).any(|end| *end == name);
+        named || (is_special && ENDS_IF_SPECIAL.contains(&name))
+    };
+    let mut ends: Vec<(u32, &str)> = Vec::new();
+    ends.extend((0u32..).zip(tokens).filter(|(_, token)| is_end(token)).map(|(id, token)| (id, token.text.as_str())));
+    let has = |name: &str| ends.iter().any(|(_, text)| *text == name);
+    let answer_ends = ANSWER_ENDS.iter().any(|names| names.iter().all(|name| has(name)));
+    ends.iter().filter(|(_, text)| !(answer_ends && *text == MESSAGE_END)).map(|(id, _)| *id).collect()
+}
+
+/// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens whose
+/// type in the file was another one.
+pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
+    let mut marked = Vec::new();
+    for id in ends_by_name(&parts.tokens) {
+        let Some(token) = usize::try_from(id).ok().and_then(|place| parts.tokens.get_mut(place)) else { continue };
+        if token.kind == TokenKind::Control {
+            continue;
+        }
+        marked.push(id);
+        token.kind = TokenKind::Control;
+        let (content, single_word, lstrip, rstrip, normalized) = (token.text.clone(), false, false, false, false);
+        parts.added.retain(|added| added.id != id);
+        parts.added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
+    }
+    parts.added.sort_by_key(|added| added.id);
+    marked
+}
 
 /// An id that a small file gives to a role, with where it stands.
 #[derive(Clone, Copy)]

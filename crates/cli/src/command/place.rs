@@ -28,7 +28,7 @@ pub fn open_model_for_other_tokenizer(path: &Path) -> Result<Arc<ModelFile>> {
     opened(path, ModelFile::open_for_other_tokenizer(path))
 }
 
-/// Prints what a user has to know about a tokenizer before its tokens are used.
+/// Prints the notes on a tokenizer: what was assumed or corrected while it was read.
 pub fn note_tokenizer(tokenizer: &Tokenizer) {
     tokenizer.vocabulary().notes().iter().for_each(|note| output::note(note));
 }
