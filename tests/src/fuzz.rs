@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The loop of `cargo test -p trueup-tests --test fuzz` and the targets of `fuzz/`, which libFuzzer drives by coverage, share all of it.
-//! docs/fuzzing.md says how to run them and what they found.
+//! docs/fuzzing.md says how to run them and what each target checks.
 
 pub mod grammar;
 pub mod mutate;

@@ -95,10 +95,13 @@ fn main_type(tensors: &[TensorInfo]) -> Option<DType> {
 /// What the description says about tokens.
 pub(crate) fn model_tokens(config: &Map<String, Value>, vocabulary: usize, path: &Path) -> Result<ModelTokens> {
     let ids = |key| role_ids(config, key, description_name(path), path);
+    let text = |key| config.get(key).and_then(Value::as_str).map(str::to_owned);
     Ok(ModelTokens {
         vocab_size: Some(vocabulary),
         bos_token_id: ids("bos_token_id")?.first().copied(),
         eos_token_ids: ids("eos_token_id")?,
         padding_token_id: ids("pad_token_id")?.first().copied(),
+        model_type: text("model_type"),
+        tokenizer_class: text("tokenizer_class"),
     })
 }

@@ -135,6 +135,9 @@ pub struct TokenizerFiles {
     pub llama2c: Option<TokenizerBin>,
     /// The vocabulary in a `.flm` file.
     pub flm: Option<FlmVocabulary>,
+    /// Whether the vocabulary comes from another place than the model's folder ([`TokenizerFiles::replace`]); added
+    /// tokens of the folder do not belong to it then.
+    pub is_replaced: bool,
     /// Whether the model was meant to be without: its format holds a vocabulary, and there is nothing in it.
     pub is_left_out: bool,
 }
@@ -157,7 +160,7 @@ impl TokenizerFiles {
         (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);
         (self.vocab_json, self.merges) = (None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
-        self.is_left_out = false;
+        (self.is_left_out, self.is_replaced) = (false, true);
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("tiktoken") => self.qwen_tiktoken = Some(source.read_all(VOCABULARY_BYTES_MAX)?),

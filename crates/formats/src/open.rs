@@ -71,11 +71,10 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
 }
 
 fn open_dir(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
-    let mut model = SafetensorsDir::open(path)?;
-    if let Some(tokenizer) = &options.tokenizer {
-        model.replace_tokenizer(tokenizer)?;
-    }
-    Ok(Box::new(model))
+    Ok(Box::new(match &options.tokenizer {
+        Some(tokenizer) => SafetensorsDir::open_with_tokenizer(path, tokenizer)?,
+        None => SafetensorsDir::open(path)?,
+    }))
 }
 
 fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {

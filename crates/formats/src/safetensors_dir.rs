@@ -30,6 +30,7 @@ use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
 use std::path::{Path, PathBuf};
+use tokenizer::Vocabularies;
 
 const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
@@ -66,18 +67,37 @@ impl SafetensorsDir {
     /// Opens a folder, or a single `.safetensors` file together with the other files of its folder. The folder's index,
     /// or a file that it names, stands for the folder.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsDir> {
-        let path = path.as_ref();
+        SafetensorsDir::open_at(path.as_ref(), Vocabularies::Read)
+    }
+
+    /// Opens a folder as [`SafetensorsDir::open`] does, with the tokenizer of another file: `tokenizer.json`,
+    /// `tokenizer.model`, or a `tokenizer.bin` of llama2.c with as many tokens as the configuration says. The
+    /// vocabularies of the folder are not read.
+    pub fn open_with_tokenizer(path: impl AsRef<Path>, tokenizer: &Path) -> Result<SafetensorsDir> {
+        let mut model = SafetensorsDir::open_at(path.as_ref(), Vocabularies::Skip)?;
+        let vocabulary = model.config.get("vocab_size").and_then(serde_json::Value::as_u64);
+        let source = model.tokenizer.replace(tokenizer, vocabulary)?;
+        model.others.push(source);
+        Ok(model)
+    }
+
+    fn open_at(path: &Path, vocabularies: Vocabularies) -> Result<SafetensorsDir> {
         if path.is_dir() {
-            return SafetensorsDir::open_files(path, path, None);
+            return SafetensorsDir::open_files(path, path, None, vocabularies);
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name
             .ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
-        SafetensorsDir::open_files(path, folder, Some(name))
+        SafetensorsDir::open_files(path, folder, Some(name), vocabularies)
     }
 
-    fn open_files(path: &Path, folder: &Path, file_name: Option<&str>) -> Result<SafetensorsDir> {
+    fn open_files(
+        path: &Path,
+        folder: &Path,
+        file_name: Option<&str>,
+        vocabularies: Vocabularies,
+    ) -> Result<SafetensorsDir> {
         let mut others = Vec::new();
         if let Some(name) = file_name.filter(|name| *name != INDEX) {
             refuse_adapter(&SafetensorsFile::open(folder.join(name))?)?;
@@ -101,7 +121,7 @@ impl SafetensorsDir {
             return Err(conflict);
         }
         others.extend(index);
-        let tokenizer = tokenizer::read(folder, &mut others, &mut refuse)?;
+        let tokenizer = tokenizer::read(folder, vocabularies, &mut others, &mut refuse)?;
         let mut model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
         model.notes.extend(weights.notes);
         match model.names.len() == model.tensors.len() {
@@ -134,15 +154,6 @@ impl SafetensorsDir {
         let notes = joined::note(joined_count).into_iter().collect();
         let (names, _) = NameIndex::of_first(&tensors);
         SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, notes, others }
-    }
-
-    /// Takes the tokenizer from another file: `tokenizer.json`, `tokenizer.model`, or a `tokenizer.bin` of llama2.c
-    /// with as many tokens as the configuration says.
-    pub fn replace_tokenizer(&mut self, path: &Path) -> Result<()> {
-        let vocabulary = self.config.get("vocab_size").and_then(serde_json::Value::as_u64);
-        let source = self.tokenizer.replace(path, vocabulary)?;
-        self.others.push(source);
-        Ok(())
     }
 
     /// How many files hold the tensors.

@@ -51,11 +51,11 @@ impl StandIn {
     /// What was expected and found.
     pub fn problem(self) -> String {
         match self {
-            StandIn::LfsPointer(None) => "expected the file itself, found a pointer of Git LFS to it".to_owned(),
+            StandIn::LfsPointer(None) => "expected the file itself, found a Git LFS pointer".to_owned(),
             StandIn::LfsPointer(Some(bytes)) => {
-                format!("expected the file itself, found a pointer of Git LFS to a file of {bytes} bytes")
+                format!("expected the file itself, found a Git LFS pointer to a file of {bytes} bytes")
             }
-            StandIn::WebPage => "expected the file itself, found a page of the web (HTML or XML)".to_owned(),
+            StandIn::WebPage => "expected the file itself, found a web page (HTML or XML)".to_owned(),
         }
     }
 
@@ -104,10 +104,10 @@ mod tests {
             (error.problem, error.help)
         };
         let (problem, help) = opened("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
-        assert_eq!(problem, "expected the file itself, found a pointer of Git LFS to a file of 12345 bytes");
+        assert_eq!(problem, "expected the file itself, found a Git LFS pointer to a file of 12345 bytes");
         assert!(help.contains("git lfs pull"), "{help}");
         let (problem, help) = opened("<!DOCTYPE html><title>Sign in</title>");
-        assert_eq!(problem, "expected the file itself, found a page of the web (HTML or XML)");
+        assert_eq!(problem, "expected the file itself, found a web page (HTML or XML)");
         assert!(help.contains("download the file again"), "{help}");
         assert!(!opened("hello").0.contains("the file itself"));
     }

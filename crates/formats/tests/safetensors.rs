@@ -337,7 +337,7 @@ fn a_survey_passes_over_what_is_no_part_and_names_what_stands_in_for_one() {
     assert_eq!(survey.checkpoint.tensors().len(), 1);
     let faults = survey.faults.kept();
     assert_eq!(faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::LfsPointer]);
-    assert!(faults[0].error.problem.contains("a pointer of Git LFS to a file of 77 bytes"), "{}", faults[0].error);
+    assert!(faults[0].error.problem.contains("a Git LFS pointer to a file of 77 bytes"), "{}", faults[0].error);
 }
 
 #[test]

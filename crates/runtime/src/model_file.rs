@@ -47,6 +47,8 @@ pub struct ModelFile {
     source: Source,
     model: Model,
     tokenizer: Option<Tokenizer>,
+    /// Why the tokenizer of the file could not be read.
+    refused_tokenizer: Option<FileError>,
     tensors: Vec<TensorInfo>,
     /// Where each is, by its name.
     places: HashMap<String, Stored>,
@@ -80,18 +82,30 @@ enum Source {
 impl ModelFile {
     /// Opens a GGUF file, for a split one its first. Everything is checked here: afterwards the model can be computed.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
+        let file = ModelFile::open_for_other_tokenizer(path)?;
+        match &file.refused_tokenizer {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(file),
+        }
+    }
+
+    /// Opens a GGUF file as [`ModelFile::open`] does, even if its tokenizer cannot be read: another one takes its
+    /// place. [`ModelFile::tokenizer`] says then why it was not read.
+    pub fn open_for_other_tokenizer(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         let file = Gguf::open(path)?;
         let parts = split_scale_parts(&file)?;
         let tensors: Vec<TensorInfo> = parts.iter().map(|part| part.info.clone()).collect();
         let model = Model::from_gguf(file.metadata(), &tensors, path)?;
-        let tokenizer = match Vocabulary::is_in(file.metadata()) {
-            true => Some(Tokenizer::new(Vocabulary::from_metadata(file.metadata(), path)?)?),
-            false => None,
+        let read = || Vocabulary::from_metadata(file.metadata(), path).and_then(Tokenizer::new);
+        let (tokenizer, refused_tokenizer) = match Vocabulary::is_in(file.metadata()).then(read) {
+            Some(Ok(tokenizer)) => (Some(tokenizer), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
         };
         let source = Source::File { file: Box::new(file.map()?), parts };
         let (tensors, places) = shown(&model, &tensors);
-        Ok(ModelFile { source, model, tokenizer, places, tensors })
+        Ok(ModelFile { source, model, tokenizer, refused_tokenizer, places, tensors })
     }
 
     /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes the tensors' bytes.
@@ -106,7 +120,7 @@ impl ModelFile {
         let model = Model::from_gguf(&metadata, &tensors, &name)?;
         let (shown, places) = shown(&model, &tensors);
         let source = Source::Made { name, metadata, tensors, make };
-        Ok(ModelFile { source, model, tokenizer: None, places, tensors: shown })
+        Ok(ModelFile { source, model, tokenizer: None, refused_tokenizer: None, places, tensors: shown })
     }
 
     /// The file that was opened, or the name of a model that is in none.
@@ -133,10 +147,11 @@ impl ModelFile {
     /// The tokenizer; an error where the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let missing = || {
-            let error = FileError::new(self.path(), "the file holds no tokenizer").at(format!("key {KEY_TOKENIZER}"));
+            let error = FileError::new(self.path(), "the file contains no tokenizer").at(format!("key {KEY_TOKENIZER}"));
             error.help("give token ids instead of text, or convert the model again with its tokenizer")
         };
-        Ok(self.tokenizer.as_ref().ok_or_else(missing)?)
+        let refused = || self.refused_tokenizer.clone().unwrap_or_else(missing);
+        Ok(self.tokenizer.as_ref().ok_or_else(refused)?)
     }
 
     /// All tensors as graphs know them, in the order of the file, quantized ones in blocks.
@@ -219,7 +234,7 @@ impl ModelFile {
                 let tensor = tensors.get(*tensor).ok_or_else(missing)?;
                 let mut bytes = make(tensor);
                 if u64::try_from(bytes.len()) != Ok(tensor.bytes) {
-                    let problem = format!("expected {} bytes, {} were made", tensor.bytes, bytes.len());
+                    let problem = format!("expected {} bytes, found {}", tensor.bytes, bytes.len());
                     return Err(FileError::new(self.path(), problem).at(format!("tensor {}", quote(name))).into());
                 }
                 bytes.truncate(range.end);

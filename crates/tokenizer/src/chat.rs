@@ -1,198 +1,129 @@
 //! Chat templates: a conversation becomes the text that the model was trained on.
 //!
 //! ```text
-//! [{role: user, content: Hi}] ── Jinja template of the model ──> "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+//! [{role: user, content: Hi}] ── template of the model ──> "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 //! ```
 //!
-//! Templates come with the model, so they are hostile until proven otherwise: they run without any input or output, with
-//! bounded steps, depth, text and output. What is refused is refused with a sentence.
+//! The text is the one that the transformers library gives. Templates come with models, so they can be hostile: they run
+//! without input and output, and depth, steps and created text are bounded.
 
-use crate::chat_budget::{self, Budget};
-use crate::chat_guard;
+use crate::date::Date;
+use crate::jinja::{Budget, Problem, Template, Value};
 use crate::vocabulary::Vocabulary;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use trueup_formats::{Error, Result, quote};
 
-/// Steps that one rendering may take.
-const FUEL: u64 = 500_000;
-/// Depth of loops, macros and blocks within each other.
-const DEPTH_MAX: usize = 128;
-/// Widest indentation of JSON, in spaces.
-const INDENT_MAX: usize = 16;
-/// Longest line of a template as it is compiled, in characters: the engine's messages count columns no further, and fail beyond.
-const LINE_CHARS_MAX: usize = 65_534;
-/// Longest template, in bytes.
-const SOURCE_BYTES_MAX: usize = 256 * 1024;
+/// What errors call the place.
+const NAME: &str = "chat template";
 
 /// One turn of a conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// `system`, `user`, `assistant`, or what else the template knows.
+    /// `system`, `user`, `assistant`, or another role that the template knows.
     pub role: String,
-    /// What was said.
+    /// The text of the turn.
     pub content: String,
 }
 
-/// A compiled chat template.
+/// A chat template, with the special tokens of the vocabulary that it can write.
+#[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
-    budget: Budget,
+    template: Template,
     path: PathBuf,
-    bos: String,
-    eos: String,
+    /// Names such as `bos_token` with their texts. A token that does not exist is undefined in the template.
+    tokens: Vec<(&'static str, String)>,
+    date: Option<Date>,
 }
-
-/// The only template of its environment.
-const NAME: &str = "chat template";
 
 impl ChatTemplate {
-    /// Compiles the template of a vocabulary, if it has one. Fails when it is not valid Jinja or does what is refused.
+    /// The template of a vocabulary, if it has one. Fails when it is not valid.
     pub fn of(vocabulary: &Vocabulary) -> Result<Option<ChatTemplate>> {
-        let text =
-            |id: Option<u32>| id.and_then(|id| vocabulary.token(id)).map_or(String::new(), |token| token.text.clone());
-        let (bos, eos) = (text(vocabulary.special().bos), text(vocabulary.special().eos));
         let source = vocabulary.chat_template();
-        source.map(|source| ChatTemplate::new(source, &bos, &eos, vocabulary.path())).transpose()
+        source.map(|source| ChatTemplate::with_tokens_of(vocabulary, source, vocabulary.path())).transpose()
     }
 
-    /// Compiles a template; `bos` and `eos` are the texts it knows as `bos_token` and `eos_token`, `path` is the file that
-    /// errors name.
+    /// A template from elsewhere, with the special tokens of a vocabulary. Errors name `path`.
+    pub fn with_tokens_of(vocabulary: &Vocabulary, source: &str, path: &Path) -> Result<ChatTemplate> {
+        let special = vocabulary.special();
+        let ids = [
+            ("bos_token", special.bos),
+            ("eos_token", special.eos),
+            ("unk_token", special.unknown),
+            ("pad_token", special.padding),
+            ("sep_token", special.separator),
+            ("mask_token", special.mask),
+        ];
+        let text = |(name, id): (&'static str, Option<u32>)| Some((name, vocabulary.token(id?)?.text.clone()));
+        ChatTemplate::build(source, ids.into_iter().filter_map(text).collect(), path)
+    }
+
+    /// A template with the texts of `bos_token` and `eos_token`; an empty text means that there is no such token. Errors name
+    /// `path`.
     pub fn new(source: &str, bos: &str, eos: &str, path: &Path) -> Result<ChatTemplate> {
-        let fail = |problem: String| {
-            Error::new(path, problem).at(NAME).help("give another template, or use the model without one")
-        };
-        if source.len() > SOURCE_BYTES_MAX {
-            return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are read", source.len())));
-        }
-        let guarded = chat_guard::guard(source).map_err(fail)?;
-        if guarded.split('\n').any(|line| line.len() > LINE_CHARS_MAX && line.chars().count() > LINE_CHARS_MAX) {
-            return Err(fail(format!("it has a line of more than {LINE_CHARS_MAX} characters")));
-        }
-        let budget = Budget::default();
-        let mut environment = environment(&budget).map_err(|problem| fail(one_sentence(&problem)))?;
-        environment.add_template_owned(NAME, guarded).map_err(|problem| fail(one_sentence(&problem)))?;
-        Ok(ChatTemplate { environment, budget, path: path.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
+        let tokens = [("bos_token", bos), ("eos_token", eos)].into_iter().filter(|(_, text)| !text.is_empty());
+        ChatTemplate::build(source, tokens.map(|(name, text)| (name, text.to_owned())).collect(), path)
     }
 
-    /// The text of a conversation; with `add_generation_prompt` it ends where the answer begins. Special tokens stand in it as
-    /// text, so it is encoded without adding any.
+    fn build(source: &str, tokens: Vec<(&'static str, String)>, path: &Path) -> Result<ChatTemplate> {
+        let template = Template::parse(source).map_err(|problem| {
+            sentence(path, &problem)
+                .help("use another template (--chat-template FILE of trueup chat), or use the model without one")
+        })?;
+        Ok(ChatTemplate { template, path: path.to_owned(), tokens, date: None })
+    }
+
+    /// The same template at a date: what `strftime_now` tells it. Without a date, templates that call it fail.
+    #[must_use]
+    pub fn at(self, date: Date) -> ChatTemplate {
+        ChatTemplate { date: Some(date), ..self }
+    }
+
+    /// The text of a conversation; with `add_generation_prompt` it ends where the answer begins. It contains special tokens as
+    /// text, so encode it without adding any.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let fail = |problem: JinjaError| Error::new(&self.path, one_sentence(&problem)).at(NAME);
-        let bytes = messages.iter().map(|message| message.content.len().saturating_add(message.role.len()));
-        self.budget.fill(u64::try_from(bytes.sum::<usize>()).unwrap_or(u64::MAX));
-        let turns = messages
-            .iter()
-            .map(|turn| Value::from(BTreeMap::from([("role", turn.role.clone()), ("content", turn.content.clone())])));
-        let context = minijinja::context! {
-            messages => turns.collect::<Value>(),
-            add_generation_prompt,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-            tools => Value::from(()),
-        };
-        let template = self.environment.get_template(NAME).map_err(fail)?;
-        template.render(context).map_err(fail)
+        let turn = |turn: &Message| serde_json::json!({"role": turn.role, "content": turn.content});
+        let messages: serde_json::Value = messages.iter().map(turn).collect();
+        let variables = [
+            ("messages".to_owned(), messages),
+            ("tools".to_owned(), serde_json::Value::Null),
+            ("documents".to_owned(), serde_json::Value::Null),
+            ("add_generation_prompt".to_owned(), add_generation_prompt.into()),
+        ];
+        self.render_with(&variables.into_iter().collect())
     }
-}
 
-impl std::fmt::Debug for ChatTemplate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// Jinja as the transformers library sets it up, within bounds.
-fn environment(budget: &Budget) -> std::result::Result<Environment<'static>, JinjaError> {
-    let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_fuel(Some(FUEL));
-    environment.set_recursion_limit(DEPTH_MAX);
-    environment.add_function("raise_exception", raise_exception);
-    // No `strftime_now`: today's date would give another text every day, and templates that ask whether it is defined have a
-    // date of their own for when it is not.
-    chat_budget::install(&mut environment, budget);
-    let counted = budget.clone();
-    environment.add_filter("tojson", move |value: Value, options: Kwargs| to_json(&counted, &value, &options));
-    Ok(environment)
-}
-
-/// What templates call when a conversation does not suit them.
-fn raise_exception(message: String) -> std::result::Result<Value, JinjaError> {
-    Err(JinjaError::new(ErrorKind::InvalidOperation, format!("it refuses the conversation: {}", quote(&message))))
-}
-
-/// JSON as Python's `json.dumps(ensure_ascii=False)` writes it: a space after commas and colons.
-fn to_json(budget: &Budget, value: &Value, options: &Kwargs) -> std::result::Result<String, JinjaError> {
-    let indent: Option<usize> = options.get("indent").ok().flatten();
-    let _: Option<bool> = options.get("ensure_ascii").ok().flatten();
-    options.assert_all_used()?;
-    if indent.is_some_and(|width| width > INDENT_MAX) {
-        let problem = format!("tojson indents by at most {INDENT_MAX} spaces");
-        return Err(JinjaError::new(ErrorKind::InvalidOperation, problem));
-    }
-    budget.build_whole(value)?;
-    let mut out = String::new();
-    write_json(value, indent, 0, &mut out)?;
-    Ok(out)
-}
-
-/// Writes a value whose depth has been checked.
-fn write_json(
-    value: &Value,
-    indent: Option<usize>,
-    depth: usize,
-    out: &mut String,
-) -> std::result::Result<(), JinjaError> {
-    let map = value.kind() == ValueKind::Map;
-    match value.kind() {
-        ValueKind::None => out.push_str("null"),
-        ValueKind::Bool | ValueKind::Number => out.push_str(&value.to_string()),
-        ValueKind::String => out.push_str(&serde_json::Value::from(value.as_str().unwrap_or_default()).to_string()),
-        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-            let inside = depth.saturating_add(1);
-            out.push(if map { '{' } else { '[' });
-            let mut empty = true;
-            for item in value.try_iter()? {
-                if !empty {
-                    out.push_str(if indent.is_some() { "," } else { ", " });
-                }
-                empty = false;
-                new_line(indent, inside, out);
-                if map {
-                    write_json(&Value::from(item.to_string()), indent, inside, out)?;
-                    out.push_str(": ");
-                    write_json(&value.get_item(&item)?, indent, inside, out)?;
-                } else {
-                    write_json(&item, indent, inside, out)?;
-                }
-            }
-            if !empty {
-                new_line(indent, depth, out);
-            }
-            out.push(if map { '}' } else { ']' });
+    /// The text for any variables: `messages`, `tools`, `documents`, `add_generation_prompt` and others that the template
+    /// knows. They take precedence over the special tokens.
+    pub fn render_with(&self, variables: &serde_json::Map<String, serde_json::Value>) -> Result<String> {
+        let budget = Budget::new(variables.values().map(size).fold(0, usize::saturating_add));
+        let fail = |problem: Problem| sentence(&self.path, &problem);
+        let mut values: Vec<(&str, Value)> = Vec::new();
+        for (name, text) in &self.tokens {
+            values.push((name, Value::text(text)));
         }
-        other => return Err(JinjaError::new(ErrorKind::BadSerialization, format!("{other} has no JSON"))),
-    }
-    Ok(())
-}
-
-fn new_line(indent: Option<usize>, depth: usize, out: &mut String) {
-    if let Some(width) = indent {
-        out.push('\n');
-        out.push_str(&" ".repeat(width.saturating_mul(depth)));
+        for (name, value) in variables {
+            values.push((name, Value::from_json(value, &budget).map_err(fail)?));
+        }
+        self.template.render(values, self.date, &budget).map_err(fail)
     }
 }
 
-/// An error of the engine on one line.
-fn one_sentence(problem: &JinjaError) -> String {
-    let place = problem.line().map(|line| format!("line {line}: ")).unwrap_or_default();
-    let what = problem.detail().map_or_else(|| problem.kind().to_string(), str::to_owned);
-    quote(&format!("{place}{what}"))
+/// A number that is about the bytes of a value.
+fn size(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::String(text) => text.len().saturating_add(1),
+        serde_json::Value::Array(items) => items.iter().map(size).fold(1, usize::saturating_add),
+        serde_json::Value::Object(entries) => {
+            let entry = |(key, value): (&String, &serde_json::Value)| key.len().saturating_add(size(value));
+            entries.iter().map(entry).fold(1, usize::saturating_add)
+        }
+        _ => 1,
+    }
+}
+
+/// A problem of a template as an error on one line.
+fn sentence(path: &Path, problem: &Problem) -> Error {
+    Error::new(path, quote(&problem.to_string())).at(NAME)
 }
 
 #[cfg(test)]
@@ -207,90 +138,49 @@ mod tests {
         ChatTemplate::new(source, "<s>", "</s>", Path::new("model"))?.render(&messages, true)
     }
 
-    /// Expected values by the rules of Jinja2 with `trim_blocks` and `lstrip_blocks`.
     #[test]
-    fn renders_what_jinja_does() {
-        let cases = [
-            (
-                "{{ bos_token }}{% for m in messages %}\n{{ m.role + ':' + m['content']|trim }}\n{% endfor %}\nend",
-                "<s>user:Hi\nassistant:Yes\nend",
-            ),
-            ("{% set x = [1, 2] + [3] %}{{ x|length ~ '/' ~ x[0] }}", "3/1"),
-            ("{{ 'ab' * 2 }}{{ '-' if not add_generation_prompt else '+' }}", "abab+"),
-            ("{{ {'a': [1, 'b'], 'c': none}|tojson }}", r#"{"a": [1, "b"], "c": null}"#),
-            ("{% macro f(a, b=1) %}{{ a ~ b }}{% endmacro %}{{ f('x', b=2) }}{{ f('y') }}", "x2y1"),
-            ("{{ messages[0].content.strip() }}|{{ 'a-b'.split('-')[1] }}|{{ 'aa'.replace('a', 'b') }}", "Hi|b|bb"),
-            ("{{ ['a', 'b']|join(', ') }}{# comment + ~ * #}{{- ' x' }}", "a, b x"),
-            (
-                "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.role %}{% endfor %}{{ ns.t }}",
-                "userassistant",
-            ),
-            ("{% if strftime_now is defined %}{{ strftime_now('%d') }}{% else %}26 Jul 2024{% endif %}", "26 Jul 2024"),
-            (
-                "{{ messages[0].content[1:][::-1] }}|{{ 'abc'[-1] }}|{{ [[1, 2], 3][0][1] }}|{{ messages[1]['role'] }}",
-                " iH|c|2|assistant",
-            ),
-            (
-                "{{ messages[2:][::-1]|length }}|{{ ''[::-1] }}|{{ 'abc'[2:0:-1] }}|{{ (1, 2)[:0][::-1]|list }}",
-                "0||cb|[]",
-            ),
-            (
-                "{% for m in messages[::-1] %}{{ m['role'][::2] }},{% endfor %}{{ [1, 2, 3][3 - 1::0 - 2][1] }}",
-                "assat,ue,1",
-            ),
-            (
-                "{% for m in messages %}\n  {%- if m.role == 'assistant' %}{% generation %}\n{{ m.content }}{%- endgeneration -%} !{% endif %}{% endfor %}",
-                "Yes!",
-            ),
-            (
-                "{% set n = 3 %}{% for m in messages %}{{ loop.index * n + n * 2 }},{{ (2 * loop.index0) * n }};{% endfor %}",
-                "9,0;12,6;",
-            ),
-            (
-                "{{ 1.5 * 2 }}|{{ 7 / 2 * 2 }}|{{ 2 ** 3 }}|{{ ('ab' * 2) * 2 }}|{{ 2 * [1] }}",
-                "3.0|7.0|8|abababab|[1, 1]",
-            ),
-            (
-                "{% for (k, v) in {'a': 1}.items() %}{{ k ~ v }}{% endfor %}{% for k, v in {'b': 2}|items if v in [2] %}{{ k }}{% endfor %}",
-                "a1b",
-            ),
-            (
-                "{% macro f(a, b=[1, 2], c='x' ~ 'y') %}{{ a ~ b[1] ~ c }}{% endmacro %}{{ f(1) }}{% set a, b = 1, 2 %}{{ b }}",
-                "12xy2",
-            ),
-            (
-                "{% macro g(a) %}<{{ caller(a) }}>{% endmacro %}{% call(x) g('q' ~ 1) %}{{ x }}{% endcall %}{{ 'q' in 'aqb' and 'z' not in ['q'] }}",
-                "<q1>True",
-            ),
-            (
-                "{{ [3, 1, 2]|sort|reverse|join }}{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ range(3)|list }}",
-                "3211[0, 1, 2]",
-            ),
-            ("{{ messages[1:]|length }}{{ (1, 2)|length }}{{ 1 + 2 }}{{ -1 }}", "123-1"),
-        ];
-        for (source, expected) in cases {
-            assert_eq!(render(source).unwrap_or_else(|error| error.to_string()), expected, "{source}");
+    fn long_chains_of_operators_work() {
+        let chains = [("1 + ", "1", "20001"), ("'' ~ ", "1", "1"), ("1 and ", "2", "2"), ("0 or ", "2", "2")];
+        for (before, last, expected) in chains {
+            assert_eq!(render(&format!("{{{{ {}{last} }}}}", before.repeat(20_000))).unwrap(), expected, "{before}");
+        }
+        let branches = format!("{{% if x %}}{}{{% else %}}y{{% endif %}}", "{% elif x %}".repeat(10_000));
+        assert_eq!(render(&branches).unwrap(), "y");
+    }
+
+    #[test]
+    fn chains_that_nest_are_refused() {
+        for (before, after) in [("not ", ""), ("- ", ""), ("(", ")"), ("[", "]"), ("{1:", "}"), ("f(", ")")] {
+            let many = format!("{{{{ {}1{} }}}}", before.repeat(10_000), after.repeat(10_000));
+            let error = ChatTemplate::new(&many, "", "", Path::new("m")).expect_err("a deep template").to_string();
+            assert!(error.contains("nests more than"), "{before}{after}: {error}");
         }
     }
 
     #[test]
-    fn long_chains_are_refused_and_short_ones_understood() {
-        let chains: [(&str, &str); 8] =
-            [("not ", ""), ("- ", ""), ("1 + ", ""), ("1 ~ ", ""), ("1 and ", ""), ("", ".a"), ("", "()"), ("", "[0]")];
-        for (before, after) in chains {
-            let many = format!("{{{{ {}1{} }}}}", before.repeat(20_000), after.repeat(20_000));
-            let error = ChatTemplate::new(&many, "", "", Path::new("m")).expect_err("a long chain").to_string();
-            assert!(error.contains("words and signs"), "{before}{after}: {error}");
-        }
-        let many = format!("{{% if x %}}{}{{% endif %}}", "{%elif(x)%}".repeat(10_000));
-        let error = ChatTemplate::new(&many, "", "", Path::new("m")).expect_err("many alternatives").to_string();
-        assert!(error.contains("alternatives"), "{error}");
-        let sum = format!("{{{{ {}1 }}}}", "1 + ".repeat(490));
-        let alternatives = format!("{{% if x %}}{}{{% endif %}}", "{% elif x %}".repeat(240));
-        for (template, expected) in [(sum, "491"), (alternatives, "")] {
-            let template = ChatTemplate::new(&template, "", "", Path::new("m")).expect("a short chain");
-            assert_eq!(template.render(&[], true).expect("it is understood"), expected);
-        }
+    fn the_deepest_run_fits_into_the_stack_of_a_thread() {
+        let blocks = format!("{}x{}", "{% if true %}".repeat(99), "{% endif %}".repeat(99));
+        let brackets = format!("{{{{ {}1{} }}}}", "(".repeat(98), ")".repeat(98));
+        let macros = "{% macro f(n) %}{% if true %}{% for i in [[[n]]] %}{{ [f([f(n)])] }}{% endfor %}{% endif %}{% endmacro %}{{ f(1) }}";
+        let loops = "{% for x in [[1]] recursive %}{% if true %}{{ [[loop([x])]] }}{% endif %}{% endfor %}";
+        let lists = "{% set ns = namespace(x=[1]) %}{% for i in range(95) %}{% set ns.x = [ns.x] %}{% endfor %}\
+                     {{ ns.x|tojson|length }} {{ ns.x|string|length }} {{ ns.x == ns.x }}";
+        let results = std::thread::Builder::new()
+            .stack_size(1 << 20)
+            .spawn(move || [&*blocks, &*brackets, macros, loops, lists].map(|source| render(source).is_ok()))
+            .unwrap()
+            .join()
+            .unwrap();
+        assert_eq!(results, [true, true, false, false, true]);
+    }
+
+    #[test]
+    fn the_date_is_the_one_that_is_given() {
+        let template = || ChatTemplate::new("{{ strftime_now('%d %B %Y, %H:%M') }}", "", "", Path::new("m")).unwrap();
+        let error = template().render(&[], true).expect_err("no date").to_string();
+        assert!(error.contains("the current date"), "{error}");
+        let date = "2023-02-01T08:05".parse().unwrap();
+        assert_eq!(template().at(date).render(&[], true).unwrap(), "01 February 2023, 08:05");
     }
 
     #[test]
@@ -309,7 +199,7 @@ mod tests {
             "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x.replace('a', 'aaaaaaaa') %}{% endfor %}",
             "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|join('') %}{% endfor %}",
             "{{ 'x' * 999999999 }}",
-            "{% set n = 100000 %}{{ 'x' * n }}",
+            "{% set n = 100000000 %}{{ 'x' * n }}",
             "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f('a') }}",
             "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('aaaaaaaaaaaaaaaa') }}",
             "{{ raise_exception('no') }}",
@@ -327,8 +217,8 @@ mod tests {
             "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = 1, ns.x %}{% endfor %}",
             "{% set ns = namespace(x='aaaaaaaa') %}{% macro f(a=ns.x ~ ns.x) %}{% set ns.x = a %}{% endmacro %}\
              {% for i in range(60) %}{{ f() }}{% endfor %}",
-            "{% set n = 1000000 %}{{ n * 'x' }}",
-            "{{ 'x' * 1000 * 1000 }}",
+            "{% set n = 100000000 %}{{ n * 'x' }}",
+            "{{ 'x' * 10000 * 1000 }}",
             "{{ 'x' * 1000 / 1 * 1000000000 }}",
             "{{ 1000000000 / 1 * 'x' }}",
             "{{ 'x' * 2 ** 30 }}",
@@ -338,15 +228,35 @@ mod tests {
             "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x[:] %}{% endfor %}",
             "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x * 1 %}{% endfor %}",
             "{% generation x %}{% endgeneration %}",
+            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = [ns.x]|map('string') %}{% endfor %}",
+            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+            "{% set ns = namespace(x='%s') %}{% for i in range(90) %}{% set ns.x = (ns.x ~ ns.x) % (ns.x, ns.x) %}{% endfor %}",
+            "{{ '%999999999d' % 1 }}",
+            "{{ '{:999999999}'.format(1) }}",
+            "{{ 'a'.ljust(999999999) }}",
+            "{{ ''.expandtabs(9) }}{{ '\\t'.expandtabs(999999999) }}",
+            "{{ 10 ** 9999999999 }}",
+            "{{ [1]|batch(999999999, 'x')|list }}",
+            "{{ [1]|slice(999999999)|list }}",
+            "{% set a = range(30000)|list %}{{ a|unique|list|length }}",
+            "{% set a = range(9000)|list %}{{ a|map('in', a)|list }}{{ a|select('in', a)|list|length }}",
+            "{{ 1|round(999999999) }}{{ 1.5|indent(999999999) }}",
+            "{{ 'x'|center(999999999) }}",
+            "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
             &many_lists,
             &nested,
             &deep_loops,
             &raw,
         ];
+        let mut faults = Vec::new();
         for source in cases {
-            let shown = &source[..source.len().min(90)];
-            let error = render(source).err().unwrap_or_else(|| panic!("{shown} was not refused")).to_string();
-            assert!(error.starts_with("model: chat template: "), "{shown}: {error}");
+            let shown = &source[..source.len().min(120)];
+            match render(source) {
+                Ok(_) => faults.push(format!("{shown} was not refused")),
+                Err(error) if error.to_string().starts_with("model: chat template: ") => {}
+                Err(error) => faults.push(format!("{shown}: {error}")),
+            }
         }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
+use crate::added_files::Listed;
 use crate::ranked::{self, is_ranks, put_at};
-use crate::special_tokens::added_on_top;
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ fn is_ranked(files: &TokenizerFiles) -> bool {
 /// Builds the parts of GLM-4's vocabulary without the tokens behind its ranks. A file of ranks says neither how text is cut nor what stands behind it;
 /// that it is GLM-4's is told by the tokens that the small files list. Fails where they do not list the two that stand before every text.
 pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
-    let listed = added_on_top(files);
+    let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
     if !BEFORE.iter().all(is_listed) {
         let problem = "expected a model of sentencepiece, found ranks of bytes, which are known of GLM-4 alone, and no file lists its tokens [gMASK] and <sop>";

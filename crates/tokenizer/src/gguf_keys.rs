@@ -24,7 +24,7 @@ use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Known};
 use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_parts};
-use crate::special_tokens::{END_OF_MESSAGE, END_OF_TEXT, END_OF_TURN};
+use crate::special_tokens::{ends_by_name, mark_ends};
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
 use serde::de::DeserializeOwned;
@@ -130,7 +130,26 @@ impl Vocabulary {
         let mut notes = Vec::new();
         let mut parts = read_plain(metadata, path, &mut notes)?;
         read_own(&mut parts, metadata, path, |parts| read_merges(&parts.tokens, metadata, path))?;
+        notes.extend(Vocabulary::assumed_pre_tokenizer(metadata).map(|problem| {
+            format!(
+                "{PRE}: {problem}; text is split by the rule \"default\", so tokens can differ from those of the \
+                 original model; convert the model again from its checkpoint"
+            )
+        }));
         Ok(Vocabulary::new(parts, path)?.with_notes(notes))
+    }
+
+    /// Why the rule that splits text into words is a guess in a byte-level file. `None` if the file names or
+    /// describes one.
+    pub fn assumed_pre_tokenizer(metadata: &Metadata) -> Option<&'static str> {
+        if metadata.string(MODEL).ok() != Some(BYTE_LEVEL) || metadata.contains(OWN_PRE_TOKENIZER) {
+            return None;
+        }
+        match metadata.string(PRE) {
+            _ if !metadata.contains(PRE) => Some("the key is missing"),
+            Ok("default") => Some("the name \"default\" is a fallback and no rule of a model"),
+            Ok(_) | Err(_) => None,
+        }
     }
 }
 
@@ -294,7 +313,7 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
     };
     read_roles(&mut parts, metadata, path, notes)?;
     read_around(&mut parts, model, metadata, path)?;
-    find_ends(&mut parts);
+    find_ends(&mut parts, metadata, notes);
     parts.chat_template = optional(metadata, CHAT_TEMPLATE, path, Metadata::string)?.map(str::to_owned);
     Ok(parts)
 }
@@ -455,16 +474,27 @@ fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path)
     Ok(())
 }
 
-/// Tokens that end generation in a file that has no list of them: those with the role, and control tokens of known names.
-fn find_ends(parts: &mut Parts) {
-    let special = &mut parts.special;
-    let ends = [special.eos, special.end_of_turn, special.end_of_message];
-    special.end_of_generation = ends.into_iter().flatten().collect();
-    for (id, token) in (0u32..).zip(&parts.tokens).filter(|(_, token)| token.kind == TokenKind::Control) {
-        if END_OF_TURN.iter().chain(&END_OF_TEXT).chain(&END_OF_MESSAGE).any(|name| *name == token.text) {
-            special.end_of_generation.push(id);
+/// Tokens that end generation in a file that has no list of them: those with the role, and those with a known name,
+/// whatever their type is. A note reports a wrong type. Files of ours describe their added tokens, so their types hold.
+fn find_ends(parts: &mut Parts, metadata: &Metadata, notes: &mut Vec<String>) {
+    if !metadata.contains(OWN_ADDED) {
+        let kind = |id: u32| usize::try_from(id).ok().and_then(|id| parts.tokens.get(id)).map(|token| token.kind);
+        let before: Vec<Option<TokenKind>> = ends_by_name(&parts.tokens).into_iter().map(kind).collect();
+        let wrong: Vec<TokenKind> = before.into_iter().flatten().filter(|kind| *kind != TokenKind::Control).collect();
+        for (id, kind) in mark_ends(parts).into_iter().zip(wrong) {
+            let text = usize::try_from(id).ok().and_then(|id| parts.tokens.get(id)).map_or("", |token| &token.text);
+            notes.push(format!(
+                "{TOKEN_TYPE}: token {id} \"{}\" has type {}, expected {} (control), because it ends generation; it is \
+                 read as a control token",
+                quote(text),
+                kind.number(),
+                TokenKind::Control.number()
+            ));
         }
     }
+    let special = &mut parts.special;
+    let ends = [special.eos, special.end_of_turn, special.end_of_message];
+    special.end_of_generation = ends.into_iter().flatten().chain(ends_by_name(&parts.tokens)).collect();
     special.end_of_generation.sort_unstable();
     special.end_of_generation.dedup();
 }

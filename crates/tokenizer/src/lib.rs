@@ -26,19 +26,20 @@
     )
 )]
 
+mod added_files;
 mod added_tokens;
 mod byte_alphabet;
 mod character_map;
 mod chat;
-mod chat_budget;
-mod chat_guard;
-mod chat_slice;
 mod chat_source;
 mod chatglm;
 mod chatglm1;
+mod date;
 mod decoder;
 mod flm_vocabulary;
 mod gguf_keys;
+mod jinja;
+mod json_components;
 mod llama2c_vocabulary;
 mod merge;
 mod merge_order;
@@ -53,6 +54,7 @@ mod sentencepiece_model;
 mod sentencepiece_normalizer;
 mod slimmed;
 mod source;
+mod special_names;
 mod special_tokens;
 mod to_flm;
 mod tokenizer;
@@ -63,6 +65,7 @@ mod vocabulary;
 
 pub use character_map::CharacterMap;
 pub use chat::{ChatTemplate, Message};
+pub use date::Date;
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;
 pub use pattern::{Behavior, Pattern};

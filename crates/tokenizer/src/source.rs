@@ -7,10 +7,13 @@
 //! | only `tokenizer.model` | sentencepiece, merging or unigram, or GLM-4's bytes with ranks, with the added tokens of the small files on top |
 //! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
 //! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
-//! | `vocab.json` and `merges.txt` | byte-level, cut as GPT-2 cuts, with the added tokens of the small files on top |
+//! | `vocab.json` and `merges.txt` | byte-level, cut by the rule of the tokenizer class; they go before `tokenizer.model` if the class keeps its vocabulary there |
 //! | `tokenizer.bin` | llama2.c |
 //! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
+//!
+//! Tokens of the small files are merged into the first four kinds (`added_files.rs`).
 
+use crate::added_files::{Listed, Target, merge, note_replaced};
 use crate::chat_source::chat_template;
 use crate::chatglm;
 use crate::chatglm1;
@@ -18,14 +21,15 @@ use crate::flm_vocabulary;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
 use crate::normalizer::Normalizer;
+use crate::pre_tokenizer::PreTokenizer;
 use crate::ranked;
 use crate::rounds;
 use crate::sentencepiece_model;
-use crate::special_tokens::{added_entry, added_on_top, assign, steer_named};
+use crate::special_names::SpecialNames;
+use crate::special_tokens::assign;
 use crate::tokenizer_json;
-use crate::vocab_json;
-use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, ids_max, pad, padding_token};
-use std::collections::HashSet;
+use crate::vocab_json::{self, first_difference};
+use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, pad};
 use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
@@ -41,6 +45,10 @@ pub struct ModelTokens {
     pub eos_token_ids: Vec<u32>,
     /// `pad_token_id`.
     pub padding_token_id: Option<u32>,
+    /// `model_type`, which tells the tokenizer class when no file names one.
+    pub model_type: Option<String>,
+    /// `tokenizer_class`.
+    pub tokenizer_class: Option<String>,
 }
 
 impl Vocabulary {
@@ -49,44 +57,32 @@ impl Vocabulary {
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         refuse_stand_ins(files, path)?;
+        let mut names = SpecialNames::of(files);
+        let two_files = files.vocab_json.as_deref().zip(files.merges.as_deref());
         let mut parts = if let Some(bytes) = &files.tokenizer_json {
-            let parts = tokenizer_json::read(bytes, model.vocab_size, path)?;
-            with_scores(parts, files.tokenizer_model.as_deref(), path, &mut notes)
+            from_tokenizer_json(bytes, files, model, path, &mut notes)?
+        } else if let Some(two_files) = two_files.filter(|_| vocab_json::is_named(files, model)) {
+            from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
         } else if let Some(bytes) = &files.tokenizer_model {
-            let mut parts = match ranked::is_ranks(bytes) {
-                true => chatglm::ranked_parts(bytes, files, path)?,
-                false => sentencepiece_model::read(bytes, path)?,
-            };
-            put_on_top(&mut parts, files, model.vocab_size, path)?;
-            if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
-                // They stand on top of the model, whose normalizer does not know them.
-                parts.added.iter_mut().for_each(|added| added.normalized = false);
-            }
-            parts
+            from_tokenizer_model(bytes, files, model, path, &mut notes)?
         } else if let Some(bytes) = &files.ice_text {
             chatglm1::parts(bytes, files, path)?
         } else if let Some(bytes) = &files.qwen_tiktoken {
             ranked::qwen_parts(bytes, path)?
-        } else if let (Some(vocab), Some(merges)) = (&files.vocab_json, &files.merges) {
-            let mut parts = vocab_json::read(vocab, merges, model.vocab_size, path)?;
-            put_on_top(&mut parts, files, model.vocab_size, path)?;
-            steer_named(&mut parts, files);
-            parts
+        } else if let Some(two_files) = two_files {
+            from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
             flm_vocabulary::parts(file, model, path, &mut notes)?
-        } else if files.is_left_out {
-            let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
-            return Err(error.help("give token ids instead of text, or name a tokenizer with --tokenizer"));
         } else {
-            return Err(Error::new(
-                path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with merges.txt, and tokenizer.bin",
-            )
-            .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
+            return Err(no_vocabulary(files, path));
         };
-        assign(&mut parts, files, model, path, &mut notes)?;
+        note_unread(files, model, &mut notes);
+        if files.is_replaced {
+            note_replaced(&parts, files, &mut notes);
+        }
+        assign(&mut parts, files, model, path, &names, &mut notes)?;
         pad(&mut parts.tokens, model.vocab_size, path)?;
         if let Some(file) = &files.flm {
             flm_vocabulary::read_own(&mut parts, file, path)?;
@@ -151,7 +147,7 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
                     }
                 }
             } else {
-                notes.push("tokenizer.json is used alone: tokenizer.model holds other pieces".to_owned());
+                notes.push(other_pieces(&pieces, &parts));
             }
         }
     }
@@ -163,33 +159,183 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
     parts
 }
 
-/// Puts added tokens on top of a sentencepiece vocabulary.
-fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<()> {
-    let mut on_top = added_on_top(files);
+/// Says where the pieces of `tokenizer.model` first differ from a vocabulary.
+fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
+    let mut pairs = (0u32..).zip(&pieces.tokens).zip(parts.tokens.iter().map(Some).chain(std::iter::repeat(None)));
+    let differing = pairs.find(|((_, piece), token)| token.is_none_or(|token| token.text != piece.text));
+    let place = differing.map(|((id, piece), token)| {
+        let token = token.map_or_else(|| "missing".to_owned(), |token| format!("\"{}\"", quote(&token.text)));
+        format!(
+            "; they differ, first in id {id}, which is {token} in tokenizer.json and \"{}\" in tokenizer.model",
+            quote(&piece.text)
+        )
+    });
+    format!("tokenizer.json is used and tokenizer.model is not, as in transformers{}", place.unwrap_or_default())
+}
+
+/// The vocabulary of `tokenizer.json`, with the tokens that the small files add.
+fn from_tokenizer_json(
+    bytes: &[u8],
+    files: &TokenizerFiles,
+    model: &ModelTokens,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Parts> {
+    let tokenizer_json::Read { mut parts, beyond } = tokenizer_json::read(bytes, model.vocab_size, path, notes)?;
+    if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
+        let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
+        notes.push(format!(
+            "tokenizer.json is used and vocab.json is not, as in transformers; they differ, first in \"{}\", which has id {other} in \
+             tokenizer.json and id {id} in vocab.json",
+            quote(&text)
+        ));
+    }
+    let target =
+        Target { file: "tokenizer.json", vocab_size: model.vocab_size, path, beyond, makes_ends: false, by_text: true };
+    merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
+    settle_prefix_space(&mut parts, files, notes);
+    Ok(with_scores(parts, files.tokenizer_model.as_deref(), path, notes))
+}
+
+/// `add_prefix_space` of `tokenizer_config.json` decides over that of `tokenizer.json`, and false where it is absent:
+/// the constructor of fast tokenizers in transformers sets it, though only where `ByteLevel` is the whole
+/// pre-tokenizer.
+fn settle_prefix_space(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
+    let Some(config) = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced) else { return };
+    let wanted = config.get("add_prefix_space").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    if let Some(PreTokenizer::ByteLevel { add_prefix_space, .. }) = &mut parts.pre_tokenizer
+        && *add_prefix_space != wanted
+    {
+        *add_prefix_space = wanted;
+        notes.push(format!(
+            "add_prefix_space is {wanted} by tokenizer_config.json and {} in tokenizer.json; {wanted} is used, as in transformers",
+            !wanted
+        ));
+    }
+}
+
+/// The vocabulary of `vocab.json` and `merges.txt`, with the tokens that the small files add.
+fn from_vocab_json<'f>(
+    two_files: (&[u8], &[u8]),
+    files: &'f TokenizerFiles,
+    model: &ModelTokens,
+    path: &Path,
+    names: &mut SpecialNames<'f>,
+    notes: &mut Vec<String>,
+) -> Result<Parts> {
+    let class = vocab_json::class(files, model, path, notes)?;
+    *names = SpecialNames::of(files).with_defaults(class.defaults);
+    let tokenizer_json::Read { mut parts, beyond } = vocab_json::read(two_files, class, files, model.vocab_size, path)?;
+    let target = Target {
+        file: vocab_json::VOCABULARY,
+        vocab_size: model.vocab_size,
+        path,
+        beyond,
+        makes_ends: true,
+        by_text: true,
+    };
+    merge_files(&mut parts, files, names, target, notes)?;
+    vocab_json::put_around(&mut parts, class, files, |key| names.role(key).map(str::to_owned));
+    Ok(parts)
+}
+
+/// The vocabulary of `tokenizer.model`, with the tokens that the small files add.
+fn from_tokenizer_model(
+    bytes: &[u8],
+    files: &TokenizerFiles,
+    model: &ModelTokens,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Parts> {
+    let mut parts = match ranked::is_ranks(bytes) {
+        true => chatglm::ranked_parts(bytes, files, path)?,
+        false => sentencepiece_model::read(bytes, path)?,
+    };
+    let beyond = cut_beyond(&mut parts, model.vocab_size);
+    let target = Target {
+        file: "tokenizer.model",
+        vocab_size: model.vocab_size,
+        path,
+        beyond,
+        makes_ends: false,
+        by_text: false,
+    };
     if chatglm::is_here(files) {
-        on_top.extend(chatglm::behind(parts.tokens.len(), &on_top));
+        // Its program knows more tokens, and names them itself.
+        let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };
+        listed.tokens.extend(chatglm::behind(parts.tokens.len(), &listed.tokens));
+        merge(&mut parts, listed, (files, &SpecialNames::none()), target, notes)?;
+    } else {
+        merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
     }
-    let ids_max = ids_max(vocab_size, parts.tokens.len().saturating_add(on_top.len()));
-    let ids: HashSet<u32> = on_top.iter().map(|added| added.id).collect();
-    parts.added.retain(|known| !ids.contains(&known.id));
-    for added in on_top {
-        let place = || format!("added token {}", quote(&added.content));
-        let index = usize::try_from(added.id).unwrap_or(usize::MAX);
-        if index >= ids_max {
-            let problem = format!("it has id {}, but there can be only {ids_max} ids", added.id);
-            return Err(Error::new(path, problem).at(place()).help("use the tokenizer that belongs to this model"));
-        }
-        while parts.tokens.len() <= index {
-            parts.tokens.push(padding_token(parts.tokens.len()));
-        }
-        let Some(token) = parts.tokens.get_mut(index) else { continue };
-        if token.kind == TokenKind::Unused {
-            *token = added_entry(&added);
-        } else if token.text != added.content {
-            let problem = format!("id {} belongs to {} already", added.id, quote(&token.text));
-            return Err(Error::new(path, problem).at(place()).help("use the files of one and the same tokenizer"));
-        }
-        parts.added.push(added);
+    if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
+        // They are found in raw text: the normalizer of the model does not know them.
+        parts.added.iter_mut().for_each(|added| added.normalized = false);
     }
-    Ok(())
+    Ok(parts)
+}
+
+/// Merges the tokens of the small files, unless `--tokenizer` replaces the tokenizer.
+fn merge_files(
+    parts: &mut Parts,
+    files: &TokenizerFiles,
+    names: &SpecialNames<'_>,
+    target: Target<'_>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    match files.is_replaced {
+        true => merge(parts, Listed::none(), (&TokenizerFiles::default(), &SpecialNames::none()), target, notes),
+        false => merge(parts, Listed::read(files), (files, names), target, notes),
+    }
+}
+
+/// Takes the tokens at the end that no row of the embedding has, unless text can become one of them.
+fn cut_beyond(parts: &mut Parts, vocab_size: Option<usize>) -> Vec<(u32, String)> {
+    let rows = vocab_size.unwrap_or(usize::MAX);
+    let in_text = |kind: TokenKind| match kind {
+        TokenKind::Normal | TokenKind::Byte | TokenKind::Unknown => true,
+        TokenKind::Control | TokenKind::UserDefined | TokenKind::Unused => false,
+    };
+    let mut beyond = Vec::new();
+    if parts.tokens.get(rows..).is_none_or(|rest| rest.iter().any(|token| in_text(token.kind))) {
+        return beyond;
+    }
+    for (id, token) in (0u32..).zip(&parts.tokens).skip(rows).filter(|(_, token)| token.kind != TokenKind::Unused) {
+        beyond.push((id, token.text.clone()));
+    }
+    parts.tokens.truncate(rows);
+    parts.added.retain(|added| usize::try_from(added.id).is_ok_and(|id| id < rows));
+    beyond
+}
+
+/// Names the vocabularies of a folder that are not read because another one is.
+fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<String>) {
+    let two_files = files.vocab_json.is_some() && files.merges.is_some();
+    let present = [
+        ("tokenizer.json", files.tokenizer_json.is_some()),
+        ("vocab.json with merges.txt", two_files && vocab_json::is_named(files, model)),
+        ("tokenizer.model", files.tokenizer_model.is_some()),
+        ("ice_text.model", files.ice_text.is_some()),
+        ("qwen.tiktoken", files.qwen_tiktoken.is_some()),
+        ("vocab.json with merges.txt", two_files),
+    ];
+    let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
+    let Some(used) = present.next() else { return };
+    // Those next to a tokenizer.json are compared with it.
+    let compared = ["tokenizer.model", "vocab.json with merges.txt"];
+    let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
+    notes.extend(unread.map(|name| format!("{used} is used, and {name} is not read")));
+}
+
+/// Why there is no vocabulary.
+fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
+    if files.is_left_out {
+        let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
+        return error.help("give token ids instead of text, or name a tokenizer with --tokenizer");
+    }
+    Error::new(
+        path,
+        "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with merges.txt, and tokenizer.bin",
+    )
+    .help("put the tokenizer of the model beside it, or name it with --tokenizer")
 }

@@ -10,9 +10,10 @@ use crate::chatglm;
 use crate::chatglm1;
 use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
-use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
-use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use crate::special_names::SpecialNames;
+use crate::vocabulary::{Parts, ids_by_text};
+use serde_json::Value;
+use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::flm::description_name;
 use trueup_formats::{Error, Result, TokenizerFiles};
@@ -29,13 +30,69 @@ const FLAGGED_CLASSES: [(&str, bool); 5] = [
 ];
 
 /// Texts of tokens that end a turn of a conversation, as models name them.
-pub(crate) const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
+const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
 /// And what begins the next turn, where a model lists it among its ends, as GLM-4 does; elsewhere it is no end.
 const NEXT_TURN: [&str; 1] = ["<|user|>"];
-/// Texts of tokens that end a text, not a turn, and generation with it.
-pub(crate) const END_OF_TEXT: [&str; 2] = ["<|endoftext|>", "<|end_of_text|>"];
 /// Texts of tokens that end a message before a tool is called.
-pub(crate) const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
+const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
+/// Texts of other tokens that end generation, as models name them.
+const OTHER_ENDS: [&str; 16] = [
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<EOT>",
+    "_<EOT>",
+    "▁<EOT>",
+    "< EOT >",
+    "[EOT]",
+    "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+/// Texts that also occur in ordinary text, so they end generation only if the file marks them as special.
+const ENDS_IF_SPECIAL: [&str; 3] = ["</s>", "<eos>", "[EOS]"];
+/// Ends a message, not the answer, in vocabularies with the tokens of one of [`ANSWER_ENDS`].
+const MESSAGE_END: &str = "<|end|>";
+const ANSWER_ENDS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
+
+/// Tokens that end generation by their names, ascending. Their types count only for names that occur in ordinary text.
+pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
+    let is_end = |token: &Token| {
+        let name = token.text.as_str();
+        let is_special = matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
+        let named = END_OF_TURN.iter().chain(&END_OF_MESSAGE).chain(&OTHER_ENDS).any(|end| *end == name);
+        named || (is_special && ENDS_IF_SPECIAL.contains(&name))
+    };
+    let mut ends: Vec<(u32, &str)> = Vec::new();
+    ends.extend((0u32..).zip(tokens).filter(|(_, token)| is_end(token)).map(|(id, token)| (id, token.text.as_str())));
+    let has = |name: &str| ends.iter().any(|(_, text)| *text == name);
+    let answer_ends = ANSWER_ENDS.iter().any(|names| names.iter().all(|name| has(name)));
+    ends.iter().filter(|(_, text)| !(answer_ends && *text == MESSAGE_END)).map(|(id, _)| *id).collect()
+}
+
+/// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens whose
+/// type in the file was another one.
+pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
+    let mut marked = Vec::new();
+    for id in ends_by_name(&parts.tokens) {
+        let Some(token) = usize::try_from(id).ok().and_then(|place| parts.tokens.get_mut(place)) else { continue };
+        if token.kind == TokenKind::Control {
+            continue;
+        }
+        marked.push(id);
+        token.kind = TokenKind::Control;
+        let (content, single_word, lstrip, rstrip, normalized) = (token.text.clone(), false, false, false, false);
+        parts.added.retain(|added| added.id != id);
+        parts.added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
+    }
+    parts.added.sort_by_key(|added| added.id);
+    marked
+}
 
 /// An id that a small file gives to a role, with where it stands.
 #[derive(Clone, Copy)]
@@ -88,17 +145,14 @@ pub(crate) fn assign(
     files: &TokenizerFiles,
     model: &ModelTokens,
     path: &Path,
+    names: &SpecialNames<'_>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    notes.extend(names.conflicts());
     let inside = Ids { count: parts.tokens.len().max(model.vocab_size.unwrap_or_default()), path };
     let ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
-    let named = |key: &str| {
-        let of = |file: &Option<Map<String, Value>>| {
-            token_text(file.as_ref()?.get(key)?).and_then(|text| ids.get(text)).copied()
-        };
-        of(&files.tokenizer_config).or_else(|| of(&files.special_tokens_map))
-    };
+    let named = |key: &str| names.role(key).and_then(|text| ids.get(text)).copied();
     let claim = |key, file| move |id| Claim { id, key, file };
     let config = description_name(path);
     let special = &mut parts.special;
@@ -162,75 +216,4 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     let side = |add: bool, id: Option<u32>| id.filter(|_| add).into_iter().collect();
     parts.prefix = side(flag("add_bos_token").unwrap_or(default_bos), parts.special.bos);
     parts.suffix = side(flag("add_eos_token").unwrap_or(false), parts.special.eos);
-}
-
-/// Keys that name tokens which the library of slow tokenizers finds in texts, whatever the vocabulary says of them.
-const NAMED: [&str; 6] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "mask_token"];
-/// And one that lists further such tokens.
-const MORE: &str = "additional_special_tokens";
-
-/// Has the tokens that small files name found in texts, and taken for what steers the model.
-pub(crate) fn steer_named(parts: &mut Parts, files: &TokenizerFiles) {
-    let files = [&files.tokenizer_config, &files.special_tokens_map];
-    let named = |key: &&str| files.into_iter().flatten().find_map(|file| token_text(file.get(*key)?));
-    let more = files.into_iter().flatten().filter_map(|file| file.get(MORE)?.as_array()).flatten();
-    let all: HashSet<&str> = NAMED.iter().filter_map(named).chain(more.filter_map(token_text)).collect();
-    let found = |(_, token): &(u32, &mut Token)| all.contains(token.text.as_str());
-    let mut steering: Vec<AddedToken> = Vec::new();
-    for (id, token) in (0u32..).zip(&mut parts.tokens).filter(found) {
-        token.kind = TokenKind::Control;
-        let (content, single_word, lstrip, rstrip, normalized) = (token.text.clone(), false, false, false, false);
-        steering.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
-    }
-    let ids: HashSet<u32> = steering.iter().map(|added| added.id).collect();
-    parts.added.retain(|added| !ids.contains(&added.id));
-    parts.added.extend(steering);
-}
-
-/// A token written as text or as an object with `content`.
-fn token_text(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("content")?.as_str())
-}
-
-/// Tokens that `added_tokens.json` and `tokenizer_config.json` put on top of a vocabulary, by id.
-pub(crate) fn added_on_top(files: &TokenizerFiles) -> Vec<AddedToken> {
-    let mut added: Vec<AddedToken> = Vec::new();
-    let decoder = files.tokenizer_config.as_ref().and_then(|config| config.get("added_tokens_decoder")?.as_object());
-    for (id, entry) in decoder.into_iter().flatten() {
-        let flag = |key: &str| entry.get(key).and_then(Value::as_bool).unwrap_or(false);
-        if let (Ok(id), Some(content)) = (id.parse(), entry.get("content").and_then(Value::as_str)) {
-            added.push(AddedToken {
-                id,
-                content: content.to_owned(),
-                single_word: flag("single_word"),
-                lstrip: flag("lstrip"),
-                rstrip: flag("rstrip"),
-                normalized: flag("normalized"),
-                special: flag("special"),
-            });
-        }
-    }
-    let mut known: HashSet<u32> = added.iter().map(|added| added.id).collect();
-    for (content, id) in files.added_tokens.iter().flatten() {
-        let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else { continue };
-        if known.insert(id) {
-            added.push(AddedToken {
-                id,
-                content: content.clone(),
-                single_word: false,
-                lstrip: false,
-                rstrip: false,
-                normalized: false,
-                special: false,
-            });
-        }
-    }
-    added.sort_by_key(|added| added.id);
-    added
-}
-
-/// The token that an added one stands for.
-pub(crate) fn added_entry(added: &AddedToken) -> Token {
-    let kind = if added.special { TokenKind::Control } else { TokenKind::UserDefined };
-    Token { text: added.content.clone(), score: 0.0, kind }
 }

@@ -66,6 +66,7 @@ impl Vocabulary {
             bos_token_id: parts.special.bos,
             eos_token_ids: first.chain(parts.special.end_of_generation.iter().copied()).collect(),
             padding_token_id: parts.special.padding,
+            ..ModelTokens::default()
         };
         Vocabulary::from_flm(file.clone(), &model, self.path())
     }

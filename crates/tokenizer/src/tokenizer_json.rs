@@ -9,6 +9,7 @@
 //! ```
 
 use crate::decoder::{Decoder, DecoderJson};
+use crate::json_components::{Outline, Section, UnknownKeys, check};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{self, PreTokenizer};
 use crate::unigram::UnigramRule;
@@ -16,7 +17,8 @@ use crate::vocabulary::{
     AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token, resolve_merges,
 };
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::collections::HashMap;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use trueup_formats::{Error, Result, quote};
@@ -28,11 +30,29 @@ const FILE: &str = "tokenizer.json";
 struct FileJson {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
+    normalizer: Option<Value>,
+    pre_tokenizer: Option<Value>,
+    post_processor: Option<Value>,
+    decoder: Option<Value>,
+    truncation: Option<Value>,
+    padding: Option<Value>,
+    model: ModelJson,
+}
+
+/// The components of a file, whose keys are checked.
+struct Components {
     normalizer: Option<Normalizer>,
     pre_tokenizer: Option<PreTokenizer>,
     post_processor: Option<PostProcessor>,
     decoder: Option<DecoderJson>,
-    model: ModelJson,
+}
+
+/// What [`read`] returns.
+pub(crate) struct Read {
+    /// The vocabulary.
+    pub parts: Parts,
+    /// Added tokens that no row of the embedding has, with their ids. They are not in the vocabulary.
+    pub beyond: Vec<(u32, String)>,
 }
 
 #[derive(serde::Deserialize)]
@@ -51,6 +71,7 @@ struct ModelJson {
     fuse_unk: bool,
     #[serde(default)]
     ignore_merges: bool,
+    dropout: Option<f64>,
 }
 
 /// `post_processor`: what is put around every text. A kind that is not here is refused by name.
@@ -67,7 +88,7 @@ enum PostProcessor {
 #[derive(serde::Deserialize)]
 enum TemplatePiece {
     SpecialToken { id: String },
-    Sequence {},
+    Sequence { id: String },
 }
 
 #[derive(serde::Deserialize)]
@@ -139,20 +160,31 @@ impl<'de> Deserialize<'de> for MergeJson {
     }
 }
 
-/// Reads the file; `vocab_size` is the model's, which no id may reach, and `path` the model that errors name.
-pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Result<Parts> {
+/// Reads the file; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors
+/// name. Adds notes on what is not applied.
+pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: &mut Vec<String>) -> Result<Read> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
-    let file: FileJson = serde_json::from_slice(bytes).map_err(|problem| {
+    let json_error = |problem: serde_json::Error| {
         error("JSON", quote(&problem.to_string()))
             .help("only tokenizers that merge (model type BPE) or are of type Unigram are supported")
-    })?;
+    };
+    let mut file: FileJson = serde_json::from_slice(bytes).map_err(json_error)?;
+    let outline: Outline = serde_json::from_slice(bytes).map_err(json_error)?;
+    let is_unigram = is_unigram(&file.model).map_err(|problem| error("model", problem))?;
+    let mut unknown = UnknownKeys::default();
+    outline.look(is_unigram, &mut unknown);
+    let components = components(&mut file, &mut unknown).map_err(|(place, problem)| error(place, problem))?;
+    notes.extend(unknown.note());
+    notes.extend(not_applied(&file));
     let model = file.model;
-    let is_unigram = is_unigram(&model).map_err(|problem| error("model", problem))?;
     let (vocab, scores) =
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
-    let byte_level = pre_tokenizer::is_byte_level(file.pre_tokenizer.as_ref());
-    let (mut tokens, added) =
-        place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| error("model.vocab", problem))?;
+    let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
+    let Placed { mut tokens, added, beyond } =
+        place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| {
+            error("model.vocab", problem)
+                .help("use the tokenizer that belongs to this model, or name it with --tokenizer")
+        })?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -174,24 +206,82 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path) -> Resu
             token.kind = TokenKind::Unknown;
         }
     }
-    let decoder = match &file.decoder {
-        Some(decoder) => decoder.facts().map_err(|problem| error("decoder", problem))?,
-        None if byte_level => Decoder::byte_level(),
-        None => Decoder::sentencepiece(false),
-    };
-    let (prefix, suffix) = around(file.post_processor.as_ref()).map_err(|problem| error("post_processor", problem))?;
+    let (byte_fallback, fuse_unknown, ignore_merges) = (model.byte_fallback, model.fuse_unk, model.ignore_merges);
     let algorithm = match is_unigram {
         true => Algorithm::Unigram { rule: UnigramRule::Tokenizers },
-        false => Algorithm::Merges {
-            merges,
-            byte_fallback: model.byte_fallback,
-            fuse_unknown: model.fuse_unk,
-            ignore_merges: model.ignore_merges,
-        },
+        false => Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges },
     };
     let special = Special { unknown, ..Special::default() };
-    let (normalizer, pre_tokenizer, chat_template) = (file.normalizer, file.pre_tokenizer, None);
-    Ok(Parts { tokens, algorithm, normalizer, pre_tokenizer, decoder, added, special, prefix, suffix, chat_template })
+    let parts =
+        components.parts(tokens, added, algorithm, special).map_err(|(place, problem)| error(place, problem))?;
+    Ok(Read { parts, beyond })
+}
+
+/// A place in the file, and what is wrong there.
+type Fault = (&'static str, String);
+
+/// Takes the components of a file, once their keys are checked.
+fn components(file: &mut FileJson, unknown: &mut UnknownKeys) -> std::result::Result<Components, Fault> {
+    Ok(Components {
+        normalizer: component(Section::Normalizer, file.normalizer.take(), unknown)?,
+        pre_tokenizer: component(Section::PreTokenizer, file.pre_tokenizer.take(), unknown)?,
+        post_processor: component(Section::PostProcessor, file.post_processor.take(), unknown)?,
+        decoder: component(Section::Decoder, file.decoder.take(), unknown)?,
+    })
+}
+
+fn component<T: de::DeserializeOwned>(
+    section: Section,
+    value: Option<Value>,
+    unknown: &mut UnknownKeys,
+) -> std::result::Result<Option<T>, Fault> {
+    let Some(mut value) = value else { return Ok(None) };
+    check(section, &mut value, unknown).map_err(|problem| (section.name(), problem))?;
+    serde_json::from_value(value).map(Some).map_err(|problem| (section.name(), quote(&problem.to_string())))
+}
+
+/// Notes on settings that transformers does not apply to a text either, unless it is asked to.
+fn not_applied(file: &FileJson) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, value) in [("truncation", &file.truncation), ("padding", &file.padding)] {
+        if value.is_some() {
+            notes.push(format!("{FILE}: \"{name}\" is not applied, as in transformers by default"));
+        }
+    }
+    if file.model.dropout.is_some_and(|dropout| dropout != 0.0) {
+        notes.push(format!("{FILE}: \"dropout\" is not applied: it makes ids random, for training"));
+    }
+    notes
+}
+
+impl Components {
+    fn parts(
+        self,
+        tokens: Vec<Token>,
+        added: Vec<AddedToken>,
+        algorithm: Algorithm,
+        special: Special,
+    ) -> std::result::Result<Parts, Fault> {
+        let decoder = match &self.decoder {
+            Some(decoder) => decoder.facts().map_err(|problem| ("decoder", problem))?,
+            None if pre_tokenizer::is_byte_level(self.pre_tokenizer.as_ref()) => Decoder::byte_level(),
+            None => Decoder::sentencepiece(false),
+        };
+        let (prefix, suffix) = around(self.post_processor.as_ref()).map_err(|problem| ("post_processor", problem))?;
+        let (normalizer, pre_tokenizer, chat_template) = (self.normalizer, self.pre_tokenizer, None);
+        Ok(Parts {
+            tokens,
+            algorithm,
+            normalizer,
+            pre_tokenizer,
+            decoder,
+            added,
+            special,
+            prefix,
+            suffix,
+            chat_template,
+        })
+    }
 }
 
 /// Whether it is a unigram model and does not merge. Everything else is refused with its name.
@@ -215,10 +305,10 @@ fn is_unigram(model: &ModelJson) -> std::result::Result<bool, String> {
 }
 
 /// Tokens with ids.
-type Placed = Vec<(String, u32)>;
+type Entries = Vec<(String, u32)>;
 
 /// Tokens with their ids, and scores by id where the model has them.
-fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Placed, Vec<f64>), &'static str> {
+fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Entries, Vec<f64>), &'static str> {
     match (vocab, is_unigram) {
         (Some(VocabJson::Map(vocab)), false) => Ok((vocab, Vec::new())),
         (Some(VocabJson::List(vocab)), true) => {
@@ -243,33 +333,49 @@ fn rounded(score: f64) -> f32 {
     score as f32
 }
 
+/// Tokens at their ids.
+struct Placed {
+    tokens: Vec<Token>,
+    added: Vec<AddedToken>,
+    /// Added tokens that no row of the embedding has.
+    beyond: Vec<(u32, String)>,
+}
+
 /// Puts every token at its id, added tokens too; ids without a token get padding. An added token whose text is in the
-/// vocabulary has the id it has there.
+/// vocabulary has the id it has there. An added token without a row in the embedding is left out.
 fn place_tokens(
-    vocab: Vec<(String, u32)>,
+    vocab: Entries,
     added: Vec<AddedToken>,
     vocab_size: Option<usize>,
-) -> std::result::Result<(Vec<Token>, Vec<AddedToken>), String> {
+) -> std::result::Result<Placed, String> {
     let ids_max = ids_max(vocab_size, vocab.len().saturating_add(added.len()));
+    let is_beyond = |id: u32| vocab_size.is_some() && usize::try_from(id).map_or(true, |id| id >= ids_max);
+    let added_texts: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
     let mut texts: Vec<Option<String>> = Vec::new();
     let mut ids: HashMap<String, u32> = HashMap::with_capacity(vocab.len());
-    let mut placed = Vec::with_capacity(added.len());
+    let mut beyond = Vec::new();
     for (text, id) in vocab {
         if let Some(other) = ids.insert(text.clone(), id) {
             return Err(format!("the token {} stands there twice, as {other} and as {id}", quote(&text)));
         }
-        place(&mut texts, text, id, ids_max)?;
-    }
-    for mut token in added {
-        match ids.get(&token.content) {
-            Some(id) => token.id = *id,
-            None => {
-                place(&mut texts, token.content.clone(), token.id, ids_max)?;
-                ids.insert(token.content.clone(), token.id);
-            }
+        if !is_beyond(id) || !added_texts.contains(text.as_str()) {
+            place(&mut texts, text, id, ids_max)?;
         }
+    }
+    let mut placed = Vec::with_capacity(added.len());
+    for mut token in added {
         if token.content.is_empty() {
             return Err(format!("the added token {} has no text", token.id));
+        }
+        let known = ids.get(&token.content).copied();
+        token.id = known.unwrap_or(token.id);
+        if is_beyond(token.id) {
+            beyond.push((token.id, token.content));
+            continue;
+        }
+        if known.is_none() {
+            place(&mut texts, token.content.clone(), token.id, ids_max)?;
+            ids.insert(token.content.clone(), token.id);
         }
         placed.push(token);
     }
@@ -279,7 +385,7 @@ fn place_tokens(
         Some(text) => Token { text, score: 0.0, kind: TokenKind::Normal },
         None => padding_token(id),
     });
-    Ok((tokens.collect(), placed))
+    Ok(Placed { tokens: tokens.collect(), added: placed, beyond })
 }
 
 fn place(texts: &mut Vec<Option<String>>, text: String, id: u32, ids_max: usize) -> std::result::Result<(), String> {
@@ -339,37 +445,51 @@ fn negatable(rank: u32) -> f32 {
 /// Ids around a text; known models have one or two.
 const AROUND_MAX: usize = 64;
 
-/// The ids that the post-processor puts before and after a text.
+/// The ids that the post-processor puts before and after a text. Each step of a sequence goes around those before it.
 fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u32>, Vec<u32>), String> {
-    let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
+    let (mut prefix, mut suffix): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     let mut waiting: Vec<&PostProcessor> = post_processor.into_iter().collect();
     while let Some(next) = waiting.pop() {
-        match next {
-            PostProcessor::Sequence { processors } => waiting.extend(processors.iter().rev()),
-            PostProcessor::ByteLevel => {}
-            PostProcessor::RobertaProcessing { sep, cls } | PostProcessor::BertProcessing { sep, cls } => {
-                prefix.push(cls.1);
-                suffix.push(sep.1);
+        let (before, after) = match next {
+            PostProcessor::Sequence { processors } => {
+                waiting.extend(processors.iter().rev());
+                continue;
             }
-            PostProcessor::TemplateProcessing { single, special_tokens } => {
-                let mut after = false;
-                for piece in single {
-                    match piece {
-                        TemplatePiece::Sequence {} => after = true,
-                        TemplatePiece::SpecialToken { id } => {
-                            let token = special_tokens
-                                .get(id)
-                                .ok_or_else(|| format!("{} is not among its special_tokens", quote(id)))?;
-                            let side = if after { &mut suffix } else { &mut prefix };
-                            side.extend_from_slice(&token.ids);
-                        }
-                    }
-                }
+            PostProcessor::ByteLevel => continue,
+            PostProcessor::RobertaProcessing { sep, cls } | PostProcessor::BertProcessing { sep, cls } => {
+                (vec![cls.1], vec![sep.1])
+            }
+            PostProcessor::TemplateProcessing { single, special_tokens } => template(single, special_tokens)?,
+        };
+        prefix.splice(..0, before);
+        suffix.extend(after);
+        let count = prefix.len().saturating_add(suffix.len());
+        if count > AROUND_MAX {
+            return Err(format!("it puts {count} tokens around every text, at most {AROUND_MAX} are supported"));
+        }
+    }
+    Ok((prefix, suffix))
+}
+
+/// The ids before and after the text of a template, which must be there once.
+fn template(
+    single: &[TemplatePiece],
+    special_tokens: &HashMap<String, TemplateToken>,
+) -> std::result::Result<(Vec<u32>, Vec<u32>), String> {
+    let (mut before, mut after): (Vec<u32>, Option<Vec<u32>>) = (Vec::new(), None);
+    for piece in single {
+        match piece {
+            TemplatePiece::Sequence { id } if id == "A" && after.is_none() => after = Some(Vec::new()),
+            TemplatePiece::Sequence { id } => {
+                return Err(format!("the template of one text needs the text A once, found {} too", quote(id)));
+            }
+            TemplatePiece::SpecialToken { id } => {
+                let token = special_tokens.get(id);
+                let token = token.ok_or_else(|| format!("{} is not among its special_tokens", quote(id)))?;
+                after.as_mut().unwrap_or(&mut before).extend_from_slice(&token.ids);
             }
         }
     }
-    match prefix.len().saturating_add(suffix.len()) {
-        0..=AROUND_MAX => Ok((prefix, suffix)),
-        more => Err(format!("it puts {more} tokens around every text, at most {AROUND_MAX} are supported")),
-    }
+    let after = after.ok_or_else(|| "the template of one text does not have the text A".to_owned())?;
+    Ok((before, after))
 }

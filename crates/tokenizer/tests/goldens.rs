@@ -44,6 +44,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
         llama2c: None,
         flm: None,
+        is_replaced: false,
         is_left_out: false,
     }
 }
@@ -61,6 +62,8 @@ fn model(folder: &Path) -> ModelTokens {
         bos_token_id: config.get("bos_token_id").filter(|value| value.is_u64()).map(id),
         eos_token_ids,
         padding_token_id: config.get("pad_token_id").filter(|value| value.is_u64()).map(id),
+        model_type: config.get("model_type").and_then(Value::as_str).map(str::to_owned),
+        tokenizer_class: None,
     }
 }
 

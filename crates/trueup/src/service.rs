@@ -148,7 +148,7 @@ impl Service {
     /// Cancels all unfinished requests and rejects new ones. Threads that wait for a result get an error. The computing
     /// thread ends after the current batch; dropping the service waits for it.
     pub fn close(&self) {
-        self.requests.close("the service was closed before the text had ended");
+        self.requests.close("the service was closed before generation ended");
     }
 
     /// The text as its callback received it. If the callback ended the text, an incomplete character is omitted.

@@ -1,7 +1,7 @@
 //! Tokenizers of models in any format, and texts from files.
 
 use std::path::Path;
-use trueup_formats::gguf::Metadata;
+use trueup_formats::gguf::{MAGIC, Metadata};
 use trueup_formats::{Checkpoint, Description, Error, OpenOptions, Result, SourceFile, TokenizerFiles, to_utf8};
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary};
 
@@ -14,17 +14,21 @@ const EMBEDDING: &str = "token_embd.weight";
 /// The tokenizer of a model file or directory, or the one in the file `replacement`. What `replacement` leaves open, the model
 /// decides: bos, eos, the size of the vocabulary.
 pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokenizer> {
-    let checkpoint = trueup_formats::open(model, &OpenOptions::default())?;
+    let tokenizer = replacement.filter(|_| !is_gguf(model)).map(Path::to_owned);
+    let checkpoint = trueup_formats::open(model, &OpenOptions { tokenizer })?;
     let vocabulary = match (checkpoint.description(), replacement) {
         (Description::Gguf(metadata), None) => Vocabulary::from_metadata(metadata, model)?,
         (Description::Gguf(metadata), Some(file)) => replaced(checkpoint.as_ref(), metadata, file)?,
-        (Description::Json(_), None) => trueup_convert::vocabulary(checkpoint.as_ref())?,
-        (Description::Json(_), Some(file)) => {
-            let options = OpenOptions { tokenizer: Some(file.to_owned()) };
-            trueup_convert::vocabulary(trueup_formats::open(model, &options)?.as_ref())?
-        }
+        (Description::Json(_), _) => trueup_convert::vocabulary(checkpoint.as_ref())?,
     };
     Tokenizer::new(vocabulary)
+}
+
+/// Whether a path is a GGUF file, by its first bytes.
+fn is_gguf(path: &Path) -> bool {
+    let mut start = [0; MAGIC.len()];
+    let read = SourceFile::open(path).and_then(|source| source.read_at(0, &mut start));
+    read.is_ok() && start == MAGIC
 }
 
 /// The vocabulary in a file of its own, for a GGUF model that has as many rows in its embedding.
@@ -44,7 +48,11 @@ fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Re
     let tokens = ModelTokens {
         vocab_size: Some(rows),
         bos_token_id: id("tokenizer.ggml.bos_token_id"),
-        eos_token_ids: id("tokenizer.ggml.eos_token_id").into_iter().collect(),
+        eos_token_ids: ["eos", "eot", "eom"]
+            .iter()
+            .filter_map(|role| id(&format!("tokenizer.ggml.{role}_token_id")))
+            .filter(|id| usize::try_from(*id).is_ok_and(|id| id < rows))
+            .collect(),
         ..ModelTokens::default()
     };
     Vocabulary::from_files(&files, &tokens, file)

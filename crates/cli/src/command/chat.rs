@@ -1,7 +1,7 @@
 //! `trueup chat`: a conversation that uses the chat template of the model and streams the answers.
 
 use crate::command::context::ContextArguments;
-use crate::command::place::{Place, open_model};
+use crate::command::place::{Place, note_tokenizer, open_model};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -10,9 +10,11 @@ use crate::value::{self, TokensMax};
 use clap::Args;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
+use std::time::SystemTime;
 use trueup::formats::{counted, quote};
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
-use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
+use trueup::text;
+use trueup::tokenizer::{ChatTemplate, Date, Message, Tokenizer};
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
@@ -25,7 +27,8 @@ until half of the context is free.";
 const EXAMPLES: &str = "\
 Examples:
   trueup chat model.gguf --system \"Answer in one sentence.\"
-  echo \"Tell me a story\" | trueup chat model.gguf";
+  echo \"Tell me a story\" | trueup chat model.gguf
+  trueup chat model.gguf --chat-template chat_template.jinja --date 2024-07-26";
 
 /// Arguments of `trueup chat`.
 #[derive(Args)]
@@ -36,6 +39,16 @@ pub struct Arguments {
     /// System message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
+    /// Chat template to use instead of the one in the model file
+    ///
+    /// A Jinja file as in Hugging Face repositories, such as chat_template.jinja.
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// Date that the chat template sees, such as 2024-07-26 or 2024-07-26T14:30:00 [default: now, in UTC]
+    ///
+    /// Some templates write the current date into the system prompt. Set the date to make answers reproducible.
+    #[arg(long, value_name = "DATE")]
+    date: Option<Date>,
     /// Stop each answer after N tokens; -1 means no limit
     #[arg(short = 'n', long = "n-predict", value_name = "N", value_parser = value::tokens_max,
         allow_negative_numbers = true)]
@@ -51,13 +64,8 @@ pub struct Arguments {
 /// Runs `trueup chat`.
 pub fn run(arguments: Arguments) -> Result {
     let model = open_model(&arguments.model)?;
-    let template = ChatTemplate::of(model.tokenizer()?.vocabulary())?;
-    let template = template.ok_or_else(|| {
-        Failure::new(format!(
-            "{}: expected a chat template, found none; generate text with `trueup run` instead",
-            quote(&arguments.model.to_string_lossy())
-        ))
-    })?;
+    note_tokenizer(model.tokenizer()?);
+    let template = template(&arguments, model.tokenizer()?)?;
     let session = arguments.place.begin(arguments.place.weights(model.clone())?, 1)?;
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
@@ -85,6 +93,26 @@ pub fn run(arguments: Arguments) -> Result {
         conversation.answer(line)?;
     }
     Ok(Code::Done)
+}
+
+/// Returns the template from the arguments, otherwise the one of the model, with the date of the arguments.
+fn template(arguments: &Arguments, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let vocabulary = tokenizer.vocabulary();
+    let template = match &arguments.chat_template {
+        Some(file) => ChatTemplate::with_tokens_of(vocabulary, &text::read_text(file)?, file)?,
+        None => ChatTemplate::of(vocabulary)?.ok_or_else(|| {
+            Failure::new(format!(
+                "{}: expected a chat template, found none; give one with --chat-template FILE, or generate text with \
+                 `trueup run` instead",
+                quote(&arguments.model.to_string_lossy())
+            ))
+        })?,
+    };
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Date::from_unix_seconds(since.map_or(0, |since| since.as_secs()))
+    };
+    Ok(template.at(arguments.date.unwrap_or_else(now)))
 }
 
 /// The messages of a conversation, and the session that computes it.

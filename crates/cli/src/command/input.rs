@@ -1,5 +1,6 @@
 //! Options for prompts, shared by `run`, `verify` and `trace`.
 
+use crate::command::place::note_tokenizer;
 use crate::failure::Result;
 use crate::value::{self, Ids};
 use clap::Args;
@@ -47,6 +48,9 @@ impl Input {
         add_special: bool,
     ) -> Result<Vec<Vec<u32>>> {
         let mut prompts = Vec::new();
+        if self.needs_tokenizer() {
+            note_tokenizer(tokenizer()?);
+        }
         for prompt in &self.prompts {
             prompts.push(tokenizer()?.encode(prompt, add_special)?);
         }

@@ -16,10 +16,25 @@ use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
 };
+use trueup::tokenizer::Tokenizer;
 
 /// Opens a GGUF file. For a model in another format, the error names the format and the command that converts it.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
-    let error = match ModelFile::open(path) {
+    opened(path, ModelFile::open(path))
+}
+
+/// Opens the model as [`open_model`] does, even if its tokenizer cannot be read: another one takes its place.
+pub fn open_model_for_other_tokenizer(path: &Path) -> Result<Arc<ModelFile>> {
+    opened(path, ModelFile::open_for_other_tokenizer(path))
+}
+
+/// Prints the notes on a tokenizer: what was assumed or corrected while it was read.
+pub fn note_tokenizer(tokenizer: &Tokenizer) {
+    tokenizer.vocabulary().notes().iter().for_each(|note| output::note(note));
+}
+
+fn opened(path: &Path, model: trueup::runtime::Result<ModelFile>) -> Result<Arc<ModelFile>> {
+    let error = match model {
         Ok(model) => return Ok(Arc::new(model)),
         Err(error) => error,
     };

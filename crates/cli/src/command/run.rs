@@ -2,7 +2,7 @@
 
 use crate::command::context::ContextArguments;
 use crate::command::input::Input;
-use crate::command::place::{Place, check_target, open_model};
+use crate::command::place::{Place, check_target, open_model, open_model_for_other_tokenizer};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -74,7 +74,10 @@ pub struct Arguments {
 
 /// Runs `trueup run`.
 pub fn run(arguments: Arguments) -> Result {
-    let model = open_model(&arguments.model)?;
+    let model = match arguments.tokenizer {
+        Some(_) => open_model_for_other_tokenizer(&arguments.model)?,
+        None => open_model(&arguments.model)?,
+    };
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
     check_target(arguments.logits.as_deref(), &model, &read)?;
     let replacement = arguments.tokenizer.as_deref();

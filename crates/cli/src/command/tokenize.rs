@@ -1,5 +1,6 @@
 //! `trueup tokenize`: converts text to token IDs, and token IDs to text.
 
+use crate::command::place::note_tokenizer;
 use crate::failure::{Code, Result};
 use crate::output;
 use crate::value::{self, Ids};
@@ -47,6 +48,7 @@ pub struct Arguments {
 /// Runs `trueup tokenize`.
 pub fn run(arguments: Arguments) -> Result {
     let tokenizer = text::open_tokenizer(&arguments.model, arguments.tokenizer.as_deref())?;
+    note_tokenizer(&tokenizer);
     if let Some(Ids(ids)) = &arguments.decode {
         text::check_ids(&tokenizer, ids)?;
         let decoded = String::from_utf8_lossy(&tokenizer.decode(ids, false)).into_owned();

@@ -2,7 +2,7 @@
 
 use crate::command::fault_list;
 use crate::command::input::Input;
-use crate::command::place::{Machine, Shares, open_model};
+use crate::command::place::{Machine, Shares, note_tokenizer, open_model};
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
@@ -315,5 +315,6 @@ pub fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
     if !input.is_empty() {
         return input.encode(|| Ok(model.tokenizer()?), true);
     }
+    note_tokenizer(model.tokenizer()?);
     Ok(vec![model.tokenizer()?.encode(verify::TEXT_DEFAULT, true)?])
 }

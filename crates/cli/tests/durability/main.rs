@@ -10,7 +10,7 @@
 //! cargo test -p trueup-cli --test durability -- --seed 2                other moments and places
 //! ```
 //!
-//! docs/durability.md has the table and says what each check does.
+//! docs/durability.md lists the guarantees and sums up the results.
 #![allow(clippy::print_stdout, reason = "a runner of its own reports by printing")]
 
 mod disk;

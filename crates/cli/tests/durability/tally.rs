@@ -1,4 +1,4 @@
-//! What came of the attacks of one kind: a row of the table in docs/durability.md.
+//! Results of the attacks of one kind: a row of the table that the test prints. docs/durability.md sums the rows up.
 
 use crate::scene::Held;
 

@@ -6,7 +6,7 @@ use super::patient::Patient;
 use trueup_formats::{Error, Facts, FaultKind, StandIn, counted, quote};
 
 /// Where a sound copy comes from.
-const AGAIN: &str = "get the file from where it came from again, and compare its size and its hash";
+const AGAIN: &str = "get the file again from its source, and compare its size and hash";
 
 pub(super) const RULES: &[&Rule] = &[
     &REFUSED,
@@ -31,65 +31,74 @@ pub(super) const RULES: &[&Rule] = &[
 
 static REFUSED: Rule = Rule::error(
     "refused",
-    "no command of this program uses a model that does not open; other findings are about what could be read of it",
-    "see what the sentence asks for, and the other findings",
+    "no command can use a model that does not open; the other findings cover what could be read",
+    "follow the message and the other findings",
 );
-static FILE_MISSING: Rule =
-    Rule::error("file-missing", "the model is not whole without it", "get all files of the model into one folder");
-static FILE_UNREADABLE: Rule = Rule::error("file-unreadable", "what it holds is not part of the model then", AGAIN);
+static FILE_MISSING: Rule = Rule::error(
+    "file-missing",
+    "the model is incomplete without this file",
+    "put all files of the model into one folder",
+);
+static FILE_UNREADABLE: Rule =
+    Rule::error("file-unreadable", "the information in this file is missing from the model", AGAIN);
 static LFS_POINTER: Rule = Rule::error(
     "lfs-pointer",
-    "the repository was copied without Git LFS, which keeps the file itself elsewhere",
-    "run `git lfs pull` in its folder, or download the file itself",
+    "the repository was cloned without Git LFS, which stores the file elsewhere",
+    "run `git lfs pull` in the folder, or download the file",
 );
 static WEB_PAGE: Rule = Rule::error(
     "web-page",
-    "a site answered the download with a page: a view of the file, a sign-in, or an error",
-    "download the file again, by the link to the file itself, and signed in where the site asks for it",
+    "the server answered the download with a web page: a file preview, a sign-in page or an error",
+    "download the file again with its direct link; sign in if the site requires it",
 );
-static HEADER_BROKEN: Rule =
-    Rule::error("header-broken", "what stands behind this place in the header cannot be found", AGAIN);
+static HEADER_BROKEN: Rule = Rule::error("header-broken", "the rest of the header cannot be read", AGAIN);
 static ALIGNMENT_INVALID: Rule = Rule::error(
     "alignment-invalid",
-    "where tensors start follows from it; they were looked at as if it were 32",
+    "tensor offsets depend on the alignment; the tensors were checked with an alignment of 32",
     "convert the model again",
 );
-static TENSOR_TWICE: Rule =
-    Rule::error("tensor-twice", "which of them is meant is not said", "convert the model again");
+static TENSOR_TWICE: Rule = Rule::error(
+    "tensor-twice",
+    "it is unclear which of the two tensors belongs to the model",
+    "convert the model again",
+);
 static TYPE_UNKNOWN: Rule = Rule::error(
     "type-unknown",
-    "the bytes of the tensor mean nothing to this program",
-    "use a newer version of this program, or convert the model to a type that is read",
+    "trueup cannot decode the tensor",
+    "use a newer version of trueup, or convert the model to a supported type",
 );
-static SHAPE_INVALID: Rule = Rule::error("shape-invalid", "there is no such tensor", AGAIN);
+static SHAPE_INVALID: Rule = Rule::error("shape-invalid", "no valid tensor has this shape", AGAIN);
 static ROWS_NOT_BLOCKS: Rule = Rule::error(
     "rows-not-blocks",
-    "a block would belong to two rows, which no program computes with",
-    "quantize the model again: such a tensor keeps f16",
+    "a block would span two rows, which no program supports",
+    "quantize the model again; a tensor with such rows is stored as f16",
 );
-static MISALIGNED: Rule =
-    Rule::error("tensor-misaligned", "programs that map the file read other bytes or fail", "convert the model again");
+static MISALIGNED: Rule = Rule::error(
+    "tensor-misaligned",
+    "programs that map the file read the wrong bytes or fail",
+    "convert the model again",
+);
 static OUTSIDE_FILE: Rule =
-    Rule::error("tensor-outside-file", "the file is cut short or was not copied to its end", AGAIN);
+    Rule::error("tensor-outside-file", "the file is truncated or was not copied completely", AGAIN);
 static OVERLAP: Rule =
-    Rule::error("tensors-overlap", "at least one of them has the values of another", "convert the model again");
+    Rule::error("tensors-overlap", "at least one of them has wrong values", "convert the model again");
 static BYTES_UNOWNED: Rule = Rule::error(
     "bytes-unowned",
-    "the format allows no gaps: the file is longer or shorter than its header says",
+    "the format allows no gaps; the file is longer or shorter than its header says",
     AGAIN,
 );
 static BYTES_BEHIND: Rule = Rule::note(
-    "bytes-behind-tensors",
-    "they belong to no tensor and take space",
-    "nothing, or write the file again, for example with `trueup quantize`",
+    "bytes-after-tensors",
+    "they belong to no tensor and waste space",
+    "nothing, or rewrite the file, for example with `trueup quantize`",
 );
 static INDEX_DISAGREES: Rule = Rule::error(
     "index-disagrees",
-    "the files are not those that the index was written for",
-    "get the index and all files of one and the same version of the model",
+    "the index was written for other files",
+    "get the index and all files of the same version of the model",
 );
 static LAYOUT_BROKEN: Rule =
-    Rule::error("split-scale-broken", "a tensor needs its values and its scales", "quantize the model again");
+    Rule::error("split-scale-broken", "a tensor needs both its values and its scales", "quantize the model again");
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(error) = &patient.refusal {
@@ -114,8 +123,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Facts::Gguf { parts, .. } = &patient.facts {
         let sound = patient.faults.kept().is_empty();
         for part in parts.iter().filter(|part| sound && part.tensors > 0 && part.bytes_behind > 0) {
-            let verb = if part.bytes_behind == 1 { "stands" } else { "stand" };
-            let found = format!("{} {verb} behind the last tensor and its padding", counted(part.bytes_behind, "byte"));
+            let found = format!("{} after the last tensor and its padding", counted(part.bytes_behind, "byte"));
             findings.add(&BYTES_BEHIND, Place::file(&part.path), found);
         }
     }

@@ -18,27 +18,27 @@ const CONTEXTS: RangeInclusive<usize> = 32..=1 << 25;
 
 static EPSILON: Rule = Rule::warning(
     "epsilon-odd",
-    "too large a value drowns what norms are computed of, too small a one divides by nothing where a row is zero",
+    "a value that is too large distorts every norm; one that is too small divides by zero in a row of zeros",
     "compare it with the config.json of the original model",
 );
 static ROPE_BASE: Rule = Rule::warning(
     "rope-base-odd",
-    "positions are told apart by angles that follow from it: text becomes nonsense after few or many tokens when it is wrong",
+    "position encoding depends on it: with a wrong value, text becomes nonsense after some tokens",
     "compare rope_theta with the config.json of the original model",
 );
 static ROPE_SCALING: Rule = Rule::warning(
     "rope-scaling-odd",
-    "angles at long distances follow from it: long texts become nonsense when it is wrong",
+    "position encoding at long distances depends on it: with a wrong value, long texts become nonsense",
     "compare rope_scaling with the config.json of the original model",
 );
 static CONTEXT: Rule = Rule::warning(
     "context-odd",
-    "programs take the length of the KV cache from it",
+    "programs derive the size of the KV cache from it",
     "compare max_position_embeddings with the config.json of the original model",
 );
 static WINDOW: Rule = Rule::note(
     "window-without-effect",
-    "the window is no shorter than the context, so that nothing is ever outside it",
+    "the window is at least as long as the context, so it never excludes a token",
     "nothing",
 );
 

@@ -23,36 +23,48 @@ pub(super) const RULES: &[&Rule] = &[
 ];
 
 /// What helps where files of different runs are mixed.
-const ONE_RUN: &str = "get all files of the model again, from one place and one version";
+const ONE_RUN: &str = "get all files of the model again, from one source and one version";
 
 static NOT_FIRST: Rule = Rule::note(
     "not-the-first-file",
-    "a split model is opened by its first file, which describes it; the model was looked at as a whole",
-    "name the first file in other commands",
+    "a split model is opened by its first file, which describes it; the whole model was checked",
+    "give the first file to other commands",
 );
-static PART_MISSING: Rule =
-    Rule::error("part-missing", "its tensors are missing in the model", "get the file, into the folder of the others");
+static PART_MISSING: Rule = Rule::error(
+    "part-missing",
+    "the tensors in this file are missing from the model",
+    "get the file and put it next to the others",
+);
 static PART_NUMBER: Rule = Rule::error(
     "part-number-wrong",
-    "the file was renamed, or belongs to another set",
-    "give it the name it was made with, or get the set again",
+    "the file was renamed or belongs to another set",
+    "restore its original name, or get the set again",
 );
-static PART_COUNT: Rule = Rule::error("part-count-differs", "the files are of different splits of a model", ONE_RUN);
-static PART_TENSORS: Rule =
-    Rule::error("part-tensors-wrong", "tensors are missing or too many: the files are of different runs", ONE_RUN);
-static PART_ALIGNMENT: Rule =
-    Rule::warning("part-alignment-differs", "files of one run have one alignment: one may be of another run", ONE_RUN);
-static PARTS_DIFFER: Rule = Rule::warning(
-    "parts-differ",
-    "files of one run say the same: one may be of another run or of another model",
+static PART_COUNT: Rule = Rule::error("part-count-differs", "the files come from different splits of a model", ONE_RUN);
+static PART_TENSORS: Rule = Rule::error(
+    "part-tensors-wrong",
+    "tensors are missing or superfluous: the files come from different runs",
     ONE_RUN,
 );
-static TENSOR_IN_TWO_FILES: Rule =
-    Rule::error("tensor-in-two-files", "which of them is meant is not said: the files are of different runs", ONE_RUN);
+static PART_ALIGNMENT: Rule = Rule::warning(
+    "part-alignment-differs",
+    "all files of one run have the same alignment: one file may come from another run",
+    ONE_RUN,
+);
+static PARTS_DIFFER: Rule = Rule::warning(
+    "parts-differ",
+    "all files of one run have the same metadata: one file may come from another run or another model",
+    ONE_RUN,
+);
+static TENSOR_IN_TWO_FILES: Rule = Rule::error(
+    "tensor-in-two-files",
+    "it is unclear which tensor belongs to the model: the files come from different runs",
+    ONE_RUN,
+);
 static STRANGER: Rule = Rule::warning(
     "file-of-another-set",
-    "nothing reads it with this model; it may be left from an older version, or the others may",
-    "remove it if it belongs to another version, else get the files that belong to it",
+    "no program reads it with this model; it or the other files may be left from an older version",
+    "delete the file if it belongs to another version; otherwise get the rest of its set",
 );
 static SECOND_WEIGHTS: Rule = Rule::error(
     "second-set-of-weights",
@@ -71,7 +83,7 @@ static ADAPTER: Rule = Rule::warning(
 );
 static INDEX_SIZE: Rule = Rule::note(
     "index-size-differs",
-    "programs do not depend on it, but files that were changed after the index was written often show here",
+    "programs do not need this value, but it often reveals files that changed after the index was written",
     "nothing, if the model was changed on purpose",
 );
 
@@ -86,7 +98,11 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
             }
             look_at_agreement(parts, findings);
             for (tensor, file) in twice {
-                findings.add(&TENSOR_IN_TWO_FILES, Place::file(file).tensor(tensor), "an earlier file has it too");
+                findings.add(
+                    &TENSOR_IN_TWO_FILES,
+                    Place::file(file).tensor(tensor),
+                    "an earlier file also contains it",
+                );
             }
             look_at_strangers(strangers, findings);
         }
@@ -111,10 +127,10 @@ fn look_at_missing(parts: &[GgufPart], missing: &[PathBuf], findings: &mut Findi
     for file in missing {
         let there = counted(parts.len(), "file");
         let keys = match first_of_split(file) {
-            None => "; the keys of the model and its tokenizer are in it and were not looked at",
+            None => "; it contains the metadata and the tokenizer, which were not checked",
             Some(_) => "",
         };
-        let found = format!("the file is not there, beside {there} of the set{keys}");
+        let found = format!("the file is missing; {there} of the set found{keys}");
         findings.add(&PART_MISSING, Place::file(file), found);
     }
 }
@@ -134,11 +150,11 @@ fn look_at_claims(
     for part in parts {
         let place = || Place::file(&part.path);
         if part.number != Some(part.named_number) {
-            let expected = format!("expected {} by its name, found {}", part.named_number, said(part, "split.no"));
+            let expected = format!("expected {} from its name, found {}", part.named_number, said(part, "split.no"));
             findings.add(&PART_NUMBER, place().key("split.no"), expected);
         }
         if part.count != Some(files) && !(unread && part.count > Some(files)) {
-            let expected = format!("expected {files} by the names, found {}", said(part, "split.count"));
+            let expected = format!("expected {files} from the file names, found {}", said(part, "split.count"));
             findings.add(&PART_COUNT, place().key("split.count"), expected);
         }
     }
@@ -193,11 +209,7 @@ fn look_at_agreement(parts: &[GgufPart], findings: &mut Findings) {
 
 fn look_at_strangers(strangers: &[PathBuf], findings: &mut Findings) {
     for file in strangers {
-        findings.add(
-            &STRANGER,
-            Place::file(file),
-            "its name is that of a part, but the model that was named has no such part",
-        );
+        findings.add(&STRANGER, Place::file(file), "its name is that of a part, but the model has no such part");
     }
 }
 
@@ -219,6 +231,6 @@ fn look_at_index(index: &IndexFacts, checkpoint: &dyn Checkpoint, findings: &mut
     let found = checkpoint.tensors().iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
     if let Some(total) = index.total_bytes.filter(|total| *total != found) {
         let place = Place::file(&index.path).key("metadata.total_size");
-        findings.add(&INDEX_SIZE, place, format!("expected {found} bytes, which the tensors have, found {total}"));
+        findings.add(&INDEX_SIZE, place, format!("expected {found} bytes, the size of the tensors, found {total}"));
     }
 }

@@ -12,33 +12,33 @@ pub(super) const RULES: &[&Rule] =
 
 static ROLE_OUTSIDE: Rule = Rule::error(
     "role-outside-vocabulary",
-    "there is no such token: text would begin or never end with it, and some programs read outside their memory",
-    "correct the key, or use the files that belong to this model",
+    "the token does not exist: text may never end, and some programs read outside their memory",
+    "correct the key, or use the files of this model",
 );
 static ROLE_UNKNOWN: Rule = Rule::warning(
     "role-token-unknown",
-    "the token with this role cannot be found by its name",
-    "use the tokenizer files that belong to this model",
+    "the special token cannot be found by its name",
+    "use the tokenizer files of this model",
 );
 static EOS_MISSING: Rule = Rule::warning(
     "eos-missing",
-    "generation ends only when its limit is reached",
+    "generation stops only at the token limit",
     "set tokenizer.ggml.eos_token_id, or eos_token in tokenizer_config.json",
 );
 static EOS_NOT_CONTROL: Rule = Rule::warning(
     "eos-not-control",
-    "it can be made of a user's text, and programs show it as text",
+    "user text can contain it, and programs print it as text",
     "compare the id with the original model, or mark the token as a control token",
 );
 static EOS_DIFFERS: Rule = Rule::note(
     "eos-differs",
-    "programs that read one file stop where those that read another go on",
-    "make generation_config.json name all ids after which generation ends",
+    "some programs stop at a token where others continue, depending on the file they read",
+    "list all end-of-generation ids in generation_config.json",
 );
 static BOS_DIFFERS: Rule = Rule::warning(
     "bos-differs",
-    "programs that read different files begin texts differently",
-    "make the files name the same id",
+    "programs start a text with different tokens, depending on the file they read",
+    "set the same id in all files",
 );
 
 /// Keys of ids in a GGUF file.

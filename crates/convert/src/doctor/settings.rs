@@ -10,8 +10,8 @@ pub(super) const RULES: &[&Rule] = &[&DTYPE_DIFFERS];
 
 static DTYPE_DIFFERS: Rule = Rule::note(
     "stored-type-differs",
-    "programs that take the type from config.json round or widen the weights as they load them",
-    "nothing, or give the type that is meant: `trueup convert --type`",
+    "programs that take the type from config.json convert the weights when they load them",
+    "nothing, or set the type with `trueup convert --type`",
 );
 
 /// Types by the names of PyTorch.
@@ -33,7 +33,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         findings.add(
             &DTYPE_DIFFERS,
             place,
-            format!("expected {expected}, found {} in {} and {} matrices in all", stored.0, stored.1, stored.2),
+            format!("expected {expected}, found {} in {} and {} matrices in total", stored.0, stored.1, stored.2),
         );
     }
 }

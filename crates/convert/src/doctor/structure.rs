@@ -22,49 +22,46 @@ pub(super) const RULES: &[&Rule] = &[
 
 static NOT_A_MODEL: Rule = Rule::error(
     "not-a-model",
-    "the file belongs to a model and is not one: nothing can be computed with it alone",
-    "name the model itself; merge an adapter into its model first",
+    "the file belongs to a model but is not a model: it cannot run alone",
+    "give the model file; merge an adapter into its model first",
 );
 static ARCHITECTURE_MISSING: Rule = Rule::error(
     "architecture-missing",
-    "no program can tell what to compute with the tensors",
-    "get the file that belongs to the model, or convert it again",
+    "programs cannot know how to compute with the tensors",
+    "get the right file for the model, or convert the model again",
 );
 static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
     "architecture-not-known",
-    "this program has no tables of it: which tensors there must be, their shapes and the numbers were not looked at",
-    "look at the model with a program that runs it",
+    "trueup does not support it: tensor names, shapes and model parameters were not checked",
+    "check the model with a program that supports it",
 );
 static HYPER_INVALID: Rule = Rule::error(
     "hyper-parameters-invalid",
-    "the graph of the model follows from these numbers",
-    "correct the keys, or convert the model again from a checkpoint whose config.json is its own",
+    "the graph of the model is built from these numbers",
+    "correct the keys, or convert the model again from a checkpoint with the right config.json",
 );
 static NO_TENSORS: Rule = Rule::warning(
     "no-tensors",
-    "the file is a vocabulary or a description alone: nothing can be computed with it",
-    "get the file with the weights, if a model was expected",
+    "the file contains only a vocabulary or metadata: it cannot run",
+    "get the file with the weights if you expected a model",
 );
 static TENSOR_MISSING: Rule = Rule::error(
     "tensor-missing",
-    "the model cannot be computed without it",
-    "get all files of the model, or convert it again",
+    "the model cannot run without it",
+    "get all files of the model, or convert the model again",
 );
 static TENSOR_UNKNOWN: Rule = Rule::error(
     "tensor-unknown",
-    "the model is another variant than its description says, or the tensor was misnamed and is missed elsewhere",
-    "see which tensors are missing; use a program that knows the variant",
+    "the model is a different variant than its metadata says, or the tensor has a wrong name",
+    "compare with the missing tensors, or use a program that supports the variant",
 );
 static TENSOR_SHAPE: Rule = Rule::error(
     "tensor-shape-wrong",
-    "the description and the tensor cannot both be right",
-    "use the description and the weights of one and the same model",
+    "the metadata and the tensor contradict each other",
+    "use metadata and weights of the same model",
 );
-static TENSOR_TYPE: Rule = Rule::error(
-    "tensor-type-wrong",
-    "nothing computes with a tensor of this kind in such a type",
-    "convert the model again",
-);
+static TENSOR_TYPE: Rule =
+    Rule::error("tensor-type-wrong", "no program supports this type for this tensor", "convert the model again");
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let checkpoint = patient.checkpoint();
@@ -89,7 +86,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
     if checkpoint.tensors().is_empty() {
         if patient.faults.kept().is_empty() {
-            findings.add(&NO_TENSORS, Place::file(&patient.path), "there are keys, but no tensors");
+            findings.add(&NO_TENSORS, Place::file(&patient.path), "the file has metadata but no tensors");
         }
         return;
     }
@@ -130,7 +127,7 @@ fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper
             None => findings.add(
                 &TENSOR_MISSING,
                 Place::file(&patient.path).tensor(name),
-                "the architecture has it, the model does not",
+                "the architecture requires the tensor, but the model does not have it",
             ),
             // Half of it alone has another shape and type.
             Some(_) if patient.is_left_out(name) => {}

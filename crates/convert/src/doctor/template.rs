@@ -5,50 +5,59 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::collections::BTreeSet;
 use trueup_formats::quote;
-use trueup_tokenizer::{ChatTemplate, Message, TokenKind, Tokenizer, Vocabulary};
+use trueup_tokenizer::{ChatTemplate, Date, Message, TokenKind, Tokenizer, Vocabulary};
 
 pub(super) const RULES: &[&Rule] =
-    &[&REFUSED, &FAILS, &DROPS_TURN, &WITHOUT_SYSTEM, &TOKEN_UNKNOWN, &ROLE_MISSING, &END_OF_TURN, &BOS_TOO];
+    &[&REFUSED, &FAILS, &DROPS_TURN, &WITHOUT_SYSTEM, &TOKEN_UNKNOWN, &ROLE_MISSING, &END_OF_TURN, &END_TYPE, &BOS_TOO];
 
 static REFUSED: Rule = Rule::error(
     "template-refused",
-    "no conversation can be had with the model through it",
-    "take the template of the original model, or correct it",
+    "`trueup chat` cannot read the template",
+    "correct the template, or use another one: `trueup chat --chat-template FILE`",
 );
 static FAILS: Rule = Rule::error(
     "template-fails",
-    "not even a plain conversation of a user and an assistant becomes text",
-    "take the template of the original model, or correct it",
+    "a plain conversation between a user and an assistant cannot be rendered",
+    "correct the template, or use another one: `trueup chat --chat-template FILE`",
 );
 static DROPS_TURN: Rule = Rule::warning(
     "template-drops-turn",
-    "the model never sees what was said",
-    "take the template of the original model",
+    "the model does not see the message",
+    "compare the template with that of the original model, or use another one: `trueup chat --chat-template FILE`",
 );
 static WITHOUT_SYSTEM: Rule = Rule::note(
     "template-without-system",
-    "the model was made without such messages, or the template forgot them",
+    "the model was trained without system messages, or the template lost them",
     "put instructions into the first message of the user",
 );
 static TOKEN_UNKNOWN: Rule = Rule::note(
     "template-token-unknown",
-    "the marker becomes several pieces of text; some models were trained so, otherwise template and vocabulary are of different models",
-    "compare both with the original model's",
+    "the marker is encoded as several tokens; some models were trained so, otherwise template and vocabulary belong to \
+     different models",
+    "compare both with those of the original model",
 );
 static ROLE_MISSING: Rule = Rule::warning(
     "template-role-missing",
-    "the template writes nothing there, where the model was trained with a token",
-    "set the token's id, or take the template of the original model",
+    "the model was trained with a token there, and the template writes nothing",
+    "set the id of the token and convert again; for a GGUF file, write a corrected copy with `gguf-new-metadata \
+     --special-token bos TOKEN IN OUT` (Python package gguf)",
 );
 static END_OF_TURN: Rule = Rule::warning(
     "end-of-turn-missing",
-    "the model ends its answers with what the template writes there, and generation goes on behind it",
-    "set tokenizer.ggml.eot_token_id, or eos_token_id in generation_config.json, to the token that ends a turn",
+    "the model ends its answers with this text, and generation continues after it",
+    "add the token to eos_token_id in generation_config.json and convert again; for a GGUF file, write a corrected copy \
+     with `gguf-new-metadata --special-token eot TOKEN IN OUT` (Python package gguf)",
+);
+static END_TYPE: Rule = Rule::warning(
+    "end-token-type",
+    "programs that trust the type do not stop at the token and do not find it in the text of the chat template",
+    "trueup reads it as a control token, so nothing is to be done for trueup; for other programs, convert the original \
+     model again",
 );
 static BOS_TOO: Rule = Rule::note(
     "template-writes-bos",
-    "a program that adds special tokens to the text of a template begins it with two of them",
-    "nothing: encode the text of a template without adding special tokens, as `trueup chat` does",
+    "a program that adds special tokens to the text of the template starts it with two of them",
+    "nothing for `trueup chat`, which adds none; other programs must encode the text without adding special tokens",
 );
 
 const SYSTEM: &str = "Answer in one word.";
@@ -59,6 +68,7 @@ const ASSISTANT: &str = "Cats.";
 const ABSENT: &str = "\u{f8ff}";
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
+    look_at_types(patient, findings);
     let Some((source, key)) = source(patient) else { return };
     let place = || Place::file(&patient.path).key(key);
     let role = |id: Option<u32>| Some(patient.valid_vocabulary()?.token(id?)?.text.clone());
@@ -66,7 +76,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let (bos, eos) = (role(special.and_then(|special| special.bos)), role(special.and_then(|special| special.eos)));
     let (bos_text, eos_text) = (bos.as_deref().unwrap_or_default(), eos.as_deref().unwrap_or_default());
     let template = match ChatTemplate::new(&source, bos_text, eos_text, &patient.path) {
-        Ok(template) => template,
+        Ok(template) => template.at(date()),
         Err(error) => return findings.add(&REFUSED, place(), sentence(&error)),
     };
     let Some(text) = conversation(&template, &place, findings) else { return };
@@ -75,11 +85,32 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     look_at_roles(patient, &source, (bos.as_deref(), eos.as_deref()), &place, findings);
     look_at_end(&text, tokenizer, &place, findings);
     if tokenizer.vocabulary().adds_bos() && bos.is_some_and(|bos| text.starts_with(&bos)) {
-        findings.add(&BOS_TOO, place(), "texts get a bos token, and the template writes one too");
+        findings.add(&BOS_TOO, place(), "the tokenizer adds a bos token, and the template writes one, too");
     }
 }
 
-/// The template and where it stands.
+/// A date for templates that ask for the current one; findings do not depend on the day.
+fn date() -> Date {
+    Date::from_unix_seconds(0)
+}
+
+/// Tokens that end generation by their names, with another type in a GGUF file.
+fn look_at_types(patient: &Patient, findings: &mut Findings) {
+    const KEY: &str = "tokenizer.ggml.token_type";
+    let (Some(metadata), Some(vocabulary)) = (patient.metadata(), patient.valid_vocabulary()) else { return };
+    let Ok(types) = metadata.i32s(KEY) else { return };
+    for id in &vocabulary.special().end_of_generation {
+        let written = usize::try_from(*id).ok().and_then(|place| types.get(place));
+        let (Some(token), Some(written)) = (vocabulary.token(*id), written) else { continue };
+        if token.kind == TokenKind::Control && *written != token.kind.number() {
+            let (text, expected) = (quote(&token.text), token.kind.number());
+            let problem = format!("token {id}, \"{text}\", has type {written}, expected {expected} (control)");
+            findings.add(&END_TYPE, Place::file(&patient.path).key(KEY), problem);
+        }
+    }
+}
+
+/// The template and its key or file.
 fn source(patient: &Patient) -> Option<(String, &'static str)> {
     const KEY: &str = "tokenizer.chat_template";
     if let Some(metadata) = patient.metadata() {
@@ -104,7 +135,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
     let text = match template.render(&whole, false) {
         Ok(text) => {
             if !text.contains(SYSTEM) {
-                findings.add(&WITHOUT_SYSTEM, place(), "a message of the role system is left out");
+                findings.add(&WITHOUT_SYSTEM, place(), "a message with the role system is left out");
             }
             text
         }
@@ -113,7 +144,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
                 findings.add(
                     &WITHOUT_SYSTEM,
                     place(),
-                    format!("a message of the role system is refused: {}", refused.problem),
+                    format!("a message with the role system is refused: {}", refused.problem),
                 );
                 text
             }
@@ -125,7 +156,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
     };
     for (role, content) in [("user", USER), ("assistant", ASSISTANT)] {
         if !text.contains(content) {
-            findings.add(&DROPS_TURN, place(), format!("the message of the role {role} is not in the text"));
+            findings.add(&DROPS_TURN, place(), format!("the message with the role {role} is not in the rendered text"));
         }
     }
     // The answer is asked for by the text up to it.
@@ -140,7 +171,7 @@ fn look_at_markers(source: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Plac
     for marker in markers(source) {
         let is_token = tokenizer.encode(marker, false).is_ok_and(|ids| ids.len() == 1);
         if !is_token {
-            let problem = format!("\"{}\" is not one token of the vocabulary", quote(marker));
+            let problem = format!("\"{}\" is not a token of the vocabulary", quote(marker));
             findings.add(&TOKEN_UNKNOWN, place(), problem);
         }
     }
@@ -184,15 +215,15 @@ fn look_at_roles(
         if role.is_some() || asks.iter().any(|words| source.contains(words)) {
             continue;
         }
-        let rendered =
-            ChatTemplate::new(source, bos, eos, &patient.path).and_then(|template| template.render(&own, false));
+        let template = ChatTemplate::new(source, bos, eos, &patient.path);
+        let rendered = template.and_then(|template| template.at(date()).render(&own, false));
         if rendered.is_ok_and(|text| text.contains(ABSENT)) {
-            findings.add(&ROLE_MISSING, place(), format!("the template writes {name}, and the vocabulary has none"));
+            findings.add(&ROLE_MISSING, place(), format!("the template writes {name}, but the vocabulary has none"));
         }
     }
 }
 
-/// What stands behind an answer must hold a token that ends generation.
+/// The text after an answer must contain a token that ends generation.
 fn look_at_end(text: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Place, findings: &mut Findings) {
     let Some((_, behind)) = text.rsplit_once(ASSISTANT) else { return };
     let Ok(ids) = tokenizer.encode(behind, false) else { return };
@@ -208,9 +239,9 @@ fn look_at_end(text: &str, tokenizer: &Tokenizer, place: &dyn Fn() -> Place, fin
         ),
         // White space alone says nothing: such a model ends its answers with a token that the template does not write.
         None if behind.trim().is_empty() => return,
-        None => format!("\"{}\", which is no token that ends generation", quote(behind)),
+        None => format!("\"{}\", which is not an end-of-generation token", quote(behind)),
     };
-    findings.add(&END_OF_TURN, place(), format!("the template writes behind an answer {found}"));
+    findings.add(&END_OF_TURN, place(), format!("after an answer, the template writes {found}"));
 }
 
 #[cfg(test)]

@@ -11,19 +11,17 @@ pub(super) const RULES: &[&Rule] = &[&HEAD_REPEATED, &HEAD_IGNORED, &TENSOR_REPE
 
 static HEAD_REPEATED: Rule = Rule::note(
     "head-repeats-embedding",
-    "programs use the embedding where there is no head of its own: the bytes could be saved",
-    "set tie_word_embeddings in config.json and convert again, or leave it",
+    "without a separate output head, programs use the embedding: the file could be smaller",
+    "nothing, or set tie_word_embeddings in config.json and convert the model again",
 );
 static HEAD_IGNORED: Rule = Rule::warning(
     "head-ignored",
-    "config.json ties the head to the embedding, but there is a head with other values: programs that use the one or the other \
-     compute different logits; `trueup convert` keeps the head",
-    "find out which of them the model was trained with: set tie_word_embeddings to false, or remove the tensor",
+    "programs that use the head and programs that use the embedding compute different logits; `trueup convert` keeps the head",
+    "find out which one the model was trained with; set tie_word_embeddings to false, or remove the tensor",
 );
 static TENSOR_REPEATED: Rule = Rule::warning(
     "tensor-repeated",
-    "trained layers differ: one of them may have been written over the other; models that were made deeper by copies of layers and \
-     never trained after that look so too",
+    "trained layers differ: one may have overwritten the other, or a layer was copied to make the model deeper",
     "compare both with the original model (`trueup diff`)",
 );
 
@@ -47,7 +45,7 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
         };
         if are_equal(patient, other, number)? {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
-            let found = format!("it has, bit for bit, the values of {}", quote(&tensors[other].name));
+            let found = format!("bit-identical to {}", quote(&tensors[other].name));
             findings.add(&TENSOR_REPEATED, place, found);
         }
     }
@@ -72,14 +70,10 @@ fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) ->
     let place = Place::file(patient.file_of(&head.name)).tensor(&head.name);
     let named = quote(&embedding.name);
     if equal {
-        let found = format!("it has, bit for bit, the values of {named}: {} bytes could be saved", head.bytes);
+        let found = format!("bit-identical to {named}: {} bytes could be saved", head.bytes);
         findings.add(&HEAD_REPEATED, place, found);
     } else if is_tied {
-        findings.add(
-            &HEAD_IGNORED,
-            place,
-            format!("tie_word_embeddings is true, and it has other values than {named}"),
-        );
+        findings.add(&HEAD_IGNORED, place, format!("tie_word_embeddings is true, but its values differ from {named}"));
     }
     Ok(())
 }

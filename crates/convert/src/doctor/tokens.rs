@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{counted, quote};
 use trueup_models::Role;
-use trueup_tokenizer::{TokenKind, pre_tokenizer_names};
+use trueup_tokenizer::{TokenKind, Vocabulary, pre_tokenizer_names};
 
 pub(super) const RULES: &[&Rule] = &[
     &TOKENIZER_MISSING,
     &TOKENIZER_UNKNOWN,
     &TOKENIZER_REFUSED,
     &TOKENIZER_FAILS,
+    &PRE_TOKENIZER_MISSING,
     &TOKEN_LISTS,
     &VOCABULARY_SIZE,
     &PADDED,
@@ -25,55 +26,56 @@ pub(super) const RULES: &[&Rule] = &[
 
 static TOKENIZER_MISSING: Rule = Rule::note(
     "tokenizer-missing",
-    "text cannot become tokens, only ids can be given",
-    "put the tokenizer of the model beside it",
+    "text cannot be encoded; only token ids can be used",
+    "put the tokenizer files of the model into its folder, or use `--tokenizer`",
 );
 static TOKENIZER_UNKNOWN: Rule = Rule::note(
     "tokenizer-not-known",
-    "this program does not read its kind: it was not looked at as a whole",
-    "look at the model with a program that runs it",
+    "trueup does not support this tokenizer: it was not checked completely",
+    "check the model with a program that supports it",
 );
-static TOKENIZER_REFUSED: Rule = Rule::error(
-    "tokenizer-refused",
-    "text cannot become tokens",
-    "use the files of one and the same tokenizer, those of the original model",
-);
+static TOKENIZER_REFUSED: Rule =
+    Rule::error("tokenizer-refused", "text cannot be encoded", "use the tokenizer files of the original model");
 static TOKENIZER_FAILS: Rule = Rule::error(
     "tokenizer-fails",
-    "a plain text cannot become tokens: its rules are damaged, or made to take for ever",
-    "use the files of the tokenizer of the original model",
+    "a plain text cannot be encoded: the rules are damaged or malicious",
+    "use the tokenizer files of the original model",
+);
+static PRE_TOKENIZER_MISSING: Rule = Rule::warning(
+    "pre-tokenizer-missing",
+    "the rule that splits text into words is guessed: tokens can differ from those of the original model",
+    "convert the model again from its checkpoint",
 );
 static TOKEN_LISTS: Rule = Rule::error(
     "token-lists-differ",
-    "scores and types belong to tokens by their place: behind the shorter list they are missing, and before it they may be shifted",
+    "scores and types belong to tokens by index: some tokens have none, and the others may be shifted",
     "convert the model again",
 );
 static VOCABULARY_SIZE: Rule = Rule::error(
     "vocabulary-size",
-    "an id without a row, or a row without an id, means that the tokenizer belongs to another model",
-    "use the tokenizer that belongs to this model, or pad the vocabulary at conversion",
+    "an id without a row, or a row without an id, indicates the tokenizer of another model",
+    "use the tokenizer of this model, or pad the vocabulary during conversion",
 );
 static PADDED: Rule = Rule::note(
     "vocabulary-padded",
-    "published models round up by a few thousand rows at most: the tokenizer may belong to another model",
-    "compare the number of tokens with that of the original model's tokenizer",
+    "published models have at most a few thousand unused rows: the tokenizer may belong to another model",
+    "compare the number of tokens with the tokenizer of the original model",
 );
-static TOKEN_TYPE: Rule =
-    Rule::error("token-type-unknown", "whether it is text or steers the model is not known", "convert the model again");
-static SCORE: Rule = Rule::error(
-    "score-not-finite",
-    "the order in which pieces of words are merged follows from scores",
+static TOKEN_TYPE: Rule = Rule::error(
+    "token-type-unknown",
+    "it is unknown whether the token is text or a control token",
     "convert the model again",
 );
+static SCORE: Rule = Rule::error("score-not-finite", "scores determine the order of merges", "convert the model again");
 static TOKEN_REPEATED: Rule = Rule::warning(
     "token-repeated",
-    "only one of them is ever made of text; the model may have been trained with another",
+    "text is always encoded with one of them; the model may have been trained with the other",
     "compare the vocabulary with that of the original model",
 );
 static MERGE: Rule = Rule::error(
     "merge-unknown",
-    "the pair is never merged: text becomes other tokens than in training",
-    "use merges and vocabulary of one and the same tokenizer",
+    "the pair is never merged: text gets other tokens than in training",
+    "use merges and vocabulary of the same tokenizer",
 );
 
 /// Rows without a token that published models stay far below: they round up, Qwen2.5 by 271 to 151,936 and Phi-3 by 53 to 32,064.
@@ -84,6 +86,9 @@ const TEXT: &str = "The cat said \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(metadata) = patient.metadata() {
+        if let Some(problem) = Vocabulary::assumed_pre_tokenizer(metadata) {
+            findings.add(&PRE_TOKENIZER_MISSING, Place::file(&patient.path).key("tokenizer.ggml.pre"), problem);
+        }
         look_at_lists(patient, metadata, findings);
         look_at_merges(patient, metadata, findings);
     }
@@ -92,7 +97,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let vocabulary = match (&patient.vocabulary, &patient.tokenizer) {
         (None, _) if patient.is_tokenizer_unread() => return,
         (None, _) => {
-            let found = "there are no keys or files of a tokenizer";
+            let found = "the model has no tokenizer keys or files";
             return findings.add(&TOKENIZER_MISSING, Place::file(&patient.path), found);
         }
         (Some(Err(error)), _) | (Some(Ok(_)), Some(Err(error))) => error,
@@ -133,7 +138,7 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
     let rows = patient.tensor(&embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
     if let Some(rows) = rows.filter(|rows| *rows != tokens.len() as u64) {
         let expected = counted(rows, "token");
-        let problem = format!("expected {expected}, as {embedding} has rows, found {}", tokens.len());
+        let problem = format!("expected {expected}, the rows of {embedding}, found {}", tokens.len());
         findings.add(&VOCABULARY_SIZE, place(TOKENS), problem);
     }
     let bad_type = |number: &i32| TokenKind::from_number(*number).is_none();
@@ -160,7 +165,7 @@ fn look_at_repeated(patient: &Patient, findings: &mut Findings) {
     let key = if patient.metadata().is_some() { TOKENS } else { "vocabulary" };
     for (id, token) in vocabulary.tokens().iter().enumerate().filter(|(_, token)| token.kind != TokenKind::Unused) {
         if let Some(first) = seen.insert(&token.text, id) {
-            let problem = format!("token {id} is \"{}\", as token {first} is", quote(&token.text));
+            let problem = format!("token {id} is \"{}\", the same as token {first}", quote(&token.text));
             findings.add(&TOKEN_REPEATED, Place::file(&patient.path).key(key).element(vec![id as u64]), problem);
         }
     }
@@ -173,7 +178,7 @@ fn look_at_padding(patient: &Patient, findings: &mut Findings) {
     let padding = all.iter().filter(|token| token.kind == TokenKind::Unused).count();
     if padding > PADDING_MAX {
         let key = if patient.metadata().is_some() { TOKENS } else { "vocabulary" };
-        let found = format!("{padding} of {} have no token of the tokenizer", counted(all.len(), "row"));
+        let found = format!("{padding} of {} have no token", counted(all.len(), "row"));
         findings.add(&PADDED, Place::file(&patient.path).key(key), found);
     }
 }
@@ -187,7 +192,7 @@ fn look_at_merges(patient: &Patient, metadata: &Metadata, findings: &mut Finding
         // A token may itself begin with a space in files of other programs.
         let space = line.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
         let problem = match space.map(|at| (&line[..at], &line[at + 1..])) {
-            None => Some("is no pair of tokens".to_owned()),
+            None => Some("is not a pair of tokens".to_owned()),
             Some((left, right)) => {
                 let whole = format!("{left}{right}");
                 let unknown = [left, right, &whole].into_iter().find(|text| !known.contains_key(text));

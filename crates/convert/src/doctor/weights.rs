@@ -42,53 +42,52 @@ const ZERO_TOKENS_PERCENT: u64 = 1;
 const SAMPLES_MIN: u64 = 8;
 
 /// What helps where weights are wrong.
-const AGAIN: &str = "compare it with the original model (`trueup diff`), and get or convert it again";
+const AGAIN: &str = "compare it with the original model (`trueup diff`), then get or convert the model again";
 
 static NOT_FINITE: Rule =
-    Rule::error("not-finite", "every result that it touches is NaN: the model says nothing of sense", AGAIN);
+    Rule::error("not-finite", "every result computed from it is NaN: the output is meaningless", AGAIN);
 static ROPE_FACTOR: Rule =
-    Rule::error("rope-factor-invalid", "frequencies of positions are divided by it", "convert the model again");
-static ZERO_TENSOR: Rule =
-    Rule::warning("zero-tensor", "it adds nothing to the model: it was lost on the way, or never trained", AGAIN);
+    Rule::error("rope-factor-invalid", "rope frequencies are divided by it", "convert the model again");
+static ZERO_TENSOR: Rule = Rule::warning("zero-tensor", "the values were lost, or never trained", AGAIN);
 static ZERO_BIAS: Rule =
-    Rule::note("zero-bias", "it adds nothing; some makers keep biases that were never trained", "nothing");
+    Rule::note("zero-bias", "it has no effect; some checkpoints contain biases that were never trained", "nothing");
 static ZERO_ROWS: Rule =
-    Rule::warning("zero-rows", "outputs that are always zero: a part of the tensor was lost, or it was pruned", AGAIN);
+    Rule::warning("zero-rows", "these outputs are always zero: part of the tensor was lost or pruned", AGAIN);
 static ZERO_TOKENS: Rule = Rule::warning(
     "zero-token-rows",
-    "tokens of text without an embedding: the model cannot tell them apart",
+    "text tokens have no embedding: the model cannot tell them apart",
     "compare the tensor and the vocabulary with those of the original model",
 );
 static SUBNORMAL_VALUES: Rule = Rule::warning(
     "subnormal-values",
-    "such numbers have lost bits of precision, and some devices take them for zero",
-    "keep the tensor in f32 or bf16 with a rule",
+    "such numbers have lost precision, and some devices treat them as zero",
+    "keep the tensor in f32 or bf16 with a `--rule`",
 );
 static SUBNORMAL_SCALES: Rule = Rule::warning(
     "subnormal-scales",
-    "scales with few bits make weights of all its blocks wrong, and some devices take them for zero",
-    "quantize the model again, and keep the tensor in f32 or bf16 with a rule",
+    "imprecise scales make all weights of their blocks imprecise, and some devices treat them as zero",
+    "quantize the model again, and keep the tensor in f32 or bf16 with a `--rule`",
 );
 static VALUE_FAR_OUT: Rule = Rule::warning(
     "value-far-out",
-    "no trained model is known to have such a weight: a flipped bit of an exponent looks like this",
+    "no known trained model has such a weight: it looks like a flipped exponent bit",
     AGAIN,
 );
 static LAYER_OUT_OF_SCALE: Rule = Rule::warning(
     "layer-out-of-scale",
-    "layers of one model are of like magnitude: a scale was lost or applied twice, or the tensor is of another model",
+    "layers of a model have similar magnitudes: a scale was lost or applied twice, or the tensor is from another model",
     AGAIN,
 );
 static NOT_READ: Rule = Rule::note(
     "values-not-read",
-    "damage in them is not seen",
-    "look at the model before it was quantized to these types",
+    "damage in these values is not detected",
+    "check the model before it was quantized to these types",
 );
 
 static HOLE: Rule = Rule::warning(
     "file-sparse",
-    "what was never written reads as zeros: a download that was not finished looks like this; the values were not looked at",
-    "get the file from where it came from again, and compare its size and its hash",
+    "unwritten bytes read as zeros, as after an incomplete download; the values were not checked",
+    "get the file again from its source, and compare its size and hash",
 );
 
 /// How the values of one tensor lie.
@@ -186,9 +185,9 @@ fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
         let share = 100 * tensor.seen.subnormal / samples;
         let found = match quantized {
             true => {
-                format!("{share} % of the scales that are not zero are below 2^-19, with five bits and fewer of f16")
+                format!("{share} % of the nonzero scales are below 2^-19, where f16 has at most five bits of precision")
             }
-            false => format!("{share} % of the values that are not zero are subnormal in {}", tensor.info.dtype),
+            false => format!("{share} % of the nonzero values are subnormal in {}", tensor.info.dtype),
         };
         findings.add(rule, place.clone(), found);
     }
@@ -259,7 +258,7 @@ fn look_at_unread(patient: &Patient, all: &[TensorInfo], findings: &mut Findings
     let unread: Vec<&TensorInfo> = all.iter().filter(|tensor| !is_readable(tensor.dtype)).collect();
     if let Some(first) = unread.first() {
         let place = Place::file(patient.file_of(&first.name)).tensor(&first.name);
-        let found = format!("its values are of type {}, which this look does not read", first.dtype);
+        let found = format!("values of type {} are not checked", first.dtype);
         findings.add_many(&NOT_READ, place, found, unread.len() as u64 - 1);
     }
 }

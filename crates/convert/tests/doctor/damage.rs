@@ -63,7 +63,7 @@ pub const CASES: &[Case] = &[
     case("lfs-pointer", &["model.safetensors.index.json"], |s| {
         folders::with_text(s, "model.safetensors.index.json", crate::POINTER)
     }),
-    case("web-page", &["model-00002-of-00002.safetensors", "page of the web"], folders::shard_is_page),
+    case("web-page", &["model-00002-of-00002.safetensors", "web page"], folders::shard_is_page),
     case("web-page", &["tokenizer.json"], |s| folders::with_text(s, "tokenizer.json", crate::PAGE)),
     case("header-broken", &["model.gguf"], gguf_files::one_tensor_more),
     case("alignment-invalid", &["general.alignment", "33"], gguf_files::alignment),
@@ -80,13 +80,13 @@ pub const CASES: &[Case] = &[
     case("tensors-overlap", &["overlap"], gguf_files::overlap),
     case("tensors-overlap", &["model.norm.weight", "overlap"], folders::overlap),
     case("bytes-unowned", &["model.safetensors", "after the last tensor"], folders::bytes_behind),
-    case("bytes-behind-tensors", &["model.gguf", "64 bytes"], gguf_files::bytes_behind),
-    case("bytes-behind-tensors", &["1 byte stands behind"], gguf_files::byte_behind),
+    case("bytes-after-tensors", &["model.gguf", "64 bytes"], gguf_files::bytes_behind),
+    case("bytes-after-tensors", &["1 byte after the last tensor"], gguf_files::byte_behind),
     case("index-disagrees", &["model.safetensors.index.json"], folders::index_exchanged),
     case("split-scale-broken", &["trueup.layout", "origami"], gguf_files::layout),
     case("not-the-first-file", &["model-00002-of-00003.gguf", "is model-00001-of-00003.gguf"], gguf_files::later_part),
     case("part-missing", &["model-00002-of-00003.gguf"], gguf_files::part_missing),
-    case("part-missing", &["model-00001-of-00003.gguf", "keys of the model"], gguf_files::first_part_missing),
+    case("part-missing", &["model-00001-of-00003.gguf", "contains the metadata"], gguf_files::first_part_missing),
     case(
         "part-number-wrong",
         &["model-00002-of-00003.gguf", "split.no", "expected 1", "found 2"],
@@ -139,6 +139,8 @@ pub const CASES: &[Case] = &[
         folders::ends(s, "</s>".into())
     }),
     case("tokenizer-fails", &["tokenizer", "64 times"], folders::doubling_normalizers),
+    case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "the key is missing"], gguf_files::no_pre),
+    case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "\"default\""], gguf_files::default_pre),
     case("token-lists-differ", &["tokenizer.ggml.token_type", "400 tokens", "found 1"], gguf_files::one_type),
     case("vocabulary-size", &["tokenizer.ggml.tokens", "399", "400"], gguf_files::row_less),
     case("vocabulary-padded", &["31606 of 32000 rows"], folders::rows_without_tokens),
@@ -176,9 +178,14 @@ pub const CASES: &[Case] = &[
     case("end-of-turn-missing", &["<\\|im_start\\|>", "does not end"], |s| {
         gguf_files::template(s, "{% for m in messages %}{{ m.content }}<|im_start|>{% endfor %}")
     }),
-    case("end-of-turn-missing", &["no token that ends"], |s| {
+    case("end-of-turn-missing", &["not an end-of-generation token"], |s| {
         gguf_files::template(s, "{% for m in messages %}{{ m.content }} over.{% endfor %}")
     }),
+    case(
+        "end-token-type",
+        &["tokenizer.ggml.token_type", "<\\|im_end\\|>", "type 4, expected 3"],
+        gguf_files::end_type,
+    ),
     case("template-writes-bos", &["bos"], |s| s.fixture("llama3")),
     case("not-finite", &["blk.0.ffn_up.weight", "element [3, 2]", "2 values"], gguf_files::not_finite),
     case("not-finite", &["blk.0.ffn_up.weight", "element [32, 1]", "1 block"], gguf_files::scale_not_finite),

@@ -93,7 +93,7 @@ fn a_key_of_another_type_is_told_once() {
 #[test]
 fn a_tokenizer_that_is_no_json_is_got_again() {
     for (text, name, remedy) in [
-        ("{", "file-unreadable", "from where it came from"),
+        ("{", "file-unreadable", "get the file again"),
         (crate::POINTER, "lfs-pointer", "git lfs pull"),
         (crate::PAGE, "web-page", "download the file again"),
     ] {
@@ -112,10 +112,10 @@ fn what_stands_in_for_a_file_is_named_by_opening_too() {
     };
     let scratch = Scratch::new();
     for (name, text, expected) in [
-        ("model.gguf", crate::POINTER, "a pointer of Git LFS to a file of 12345 bytes; run `git lfs pull`"),
-        ("model.safetensors", crate::POINTER, "a pointer of Git LFS to a file of 12345 bytes; run `git lfs pull`"),
-        ("model.bin", crate::PAGE, "a page of the web (HTML or XML); download the file again"),
-        ("model.gguf", crate::PAGE, "a page of the web (HTML or XML); download the file again"),
+        ("model.gguf", crate::POINTER, "a Git LFS pointer to a file of 12345 bytes; run `git lfs pull`"),
+        ("model.safetensors", crate::POINTER, "a Git LFS pointer to a file of 12345 bytes; run `git lfs pull`"),
+        ("model.bin", crate::PAGE, "a web page (HTML or XML); download the file again"),
+        ("model.gguf", crate::PAGE, "a web page (HTML or XML); download the file again"),
     ] {
         let path = scratch.folder().join(name);
         std::fs::write(&path, text).expect("a file can be written");
@@ -144,7 +144,7 @@ fn a_file_that_is_a_pointer_is_counted_among_the_files() {
 fn a_number_of_a_set_of_another_type_is_shown() {
     let diagnosis = look(&gguf_files::part_number_a_text(&Scratch::new()));
     let finding = diagnosis.findings.iter().find(|finding| finding.name == "part-number-wrong");
-    assert_eq!(finding.map(|finding| finding.found.as_str()), Some("expected 1 by its name, found string \"x\""));
+    assert_eq!(finding.map(|finding| finding.found.as_str()), Some("expected 1 from its name, found string \"x\""));
 }
 
 #[test]

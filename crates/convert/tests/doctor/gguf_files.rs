@@ -366,6 +366,22 @@ pub fn types_of_99(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.set("tokenizer.ggml.token_type", ARRAY, &array(5, 400, &types)))
 }
 
+/// The type of the token that ends a turn becomes "user-defined".
+pub fn end_type(scratch: &Scratch) -> PathBuf {
+    let path = scratch.fixture("qwen2");
+    let mut types = {
+        let model = Gguf::open(&path).expect("a model");
+        let tokens = model.metadata().strings("tokenizer.ggml.tokens").expect("tokens");
+        let end = tokens.iter().position(|token| token == "<|im_end|>").expect("the token");
+        let mut types = model.metadata().i32s("tokenizer.ggml.token_type").expect("types").to_vec();
+        types[end] = 4;
+        types
+    };
+    let items: Vec<u8> = types.drain(..).flat_map(i32::to_le_bytes).collect();
+    rewrite(&path, |g| g.set("tokenizer.ggml.token_type", ARRAY, &array(5, 400, &items)));
+    path
+}
+
 pub fn score(scratch: &Scratch) -> PathBuf {
     changed(scratch, "llama2", |g| {
         let key = g.key("tokenizer.ggml.scores");
@@ -373,6 +389,14 @@ pub fn score(scratch: &Scratch) -> PathBuf {
         key.value[place..place + 4].copy_from_slice(&f32::NAN.to_le_bytes());
         assert_eq!(key.value[..4], F32.to_le_bytes());
     })
+}
+
+pub fn no_pre(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.remove("tokenizer.ggml.pre"))
+}
+
+pub fn default_pre(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.set("tokenizer.ggml.pre", STRING, &string(b"default")))
 }
 
 pub fn token_repeated(scratch: &Scratch) -> PathBuf {
@@ -399,7 +423,11 @@ pub fn end_outside(scratch: &Scratch) -> PathBuf {
 }
 
 pub fn no_end(scratch: &Scratch) -> PathBuf {
-    changed(scratch, "llama2", |g| g.remove("tokenizer.ggml.eos_token_id"))
+    // Without its type, `</s>` is not known as an end by its name either.
+    changed(scratch, "llama2", |g| {
+        g.remove("tokenizer.ggml.eos_token_id");
+        g.remove("tokenizer.ggml.token_type");
+    })
 }
 
 pub fn end_of_text(scratch: &Scratch) -> PathBuf {

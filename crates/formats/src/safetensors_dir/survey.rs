@@ -71,7 +71,7 @@ impl SafetensorsDir {
             faults.add(fault);
             Ok(())
         };
-        let tokenizer = tokenizer::read(folder, &mut others, &mut { let_pass })?;
+        let tokenizer = tokenizer::read(folder, tokenizer::Vocabularies::Read, &mut others, &mut { let_pass })?;
         let wanted: HashSet<&String> = wanted.iter().collect();
         // A single file that was named is meant alone.
         let is_folder_whole = by_index.is_some() || name.is_none();

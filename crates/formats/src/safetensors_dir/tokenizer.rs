@@ -13,24 +13,38 @@ use std::path::Path;
 /// The largest chat template that is read, in bytes.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 
+/// Whether the files that hold a vocabulary, or tokens that are added to one, are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Vocabularies {
+    Read,
+    /// Another tokenizer takes their place.
+    Skip,
+}
+
 /// Reads what is there; the opened files are added to `sources`. A file with a fault that `on_fault` lets pass is left out.
-pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFault<'_>) -> Result<TokenizerFiles> {
-    Ok(TokenizerFiles {
-        tokenizer_json: read_file(folder, "tokenizer.json", sources, on_fault, utf8)?,
-        tokenizer_model: read_file(folder, "tokenizer.model", sources, on_fault, bytes)?,
-        ice_text: read_file(folder, "ice_text.model", sources, on_fault, bytes)?,
-        qwen_tiktoken: read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?,
-        vocab_json: read_file(folder, "vocab.json", sources, on_fault, utf8)?,
-        merges: read_file(folder, "merges.txt", sources, on_fault, utf8)?,
+pub(super) fn read(
+    folder: &Path,
+    vocabularies: Vocabularies,
+    sources: &mut Vec<SourceFile>,
+    on_fault: OnFault<'_>,
+) -> Result<TokenizerFiles> {
+    let mut files = TokenizerFiles {
         tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
         special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
-        added_tokens: read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?,
         generation_config: read_file(folder, "generation_config.json", sources, on_fault, json::read_object)?,
         chat_template: read_file(folder, "chat_template.jinja", sources, on_fault, text)?,
-        llama2c: None,
-        flm: None,
-        is_left_out: false,
-    })
+        ..TokenizerFiles::default()
+    };
+    if vocabularies == Vocabularies::Read {
+        files.tokenizer_json = read_file(folder, "tokenizer.json", sources, on_fault, utf8)?;
+        files.tokenizer_model = read_file(folder, "tokenizer.model", sources, on_fault, bytes)?;
+        files.ice_text = read_file(folder, "ice_text.model", sources, on_fault, bytes)?;
+        files.qwen_tiktoken = read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?;
+        files.vocab_json = read_file(folder, "vocab.json", sources, on_fault, utf8)?;
+        files.merges = read_file(folder, "merges.txt", sources, on_fault, utf8)?;
+        files.added_tokens = read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?;
+    }
+    Ok(files)
 }
 
 /// Opens a file; `None` when nothing has that name.

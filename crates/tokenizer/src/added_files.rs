@@ -1,0 +1,329 @@
+//! Added tokens from all files of a tokenizer, compared and merged by the rules of transformers 4.57.
+//!
+//! ```text
+//! tokenizer_config.json has added_tokens_decoder ── its tokens and flags; added_tokens.json is not used
+//!                          has none             ── tokens of added_tokens.json; special if a role names them
+//! both                                          ── tokens that only a role names (pad_token ...) get the next free ids
+//!
+//! merged into the vocabulary of tokenizer.json, tokenizer.model or vocab.json:
+//!   text is known, same id      flags are taken over
+//!   text is known, other id     the vocabulary's id is used, with a note
+//!   text is new, id is free     the token is added
+//!   text is new, id is taken    an error that names both tokens
+//!   id is beyond the embedding  the token is left out with a note
+//! ```
+
+use crate::special_names::SpecialNames;
+use crate::vocabulary::{AddedToken, Parts, TOKENS_MAX, Token, TokenKind, ids_by_text, padding_token};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles, listed, quote};
+
+/// Names of the files, as messages have them.
+const CONFIG: &str = "tokenizer_config.json";
+const ADDED: &str = "added_tokens.json";
+
+/// Tokens that the small files list.
+pub(crate) struct Listed {
+    /// By id.
+    pub tokens: Vec<AddedToken>,
+    /// The file they are from.
+    file: &'static str,
+}
+
+impl Listed {
+    /// No tokens.
+    pub(crate) fn none() -> Listed {
+        Listed { tokens: Vec::new(), file: ADDED }
+    }
+
+    /// Reads the lists.
+    pub(crate) fn read(files: &TokenizerFiles) -> Listed {
+        let decoder =
+            files.tokenizer_config.as_ref().and_then(|config| config.get("added_tokens_decoder")?.as_object());
+        let (mut tokens, file) = match decoder {
+            Some(decoder) => {
+                let names = SpecialNames::of(files).texts();
+                let tokens = decoder.iter().filter_map(|(id, entry)| decoder_token(id, entry));
+                let tokens = tokens
+                    .map(|token| AddedToken { special: token.special || names.contains(&token.content), ..token });
+                (tokens.collect::<Vec<_>>(), CONFIG)
+            }
+            None => (plain_tokens(files), ADDED),
+        };
+        tokens.sort_by_key(|added| added.id);
+        Listed { tokens, file }
+    }
+}
+
+/// An entry of `added_tokens_decoder`; flags that are absent have the defaults of transformers.
+fn decoder_token(id: &str, entry: &Value) -> Option<AddedToken> {
+    let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
+    let special = flag("special").unwrap_or(false);
+    Some(AddedToken {
+        id: id.parse().ok()?,
+        content: entry.get("content")?.as_str()?.to_owned(),
+        single_word: flag("single_word").unwrap_or(false),
+        lstrip: flag("lstrip").unwrap_or(false),
+        rstrip: flag("rstrip").unwrap_or(false),
+        normalized: flag("normalized").unwrap_or(!special),
+        special,
+    })
+}
+
+/// The tokens of `added_tokens.json`, which has no flags: those that a role names are special.
+fn plain_tokens(files: &TokenizerFiles) -> Vec<AddedToken> {
+    let names = SpecialNames::of(files).texts();
+    let entries = files.added_tokens.iter().flatten();
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    entries.filter_map(|(content, value)| Some(plain(id(value)?, content, names.contains(content)))).collect()
+}
+
+/// A token without flags of its own.
+pub(crate) fn plain(id: u32, content: &str, special: bool) -> AddedToken {
+    let (single_word, lstrip, rstrip) = (false, false, false);
+    AddedToken { id, content: content.to_owned(), single_word, lstrip, rstrip, normalized: !special, special }
+}
+
+/// What is known of the vocabulary that tokens are merged into.
+pub(crate) struct Target<'t> {
+    /// The file that holds it.
+    pub file: &'static str,
+    /// Rows of the embedding.
+    pub vocab_size: Option<usize>,
+    /// The model that errors name.
+    pub path: &'t Path,
+    /// Tokens of that file that are left out already because no row of the embedding has their ids.
+    pub beyond: Vec<(u32, String)>,
+    /// Whether a bos or eos token that no file numbers gets an id. The vocabulary files of some classes do not list it.
+    pub makes_ends: bool,
+    /// Whether a token whose text the vocabulary has keeps the id that it has there, as in the tokenizers library.
+    /// Otherwise its listed id counts.
+    pub by_text: bool,
+}
+
+/// Merges the tokens of all small files into a vocabulary. Fails on a token whose id belongs to another one.
+pub(crate) fn merge(
+    parts: &mut Parts,
+    listed_tokens: Listed,
+    (files, names): (&TokenizerFiles, &SpecialNames<'_>),
+    mut target: Target<'_>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    note_unused_file(parts, &listed_tokens, files, notes);
+    let file = listed_tokens.file;
+    let mut ids: HashMap<String, u32> =
+        ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
+    let beyond = std::mem::take(&mut target.beyond);
+    let mut merging = Merging { parts, ids: &mut ids, target: &target, beyond };
+    for token in listed_tokens.tokens {
+        merging.put(token, file, notes)?;
+    }
+    for token in names.tokens() {
+        let role = ["bos_token", "eos_token"].into_iter().find(|role| names.role(role) == Some(token.content.as_str()));
+        if let Some(role) = role.filter(|_| merging.lacks(&token.content) && !target.makes_ends) {
+            notes.push(format!("{role} \"{}\" has no id in any file, so it is not used", quote(&token.content)));
+            continue;
+        }
+        merging.put_named(token, notes);
+    }
+    let beyond = merging.beyond;
+    notes.extend(beyond_note(&beyond, target.vocab_size));
+    refuse_beyond_role(&beyond, names, &target)?;
+    parts.added.sort_by_key(|added| added.id);
+    Ok(())
+}
+
+/// A note for tokens whose ids no row of the embedding has.
+pub(crate) fn beyond_note(beyond: &[(u32, String)], vocab_size: Option<usize>) -> Option<String> {
+    let tokens: Vec<String> = beyond.iter().map(|(id, text)| format!("\"{}\" ({id})", quote(text))).collect();
+    let rows = vocab_size.unwrap_or(TOKENS_MAX);
+    (!tokens.is_empty()).then(|| {
+        format!("tokens without a row in the embedding, which has {rows} rows, are left out: {}", listed(&tokens, ", "))
+    })
+}
+
+/// Fails when a token that begins or ends texts has no row.
+fn refuse_beyond_role(beyond: &[(u32, String)], names: &SpecialNames<'_>, target: &Target<'_>) -> Result<()> {
+    for role in ["bos_token", "eos_token"] {
+        let Some(name) = names.role(role) else { continue };
+        if let Some((id, _)) = beyond.iter().find(|(_, text)| text == name) {
+            let rows = target.vocab_size.unwrap_or(TOKENS_MAX);
+            let problem = format!("{role} is \"{}\" with id {id}, but the embedding has only {rows} rows", quote(name));
+            let error = Error::new(target.path, problem).at(target.file);
+            return Err(error.help("use the tokenizer that belongs to this model, or name it with --tokenizer"));
+        }
+    }
+    Ok(())
+}
+
+/// A vocabulary while tokens are merged into it.
+struct Merging<'m> {
+    parts: &'m mut Parts,
+    /// By text.
+    ids: &'m mut HashMap<String, u32>,
+    target: &'m Target<'m>,
+    /// Tokens that are left out.
+    beyond: Vec<(u32, String)>,
+}
+
+impl Merging<'_> {
+    /// Merges a token that `file` lists.
+    fn put(&mut self, mut token: AddedToken, file: &str, notes: &mut Vec<String>) -> Result<()> {
+        if self.is_beyond(&token.content) {
+            return Ok(());
+        }
+        let shown = quote(&token.content);
+        match self.ids.get(&token.content).copied() {
+            Some(id) if id == token.id => {
+                self.set(token);
+                return Ok(());
+            }
+            Some(id) if self.target.by_text => {
+                notes.push(format!(
+                    "{file} gives \"{shown}\" id {}, and {} gives it id {id}; {id} is used, as in transformers",
+                    token.id, self.target.file
+                ));
+                token.id = id;
+                self.set(token);
+                return Ok(());
+            }
+            Some(_) | None => {}
+        }
+        let index = usize::try_from(token.id).unwrap_or(usize::MAX);
+        if index >= self.rows() && self.target.vocab_size.is_none() {
+            let problem = format!("it has id {index}, but there can be only {} ids", self.rows());
+            let error = Error::new(self.target.path, problem).at(format!("added token \"{shown}\""));
+            return Err(error.help("correct the id in the file"));
+        }
+        if index >= self.rows() {
+            self.beyond.push((token.id, token.content));
+            return Ok(());
+        }
+        if let Some(other) = self.parts.tokens.get(index).filter(|other| other.kind != TokenKind::Unused) {
+            let problem = format!(
+                "id {} is \"{shown}\" in {file} and \"{}\" in {}",
+                token.id,
+                quote(&other.text),
+                self.target.file
+            );
+            let error = Error::new(self.target.path, problem).at(format!("added token \"{shown}\""));
+            return Err(error.help("use the files of one tokenizer, or name the right file with --tokenizer"));
+        }
+        let free = self.parts.tokens.len();
+        if self.target.by_text && index > free {
+            notes.push(format!(
+                "{file} gives \"{shown}\" id {index}, which is used; transformers numbers added tokens without a gap and gives it id {free}"
+            ));
+        }
+        self.fill(index);
+        self.ids.insert(token.content.clone(), token.id);
+        self.set(token);
+        Ok(())
+    }
+
+    /// Merges a token that only a role names: it has the id that the vocabulary gives it, or else the next free one.
+    fn put_named(&mut self, token: AddedToken, notes: &mut Vec<String>) {
+        if self.is_beyond(&token.content) {
+            return;
+        }
+        if let Some(id) = self.ids.get(&token.content).copied() {
+            if !self.parts.added.iter().any(|added| added.id == id) {
+                self.set(AddedToken { id, ..token });
+            }
+            return;
+        }
+        let free = self.parts.tokens.iter().rposition(|known| known.kind != TokenKind::Unused);
+        let free = free.map_or(0, |last| last.saturating_add(1));
+        let id = u32::try_from(free).unwrap_or(u32::MAX);
+        let shown = quote(&token.content);
+        if free >= self.rows() {
+            self.beyond.push((id, token.content));
+            return;
+        }
+        notes.push(format!("no file gives an id to the special token \"{shown}\"; it gets {id}, as in transformers"));
+        self.fill(free);
+        self.ids.insert(token.content.clone(), id);
+        self.set(AddedToken { id, ..token });
+    }
+
+    /// Whether no file gives an id to a text.
+    fn lacks(&self, text: &str) -> bool {
+        !self.ids.contains_key(text) && !self.is_beyond(text)
+    }
+
+    fn is_beyond(&self, text: &str) -> bool {
+        self.beyond.iter().any(|(_, known)| known == text)
+    }
+
+    fn rows(&self) -> usize {
+        let unknown = self.parts.tokens.len().saturating_mul(4).saturating_add(1 << 16);
+        self.target.vocab_size.unwrap_or(unknown).min(TOKENS_MAX)
+    }
+
+    /// Makes room for an index.
+    fn fill(&mut self, index: usize) {
+        while self.parts.tokens.len() <= index {
+            self.parts.tokens.push(padding_token(self.parts.tokens.len()));
+        }
+    }
+
+    /// Has a token found in texts, with these flags.
+    fn set(&mut self, token: AddedToken) {
+        let index = usize::try_from(token.id).unwrap_or(usize::MAX);
+        if let Some(slot) = self.parts.tokens.get_mut(index) {
+            match slot.kind {
+                TokenKind::Unused => *slot = added_entry(&token),
+                TokenKind::Unknown | TokenKind::Byte => {}
+                TokenKind::Normal | TokenKind::Control | TokenKind::UserDefined => slot.kind = kind_of(&token),
+            }
+        }
+        self.parts.added.retain(|known| known.id != token.id);
+        self.parts.added.push(token);
+    }
+}
+
+fn kind_of(added: &AddedToken) -> TokenKind {
+    if added.special { TokenKind::Control } else { TokenKind::UserDefined }
+}
+
+/// The token that an added one stands for.
+fn added_entry(added: &AddedToken) -> Token {
+    Token { text: added.content.clone(), score: 0.0, kind: kind_of(added) }
+}
+
+/// Names the tokens of `added_tokens.json` that a list in `tokenizer_config.json` replaces and that are lost or have
+/// another id.
+fn note_unused_file(parts: &Parts, listed_tokens: &Listed, files: &TokenizerFiles, notes: &mut Vec<String>) {
+    let Some(added) = files.added_tokens.as_ref().filter(|_| listed_tokens.file == CONFIG) else { return };
+    let known: HashMap<&str, u32> = ids_by_text(&parts.tokens)
+        .into_iter()
+        .chain(listed_tokens.tokens.iter().map(|token| (token.content.as_str(), token.id)))
+        .collect();
+    let differs = |(text, id): &(&String, &Value)| known.get(text.as_str()).map(|id| u64::from(*id)) != id.as_u64();
+    let lost: Vec<String> = added
+        .iter()
+        .filter(differs)
+        .map(|(text, id)| format!("\"{}\" ({})", quote(text), quote(&id.to_string())))
+        .collect();
+    if !lost.is_empty() {
+        notes.push(format!(
+            "{ADDED} is not used because {CONFIG} has added_tokens_decoder, as in transformers; it differs in {}",
+            listed(&lost, ", ")
+        ));
+    }
+}
+
+/// Names the tokens that the folder's small files list and a tokenizer given with `--tokenizer` lacks.
+pub(crate) fn note_replaced(parts: &Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
+    let known: HashSet<&str> = parts.tokens.iter().map(|token| token.text.as_str()).collect();
+    let lost = Listed::read(files).tokens.into_iter().filter(|token| !known.contains(token.content.as_str()));
+    let lost: Vec<String> = lost.map(|token| format!("\"{}\" ({})", quote(&token.content), token.id)).collect();
+    if !lost.is_empty() {
+        notes.push(format!(
+            "the tokenizer given with --tokenizer lacks tokens of the model's folder: {}",
+            listed(&lost, ", ")
+        ));
+    }
+}
