@@ -99,7 +99,8 @@ impl Service {
         let (of_worker, heard) = (requests.clone(), listeners.clone());
         let worker = thread::Builder::new().name("trueup-service".to_owned());
         let worker = worker.spawn(move || work(session, &of_worker, &heard));
-        let worker = worker.map_err(|error| Error::Request(format!("cannot start the thread that computes requests: {error}")))?;
+        let worker = worker
+            .map_err(|error| Error::Request(format!("cannot start the thread that computes requests: {error}")))?;
         Ok(Service { model: model.clone(), requests, listeners, worker: Some(worker) })
     }
 
