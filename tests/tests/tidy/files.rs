@@ -108,22 +108,6 @@ fn both_readmes_give_the_same_commands() {
     assert_eq!(english, chinese, "README.md and README.zh.md must give the same commands");
 }
 
-#[test]
-fn links_of_pages_lead_to_files() {
-    let mut faults = Vec::new();
-    for page in tracked_files().into_iter().filter(|path| path.ends_with(".md")) {
-        let text = fs::read_to_string(root().join(&page)).expect("pages are UTF-8");
-        let folder = root().join(&page).parent().expect("a file has a folder").to_owned();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target) {
-            let file = target.split('#').next().unwrap_or(target);
-            if !file.is_empty() && !file.contains("://") && !folder.join(file).exists() {
-                faults.push(format!("{page}: {target}"));
-            }
-        }
-    }
-    report("links that lead nowhere", &faults);
-}
-
 /// The fenced blocks of a page, without comments.
 fn commands(page: &str) -> Vec<String> {
     let mut blocks = Vec::new();

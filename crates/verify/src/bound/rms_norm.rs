@@ -1,5 +1,5 @@
-//! `y = x / sqrt(mean(x^2) + epsilon) w`: relative `3 u + lambda u sqrt(0.18 n / 3) / 2` (docs/numerics.md#norms). A sum
-//! of squares has no cancellation, so only the random walk of its partial sums remains; the square root halves it.
+//! `y = x / sqrt(mean(x^2) + epsilon) w`: relative `3 u + lambda u sqrt(0.18 n / 3) / 2` (docs/numerics.md#norms). A
+//! sum of squares has no cancellation, so only the random walk of its partial sums remains; the square root halves it.
 
 use super::{Case, arithmetic, in_strips, within};
 use crate::precision::{LAMBDA, ROUNDING_VARIANCE};

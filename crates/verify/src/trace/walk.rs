@@ -2,7 +2,7 @@
 //! result.
 //!
 //! ```text
-//!   trace has the inputs      y as declared, sigma of its arithmetic     gates as for a device (docs/numerics.md#z-and-b)
+//!   trace has the inputs      y as declared, sigma of its arithmetic     gates as for a device (docs/numerics.md)
 //!   it lacks some             y from computed inputs, sigma and spread of noisy runs      only |z| <= 8: errors correlate
 //! ```
 
