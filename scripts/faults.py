@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Plant every fault that `trueup verify --inject-fault list` shows, run right models many times, and write both as docs/faults.md.
+"""Inject every fault of `trueup verify --inject-fault list`, verify correct models many times, and write docs/faults.md.
 
     python scripts/faults.py PATH/TO/trueup [--clean 200] [--seed 1] [--page docs/faults.md]
 
-Each fault is planted in the first fixture and type that can have it. It is found if verify exits with 1 and its sentence names the
-node. Beside it stands what two usual gates say about the result of that node alone: NMSE below 5e-4 and cosine above
-0.99 (they see the same numbers; NaN counts as seen). The clean runs draw fixture, type, prompts, steps, KV type, threads and
-instruction set from the seed, q8_0 among the KV types of models whose heads are whole blocks; each must exit with 0. Needs nothing but Python.
-Exit: 0 all found and no alarm; 1 otherwise.
+Each fault is injected into the first fixture and weight type to which it applies. It is found if verify exits with 1 and
+names the node. For comparison, the page shows what two common gates say about the result of that node: NMSE at most 5e-4,
+and cosine similarity at least 0.99; NaN counts as found. The clean runs draw fixture, type, prompts, steps, KV type,
+threads and instruction set from the seed; each must exit with 0. Requires only Python.
+
+Exit code: 0 if all faults are found and there is no false alarm, 1 otherwise.
 """
 import argparse
 import json
@@ -18,11 +19,11 @@ import sys
 import tempfile
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
-MODELS = ("models/llama2", "models/llama3", "models/llama3-tied", "models/llama-linear", "models/llama-yarn", "models/mistral",
-          "models/qwen2", "models/qwen3", "stories-1M")
+MODELS = ("models/llama2", "models/llama3", "models/llama3-tied", "models/llama-linear", "models/llama-yarn",
+          "models/mistral", "models/qwen2", "models/qwen3", "stories-1M")
 TYPES = ("q8_0", "q4_0", "f32", "q4_1", "q5_0", "f16", "bf16", "q5_1")
 NMSE_MAX, COSINE_MIN = 5e-4, 0.99
-# Long enough for the window of the fixture that has one.
+# Longer than the sliding window of the fixture that has one.
 PROMPTS = ("--ids", " ".join(str(3 + 7 * place % 200) for place in range(40)), "--ids", "5 9 17 60 33")
 
 
@@ -40,7 +41,7 @@ def model(trueup, folder, name, dtype):
 
 
 def kv_types(name):
-    """What the KV cache of a fixture can hold: blocks of q8_0 where no block would lie in two heads."""
+    """KV cache types that a fixture supports: q8_0 needs heads of whole blocks."""
     with open(os.path.join(FIXTURES, name, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -66,7 +67,7 @@ def plant(trueup, folder, name):
             node = report["planted"]["node"]
             found = done.returncode == 1 and (report["first_bad"] or {}).get("node") == node
             phases = next((n["phases"] for n in report["nodes"] if n["node"] == node), [])
-            # The phase that fails; of several the one in which the usual gates have most to see.
+            # Of the failing phases, the one with the largest NMSE.
             failing = [phase for phase in phases if not passes(phase["verdict"])] or phases
             worst = max(failing, key=lambda phase: phase["nmse"] if phase["nmse"] is not None else float("inf"))
             broken = worst["nan"] + worst["infinite"] + worst["unwritten"] > 0
@@ -76,10 +77,10 @@ def plant(trueup, folder, name):
 
 
 def pieces(report, node):
-    """What the pieces of a fused node are alone, which a fault inside of it leaves right."""
+    """Whether the parts of a fused node pass alone: a fault inside the fused kernel leaves them correct."""
     wrong = [p["node"] for n in report["nodes"] if n["node"] == node for p in n["pieces"] if not passes(p["verdict"])]
     is_fused = any(n["fused"] for n in report["nodes"] if n["node"] == node)
-    return "" if not is_fused else f", already in `{wrong[0]}`" if wrong else ", its pieces right"
+    return "" if not is_fused else f", already at `{wrong[0]}`" if wrong else ", its parts pass"
 
 
 def passes(verdict):
@@ -96,14 +97,14 @@ def plants(trueup, folder):
     for entry in listed:
         result = plant(trueup, folder, entry["name"])
         if result is None:
-            faults.append(f"{entry['name']}: no fixture can have it")
+            faults.append(f"{entry['name']}: applies to no fixture")
             continue
         node, fixture, dtype, found, verdict, nmse, cosine, report = result
         by_nmse = nmse is None or not nmse <= NMSE_MAX
         by_cosine = cosine is None or not cosine >= COSINE_MIN
         seen[0] += by_nmse
         seen[1] += by_cosine
-        said = ("named" if found else "MISSED") + pieces(report, node)
+        said = ("found" if found else "MISSED") + pieces(report, node)
         if not found:
             faults.append(f"{entry['name']} at {node} of {fixture} in {dtype}: {report['sentence']}")
         rows.append(f"| `{entry['name']}` | {entry['what']} | `{node}` | {dtype} | {said}: {verdict.replace('_', ' ')} | "
@@ -114,7 +115,7 @@ def plants(trueup, folder):
 
 
 def clean(trueup, folder, runs, seed):
-    """Alarms in runs of right programs."""
+    """False alarms in verifications of the correct device."""
     draw = random.Random(seed)
     alarms, nodes = [], 0
     for run in range(runs):
@@ -137,27 +138,47 @@ def clean(trueup, folder, runs, seed):
     return alarms, nodes
 
 
-PAGE = """# What verify sees
+PAGE = """# Fault injection
 
-Made by `python scripts/faults.py` on the device `cpu`; `trueup verify MODEL --inject-fault NAME` shows any line of it.
+`trueup verify MODEL --inject-fault NAME` injects a fault into the device on purpose. Use it to check that your gate
+fails when it must: the exit code is 1, and the report names the faulty node.
 
-Each fault is planted at one node of a right device. *verify* must exit with 1 and name this node. The last two columns say
-what two usual gates see in the result of that very node: normalised mean square error at most 5e-4, and cosine at least 0.99; a result
-that holds NaN, infinity or what was never written is seen by both. A softmax without its maximum is no fault here: where nothing overflows it
-has the same value, and where it does the operator suite plants it (`crates/verify/src/suite/mutants.rs`).
+```sh run exit=1
+trueup verify model-q8_0.gguf --inject-fault rope-position
+```
 
-**{found} of {all} faults are named by verify; the gate on NMSE sees {nmse}, the gate on cosine {cosine}.**
+`--inject-fault list` prints all faults, `--inject-fault NAME@NODE` selects the node.
 
-| fault | what goes wrong | node | weights | verify | NMSE | cosine |
+## What verify finds
+
+**{found} of {all} faults are found by verify. A gate on NMSE finds {nmse}, a gate on cosine similarity {cosine}.**
+
+- *verify* must exit with 1 and name the node where the fault was injected.
+- The last two columns show what two common gates see in the result of that node alone: normalized mean square error
+  of at most 5e-4, and cosine similarity of at least 0.99. Both see NaN, infinity and values that were never written.
+- *its parts pass*: the nodes of a fused operator are correct when they are computed one by one, so the fused kernel
+  is at fault.
+- A softmax that does not subtract its maximum is not in this list: its result only differs if it overflows. The
+  operator suite tests it.
+
+| fault | what is wrong | node | weights | verify | NMSE | cosine |
 |---|---|---|---|---|---|---|
 {rows}
 
-## Alarms on right programs
+## False alarms
 
-{runs} runs of the right device, drawn with seed {seed}: all fixture models in eight types of weights, one to four prompts of 1 to 60
-tokens, repeated tokens among them, 0 to 5 further tokens, KV cache in f16 and f32, in q8_0 where
-heads are multiples of 32, one to three threads, the fastest and scalar kernels, fused and not;
-{nodes} verdicts on nodes. **Alarms: {alarms}.**
+{runs} verifications of the correct device, drawn with seed {seed}: all fixture models in eight weight types; one to
+four prompts of 1 to 60 tokens, some with repeated tokens; 0 to 5 decoded tokens; KV cache in f16, f32 and, if heads
+are multiples of 32, q8_0; one to three threads; fastest and scalar kernels; with and without fusion. {nodes} verdicts
+on nodes. **False alarms: {alarms}.**
+
+## Reproduce
+
+```sh
+python scripts/faults.py PATH/TO/trueup --clean 200 --seed 1 --page docs/faults.md
+```
+
+This table was made on the device `cpu`.
 """
 
 
@@ -172,7 +193,7 @@ def main():
         rows, faults, seen = plants(options.trueup, folder)
         alarms, nodes = clean(options.trueup, folder, options.clean, options.seed)
     print(f"{len(rows)} faults, missed: {len(faults)}; NMSE sees {seen[0]}, cosine {seen[1]}; "
-          f"{options.clean} clean runs, alarms: {len(alarms)}")
+          f"{options.clean} clean runs, false alarms: {len(alarms)}")
     print("\n".join(faults))
     if options.page:
         missed = sum("MISSED" in row for row in rows)

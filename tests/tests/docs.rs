@@ -49,7 +49,8 @@ fn the_summary_lists_every_page_once() {
 fn cited_pages_exist() {
     let pages = pages();
     let mut faults = Vec::new();
-    for path in files() {
+    // This file cites pages that do not exist, as examples.
+    for path in files().into_iter().filter(|path| path != "tests/tests/docs.rs") {
         let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
         for (index, line) in text.lines().enumerate() {
             for cited in line.split("docs/").skip(1).filter_map(cited_page) {

@@ -13,11 +13,11 @@ const GROUPS: [&str; 10] = [
     "norms",
     "matrix",
     "attention",
-    "moving",
-    "making",
-    "reducing",
+    "data movement",
+    "constructors",
+    "reductions",
     "images",
-    "sequence",
+    "state space",
 ];
 
 /// One row of the table.
@@ -76,8 +76,8 @@ fn the_document_names_every_operator_and_no_other() {
     let surplus: Vec<&String> = rows.keys().filter(|name| !Op::names().contains(&name.as_str())).collect();
     assert!(
         wanted.is_empty() && surplus.is_empty(),
-        "docs/operators.md: no longer operators are {surplus:?}; replace or add these rows, where GROUP is one of {} and FORMULA what is \
-         computed:\n{}",
+        "docs/operators.md: remove the rows of {surplus:?}, and replace or add these rows, where GROUP is one of {} and FORMULA \
+         says what is computed:\n{}",
         GROUPS.join(", "),
         wanted.join("\n")
     );
