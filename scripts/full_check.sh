@@ -12,6 +12,8 @@ python="${PYTHON:-python3}"
 scripts/dependencies.sh --required
 scripts/miri.sh
 scripts/neon.sh --operators
+# The documentation as a book; the tests check its links and run its command blocks.
+scripts/docs.sh
 # The README's first block: the demo, as a new user runs it.
 bash -euo pipefail -c "$(scripts/readme_block.sh 1)"
 cargo build --locked --release -p trueup-cli -p trueup-npu-sim

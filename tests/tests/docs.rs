@@ -14,6 +14,8 @@ struct Page {
     /// Line from 1, and target.
     links: Vec<(usize, String)>,
     anchors: BTreeSet<String>,
+    /// Line from 1, and HTML tag. mdBook drops what looks like one.
+    tags: Vec<(usize, String)>,
 }
 
 #[test]
@@ -28,6 +30,14 @@ fn links_and_anchors_resolve() {
         }
     }
     report("links that do not resolve", &faults);
+}
+
+#[test]
+fn pages_contain_no_html() {
+    let pages = pages();
+    let book = pages.iter().filter(|(path, _)| path.starts_with("docs/"));
+    let faults = book.flat_map(|(path, page)| page.tags.iter().map(move |(line, tag)| format!("{path}:{line}: {tag}")));
+    report("HTML tags (write \\<tag> or `<tag>` for the text)", &faults.collect::<Vec<_>>());
 }
 
 #[test]
@@ -80,6 +90,7 @@ fn faulty_links_are_found() {
     let anchors: Vec<&str> = pages["docs/a.md"].anchors.iter().map(String::as_str).collect();
     assert_eq!(anchors, ["one-code-title-中文", "same", "same-1"]);
     assert_eq!(pages["docs/a.md"].links, [(7, "zh/b.md#there".to_owned())]);
+    assert_eq!(read("\\<a> `<b>`\n<!-- c -->\nx <d> y").tags, [(3, "<d>".to_owned())]);
     for good in ["#same-1", "zh/b.md", "zh/b.md#there", "https://example.com/x#y"] {
         assert_eq!(resolve(&pages, "docs/a.md", good), Ok(()), "{good}");
     }
@@ -147,13 +158,16 @@ fn pages() -> BTreeMap<String, Page> {
 }
 
 fn read(text: &str) -> Page {
-    let mut page = Page { links: Vec::new(), anchors: BTreeSet::new() };
+    let mut page = Page { links: Vec::new(), anchors: BTreeSet::new(), tags: Vec::new() };
     let mut heading: Option<String> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES).into_offset_iter() {
+        let line = || text[..range.start].matches('\n').count() + 1;
         match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                let line = text[..range.start].matches('\n').count() + 1;
-                page.links.push((line, dest_url.into_string()));
+                page.links.push((line(), dest_url.into_string()));
+            }
+            Event::Html(tag) | Event::InlineHtml(tag) if !tag.starts_with("<!--") => {
+                page.tags.push((line(), tag.trim().to_owned()));
             }
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
             Event::End(TagEnd::Heading(_)) => {

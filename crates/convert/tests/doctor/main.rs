@@ -42,7 +42,7 @@ fn line(finding: &Finding, folder: &Path) -> String {
         [named("", &place.file), named("tensor ", &place.tensor), named("key ", &place.key), place.at.clone(), element];
     let text = format!("{}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "), finding.found);
     let folder = folder.to_str().expect("paths of tests are UTF-8");
-    text.replace(&format!("{folder}/"), "").replace(folder, "model").replace('|', "\\|")
+    text.replace(&format!("{folder}/"), "").replace(folder, "model").replace('|', "\\|").replace('<', "\\<")
 }
 
 #[test]
