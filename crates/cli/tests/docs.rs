@@ -4,9 +4,11 @@
 //!
 //! | name | content |
 //! |---|---|
+//! | `fixtures/` | a link to the fixtures of the repository |
 //! | `hf-model/` | the Hugging Face directory of `fixtures/stories-1M` |
-//! | `model.gguf` | the same model, converted |
+//! | `model.gguf`, `model.flm` | the same model, converted |
 //! | `model-q4_0.gguf`, `model-q8_0.gguf` | `model.gguf`, quantized with `-b 4` and `-b 8` |
+//! | `ids.txt` | the ids 0 to 499, as a range |
 //! | `corpus.txt` | a text of about 1,000 words |
 //! | `gate.toml` | `docs/examples/gate.toml` |
 //!
@@ -17,6 +19,7 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -75,6 +78,7 @@ fn every_runnable_command_block_runs() {
                 Some(Ok(exit)) => {
                     if is_empty {
                         copy(models.path(), directory.path());
+                        symlink(root().join("fixtures"), directory.path().join("fixtures")).expect("a link");
                         is_empty = false;
                     }
                     count += 1;
@@ -144,6 +148,7 @@ fn prepare(target: &Path) {
     }
     for arguments in [
         ["convert", "hf-model", "model.gguf", "-q"].as_slice(),
+        &["convert", "model.gguf", "model.flm", "-q"],
         &["quantize", "-b", "4", "model.gguf", "model-q4_0.gguf", "-q"],
         &["quantize", "-b", "8", "model.gguf", "model-q8_0.gguf", "-q"],
     ] {
@@ -152,6 +157,7 @@ fn prepare(target: &Path) {
     }
     let sentence = "Once upon a time, there was a little girl who liked to play with her red ball in the park.\n";
     fs::write(target.join("corpus.txt"), sentence.repeat(50)).expect("a text");
+    fs::write(target.join("ids.txt"), "0-499\n").expect("a text");
     fs::copy(root().join("docs/examples/gate.toml"), target.join("gate.toml")).expect("a copy");
 }
 
@@ -210,5 +216,5 @@ fn pages() -> Vec<String> {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository has a root")
 }
