@@ -1,6 +1,8 @@
-//! Runs the command blocks of the documentation: fenced blocks marked ` ```sh run ` in every Markdown file of the repository.
+//! Runs the command blocks of the documentation: fenced blocks marked ` ```sh run ` in every Markdown file of the
+//! repository.
 //!
-//! The blocks of one page run in order in one temporary directory, which is also the home directory, with the built `trueup` on PATH and these files:
+//! The blocks of one page run in order in one temporary directory, which is also the home directory, with the built
+//! `trueup` on PATH and these files:
 //!
 //! | name | content |
 //! |---|---|
