@@ -1,5 +1,5 @@
-//! The links of the documentation: every relative link and `#anchor` of a Markdown file leads somewhere, `docs/SUMMARY.md` lists
-//! every page of the book once, and pages that sources, scripts and settings cite exist.
+//! Checks the links of the documentation: every relative link and `#anchor` of a Markdown file resolves,
+//! `docs/SUMMARY.md` lists every page of the book once, and pages that sources, scripts and settings cite exist.
 //!
 //! `crates/cli/tests/docs.rs` runs the command blocks of the pages.
 

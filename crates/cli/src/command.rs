@@ -63,7 +63,7 @@ pub enum Command {
     Plan(plan::Arguments),
     /// Show the metadata and tensors of a model
     Inspect(inspect::Arguments),
-    /// List the compute devices, and why others are unavailable
+    /// List the compute devices, with the reason if one is unavailable
     Devices(devices::Arguments),
     /// Convert, quantize, run and verify a built-in model
     #[command(long_about = demo::LONG_ABOUT)]

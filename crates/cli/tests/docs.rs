@@ -1,6 +1,8 @@
-//! Runs the command blocks of the documentation: fenced blocks marked ` ```sh run ` in every Markdown file of the repository.
+//! Runs the command blocks of the documentation: fenced blocks marked ` ```sh run ` in every Markdown file of the
+//! repository.
 //!
-//! The blocks of one page run in order in one temporary directory, with the built `trueup` on PATH and these files:
+//! The blocks of one page run in order in one temporary directory, which is also the home directory, with the built
+//! `trueup` on PATH and these files:
 //!
 //! | name | content |
 //! |---|---|
@@ -120,6 +122,8 @@ fn run(block: &Block, exit: i32, output: Option<&Block>, directory: &Path) -> Op
     path.push(std::env::var_os("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", &block.text]).current_dir(directory).env("PATH", path);
+    // Some pages write to the home directory.
+    command.env("HOME", directory);
     let result = command.stdin(Stdio::null()).output().expect("bash starts");
     let printed = [result.stdout, result.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     let fault = if result.status.code() != Some(exit) {

@@ -10,9 +10,9 @@ use trueup::runtime::ContextShift;
 pub struct ContextArguments {
     /// When the context is full, drop the oldest half of it and continue
     ///
-    /// Tokens selected with --keep stay. The remaining tokens are computed again, so the result is exact, and each
+    /// Tokens selected with --keep stay. The remaining tokens are recomputed, so the result is exact, and each
     /// shift costs as much as a prompt of half the context. Without this option, generation stops when the context (-c)
-    /// is full. With it and without a limit (-n), a text may never end.
+    /// is full. With this option and no limit (-n), generation may never stop.
     #[arg(long)]
     context_shift: bool,
     /// Keep the first N tokens of the prompt, after the BOS token, in a context shift; -1 keeps all

@@ -28,7 +28,9 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// Model to convert: a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file
+    /// Model to convert: a Hugging Face directory, a safetensors, FastLLM .flm or llama2.c .bin file
+    ///
+    /// For .flm output, a GGUF file is also accepted.
     source: PathBuf,
     /// GGUF file to write; a name ending in .flm selects the format of FastLLM
     output: PathBuf,
@@ -53,7 +55,7 @@ pub struct Arguments {
     /// The files are named NAME-00001-of-0000N.gguf.
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     split_max_size: Option<u64>,
-    /// Split the output at fixed points, whatever the size of the files
+    /// Split the output at fixed points, regardless of the file sizes
     #[arg(long, value_name = "MODE", conflicts_with = "split_max_size")]
     split: Option<SplitAt>,
     /// Remove tokens from the vocabulary: ids:FILE, corpus:FILE or drop:A-B

@@ -17,7 +17,7 @@ pub struct Input {
     /// `trace` accepts one prompt.
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
-    /// Read a prompt from FILE, including its last newline
+    /// Read a prompt from FILE; a newline at its end is part of the prompt
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Prompt as token IDs, such as "1 5 9"; no BOS or EOS token is added

@@ -132,7 +132,7 @@ pub struct Machine {
     /// Number of threads; does not change the results [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Context size in tokens, per sequence [default: that of the model, at most 4096]
+    /// Context size in tokens, per sequence [default: the model's context size, at most 4096]
     #[arg(short, long = "ctx-size", value_name = "TOKENS", value_parser = value::tokens,
         allow_negative_numbers = true)]
     context: Option<usize>,
@@ -177,7 +177,7 @@ impl Repack {
 /// Matrix multiplication of cuda.
 #[derive(Args, Clone)]
 pub struct Matmul {
-    /// Matrix multiplication of cuda for weights that are quantized in blocks of 32
+    /// How cuda multiplies by weights that are quantized in blocks of 32
     #[arg(long, alias = "linear", value_name = "MODE", value_enum, default_value = "q8_1")]
     matmul: MatmulMode,
 }

@@ -38,13 +38,13 @@ pub struct Arguments {
     /// Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 or q8_1
     #[arg(long = "type", value_name = "TYPE", value_parser = value::tensor_type)]
     dtype: Option<DType>,
-    /// Set the type of tensors whose name matches REGEX; the first matching rule applies
+    /// Set the type of tensors whose names match REGEX; the first matching rule applies
     #[arg(long = "rule", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Use the type for the embedding and the output head too, instead of q8_0
+    /// Also use the type for the embedding and the output head, instead of q8_0
     #[arg(long)]
     pure: bool,
-    /// Fail if the rows of a matrix cannot be divided into blocks, instead of writing it as f16
+    /// Fail if the row length of a matrix is not a multiple of the block size, instead of writing f16
     #[arg(long)]
     strict: bool,
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes

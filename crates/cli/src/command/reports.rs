@@ -27,7 +27,7 @@ pub struct Reports {
     junit: Option<PathBuf>,
     /// Write the report as Markdown, for the job summary of a CI system
     ///
-    /// If the model does not pass, an error annotation for GitHub Actions is printed to stderr too.
+    /// If the model does not pass, an error annotation for GitHub Actions is also printed to stderr.
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// Apply the gate in a TOML file: required coverage, error budgets and waivers
@@ -35,7 +35,7 @@ pub struct Reports {
     /// A waiver needs a reason and an expiry date.
     #[arg(long, value_name = "FILE.toml")]
     gate: Option<PathBuf>,
-    /// Exit with 3 if less than this share of the nodes is judged, from 0 to 1 [default: 1]
+    /// Exit with 3 if less than this share of the nodes is judged; above 0, at most 1 [default: 1]
     ///
     /// The share applies to each phase, and to each step of a trace. For traces of other programs, the default requires
     /// only the last result and one node of each layer.

@@ -37,7 +37,8 @@ pub struct Arguments {
     input: Input,
     /// Stop after N tokens; -1 means no limit
     ///
-    /// By default, generation ends with the text or when the context is full. With 0, only the prompts are computed.
+    /// By default, generation stops at an end-of-generation token or when the context is full. With 0, only the prompts
+    /// are computed.
     #[arg(short = 'n', long = "n-predict", value_name = "N", value_parser = value::tokens_max,
         allow_negative_numbers = true)]
     tokens: Option<TokensMax>,
@@ -49,7 +50,7 @@ pub struct Arguments {
     no_special: bool,
     /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
     ///
-    /// Its end-of-generation tokens end a text in addition to those of the model.
+    /// Generation stops at its end-of-generation tokens, in addition to those of the model.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Skip the warm-up before the timed computation

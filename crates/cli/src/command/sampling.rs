@@ -15,7 +15,7 @@ pub struct SamplingArguments {
     /// Sample from the K most likely tokens; 0 means all tokens
     #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true)]
     top_k: usize,
-    /// Sample from the most likely tokens that together have probability P
+    /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = value::probability,
         allow_negative_numbers = true)]
     top_p: f64,

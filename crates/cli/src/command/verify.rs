@@ -24,8 +24,8 @@ pub const LONG_ABOUT: &str = "\
 Compare every intermediate tensor of a device with a reference
 
 Every operator is judged against an f64 computation on the same inputs, within an error bound that follows from its \
-data types. In addition, the device and the reference generate freely, and their results are compared. Without a \
-prompt, a built-in text of about 32 tokens is used.";
+data types. In addition, the device and the reference each compute the whole model on the same tokens, and their \
+results are compared. Without a prompt, a built-in text of about 32 tokens is used.";
 
 const DETAILS: &str = "\
 Exit codes:
@@ -64,23 +64,23 @@ pub struct Arguments {
     shares: Shares,
     #[command(flatten)]
     input: Input,
-    /// Decode N tokens after each prompt, as the reference selects them [default: 8]
+    /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]
     ///
-    /// With a trace, the number of steps is that of the trace.
+    /// Cannot be used with a trace, which determines the number of steps.
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
     /// Exit with 3 if a node falls back to another device
     #[arg(long)]
     require_device: bool,
-    /// Write a file to DIR for each failing node, to be rerun with `trueup repro`
+    /// Write a file to DIR for each failing node; `trueup repro` reruns the node from it
     #[arg(long, value_name = "DIR")]
     repro_dir: Option<PathBuf>,
     /// Inject a fault into the device: NAME, or NAME@NODE; "list" prints all faults
     ///
-    /// The exit code must then be 1, and the report must name the node. This shows that a gate can fail.
+    /// Use this to check that a gate can fail: the exit code should be 1, and the report should name the node.
     #[arg(long, alias = "plant", value_name = "NAME")]
     inject_fault: Option<String>,
-    /// Write the tensors of both sides to DIR, by step and node
+    /// Write the tensors of the device and the reference to DIR, by step and node
     ///
     /// The files for prompt N are DIR/device/pN.safetensors and DIR/reference/pN.safetensors.
     #[arg(long, value_name = "DIR")]
