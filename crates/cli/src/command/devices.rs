@@ -1,4 +1,4 @@
-//! `trueup devices`: lists the compute devices, and why others are unavailable.
+//! `trueup devices`: lists the compute devices, with the reason if one is unavailable.
 
 use crate::failure::{Code, Result};
 use crate::output;

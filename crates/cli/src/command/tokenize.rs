@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Text to tokenize
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// Read the text from FILE, including its last newline
+    /// Read the text from FILE; a newline at its end is part of the text
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Decode token IDs to text instead, such as "1 439 440"
