@@ -95,6 +95,26 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
+/// Returns the template from the arguments, otherwise the one of the model, with the date of the arguments.
+fn template(arguments: &Arguments, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let vocabulary = tokenizer.vocabulary();
+    let template = match &arguments.chat_template {
+        Some(file) => ChatTemplate::with_tokens_of(vocabulary, &text::read_text(file)?, file)?,
+        None => ChatTemplate::of(vocabulary)?.ok_or_else(|| {
+            Failure::new(format!(
+                "{}: expected a chat template, found none; give one with --chat-template FILE, or generate text with \
+                 `trueup run` instead",
+                quote(&arguments.model.to_string_lossy())
+            ))
+        })?,
+    };
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Date::from_unix_seconds(since.map_or(0, |since| since.as_secs()))
+    };
+    Ok(template.at(arguments.date.unwrap_or_else(now)))
+}
+
 /// The messages of a conversation, and the session that computes it.
 struct Conversation<'a> {
     tokenizer: &'a Tokenizer,

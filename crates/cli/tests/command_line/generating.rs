@@ -150,6 +150,31 @@ fn end_tokens_of_a_replaced_tokenizer_end_a_text() {
 }
 
 #[test]
+fn chat_takes_a_template_and_a_date() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&stories(), "stories.gguf");
+    let template = |name: &str, text: &str| {
+        let path = scratch.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let asked = template("asks.jinja", "{{ bos_token }}{{ strftime_now('%B %-d') }} {{ messages[-1]['content'] }}");
+    let fixed = template("fixed.jinja", "{{ bos_token }}July 6 {{ messages[-1]['content'] }}");
+    let chat = |options: &[&str]| {
+        let common = ["chat", &model, "-q", "-n", "8", "--temp", "0", "--chat-template"];
+        trueup_with_input(&[&common[..], options].concat(), "Once upon\n")
+    };
+    let expected = chat(&[&fixed]).exits(0);
+    assert_eq!(chat(&[&asked, "--date", "2024-07-06"]).exits(0).stdout, expected.stdout);
+    assert_eq!(chat(&[&asked, "--date", "1999-07-06T23:59:59"]).exits(0).stdout, expected.stdout);
+    chat(&[&asked]).exits(0);
+    chat(&[&asked, "--date", "2024-02-30"]).refuses(&["expected a date such as 2024-07-26"]);
+    let broken = template("broken.jinja", "\n{% for %}");
+    chat(&[&broken]).refuses(&["broken.jinja: chat template: line 2: expected a name"]);
+    chat(&[&scratch.path("missing.jinja")]).refuses(&["missing.jinja"]);
+}
+
+#[test]
 fn chat_answers_each_line() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&stories(), "stories.gguf");

@@ -20,7 +20,6 @@ const SYNTAX: &[Template] = &[
     ("an open list", "{{ [1, 2 }}"),
     ("control characters in a tag", "{% \u{1b}[2J\u{202e}\u{7} %}"),
     ("a name of control characters", "{{ raise_exception('\u{1b}[2J\u{202e}\n\u{7}') }}"),
-    ("raw blocks", "{% raw %}{{ x }}{% endraw %}"),
     ("a generation tag with more", "{% generation of energy %}x{% endgeneration %}"),
 ];
 
@@ -37,7 +36,6 @@ const REACH: &[Template] = &[
     ("an unknown method", "{{ 'a'.launch() }}"),
     ("raises", "{{ raise_exception('no') }}"),
     ("includes itself", "{% include 'chat template' %}"),
-    ("prints itself by format", "{{ '%s' | format('x' * 1000) }}"),
 ];
 
 const GROWTH: &[Template] = &[
@@ -121,6 +119,9 @@ const RECURSION: &[Template] = &[
 ];
 
 const ACCEPTED: &[Template] = &[
+    ("raw blocks", "{% raw %}{{ x }}{% endraw %}{{ messages[0].content }}"),
+    ("prints by format", "{{ '%s' | format('x' * 100) }}{{ '{:>9}'.format(messages[0].content) }}"),
+    ("the date", "{{ strftime_now('%d %b %Y') }}{{ messages[0].content }}"),
     (
         "as ChatML",
         "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}",
@@ -142,7 +143,10 @@ const ACCEPTED: &[Template] = &[
     ("methods", "{{ messages[0]['content'].strip().split('x')[0].upper() }}{{ messages[-1].get('role') }}"),
     ("filters", "{{ messages[0]['content'] | trim | upper | tojson }}"),
     ("tests", "{% if tools is defined and tools is not none %}t{% else %}{{ messages[0].content }}{% endif %}"),
-    ("no date", "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% endif %}{{ messages[0].content }}"),
+    (
+        "a date if there is one",
+        "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% endif %}{{ messages[0].content }}",
+    ),
     ("generation tags", "{% generation %}{{ messages[0].content }}{% endgeneration %}"),
     (
         "comments and white space control",
@@ -180,12 +184,6 @@ const MADE: &[Made] = &[
     ("nested signs", |r| chain("-", "1", r.between(100_000, 200_000))),
     ("signs with spaces", |r| chain("- ", "1", r.between(60_000, 100_000))),
     ("nested signs and negations", |r| chain("not -", "1", r.between(20_000, 40_000))),
-    ("a sum of many", |r| chain("1+", "1", r.between(60_000, 100_000))),
-    ("a text of many", |r| chain("a~", "a", r.between(60_000, 100_000))),
-    ("powers of many", |r| chain("1**", "1", r.between(50_000, 80_000))),
-    ("comparisons of many", |r| chain("1<", "1", r.between(60_000, 100_000))),
-    ("conjunctions of many", |r| chain("1 and ", "1", r.between(20_000, 40_000))),
-    ("conditions of many", |r| chain("1 if 0 else ", "1", r.between(15_000, 20_000))),
     ("attributes of many", |r| format!("{{{{ messages{} }}}}", ".a".repeat(r.between(60_000, 120_000)))),
     ("items of many", |r| format!("{{{{ messages{} }}}}", "[0]".repeat(r.between(40_000, 80_000)))),
     ("calls of many", |r| format!("{{{{ messages{} }}}}", "()".repeat(r.between(60_000, 120_000)))),
@@ -196,6 +194,16 @@ const MADE: &[Made] = &[
     }),
     ("nested filters", |r| nested("", "{% filter upper %}", "x", "{% endfilter %}", "", r.between(2000, 5000))),
     ("nested macros", |r| nested("", "{% macro f() %}", "x", "{% endmacro %}", "", r.between(2000, 5000))),
+];
+
+/// Long chains, which nest nothing.
+const MADE_ACCEPTED: &[Made] = &[
+    ("a sum of many", |r| chain("1+", "1", r.between(60_000, 100_000))),
+    ("a text of many", |r| chain("a~", "a", r.between(60_000, 100_000))),
+    ("powers of many", |r| chain("1**", "1", r.between(50_000, 80_000))),
+    ("comparisons of many", |r| chain("1<", "1", r.between(60_000, 100_000))),
+    ("conjunctions of many", |r| chain("1 and ", "1", r.between(20_000, 40_000))),
+    ("conditions of many", |r| chain("1 if 0 else ", "1", r.between(15_000, 20_000))),
 ];
 
 /// All cases.
@@ -214,6 +222,9 @@ pub fn cases(seed: u64, good: &[u8]) -> Vec<Case> {
     }
     for (name, template) in MADE {
         add(name, &template(&mut Random::new(seed, name)), true);
+    }
+    for (name, template) in MADE_ACCEPTED {
+        add(name, &template(&mut Random::new(seed, name)), false);
     }
     for (name, template) in ACCEPTED {
         add(name, template, false);
