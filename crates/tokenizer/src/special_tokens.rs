@@ -11,7 +11,7 @@ use crate::chatglm1;
 use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::special_names::SpecialNames;
-use crate::vocabulary::{Parts, ids_by_text};
+use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
