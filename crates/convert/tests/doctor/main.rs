@@ -57,7 +57,8 @@ fn every_rule_has_a_case_and_no_name_is_there_twice() {
 
 #[test]
 fn every_damage_is_found_where_it_is_and_the_page_shows_it() {
-    let page = fs::read_to_string(root().join("docs/doctor.md")).unwrap_or_default();
+    // The page escapes `<`, so that mdBook does not read it as HTML.
+    let page = fs::read_to_string(root().join("docs/doctor.md")).unwrap_or_default().replace("\\<", "<");
     let mut complaints = Vec::new();
     let mut rows = Vec::new();
     for rule in rules() {
