@@ -50,7 +50,7 @@ const MISUSES: [Misuse; 8] = [
     Misuse {
         name: "FREED_EARLY",
         work: Work::Verify(DType::F16),
-        named: &["npu-sim: freed_in_use: aclrtFree gives back memory that aclnnMm argument"],
+        named: &["npu-sim: freed_in_use: aclrtFree frees memory that aclnnMm argument"],
     },
     Misuse {
         name: "SMALL_WORKSPACE",

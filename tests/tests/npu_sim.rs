@@ -210,7 +210,7 @@ fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<S
     }
     let description = card.about().description;
     // Who is refused is told.
-    if description.contains("captures no graphs: aclmdlRICaptureEnd answers 507903") != (part.name == "refused") {
+    if description.contains("cannot capture graphs: aclmdlRICaptureEnd answers 507903") != (part.name == "refused") {
         wrong.push(format!("{} says of its captures: {description}", part.name));
     }
     wrong

@@ -102,8 +102,8 @@ fn another_formula_is_named_by_the_first_node_that_uses_it() {
     let source = model(scratch.path(), "llama2", DType::F32);
     let trace = traces().join("llama2.safetensors");
     for (key, value, node, cause) in [
-        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0", "its program takes an epsilon of 1e-5"),
-        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0", "its program takes 10000 for the base of frequencies"),
+        ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0", "its program uses an epsilon of 1e-5"),
+        ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0", "its program uses a RoPE frequency base of 10000"),
     ] {
         let mut file = fs::read(&source).expect("the model is there");
         let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the key is there");
@@ -279,7 +279,7 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
     assert!(told.contains("give them with --ids"), "{told}");
     let told = compare(Some(vec![1_000_000])).err().map(|error| error.to_string()).unwrap_or_default();
     let expected =
-        "token 1000000 of --ids is not in the model's vocabulary, whose ids end at 399; give ids of this model";
+        "token 1000000 of --ids is not in the model's vocabulary, whose ids end at 399; pass ids of this model";
     assert!(told.contains("unnamed.safetensors") && told.ends_with(expected), "{told}");
     let report = compare(Some(vec![1])).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(first_bad(&report), ("inp_embd", Some("token_embd.weight")));

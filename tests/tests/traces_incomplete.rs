@@ -123,10 +123,10 @@ fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
     let path = scratch.path().join("trace.safetensors");
     type Keep = fn(usize, &str) -> bool;
     let cases: [(&str, Keep, &str); 6] = [
-        ("a step is missing", |step, _| step == 0, "it holds nothing of step 1"),
-        ("a layer is missing", |_, node| layer(node) != Some("1"), "it holds nothing of layer 1 in step 0"),
+        ("a step is missing", |step, _| step == 0, "it contains nothing for step 1"),
+        ("a layer is missing", |_, node| layer(node) != Some("1"), "it contains nothing for layer 1 in step 0"),
         ("a layer of a step", |step, node| step == 0 || layer(node) != Some("0"), "nothing of layer 0 in step 1"),
-        ("logits alone", |_, node| node == "result_output", "it holds nothing of layer 0 in step 0"),
+        ("logits alone", |_, node| node == "result_output", "it contains nothing for layer 0 in step 0"),
         ("no end", |_, node| !node.starts_with("result"), "no last result of step 0 (result_output or result_norm)"),
         ("names of another program", |_, node| node.is_empty(), "its names are others"),
     ];
@@ -184,7 +184,7 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
         let mut parts = all[1].1.clone();
         parts.tensors.retain(|tensor| (tensor.step, tensor.node.as_str()) != (step, "result_output"));
         parts.write(&path);
-        let words = format!("it lacks {step}/result_output, which it holds of another step");
+        let words = format!("it lacks {step}/result_output, which it contains for another step");
         inconclusive(&compared(&model, &path), &words, &format!("no head in step {step}"));
     }
 }
@@ -325,7 +325,7 @@ fn attention_to_positions_that_no_token_has_is_none() {
         let bad = report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence));
         assert_eq!(bad.node, "kq_soft_max-1", "{}", report.sentence);
         assert!(
-            report.sentence.contains("at a masked position behind the last token of step 1"),
+            report.sentence.contains("at a masked position after the last token of step 1"),
             "{}",
             report.sentence
         );

@@ -218,7 +218,7 @@ impl Graph {
     }
 
     fn push(&mut self, name: String, ty: TensorType, origin: Origin) -> ValueId {
-        debug_assert!(self.values.iter().all(|value| value.name != name), "two values are called {name}");
+        debug_assert!(self.values.iter().all(|value| value.name != name), "two values have the name {name}");
         self.values.push(Value { name, ty, origin });
         ValueId(self.values.len() - 1)
     }

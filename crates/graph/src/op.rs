@@ -198,14 +198,14 @@ impl Op {
     /// The output as it lies in the first input's memory, where it does.
     fn seen(&self, output: TensorType, inputs: &[TensorType]) -> Result<TensorType, String> {
         let counted = inputs.iter().all(|input| input.shape.span().is_some());
-        expect(counted, || "the elements of an input cannot be counted".to_owned())?;
+        expect(counted, || "the number of elements of an input overflows".to_owned())?;
         let Some(first) = inputs.first() else { return Ok(output) };
         if let Op::Arrange(arrange) = self {
             let shape = arrange.seen(&first.shape, output.shape)?;
             return Ok(TensorType { shape, ..output });
         }
         expect(!self.is_alias() || first.shape.is_dense(), || {
-            format!("needs its first input without gaps, not {first}: cpy it first")
+            format!("needs a contiguous first input, not {first}: cpy it first")
         })?;
         Ok(output)
     }
@@ -241,7 +241,7 @@ fn expect_cache(what: &str, ty: &TensorType, (whole, len): (&str, usize)) -> Res
     expect(known, || format!("{what} must be floating point or q8_0, not {}", ty.dtype))?;
     let block_len = ty.dtype.block_len();
     expect(len.is_multiple_of(block_len), || {
-        format!("{what} of {} need {whole} of a multiple of {block_len} elements, not {len}: take f16 or f32", ty.dtype)
+        format!("{what} of {} need {whole} of a multiple of {block_len} elements, not {len}: use f16 or f32", ty.dtype)
     })
 }
 

@@ -44,7 +44,7 @@ impl TryFrom<StoredShape> for Shape {
     fn try_from(stored: StoredShape) -> Result<Shape, String> {
         let (StoredShape::Dense(sizes) | StoredShape::View { sizes, .. }) = stored;
         if sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).is_none() {
-            return Err(format!("a shape of {sizes:?} has more elements than can be counted"));
+            return Err(format!("a shape of the number of elements of {sizes:?} overflows"));
         }
         Ok(match stored {
             StoredShape::Dense(sizes) => Shape::new(&sizes),
@@ -191,7 +191,7 @@ impl TensorType {
         if self.shape.is_dense() {
             return *self;
         }
-        let span = self.shape.span().unwrap_or_else(|| panic!("{self} has no end"));
+        let span = self.shape.span().unwrap_or_else(|| panic!("the end of {self} overflows"));
         TensorType::new(self.dtype, &[span])
     }
 

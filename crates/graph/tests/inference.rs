@@ -63,7 +63,7 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (
             Arithmetic::Add.into(),
             vec![ty(F32, &[8, 5]), ty(F32, &[5])],
-            "a [8, 5] and b [5] cannot be repeated to one shape",
+            "a [8, 5] and b [5] cannot be broadcast to one shape",
         ),
         (Arithmetic::Add.into(), vec![ty(F32, &[8, 5]), ty(Q4_0, &[32])], "b must be floating point, not q4_0"),
         (Arithmetic::Mul.into(), vec![ty(F16, &[8]), ty(F16, &[8])], "a must be f32 or f64, not f16"),

@@ -206,7 +206,7 @@ impl Settings {
             if has_setting(&text) {
                 return Self::parse(&text).map_err(|what| wrong(path, what));
             }
-            say(&format!("npu-sim: {} names no setting of the simulator: it is left to the program", path.display()));
+            say(&format!("npu-sim: {} is not a setting of the simulator and is ignored", path.display()));
         }
         match other {
             Some(path) => Self::parse(&text_of(path)?).map_err(|what| wrong(path, what)),
@@ -228,14 +228,14 @@ impl Settings {
             return Err(format!("cards is 1 to 64, found {}", settings.cards));
         }
         if settings.memory_bytes.is_some_and(|bytes| bytes < 1 << 20) {
-            return Err("memory_bytes is a MiB at least".to_owned());
+            return Err("memory_bytes must be at least 1 MiB".to_owned());
         }
         if settings.faults.iter().any(|fault| fault.at == Some(0)) {
             return Err("the `at` of a fault counts from 1".to_owned());
         }
         let cannot = |fault: &&PlannedFault| fault.operator.as_ref().is_some_and(|named| !fault.kind.can_be_in(named));
         if let Some(PlannedFault { kind, operator: Some(operator), .. }) = settings.faults.iter().find(cannot) {
-            return Err(format!("{operator} cannot have the fault {kind:?}, only these can: {}", PRODUCTS.join(", ")));
+            return Err(format!("the fault {kind:?} does not apply to {operator}, only to: {}", PRODUCTS.join(", ")));
         }
         Ok(settings)
     }
@@ -323,7 +323,7 @@ mod tests {
             (r#"{"faults": [{"kind": "wrong_tile", "at": 0}]}"#, "counts from 1"),
             (
                 r#"{"faults": [{"kind": "wrong_tile", "operator": "aclnnAdd"}]}"#,
-                "aclnnAdd cannot have the fault WrongTile",
+                "the fault WrongTile does not apply to aclnnAdd",
             ),
             (r#"{"faults": [{"kind": "gremlin"}]}"#, "unknown variant `gremlin`"),
             ("[", "EOF"),

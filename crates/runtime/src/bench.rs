@@ -158,10 +158,10 @@ pub fn bench(
     let (prompt, following) = (ids(weights, options.prompt), ids(weights, options.generate));
     run(&mut session, &prompt, &following[..1])?;
     let peak_memory_bytes = peak_memory_bytes();
-    tell("the roof of the machine is measured");
+    tell("measuring the hardware limits");
     let before = weights.devices()[0].roof()?;
     let times = (0..options.repetitions).map(|repetition| {
-        tell(&format!("prompt and decode, {} of {}", repetition + 1, options.repetitions));
+        tell(&format!("prompt and decode, run {} of {}", repetition + 1, options.repetitions));
         run(&mut session, &prompt, &following)
     });
     let (prompt_times, decode_times): (Vec<f64>, Vec<f64>) = times.collect::<Result<Vec<_>>>()?.into_iter().unzip();
@@ -172,7 +172,7 @@ pub fn bench(
     let prompt_report = PhaseReport::new(options.prompt, &prompt_times, &prompt_demand, roof.as_ref());
     let decode_report = PhaseReport::new(options.generate, &decode_times, &decode_demand, roof.as_ref());
     let per_op = options.per_operator.then(|| {
-        tell("operators are timed one by one");
+        tell("timing each operator");
         operators::measure(&mut session, &prompt, &following, [&prompt_report, &decode_report])
     });
     drop(session);
@@ -200,7 +200,7 @@ pub fn bench(
 fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -> Result<SessionOptions> {
     if options.prompt == 0 || options.generate == 0 || options.repetitions == 0 || options.parallel.contains(&0) {
         let problem =
-            "prompt, generated tokens, repetitions and sequences are counted from 1; ask for at least one of each";
+            "prompt, generated tokens, repetitions and sequences must each be at least 1";
         return Err(Error::Request(problem.to_owned()));
     }
     let needed = options.prompt.saturating_add(options.generate);
@@ -208,7 +208,8 @@ fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -
     if needed > most {
         let BenchOptions { prompt, generate, .. } = options;
         return Err(Error::Request(format!(
-            "{prompt} tokens of prompt and {generate} behind it are more than the context of {most}; measure fewer"
+            "a prompt of {prompt} tokens and {generate} generated tokens exceed the context of {most}; measure \
+                fewer tokens"
         )));
     }
     Ok(SessionOptions { context: session.context.or(Some(needed)), sequences: 1, ..*session })

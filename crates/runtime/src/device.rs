@@ -155,9 +155,9 @@ impl Usage {
     /// What to do where there is no memory for it.
     fn remedy(self) -> &'static str {
         match self {
-            Usage::Weight => "take a smaller model, or store this one in a type of fewer bits",
-            Usage::State => "make the context (-c) smaller, or take fewer sequences",
-            Usage::Input | Usage::Arena => "make the context (-c) smaller, or take shorter prompts",
+            Usage::Weight => "use a smaller model, or quantize this one to fewer bits",
+            Usage::State => "reduce the context (-c), or use fewer sequences",
+            Usage::Input | Usage::Arena => "reduce the context (-c), or use shorter prompts",
         }
     }
 }
@@ -169,9 +169,9 @@ pub const THREADS_MAX: usize = 1024;
 fn expect_threads(threads: Option<usize>) -> std::result::Result<usize, String> {
     match threads {
         None => Ok(std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)),
-        Some(0) => Err("no threads to compute with; ask for at least 1".to_owned()),
+        Some(0) => Err("expected at least 1 thread, found 0".to_owned()),
         Some(threads) if threads > THREADS_MAX => {
-            Err(format!("{threads} threads are more than the {THREADS_MAX} that it starts at most; ask for fewer"))
+            Err(format!("expected at most {THREADS_MAX} threads, found {threads}"))
         }
         Some(threads) => Ok(threads),
     }

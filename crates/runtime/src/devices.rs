@@ -147,7 +147,7 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     let Some(kind) = KINDS.iter().find(matches) else {
         let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
         return Err(Error::Request(format!(
-            "there is no device called {}; known are {}",
+            "unknown device {}; expected one of {}",
             trueup_formats::quote(name),
             known.join(", ")
         )));
@@ -200,7 +200,7 @@ impl DeviceReport {
 
     fn simulator(kind: &Kind, file: &Path) -> DeviceReport {
         let file = file.file_name().unwrap_or_default().to_string_lossy();
-        let description = format!("simulated cards, computed on the processor: {file} lies beside the program");
+        let description = format!("simulated cards, computed on the CPU ({file} is next to the program)");
         DeviceReport { available: true, ..DeviceReport::unavailable(kind, "", description) }
     }
 }
@@ -215,7 +215,7 @@ fn open_cpu(rest: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let isa = options.isa.as_deref().map(|name| {
         let known = || Isa::ALL.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
         let unknown = || {
-            Error::Request(format!("there are no kernels for {}; known are {}", trueup_formats::quote(name), known()))
+            Error::Request(format!("no kernels exist for {}; expected one of {}", trueup_formats::quote(name), known()))
         };
         Isa::from_name(name).ok_or_else(unknown)
     });
@@ -230,7 +230,7 @@ fn expect_no_more(kind: &str, rest: &str) -> Result<()> {
         return Ok(());
     }
     let name = trueup_formats::quote(&format!("{kind}{rest}"));
-    Err(Error::Request(format!("device {name}: there is only one, call it {kind}")))
+    Err(Error::Request(format!("device {name}: only one exists; use the name {kind}")))
 }
 
 /// The number of a card: what stands behind `cuda` or `npu`.
@@ -238,7 +238,7 @@ fn card_number(kind: &str, rest: &str) -> Result<usize> {
     let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix(':').and_then(|number| number.parse().ok()) };
     number.ok_or_else(|| {
         let name = trueup_formats::quote(&format!("{kind}{rest}"));
-        Error::Request(format!("device {name}: a card is called by its number, like {kind}:1"))
+        Error::Request(format!("device {name}: expected a card number, like {kind}:1"))
     })
 }
 
@@ -284,14 +284,15 @@ fn simulated_card(kind: &str, rest: &str, cards: Option<SimulatedCards>) -> Resu
     let name = || trueup_formats::quote(&format!("{kind}{rest}"));
     let cards = cards.ok_or_else(|| {
         Error::Request(format!(
-            "device {}: up to {SIMULATED_CARDS_MAX} simulated cards, one of them, and the memory of each may be named, like {kind}x2:1@4GiB",
+            "device {}: expected a name like {kind}x2:1@4GiB (number of cards up to {SIMULATED_CARDS_MAX}, card, \
+                memory of each card)",
             name()
         ))
     })?;
     let (count, card) = (cards.cards, cards.card.or((cards.cards == 1).then_some(0)));
     let several = || {
         let first = rest.split('@').next().unwrap_or_default();
-        Error::Request(format!("device {}: {count} cards; name one of them, like {kind}{first}:0", name()))
+        Error::Request(format!("device {}: {count} cards; select one of them, like {kind}{first}:0", name()))
     };
     Ok((cards, card.ok_or_else(several)?))
 }
@@ -332,7 +333,7 @@ fn open_npu_sim(rest: &str, _: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let unknown = || {
         let name = trueup_formats::quote(&format!("npu-sim{rest}"));
         let known = Chip::names().join(", ");
-        Error::Request(format!("device {name}: no such chip is simulated; known are {known}, like npu-sim:310p"))
+        Error::Request(format!("device {name}: unknown chip; expected one of {known}, like npu-sim:310p"))
     };
     let (chip, behind) = simulated_chip(rest).ok_or_else(unknown)?;
     let cards = SimulatedCards::parse(behind, chip.memory_bytes);
@@ -373,7 +374,7 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
     if memory_bytes.len() > names.len() {
         let (budgets, devices) = (memory_bytes.len(), names.len());
         return Err(Error::Request(format!(
-            "{budgets} sizes of memory for {devices} devices; give each device at most one"
+            "{budgets} memory sizes for {devices} devices; give at most one per device"
         )));
     }
     if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
@@ -397,7 +398,7 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
     let Some((first, second)) = twice else { return Ok(devices) };
     let [first, second] = [&names[first], &names[second]].map(|name| trueup_formats::quote(name));
     Err(Error::Request(format!(
-        "devices {first} and {second} are the same card, or have one in common; name each once"
+        "devices {first} and {second} share a card; use each card once"
     )))
 }
 
@@ -452,11 +453,11 @@ mod tests {
             ("cuda-simx2:2", Some("one of them")),
             ("cuda-simx9:1", Some("up to 8 simulated cards")),
             ("npu-sim:910bx2@4GiB", Some("name one of them, like npu-sim:910bx2:0")),
-            ("npu-sim:910c", Some("known are 910b")),
+            ("npu-sim:910c", Some("expected one of 910b")),
             ("npu:x", Some("called by its number, like npu:1")),
             ("cuda-simx2", Some("name one of them, like cuda-simx2:0")),
             ("cudax2", Some("no device called")),
-            ("gpu", Some("known are ref, cpu")),
+            ("gpu", Some("expected one of ref, cpu")),
         ];
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         for (name, expected) in cases {
@@ -488,7 +489,7 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");
-        assert!(open("cpu", &[1, 2]).contains("2 sizes of memory for 1 devices"));
+        assert!(open("cpu", &[1, 2]).contains("2 memory sizes for 1 devices"));
         assert!(open("cpu,ref,cpu", &[]).contains("cpu is named twice"));
     }
 

@@ -73,7 +73,7 @@ impl HostTensor {
                 let dtype = self.ty.dtype;
                 let decoder = dtype.decoder().unwrap_or_else(|| panic!("{dtype} cannot be decoded"));
                 let byte = |element: usize| element / dtype.block_len() * dtype.block_bytes();
-                assert!(start.is_multiple_of(dtype.block_len()), "element {start} lies inside a block of {dtype}");
+                assert!(start.is_multiple_of(dtype.block_len()), "element {start} is inside a block of {dtype}");
                 (decoder.decode_exact)(&bytes[byte(start)..byte(start + target.len())], target);
             }
         }
@@ -98,7 +98,7 @@ impl HostTensor {
                 bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect()
             }
             Data::Real(values) if self.ty.dtype == DType::I32 => values.iter().map(|value| *value as i32).collect(),
-            Data::Stored(_) | Data::Real(_) => panic!("{} holds no indices", self.ty),
+            Data::Stored(_) | Data::Real(_) => panic!("{} does not contain indices", self.ty),
         }
     }
 
@@ -172,7 +172,7 @@ impl HostTensor {
             Data::Real(target) => target[start..start + values.len()].copy_from_slice(values),
             Data::Stored(bytes) => {
                 let (len, size) = (self.ty.dtype.block_len(), self.ty.dtype.block_bytes());
-                assert!(start.is_multiple_of(len), "element {start} lies inside a block of {}", self.ty.dtype);
+                assert!(start.is_multiple_of(len), "element {start} is inside a block of {}", self.ty.dtype);
                 round_to_bytes(
                     self.ty.dtype,
                     values,

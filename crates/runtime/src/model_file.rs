@@ -133,7 +133,7 @@ impl ModelFile {
     /// The tokenizer; an error where the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let missing = || {
-            let error = FileError::new(self.path(), "the file holds no tokenizer").at(format!("key {KEY_TOKENIZER}"));
+            let error = FileError::new(self.path(), "the file contains no tokenizer").at(format!("key {KEY_TOKENIZER}"));
             error.help("give token ids instead of text, or convert the model again with its tokenizer")
         };
         Ok(self.tokenizer.as_ref().ok_or_else(missing)?)
@@ -219,7 +219,7 @@ impl ModelFile {
                 let tensor = tensors.get(*tensor).ok_or_else(missing)?;
                 let mut bytes = make(tensor);
                 if u64::try_from(bytes.len()) != Ok(tensor.bytes) {
-                    let problem = format!("expected {} bytes, {} were made", tensor.bytes, bytes.len());
+                    let problem = format!("expected {} bytes, found {}", tensor.bytes, bytes.len());
                     return Err(FileError::new(self.path(), problem).at(format!("tensor {}", quote(name))).into());
                 }
                 bytes.truncate(range.end);

@@ -152,7 +152,7 @@ impl fmt::Display for Profile {
         let rounding = match self.activations {
             Activations::Q8 { rounding, .. } | Activations::Q8_1 { rounding } => match rounding {
                 Rounding::HalfEven => "",
-                Rounding::HalfAway => ", halves away from zero",
+                Rounding::HalfAway => ", ties away from zero",
                 Rounding::Truncate => ", rounded toward zero",
             },
             Activations::Unchanged | Activations::Q8K | Activations::F16 | Activations::Bf16 => "",
@@ -178,7 +178,7 @@ impl fmt::Display for Profile {
         }
         match self.angles {
             Angles::F64 => Ok(()),
-            Angles::Pow => write!(f, "; angles by pow in f32"),
+            Angles::Pow => write!(f, "; angles with pow in f32"),
             Angles::Iterated => write!(f, "; angles iterated in f32"),
         }
     }
@@ -205,7 +205,7 @@ mod tests {
             ),
             (
                 Profile { function_ulp: 1.1, angles: Angles::Pow, ..Profile::F32 },
-                "activations unchanged; sums f32; output f32; functions within 1.1 ulp; angles by pow in f32",
+                "activations unchanged; sums f32; output f32; functions within 1.1 ulp; angles with pow in f32",
             ),
             (
                 Profile { angles: Angles::Iterated, ..Profile::F32 },
@@ -217,7 +217,7 @@ mod tests {
             ),
             (
                 Profile { activations: q8(Rounding::HalfAway), ..Profile::F32 },
-                "activations q8 per 32, f32 scale, halves away from zero; sums f32; output f32",
+                "activations q8 per 32, f32 scale, ties away from zero; sums f32; output f32",
             ),
             (
                 Profile { activations: q8(Rounding::Truncate), ..Profile::F32 },

@@ -44,8 +44,8 @@ impl Ranges {
         opened.ok_or_else(|| {
             let tried = LIBRARIES.join(", ");
             Error::Request(format!(
-                "nodes cannot be named to NVIDIA's profilers: none of {tried} is found; install NVTX (a CUDA toolkit, or pip install \
-                 nvidia-nvtx-cu12), or leave --nvtx out"
+                "NVTX is not available: none of {tried} was found; install NVTX (a CUDA toolkit, or pip install \
+                    nvidia-nvtx-cu12), or omit --nvtx"
             ))
         })
     }

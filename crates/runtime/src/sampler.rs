@@ -96,7 +96,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f64]) -> Result<u32> {
         if let Some(id) = logits.iter().position(|logit| logit.is_nan() || *logit == f64::INFINITY) {
             let problem = format!("the logit of token {id} is {}, so no token can be chosen", logits[id]);
-            return Err(Error::Request(format!("{problem}; verify the model to find the operator at fault")));
+            return Err(Error::Request(format!("{problem}; run `trueup verify` to find the operator at fault")));
         }
         let mut candidates: Vec<Candidate> =
             (0..).zip(logits).map(|(id, logit)| Candidate { id, logit: *logit }).collect();
@@ -108,7 +108,7 @@ impl Sampler {
             self.draw(&candidates)
         };
         let Some(Candidate { id, .. }) = chosen else {
-            return Err(Error::Request("there is no token to choose from".to_owned()));
+            return Err(Error::Request("the vocabulary is empty, so no token can be chosen".to_owned()));
         };
         self.accept(id);
         Ok(id)

@@ -196,7 +196,8 @@ impl Session {
         let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
         let rows = entries.iter().filter(|entry| entry.wants_logits).count();
         let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.vocabulary));
-        reserved.map_err(|_| Error::Request(format!("no memory for the logits of {rows} tokens; ask for fewer")))?;
+        reserved.map_err(|_| Error::Request(format!("not enough memory for the logits of {rows} tokens; request \
+            fewer")))?;
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for chunk in entries.chunks(self.sizes.prompt_chunk) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
@@ -232,7 +233,7 @@ impl Session {
         match lengths.iter().find(|length| **length > self.context()) {
             None => Ok(()),
             Some(length) => Err(Error::Request(format!(
-                "{length} tokens are more than the context of {}; make the context larger or the prompt shorter",
+                "{length} tokens exceed the context of {}; increase the context or shorten the prompt",
                 self.context()
             ))),
         }

@@ -188,7 +188,7 @@ fn requests_that_cannot_be_served_say_why() {
     let cases = [
         (vec![entry(tiny_model::VOCABULARY as u32, 0)], "token 48 is not in the vocabulary"),
         (vec![entry(0, 1)], "sequence 1 does not exist"),
-        (vec![entry(0, 0); 6], "6 tokens are more than the context of 5"),
+        (vec![entry(0, 0); 6], "6 tokens exceed the context of 5"),
     ];
     for (entries, part) in cases {
         let error = session.compute(&entries, None).unwrap_err().to_string();
@@ -199,8 +199,8 @@ fn requests_that_cannot_be_served_say_why() {
     for (options, part) in [
         (SessionOptions { context: Some(161), ..options }, "between 1 and the model's 160"),
         (SessionOptions { sequences: 0, ..options }, "at least one sequence"),
-        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32 elements, and the model's have 16"),
-        (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32 elements, and the model's have 16"),
+        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32, but the model's is 16"),
+        (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32, but the model's is 16"),
         (SessionOptions { kv: Some(DType::I32), ..options }, "floating point or q8_0"),
     ] {
         let error = Session::new(weights.clone(), &options).err().unwrap().to_string();

@@ -143,7 +143,7 @@ impl Service {
     /// Ends all requests that are not finished and refuses all that come; whoever waits for one is told. The thread that computes ends behind the batch in
     /// work, and dropping the service waits for it.
     pub fn close(&self) {
-        self.requests.close("the service was closed before the text had ended");
+        self.requests.close("the service was closed before generation ended");
     }
 
     /// What a listener hears of a text: of one that it ended, no characters that are not whole.

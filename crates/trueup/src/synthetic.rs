@@ -100,12 +100,12 @@ pub fn names() -> String {
 pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
     let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
         let (name, known) = (quote(name), names());
-        return Err(Error::Request(format!("there is no synthetic model called {name}; known are {known}")));
+        return Err(Error::Request(format!("unknown synthetic model {name}; expected one of {known}")));
     };
     let full_name = format!("synth:{name}:{dtype}");
     let path = Path::new(&full_name);
     let config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(known.config)
-        .map_err(|error| FileError::new(path, format!("its description is no JSON: {error}")))?;
+        .map_err(|error| FileError::new(path, format!("its description is not valid JSON: {error}")))?;
     let architecture = Architecture::of_config(&config, path)?;
     // One tensor for each layer at least: what a description claims is limited by what a checkpoint holds.
     let hyper = Hyper::from_config(architecture, &config, LAYERS_MAX, path)?;
@@ -246,7 +246,7 @@ mod tests {
         let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no synthetic model called llama-2b; known are llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b"
+            "unknown synthetic model llama-2b; expected one of llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b"
         );
     }
 }

@@ -172,7 +172,7 @@ fn a_service_that_is_closed_tells_those_who_wait() {
     };
     service.close();
     let told = within_a_minute(move || waiter.join().unwrap());
-    assert_eq!(told, ["the service was closed before the text had ended"; 3]);
+    assert_eq!(told, ["the service was closed before generation ended"; 3]);
     assert_eq!(service.submit("Lily", endless(), None).unwrap_err().to_string(), told[0]);
 }
 

@@ -153,14 +153,14 @@ impl Baseline {
     /// Reads the JSON of an earlier report. A fault is one sentence.
     pub fn parse(text: &[u8]) -> Result<Baseline, String> {
         let baseline: Baseline = serde_json::from_slice(text)
-            .map_err(|error| format!("no report of trueup verify: {}", quote(&error.to_string())))?;
+            .map_err(|error| format!("not a trueup verify report: {}", quote(&error.to_string())))?;
         if baseline.version != VERSION {
             let version = baseline.version;
-            return Err(format!("a report of version {version}, expected {VERSION}; write it anew with --json"));
+            return Err(format!("expected report version {VERSION}, found {version}; create it again with --json"));
         }
         if baseline.nodes.is_empty() {
             return Err(
-                "a report without nodes, with which nothing can be compared; write it anew with --json".to_owned()
+                "the report contains no nodes to compare; create it again with --json".to_owned()
             );
         }
         Ok(baseline)
@@ -203,7 +203,7 @@ impl Report {
         let holder = self.nodes.iter().find(|held| held.fused.iter().any(|piece| piece == node));
         match holder {
             Some(holder) => change(&quote(node), "node", "there", &format!("fused into {}", holder.node), false),
-            None => change(&quote(node), "node", "there", "not there", true),
+            None => change(&quote(node), "node", "there", "missing", true),
         }
     }
 
@@ -215,7 +215,7 @@ impl Report {
         for node in &self.nodes {
             match before.get(node.node.as_str()) {
                 Some(before) => compare(before, node, &mut changes),
-                None => changes.push(change(&node.node, "node", "not there", "there", false)),
+                None => changes.push(change(&node.node, "node", "missing", "there", false)),
             }
         }
         for gone in baseline.nodes.iter().filter(|node| !now.contains(node.node.as_str())) {
@@ -240,7 +240,7 @@ impl Report {
         };
         let (before, now) = (file_name(&baseline.model), file_name(&self.model));
         match &baseline.model_id {
-            Some(id) if before == now => add(*id != self.model_id, "model", "another one of that name", now),
+            Some(id) if before == now => add(*id != self.model_id, "model", "a different file with the same name", now),
             Some(id) => add(*id != self.model_id, "model", before, now),
             None => add(before != now, "model", before, now),
         }
@@ -256,11 +256,11 @@ impl Report {
         let (before, now) = (baseline.steps.to_string(), self.steps.to_string());
         add(before != now, "number of steps", &before, &now);
         if self.prompts != baseline.prompts {
-            differs.push("its prompts are others".to_owned());
+            differs.push("its prompts differ".to_owned());
         }
         let same = |fault: &&Planted| self.planted.as_ref().is_some_and(|own| own.name == fault.name);
         if let Some(Planted { name, node }) = baseline.planted.as_ref().filter(|fault| !same(fault)) {
-            differs.push(format!("its device had the fault {} planted at {}", quote(name), quote(node)));
+            differs.push(format!("its device had the fault {} injected at {}", quote(name), quote(node)));
         }
         differs
     }
@@ -291,7 +291,7 @@ impl Report {
 }
 
 /// The nearest f64.
-#[allow(clippy::as_conversions, reason = "a count beyond 2^53 may be rounded here")]
+#[allow(clippy::as_conversions, reason = "a count above 2^53 may be rounded here")]
 pub(crate) fn real(count: usize) -> f64 {
     count as f64
 }

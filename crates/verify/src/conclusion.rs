@@ -63,7 +63,7 @@ impl Report {
         let budgets = self.policy.iter().flat_map(|policy| &policy.budgets).filter(|budget| !budget.holds);
         let budgets = budgets.filter_map(|budget| {
             let found = budget.found.filter(|_| budget.problem.is_none())?;
-            Some(format!("{} is {found:.3e}, beyond its budget of {}", budget.name, budget.limit))
+            Some(format!("{} is {found:.3e}, above its budget of {}", budget.name, budget.limit))
         });
         let drifts = self.baseline.iter().flat_map(|baseline| &baseline.changes).filter(|change| change.drift);
         let drifts = drifts.map(|change| {
@@ -78,11 +78,12 @@ impl Report {
         let budgets = self.policy.iter().flat_map(|policy| &policy.budgets);
         let unknown = |budget: &BudgetReport| {
             let problem = budget.problem.as_ref()?;
-            Some(format!("the budget of {} cannot be evaluated, for {problem}", budget.name))
+            Some(format!("the budget of {} cannot be evaluated: {problem}", budget.name))
         };
         let baseline = self.baseline.as_ref().filter(|baseline| !baseline.differs.is_empty()).map(|baseline| {
             let (file, differs) = (trueup_formats::quote(&baseline.file), baseline.differs.join(", and "));
-            format!("{file} is no baseline of this run: {differs}; take another, or write it anew with --json")
+            format!("{file} is not a baseline for this run: {differs}; use another baseline, or create a new one \
+                with --json")
         });
         budgets.filter_map(unknown).next().or(baseline)
     }

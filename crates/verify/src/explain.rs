@@ -271,13 +271,13 @@ fn first_was_stale(scene: &Scene, expected: &[Option<Expected>], before: &Before
     let first = Scene { device: first, ..scene.clone() };
     let evidence = Evidence::new(&first, expected, false, axes(&scene.op));
     let (_, text) = old_activations(&Evidence { supposed: &before.supposed, ..evidence })?;
-    Some(format!("{text}; computed again on the same inputs, the node takes its own"))
+    Some(format!("{text}; recomputed on the same inputs, the node uses the correct ones"))
 }
 
 /// What differs on the same inputs, of a node that was not explained.
 pub(crate) fn raced(count: u64, elements: u64) -> String {
     let differ = if count == 1 { "differs" } else { "differ" };
-    format!("{count} of {elements} elements {differ} when the node is computed again on the same inputs")
+    format!("{count} of {elements} elements {differ} when the node is recomputed on the same inputs")
 }
 
 /// What was never written, or is an old result, is no arithmetic.

@@ -1,7 +1,7 @@
 //! The report as one HTML page: verdict, map, layers, nodes, tokens, operators, unchecked nodes, changes.
 //!
 //! ```text
-//!   Report ──▶ context (formatted numbers, figures as SVG) ──minijinja──▶ page: style, markup, JSON, optional script
+//!   Report ──▶ context (formatted numbers, figures as SVG) ──minijinja──▶ page: style, markup, optional script and its data
 //! ```
 //!
 //! The page is readable without the script and without a network. Its sections answer the questions in order: what
@@ -12,6 +12,7 @@
 mod drawer;
 mod figures;
 mod layers;
+mod readout;
 mod scatter;
 mod strip;
 mod svg;
@@ -26,6 +27,7 @@ use drawer::Drawer;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
+use readout::Readout;
 use strip::Strip;
 use svg::number;
 use traced::Traced;
@@ -43,8 +45,9 @@ const NARROW: f64 = 340.0;
 impl Report {
     /// The report as one HTML page that needs nothing else.
     pub fn to_html(&self) -> Result<String, String> {
-        let fail = |error: minijinja::Error| format!("the page cannot be written: {error:#}");
-        let data = serde_json::to_string(self).map_err(|error| format!("the page cannot be written: {error}"))?;
+        let fail = |error: minijinja::Error| format!("the HTML page cannot be created: {error:#}");
+        let data = serde_json::to_string(&Readout::new(self))
+            .map_err(|error| format!("the HTML page cannot be created: {error}"))?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(fail)?;
         environment.set_syntax(syntax);
@@ -87,7 +90,7 @@ impl Report {
             operators => data_of(&table::operators(self)),
             traced => Traced::new(self).map(|traced| data_of(&traced)),
             exceptions => data_of(&table::exceptions(self)),
-            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("memory not known".to_owned(), bytes_in_words)),
+            peak_memory => self.run.as_ref().map(|run| run.peak_memory_bytes.map_or("peak memory unknown".to_owned(), bytes_in_words)),
             took => self.run.as_ref().map(|run| duration(run.seconds)),
             model_name => self.model.rsplit(['/', '\\']).next().unwrap_or(&self.model),
         }

@@ -19,7 +19,7 @@ impl Report {
             format!("{} of {} most likely tokens differ", self.tokens.flips, self.tokens.positions)
         }));
         suite.add_test_case(case("repeat", "repeat", self.repeat.outcome(&self.tokens), || {
-            "runs on the same tokens differ, or observing changes them".to_owned()
+            "runs on the same tokens differ, or observing the nodes changes the logits".to_owned()
         }));
         if let Some(trace) = &self.trace {
             suite.add_test_case(case("trace", "trace", trace.result, || trace.sentence.clone()));
@@ -36,7 +36,7 @@ impl Report {
         suite.add_test_case(case("result", "verify", self.result, || self.sentence.clone()));
         let mut junit = quick_junit::Report::new("trueup verify");
         junit.add_test_suite(suite);
-        junit.to_string().map_err(|error| format!("the JUnit report cannot be written: {error}"))
+        junit.to_string().map_err(|error| format!("the JUnit report cannot be created: {error}"))
     }
 }
 
@@ -61,12 +61,12 @@ fn node_case(node: &NodeReport, prompts: usize) -> TestCase {
 /// What is wrong with a node, in one sentence.
 fn message(node: &NodeReport, prompts: usize) -> String {
     if node.verdict == Verdict::Unchecked {
-        return "was not looked at".to_owned();
+        return "was not checked".to_owned();
     }
     let Some(worst) = node.worst_phase().and_then(|phase| phase.worst.as_ref()) else {
         return node.verdict.to_string();
     };
-    let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
+    let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
     let cause = node.cause().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
     format!(
         "{} at {} of step {} of {}: expected {}, found {}{cause}",

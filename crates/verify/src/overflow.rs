@@ -54,7 +54,7 @@ impl<'a> Overflow<'a> {
     /// What to do about it.
     pub fn next(&self, report: &Report) -> String {
         if self.in_cache() {
-            format!("take a wider KV cache: {}", verify_again(report, None, "--kv f32"))
+            format!("use a wider KV cache type: {}", verify_again(report, None, "--kv f32"))
         } else {
             let NodeReport { node, device, .. } = self.node;
             format!("have {device} store the result of {node} in a wider type, such as bf16 or f32")

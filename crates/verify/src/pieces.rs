@@ -43,15 +43,15 @@ pub(crate) fn run(seen: &Seen<'_>, inputs: &[Operand]) -> Vec<PieceReport> {
 pub(crate) fn clause(pieces: &[PieceReport]) -> Option<String> {
     let names: Vec<&str> = pieces.iter().map(|piece| piece.node.as_str()).collect();
     if let Some(wrong) = pieces.iter().find(|piece| piece.verdict.fails()) {
-        return Some(format!("already {} alone is wrong", wrong.node));
+        return Some(format!("{} is already wrong when computed separately", wrong.node));
     }
     if pieces.is_empty() {
         None
     } else if pieces.iter().all(|piece| piece.verdict.passes()) {
         let names = names.join(", ");
-        Some(format!("its pieces alone are right ({names}): the fused kernel is at fault; try --fusion off"))
+        Some(format!("its unfused nodes are correct ({names}): the fused kernel is at fault; try --fusion off"))
     } else {
-        Some(format!("its pieces alone ({}) could not all be judged", names.join(", ")))
+        Some(format!("its unfused nodes ({}) could not all be judged", names.join(", ")))
     }
 }
 
@@ -119,7 +119,7 @@ impl Run<'_> {
         }
         let own = &self.seen.node().inputs;
         let place = own.iter().position(|input| self.seen.graph.value(*input).name == value.name);
-        let missing = || Error::Request(format!("{} is no input of {}", value.name, self.seen.node().name));
+        let missing = || Error::Request(format!("{} is not an input of {}", value.name, self.seen.node().name));
         let place = place.ok_or_else(missing)?;
         Ok((self.seen.step.inputs[place].clone(), self.inputs[place]))
     }
@@ -151,8 +151,8 @@ mod tests {
         };
         let of = |verdicts: [Verdict; 2]| clause(&[piece("gate", verdicts[0]), piece("up", verdicts[1])]).unwrap();
         let right = of([Verdict::DeclaredLoss, Verdict::Exact]);
-        assert_eq!(right, "its pieces alone are right (gate, up): the fused kernel is at fault; try --fusion off");
-        assert_eq!(of([Verdict::Unchecked, Verdict::StructuralBug]), "already up alone is wrong");
+        assert_eq!(right, "its unfused nodes are correct (gate, up): the fused kernel is at fault; try --fusion off");
+        assert_eq!(of([Verdict::Unchecked, Verdict::StructuralBug]), "up is already wrong when computed separately");
         assert!(of([Verdict::Rounding, Verdict::Unchecked]).contains("could not all be judged"));
         assert_eq!(clause(&[]), None);
     }

@@ -89,14 +89,14 @@ pub const PLANTS: &[Plant] = &[
         "activations-truncated",
         PRODUCT,
         Fault::Input(InputFault::Truncated),
-        "8-bit activations are cut toward zero instead of rounded",
+        "8-bit activations are truncated toward zero instead of rounded",
     ),
     plant("activations-7-bit", PRODUCT, Fault::Input(InputFault::SevenBits), "activations are quantized to 7 bits"),
     plant(
         "activations-per-128",
         PRODUCT,
         Fault::Input(InputFault::Per128),
-        "activations have one scale for 128 values instead of 32",
+        "activations have one scale per 128 values instead of 32",
     ),
     plant(
         "activations-saturate",
@@ -109,7 +109,7 @@ pub const PLANTS: &[Plant] = &[
         "activations-stale",
         PRODUCT,
         Fault::Input(InputFault::Stale),
-        "the activations of the call before are used again",
+        "the activations of the previous call are reused",
     ),
     plant("k-tail-1", PRODUCT, Fault::Input(InputFault::Tail(1)), "the last element of K is dropped"),
     plant("k-tail-32", PRODUCT, Fault::Input(InputFault::Tail(32)), "the last block of K is dropped"),
@@ -123,50 +123,51 @@ pub const PLANTS: &[Plant] = &[
         "blocks-swapped",
         PRODUCT,
         Fault::Weight(WeightFault::SwappedBlocks),
-        "two neighbouring blocks of the weight are exchanged",
+        "two adjacent blocks of the weight are swapped",
     ),
     plant(
         "neighbour-scale",
         PRODUCT,
         Fault::Weight(WeightFault::NeighbourScale),
-        "one block of the weight uses its neighbour's scale",
+        "one block of the weight uses the scale of the next block",
     ),
     plant(
         "nibble-order",
         PRODUCT,
         Fault::Weight(WeightFault::NibbleOrder),
-        "low and high halves of 4-bit codes are exchanged",
+        "low and high halves of 4-bit codes are swapped",
     ),
-    plant("weights-swapped", PRODUCT, Fault::Weight(WeightFault::SwappedWeights), "two weights of a row are exchanged"),
-    plant("high-bits-lost", PRODUCT, Fault::Weight(WeightFault::HighBits), "the fifth bit of 5-bit codes is lost"),
+    plant("weights-swapped", PRODUCT, Fault::Weight(WeightFault::SwappedWeights), "two weights of a row are swapped"),
+    plant("high-bits-lost", PRODUCT, Fault::Weight(WeightFault::HighBits), "the fifth bit of 5-bit codes is dropped"),
     plant(
         "minimum-dropped",
         PRODUCT,
         Fault::Weight(WeightFault::Minimum),
-        "the minimum of blocks that have one counts as 0",
+        "block minima are read as 0",
     ),
-    plant("rows-shifted", PRODUCT, Fault::Weight(WeightFault::ShiftedRows), "the rows of the weight are one too far"),
+    plant("rows-shifted", PRODUCT, Fault::Weight(WeightFault::ShiftedRows), "the rows of the weight are shifted \
+        by one"),
     plant("weight-transposed", PRODUCT, Fault::Weight(WeightFault::Transposed), "a square weight is transposed"),
-    plant("accumulator-f16", PRODUCT, Fault::Product(ProductFault::F16), "sums are kept in f16"),
-    plant("accumulator-half2", PRODUCT, Fault::Product(ProductFault::Half2), "sums are kept in pairs of f16"),
-    plant("gain", PRODUCT, Fault::Output(OutputFault::Gain), "the result is larger by a thousandth"),
+    plant("accumulator-f16", PRODUCT, Fault::Product(ProductFault::F16), "sums are accumulated in f16"),
+    plant("accumulator-half2", PRODUCT, Fault::Product(ProductFault::Half2), "sums are accumulated in pairs of f16"),
+    plant("gain", PRODUCT, Fault::Output(OutputFault::Gain), "the result is 0.1 % too large"),
     plant(
         "gain-of-block",
         PRODUCT,
         Fault::Output(OutputFault::GainOfBlock),
-        "the first 32 rows of the result are larger by a hundredth",
+        "the first 32 rows of the result are 1 % too large",
     ),
     plant(
         "decode-gain",
         PRODUCT,
         Fault::Output(OutputFault::DecodeGain),
-        "the result is larger by a thousandth where one token is computed",
+        "the result is 0.1 % too large when one token is computed",
     ),
     plant(
         "prompt-gain",
         PRODUCT,
         Fault::Output(OutputFault::PromptGain),
-        "the result is larger by a thousandth where many tokens are computed",
+        "the result is 0.1 % too large when several tokens are computed",
     ),
     plant("output-f16", PRODUCT, Fault::Output(OutputFault::F16), "the result is rounded to f16"),
     plant(
@@ -186,20 +187,22 @@ pub const PLANTS: &[Plant] = &[
         "rows-swapped",
         PRODUCT,
         Fault::Output(OutputFault::SwappedRows),
-        "the first two rows of the result are exchanged",
+        "the first two rows of the result are swapped",
     ),
-    plant("rows-rotated", PRODUCT, Fault::Output(OutputFault::RotatedRows), "the rows of the result are one too far"),
+    plant("rows-rotated", PRODUCT, Fault::Output(OutputFault::RotatedRows), "the rows of the result are shifted \
+        by one"),
     plant(
         "tokens-swapped",
         PRODUCT,
         Fault::Output(OutputFault::SwappedTokens),
-        "the results of the first and the last token are exchanged",
+        "the results of the first and the last token are swapped",
     ),
     plant("always-42", PRODUCT, Fault::Output(OutputFault::Constant), "every element of the result is 42"),
     plant("zeros", PRODUCT, Fault::Output(OutputFault::Zeros), "every element of the result is 0"),
     plant("not-a-number", PRODUCT, Fault::Output(OutputFault::NotANumber), "one element of the result is NaN"),
     plant("infinite", PRODUCT, Fault::Output(OutputFault::Infinite), "one element of the result is infinite"),
-    plant("race", PRODUCT, Fault::Output(OutputFault::Race), "one element of the result is wrong every second time"),
+    plant("race", PRODUCT, Fault::Output(OutputFault::Race), "one element of the result is wrong in every second \
+        run"),
     plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
     plant(
         "norm-centred",
@@ -207,20 +210,20 @@ pub const PLANTS: &[Plant] = &[
         Fault::Product(ProductFault::CentredNorm),
         "the mean is subtracted first, as layer norm does",
     ),
-    plant("norm-weight-ignored", NORM, Fault::Weight(WeightFault::Ones), "the weight of the norm counts as 1"),
+    plant("norm-weight-ignored", NORM, Fault::Weight(WeightFault::Ones), "the weight of the norm is read as 1"),
     plant("norm-output-bf16", NORM, Fault::Output(OutputFault::Bf16), "the result of the norm is rounded to bf16"),
     plant("rope-position", ROPE, Fault::Input(InputFault::NextIndex), "positions are one too large"),
     plant(
         "rope-pairs",
         ROPE,
         Fault::Parameter(ParameterFault::Pairs),
-        "neighbours are rotated instead of halves, or halves instead of neighbours",
+        "adjacent elements are rotated instead of halves, or halves instead of adjacent elements",
     ),
     plant(
         "rope-base",
         ROPE,
         Fault::Parameter(ParameterFault::Base),
-        "the base of the frequencies is ten times too large",
+        "the RoPE frequency base is ten times too large",
     ),
     plant(
         "rope-partial",
@@ -232,14 +235,14 @@ pub const PLANTS: &[Plant] = &[
         "rope-first-position",
         ROPE,
         Fault::Input(InputFault::FirstIndex),
-        "all tokens are rotated by the position of the first",
+        "all tokens are rotated by the position of the first token",
     ),
     plant("mask-none", SOFT_MAX, Fault::Input(InputFault::NoMask), "the mask hides nothing"),
     plant(
         "mask-off-by-one",
         SOFT_MAX,
         Fault::Input(InputFault::MaskOneOff),
-        "the mask shows the position behind the token's own",
+        "the mask lets each token attend to the next position",
     ),
     plant("window-ignored", SOFT_MAX, Fault::Input(InputFault::NoWindow), "the sliding window of the mask is ignored"),
     plant("scale-forgotten", SOFT_MAX, Fault::Parameter(ParameterFault::Scale), "scores are not scaled"),
@@ -247,39 +250,39 @@ pub const PLANTS: &[Plant] = &[
         "soft-max-row-rest",
         SOFT_MAX,
         Fault::Product(ProductFault::SumOfAll),
-        "masked positions count in the sum of a row",
+        "masked positions are included in the sum of a row",
     ),
     plant("probabilities-f16", SOFT_MAX, Fault::Output(OutputFault::F16), "probabilities are rounded to f16"),
     plant(
         "sequence-ignored",
         CACHED,
         Fault::Input(InputFault::FirstSequence),
-        "every token looks into the cache of the first sequence",
+        "every token reads the cache of the first sequence",
     ),
     plant(
         "heads-interleaved",
         SCORES,
         Fault::Input(InputFault::InterleavedHeads),
-        "grouped heads use the cache's heads in turns instead of in groups",
+        "query heads use the KV heads in turn instead of in groups",
     ),
-    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the mix of values is larger by a thousandth"),
+    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the weighted sum of values is 0.1 % too large"),
     plant(
         "values-sign",
         MIX,
         Fault::Output(OutputFault::SignFlip),
-        "one element of the mix of values has the wrong sign",
+        "one element of the weighted sum of values has the wrong sign",
     ),
     plant(
         "kv-slot",
         STORE,
         Fault::Input(InputFault::NextIndex),
-        "keys or values are written to the slot behind their own",
+        "keys or values are written to the next slot",
     ),
     plant(
         "kv-sequence",
         STORE,
         Fault::Input(InputFault::FirstCache),
-        "keys or values of all sequences are written into the first one's cache",
+        "keys or values of all sequences are written to the cache of the first sequence",
     ),
     plant(
         "kv-bf16",
@@ -288,72 +291,73 @@ pub const PLANTS: &[Plant] = &[
         "keys or values are rounded to bf16 before they are stored",
     ),
     plant("kv-negated", STORE, Fault::Input(InputFault::Negated), "keys or values are stored with the wrong sign"),
-    plant("residual-dropped", ADD, Fault::Input(InputFault::Dropped), "the second summand is left out"),
+    plant("residual-dropped", ADD, Fault::Input(InputFault::Dropped), "the second summand is omitted"),
     plant("sum-sign", ADD, Fault::Input(InputFault::Negated), "the second summand is subtracted"),
-    plant("gate-exchanged", GATED, Fault::Input(InputFault::Exchanged), "gate and up are exchanged"),
-    plant("gelu-for-silu", GATED, Fault::Product(ProductFault::Gelu), "the gate goes through gelu instead of silu"),
-    plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed: zeros"),
-    plant("token-off-by-one", ROWS, Fault::Input(InputFault::NextIndex), "rows behind the wanted ones are taken"),
-    plant("token-first", ROWS, Fault::Input(InputFault::FirstIndices), "the first rows are taken, whatever was wanted"),
+    plant("gate-exchanged", GATED, Fault::Input(InputFault::Exchanged), "gate and up are swapped"),
+    plant("gelu-for-silu", GATED, Fault::Product(ProductFault::Gelu), "the gate uses gelu instead of silu"),
+    plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed and stays 0"),
+    plant("token-off-by-one", ROWS, Fault::Input(InputFault::NextIndex), "the rows after the requested rows are \
+        read"),
+    plant("token-first", ROWS, Fault::Input(InputFault::FirstIndices), "the first rows are read, whatever the index"),
     plant(
         "fused-exchanged",
         FUSED,
         Fault::Input(InputFault::Exchanged),
-        "gate and up are exchanged inside of the fused operator",
+        "gate and up are swapped in the fused operator",
     ),
     plant(
         "fused-gelu",
         FUSED,
         Fault::Parameter(ParameterFault::Function),
-        "the gate goes through gelu instead of silu inside of the fused operator",
+        "the gate uses gelu instead of silu in the fused operator",
     ),
     plant(
         "fused-no-function",
         FUSED,
         Fault::Fused(FusedFault::NoFunction),
-        "the function of the gate is left out of the fused operator",
+        "the activation of the gate is omitted in the fused operator",
     ),
     plant(
         "fused-early-gate",
         FUSED,
         Fault::Fused(FusedFault::EarlyGate),
-        "the gate goes through its function before the last block of K is added",
+        "the activation of the gate is applied before the last block of K is added",
     ),
     plant(
         "fused-neighbour-up",
         FUSED,
         Fault::Fused(FusedFault::NeighbourUp),
-        "one row of the fused operator takes the up product of the row behind it",
+        "one row of the fused operator uses the up product of the next row",
     ),
     plant(
         "fused-stale-ups",
         FUSED,
         Fault::Fused(FusedFault::StaleUps),
-        "the last eight rows of the fused operator take the up products of the eight before",
+        "the last eight rows of the fused operator use the up products of the previous eight",
     ),
     plant(
         "fused-up-f16",
         FUSED,
         Fault::Fused(FusedFault::HalfUp),
-        "up products are rounded to f16 inside of the fused operator",
+        "up products are rounded to f16 in the fused operator",
     ),
     plant(
         "fused-up-weight",
         FUSED,
         Fault::Weight(WeightFault::Scale),
-        "the scale of one block of the up weight is 5 % too large, in the fused operator and in its pieces",
+        "the scale of one block of the up weight is 5 % too large, in the fused operator and in its unfused nodes",
     ),
     plant(
         "attention-sequence",
         ATTENTION,
         Fault::Input(InputFault::FirstSequence),
-        "every token looks into the cache of the first sequence inside of fused attention",
+        "every token reads the cache of the first sequence in fused attention",
     ),
     plant(
         "attention-mask",
         ATTENTION,
         Fault::Input(InputFault::MaskOneOff),
-        "fused attention shows the position behind the token's own",
+        "fused attention lets each token attend to the next position",
     ),
     plant(
         "attention-window",
@@ -365,13 +369,13 @@ pub const PLANTS: &[Plant] = &[
         "attention-scale",
         ATTENTION,
         Fault::Parameter(ParameterFault::Scale),
-        "scores are not scaled inside of fused attention",
+        "scores are not scaled in fused attention",
     ),
     plant(
         "attention-exchanged",
         ATTENTION,
         Fault::Input(InputFault::Exchanged),
-        "keys and values are exchanged inside of fused attention",
+        "keys and values are swapped in fused attention",
     ),
     plant(
         "attention-f16",
@@ -454,7 +458,7 @@ fn fusible(graph: &Graph) -> Vec<&'static str> {
 fn known(name: &str) -> Result<&'static Plant> {
     PLANTS.iter().find(|plant| plant.name == name).ok_or_else(|| {
         Error::Request(format!(
-            "there is no fault {name:?} to plant; `trueup verify --inject-fault list` shows those there are"
+            "unknown fault {name:?}; `trueup verify --inject-fault list` shows the available faults"
         ))
     })
 }
@@ -462,7 +466,7 @@ fn known(name: &str) -> Result<&'static Plant> {
 /// Fails on a device that faults do not fit.
 fn expect_f32(device: &dyn Device) -> Result<()> {
     if device.about().name == "ref" {
-        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
+        let problem = "faults are injected in devices that compute in f32, and ref computes in f64; use --dev cpu";
         return Err(Error::Request(problem.to_owned()));
     }
     Ok(())
@@ -504,16 +508,16 @@ impl Plant {
             (quote(wanted), ops)
         });
         let problem = match &found {
-            None => "no node of this model can have the fault".to_owned(),
-            Some((node, ops)) if ops.is_empty() => format!("this model has no node {node} for the fault"),
+            None => "no node of this model is suitable for the fault".to_owned(),
+            Some((node, ops)) if ops.is_empty() => format!("this model has no node {node} to inject the fault"),
             Some((node, ops)) => {
-                format!("node {node} of this model ({}) cannot have the fault", ops.join(", unfused "))
+                format!("node {node} of this model ({}) is not suitable for the fault", ops.join(", unfused "))
             }
         };
         let fused = if fusion || ![FUSED, ATTENTION].contains(&self.ops) {
             ""
         } else {
-            ", which is there with --fusion on only"
+            ", which exists only with --fusion on"
         };
         let places = self.places(graphs);
         let places = if places.is_empty() { String::new() } else { format!("; take {places}") };

@@ -110,7 +110,7 @@ impl Policy {
         let coverage = file.coverage.as_ref().map_or(1.0, |share| *share.get_ref());
         if !(coverage > 0.0 && coverage <= 1.0) {
             let at = file.coverage.as_ref().map_or(0, |share| share.span().start);
-            return fail(at, &format!("coverage is {coverage}, expected a share above 0 and up to 1"));
+            return fail(at, &format!("expected a coverage above 0 and up to 1, found {coverage}"));
         }
         if let Some(budgets) = &file.budgets
             && budgets
@@ -119,7 +119,7 @@ impl Policy {
                 .iter()
                 .any(|(_, limit)| limit.is_some_and(|limit| !limit.is_finite() || limit < 0.0))
         {
-            return fail(budgets.span().start, "a budget is no finite number from 0 on");
+            return fail(budgets.span().start, "a budget must be a finite number of at least 0");
         }
         let mut waivers = Vec::with_capacity(file.waiver.len());
         for waiver in file.waiver {
@@ -150,19 +150,19 @@ impl Budgets {
 impl Waiver {
     fn new(file: WaiverFile) -> Result<Waiver, String> {
         let expires = Date::from_toml(&file.expires)
-            .ok_or_else(|| format!("expires is {}, expected a date such as 2027-01-31", file.expires))?;
+            .ok_or_else(|| format!("expires: expected a date such as 2027-01-31, found {}", file.expires))?;
         if file.reason.trim().is_empty() {
-            return Err("a waiver has no reason: say why the failure is accepted".to_owned());
+            return Err("a waiver has no reason; state why the failure is accepted".to_owned());
         }
         if !file.verdict.fails() {
             return Err(format!(
-                "a waiver is for \"{}\", which is no failure; expected undeclared_precision, structural_bug or not_finite \
-                 (nodes that could not be judged are a matter of coverage)",
+                "a waiver: expected the verdict undeclared_precision, structural_bug or not_finite, found \"{}\" \
+                    (nodes that could not be judged are covered by `coverage`)",
                 file.verdict
             ));
         }
         if file.node.is_empty() || file.node.chars().count() > PATTERN_MAX {
-            return Err(format!("node is a pattern of 1 to {PATTERN_MAX} characters"));
+            return Err(format!("node must be a pattern of 1 to {PATTERN_MAX} characters"));
         }
         Ok(Waiver { node: file.node, op: file.op, verdict: file.verdict, reason: file.reason, expires })
     }
@@ -231,10 +231,10 @@ impl fmt::Display for BudgetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BudgetReport { name, limit, found, holds, problem } = self;
         match (problem, found, holds) {
-            (Some(problem), _, _) => write!(f, "{name} of at most {limit}: cannot be evaluated, {problem}"),
+            (Some(problem), _, _) => write!(f, "{name} of at most {limit}: cannot be evaluated: {problem}"),
             (None, Some(found), true) => write!(f, "{name} {found:.3e} of {limit}, holds"),
             (None, Some(found), false) => write!(f, "{name} {found:.3e} of {limit}, exceeded"),
-            (None, None, _) => write!(f, "{name} of at most {limit}: nothing was found"),
+            (None, None, _) => write!(f, "{name} of at most {limit}: no value was measured"),
         }
     }
 }
@@ -263,9 +263,9 @@ impl fmt::Display for WaiverReport {
         let op = self.op.as_ref().map_or(String::new(), |op| format!(" ({op})"));
         let state = match self.state {
             WaiverState::Used => format!("waives {}", self.nodes.join(", ")),
-            WaiverState::Unused => "is not needed by any node: remove it".to_owned(),
+            WaiverState::Unused => "matches no failing node: remove it".to_owned(),
             WaiverState::Expired => {
-                format!("expired and waives nothing (it would fit {})", counted(self.nodes.len(), "node"))
+                format!("expired and waives nothing (it matches {})", counted(self.nodes.len(), "node"))
             }
         };
         write!(
@@ -366,8 +366,8 @@ impl Report {
         let (tokens, all) = (&self.tokens, self.tokens.positions);
         match (tokens.not_finite, tokens.reference_not_finite) {
             (0, 0) => None,
-            (0, own) => Some(format!("the reference's own logits are not finite behind {own} of {all} tokens")),
-            (found, _) => Some(format!("the device's logits are not finite behind {found} of {all} tokens")),
+            (0, own) => Some(format!("the reference's logits are not finite for {own} of {all} tokens")),
+            (found, _) => Some(format!("the device's logits are not finite for {found} of {all} tokens")),
         }
     }
 }

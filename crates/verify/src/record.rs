@@ -273,7 +273,7 @@ pub(crate) fn place(op: &Op, shape: &Shape, prompt: usize, step: usize, worst: &
     let element = match worst.index.cmp(&shape.elements()) {
         Ordering::Less => element(op, shape, worst.index),
         Ordering::Equal => "the sum of all elements".to_owned(),
-        Ordering::Greater => "a masked position behind the last token".to_owned(),
+        Ordering::Greater => "a masked position after the last token".to_owned(),
     };
     Place { prompt, step, element, device: finite(worst.device), expected: finite(worst.expected) }
 }
@@ -293,7 +293,7 @@ pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],
         Op::KvStore(_) => &["row", "cached position", "sequence"],
-        Op::Im2Col(_) => &["tap", "place across", "place down", "image"],
+        Op::Im2Col(_) => &["tap", "x position", "y position", "image"],
         Op::Make(_) => &["element", "step"],
         Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &["element", "row", "plane", "image"],
         Op::Pool2d(_) | Op::Upscale(_) => &["column", "row", "channel", "image"],

@@ -72,10 +72,10 @@ impl fmt::Display for RecordedFailure {
             write!(f, ", with {}", self.arguments.join(" "))?;
         }
         if let Some(planted) = &self.planted {
-            write!(f, ", with the fault {} planted on purpose", trueup_formats::quote(planted))?;
+            write!(f, ", with the fault {} injected", trueup_formats::quote(planted))?;
         }
         if !self.reproduced {
-            write!(f, "; it did not fail again when it was run alone")?;
+            write!(f, "; it did not fail again when it was run separately")?;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Repro {
         if result.result == Outcome::Pass {
             result.result = Outcome::Inconclusive;
             result.sentence = format!(
-                "the fault {name} was planted, and this {} does not show it: {} ({}).",
+                "the fault {name} was injected, but this {} does not expose it: {} ({}).",
                 result.op, result.verdict, result.node
             );
         }
@@ -197,7 +197,7 @@ impl Repro {
         } else if verdict.passes() {
             (Outcome::Pass, format!("{name} computes {node} ({op}) as it declares: {verdict}."))
         } else {
-            (Outcome::Inconclusive, format!("nothing can be said of {node} ({op}) on {name}: {verdict}."))
+            (Outcome::Inconclusive, format!("{node} ({op}) could not be judged on {name}: {verdict}."))
         };
         let (profile, recorded) = (computed.profile.to_string(), self.recorded());
         ReproResult { node, op, result, planted: None, recorded, verdict, profile, worst_z, explanation, sentence }
@@ -240,7 +240,8 @@ pub(crate) fn write(
 ) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).map_err(|problem| {
         let folder = trueup_formats::quote(&folder.display().to_string());
-        Error::Request(format!("{folder} for repro files cannot be made: {problem}; name a folder that can be written"))
+        Error::Request(format!("{folder}: the folder for repro files cannot be created: {problem}; use a writable \
+            folder"))
     })?;
     let smaller = shrink::shrink(scene, index, device, found.planted.as_deref());
     let (scene, reproduced) = smaller.map_or((scene.clone(), false), |smaller| (smaller, true));

@@ -303,7 +303,7 @@ impl Oracle {
         let batch = Batch { tokens, outputs, capacity, context, sequences, activation: DType::F64, kv: self.kv };
         self.graph = fused_as(self.model.model().graph(&batch)?, device);
         if self.graph.nodes().len() != device.nodes().len() {
-            return Err(unlike("it has another number of nodes"));
+            return Err(unlike("it has a different number of nodes"));
         }
         self.last_uses = last_uses(&self.graph);
         self.values = vec![None; self.graph.values().len()];
@@ -351,7 +351,7 @@ impl Oracle {
     /// A value as the oracle has it.
     fn input(&mut self, id: ValueId) -> Result<HostTensor> {
         let value = self.graph.value(id);
-        let missing = || unlike(&format!("the oracle has no {}", value.name));
+        let missing = || unlike(&format!("the reference has no {}", value.name));
         match value.origin {
             Origin::Input(input) => Ok(self.inputs.as_ref().ok_or_else(missing)?.tensor(input, &value.ty)),
             Origin::Weight => {
@@ -377,7 +377,8 @@ impl Oracle {
 }
 
 fn unlike(problem: &str) -> Error {
-    Error::Request(format!("the device's graph is not the model's: {problem}; this is a bug of the planner"))
+    Error::Request(format!("the device's graph differs from the model's graph: {problem}; this is a bug in the \
+        planner"))
 }
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ pub(crate) fn sentence(report: &Report) -> String {
         (Outcome::Pass, _) => {
             let fell_back = match coverage.fell_back {
                 0 => String::new(),
-                count => format!(", {count} of them computed elsewhere (fell back)"),
+                count => format!(", {count} of them on another device (fell back)"),
             };
             let phase = match report.steps {
-                0 => ", in the prompt phase only: no step was asked for, so decoding was not checked",
+                0 => ", in the prompt phase only: decoding was not checked, because no steps were requested",
                 _ => "",
             };
             let (all, waived) = match (coverage.waived, coverage.nodes - coverage.checked) {
@@ -35,7 +35,7 @@ pub(crate) fn sentence(report: &Report) -> String {
                 ),
             };
             let planted = report.planted.as_ref().map_or(String::new(), |planted| {
-                format!("; the fault {}, planted on purpose at {}, was found and is waived", planted.name, planted.node)
+                format!("; the fault {}, injected at {}, was found and is waived", planted.name, planted.node)
             });
             format!(
                 "{device} computes the model as it declares: {all} are within rounding and declared loss against \
@@ -46,9 +46,9 @@ pub(crate) fn sentence(report: &Report) -> String {
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
-            (Some(doubt), _) => format!("Not enough was checked to say whether {device} is right: {doubt}."),
-            (None, Some(undecided)) => format!("No node of {device} is wrong that was not waived, but {undecided}."),
-            (None, None) => format!("Not enough was checked to say whether {device} is right."),
+            (Some(doubt), _) => format!("Not enough was checked to judge {device}: {doubt}."),
+            (None, Some(undecided)) => format!("No node of {device} fails without a waiver, but {undecided}."),
+            (None, None) => format!("Not enough was checked to judge {device}."),
         },
     }
 }
@@ -65,7 +65,7 @@ fn unsteady(report: &Report) -> String {
     }
     let differs = |node: &&NodeReport| node.phases.iter().any(|phase| phase.unsteady > 0);
     match report.nodes.iter().filter(differs).count() {
-        0 => "; it is not deterministic, though no node differed when it was computed again".to_owned(),
+        0 => "; it is not deterministic, although no node differed when it was recomputed".to_owned(),
         count => {
             let differ = if count == 1 { "1 node differs".to_owned() } else { format!("{count} nodes differ") };
             format!("; it is not deterministic: {differ} from run to run, within declared noise")
@@ -77,7 +77,7 @@ fn unsteady(report: &Report) -> String {
 fn doubt(report: &Report) -> Option<String> {
     if let Some(planted) = report.planted.as_ref().filter(|_| report.missed_planted()) {
         return Some(format!(
-            "the fault {} was planted at {}, and these tokens do not show it",
+            "the fault {} was injected at {}, but these tokens do not expose it",
             planted.name, planted.node
         ));
     }
@@ -90,7 +90,7 @@ fn doubt(report: &Report) -> Option<String> {
     } else if let Some(overflow) = undefined.and_then(|node| Overflow::before(report, &node.node)) {
         let next = overflow.next(report);
         format!(
-            "{}, so that exact arithmetic gives no numbers either in {unjudged} of {} nodes behind it; {next}",
+            "{}, so exact arithmetic is not finite either in {unjudged} of {} later nodes; {next}",
             overflow.clause(),
             coverage.nodes
         )
@@ -98,17 +98,17 @@ fn doubt(report: &Report) -> Option<String> {
         let tensor =
             node.tensor.as_ref().map_or(String::new(), |name| format!(" with {}", trueup_formats::quote(name)));
         format!(
-            "from {} ({}){tensor} on, exact arithmetic on the device's own inputs gives no numbers either, in {unjudged} of \
-             {} nodes; look for NaN or infinity among the weights",
+            "from {} ({}){tensor} on, exact arithmetic on the device's inputs is not finite either, in {unjudged} \
+                of {} nodes; check the weights for NaN or infinity",
             node.node, node.op, coverage.nodes
         )
     } else if !report.something_passes() {
-        "no node passes but by a waiver".to_owned()
+        "every node that passes is waived".to_owned()
     } else if !report.is_covered(coverage.checked) {
         format!("{unjudged} of {} nodes could not be judged", coverage.nodes)
     } else if tokens.reference_not_finite > 0 {
         format!(
-            "the reference's own logits are no numbers behind {} of {} tokens",
+            "the reference's logits are not finite for {} of {} tokens",
             tokens.reference_not_finite, tokens.positions
         )
     } else if report.steps > 0 && !report.is_covered(coverage.checked_decode) {
@@ -121,7 +121,7 @@ fn doubt(report: &Report) -> Option<String> {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
     } else if coverage.fell_back > 0 && report.require_device {
         let fell_back = counted(coverage.fell_back, "node");
-        format!("{fell_back} fell back to another device although {device} was required")
+        format!("{fell_back} fell back to another device, and {device} was required")
     } else {
         return None;
     };
@@ -132,7 +132,7 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     let layer = bad.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
     let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", trueup_formats::quote(tensor)));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
-        let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
+        let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
         format!(
             " at {} of step {} of {}: expected {}, found {}",
             worst.element,
@@ -149,18 +149,18 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     });
     let kind = match bad.verdict {
         Verdict::StructuralBug if raced => {
-            "gives different results on the same inputs, which no rounding does (a data race is suspected)"
+            "gives different results on the same inputs, which rounding does not explain (suspected data race)"
         }
         Verdict::NotFinite if raced => {
-            "gives NaN or infinity in some computations on the same inputs (a data race is suspected)"
+            "gives NaN or infinity in some runs on the same inputs (suspected data race)"
         }
         Verdict::UndeclaredPrecision if raced => {
-            "gives different results on the same inputs, further apart than declared (undeclared precision)"
+            "gives different results on the same inputs, by more than declared (undeclared precision)"
         }
         Verdict::UndeclaredPrecision => "is less exact than declared (undeclared precision)",
-        Verdict::StructuralBug => "is wrong in a way that no rounding is (structural bug)",
-        Verdict::NotFinite => "gives NaN or infinity where the reference has numbers",
-        Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "is as it should be",
+        Verdict::StructuralBug => "is wrong by more than rounding explains (structural bug)",
+        Verdict::NotFinite => "gives NaN or infinity where the reference is finite",
+        Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "is correct",
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
     let overflow = Overflow::before(report, &bad.node).filter(|_| bad.verdict == Verdict::NotFinite);
@@ -196,7 +196,8 @@ fn right_phase(node: &NodeReport) -> &'static str {
 fn differs_when_observed(report: &Report, node: Option<&NodeReport>) -> &'static str {
     let known = node.and_then(NodeReport::explanation).is_some_and(|found| found.known);
     if !known && report.repeat.deterministic && !report.repeat.taps_neutral {
-        "; results differ between runs of the same input: the observed run gave other logits than the plain ones"
+        "; results differ between runs of the same input: the observed run gave different logits than the plain \
+            runs"
     } else {
         ""
     }
@@ -207,10 +208,10 @@ fn next_of_failure(report: &Report, bad: &BadNode) -> String {
     let prompt = bad.worst.as_ref().map(|worst| worst.prompt);
     if let Some(planted) = &report.planted {
         let again = verify_again(report, prompt, "");
-        return format!("run {again}, without the fault {}, which was planted at {}", planted.name, planted.node);
+        return format!("run {again} without the fault {}, which was injected at {}", planted.name, planted.node);
     }
     match &bad.repro {
-        Some(file) => format!("see it alone with `{}`", repro_alone(report, file)),
+        Some(file) => format!("reproduce it with `{}`", repro_alone(report, file)),
         None => next(report, prompt),
     }
 }
@@ -224,19 +225,20 @@ fn no_node(report: &Report) -> String {
     let (device, tokens) = (&report.device.name, &report.tokens);
     if report.repeat.outcome(tokens) == Outcome::Fail {
         let what = if report.repeat.deterministic {
-            "gives other logits when it is observed, though it repeats itself otherwise: its nodes depend on what lies in memory"
+            "gives different logits when its nodes are observed, although repeated runs agree: its nodes depend \
+                on stale memory"
         } else {
-            "gives different logits in runs on the same tokens, further apart than its own error: a data race is suspected"
+            "gives different logits in runs on the same tokens, by more than its error: suspected data race"
         };
         return format!("{device} {what}. Next: {}.", next(report, None));
     }
     if report.batch.outcome() == Outcome::Fail {
         let place = report.batch.first_difference.map_or(String::new(), |found| {
-            format!(", first behind position {} of sequence {}", found.position, found.sequence)
+            format!(", first after position {} of sequence {}", found.position, found.sequence)
         });
         return format!(
-            "All nodes are as declared, but {device} gives other bits in a batch than alone, which it promises not to{place}. \
-             Next: {}.",
+            "All nodes are as declared, but {device} gives different bits in a batch than for a single sequence, \
+                although it declares that it does not{place}. Next: {}.",
             next(report, None)
         );
     }
@@ -244,14 +246,15 @@ fn no_node(report: &Report) -> String {
     if let Some(overflow) = Overflow::first(report).filter(|_| strange) {
         let logits = match tokens.not_finite {
             0 => format!("{} of {} most likely tokens differ", tokens.flips, tokens.positions),
-            count => format!("{count} of {} rows of logits are no numbers", tokens.positions),
+            count => format!("{count} of {} rows of logits are not finite", tokens.positions),
         };
         let (clause, next) = (overflow.clause(), overflow.next(report));
-        return format!("No node computes wrongly, but {clause}, and {logits}. Next: {next}.");
+        return format!("No node is wrong, but {clause}, and {logits}. Next: {next}.");
     }
     if tokens.not_finite > 0 {
         return format!(
-            "All nodes are as declared, but {} of {} rows of logits are no numbers where the reference's are. Next: {}.",
+            "All nodes are as declared, but {} of {} rows of logits are not finite where those of the reference \
+                are. Next: {}.",
             tokens.not_finite,
             tokens.positions,
             next(report, None)
@@ -268,8 +271,8 @@ fn complained(report: &Report) -> String {
         count => format!(" and {} more", count - 1),
     };
     let (device, first) = (&report.device.name, complaints.first().map_or("", String::as_str));
-    let next = "see what changed, and set the gate or the baseline anew only where that is meant";
-    format!("No node of {device} is wrong that was not waived, but {first}{more}. Next: {next}.")
+    let next = "find the change, and update the gate or the baseline only if the change is intended";
+    format!("No node of {device} fails without a waiver, but {first}{more}. Next: {next}.")
 }
 
 /// More flips than noise explains.
@@ -277,7 +280,7 @@ fn flips(report: &Report) -> String {
     let tokens = &report.tokens;
     let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
         let Flip { prompt, position, margin, .. } = flip;
-        format!(", first behind position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
+        format!(", first after position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
     });
     format!(
         "All nodes are as declared, but {} of {} most likely tokens {} where {:.1} were expected{flip}. Next: {}.",
@@ -292,5 +295,5 @@ fn flips(report: &Report) -> String {
 /// What to do about a failure in one run.
 fn next(report: &Report, prompt: Option<usize>) -> String {
     let device = if report.device.name == "cpu" { "ref" } else { "cpu" };
-    format!("see whether another device agrees with {}", verify_again(report, prompt, &format!("--dev {device}")))
+    format!("check whether another device agrees with {}", verify_again(report, prompt, &format!("--dev {device}")))
 }

@@ -199,7 +199,7 @@ fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let nan = found.iter().filter(|index| device[**index].is_nan()).count();
     let place = evidence.place(&found);
     let others = others(evidence, found.len());
-    let text = format!("no numbers in {place} ({nan} NaN, {} infinite){others}", found.len() - nan);
+    let text = format!("not finite in {place} ({nan} NaN, {} infinite){others}", found.len() - nan);
     (!found.is_empty()).then_some((SignatureKind::NotFinite, text))
 }
 
@@ -213,7 +213,7 @@ fn others(evidence: &Evidence, found: usize) -> String {
 }
 
 fn repeated(evidence: &Evidence) -> Option<(SignatureKind, String)> {
-    let text = || "the result is bit for bit that of the step before".to_owned();
+    let text = || "the result is bit for bit that of the previous step".to_owned();
     evidence.repeats.then(|| (SignatureKind::Stale, text()))
 }
 

@@ -79,13 +79,13 @@ impl Selection {
             Some((_, Ok(regex))) if Op::names().iter().any(|name| regex.is_match(name)) => Some(regex),
             Some((pattern, Ok(_))) => {
                 return refuse(format!(
-                    "no operator is called {}; known are {}",
+                    "unknown operator {}; expected one of {}",
                     quote(pattern),
                     Op::names().join(", ")
                 ));
             }
             Some((pattern, Err(_))) => {
-                return refuse(format!("{} is no regular expression; write one like add|mul_.*", quote(pattern)));
+                return refuse(format!("{} is not a valid regular expression; use a pattern like add|mul_.*", quote(pattern)));
             }
         };
         let selection = Selection { operators, case: case.map(str::to_owned), one_of: None };
@@ -93,9 +93,9 @@ impl Selection {
             None => Ok(selection),
             Some(case) if candidates().iter().any(|candidate| candidate.name == case) => {
                 let (case, pattern) = (quote(case), quote(pattern));
-                refuse(format!("the case {case} is of no operator that {pattern} matches; leave --op or --case out"))
+                refuse(format!("the case {case} belongs to no operator that {pattern} matches; omit --op or --case"))
             }
-            Some(case) => refuse(format!("no case is called {}; cases are called like add/0", quote(case))),
+            Some(case) => refuse(format!("unknown case {}; case names look like add/0", quote(case))),
         }
     }
 

@@ -25,12 +25,12 @@ impl Report {
         line(&mut text, &format!("device     {}", facts(&self.device)));
         line(&mut text, &format!("reference  {}", facts(&self.reference)));
         if let Some(run) = &self.run {
-            let memory = run.peak_memory_bytes.map_or("not known".to_owned(), bytes_in_words);
+            let memory = run.peak_memory_bytes.map_or("unknown".to_owned(), bytes_in_words);
             line(&mut text, &format!("took       {}, peak memory {memory}", duration(run.seconds)));
         }
         if let Some(planted) = &self.planted {
-            let unfused = if planted.unfused { "; nothing is fused, so that the node is there" } else { "" };
-            line(&mut text, &format!("planted    {} at {}: {}{unfused}", planted.name, planted.node, planted.what));
+            let unfused = if planted.unfused { "; fusion is off, so that the node exists" } else { "" };
+            line(&mut text, &format!("fault      {} injected at {}: {}{unfused}", planted.name, planted.node, planted.what));
         }
         self.coverage_lines(&mut text);
         self.profile_lines(&mut text);
@@ -124,7 +124,7 @@ impl Report {
             line(
                 text,
                 &format!(
-                    "           behind position {} of prompt {}{before}: {}, margin {:.3e}{explained}",
+                    "           after position {} of prompt {}{before}: {}, margin {:.3e}{explained}",
                     flip.position,
                     flip.prompt,
                     flip.tokens(),
@@ -134,13 +134,13 @@ impl Report {
         }
         let more = tokens.flips.saturating_sub(tokens.flip_list.len().min(FLIPS_SHOWN));
         if more > 0 && tokens.flips > FLIPS_SHOWN {
-            line(text, &format!("           and {more} more, in the other forms of this report"));
+            line(text, &format!("           and {more} more in the HTML and JSON reports"));
         }
         let repeat = &self.repeat;
         let deterministic = if repeat.deterministic { "the same bits" } else { "different bits" };
         let taps = match (repeat.deterministic, repeat.taps_neutral) {
-            (true, true) => "; observing changes nothing",
-            (true, false) => "; observing changes the logits",
+            (true, true) => "; observing the nodes changes nothing",
+            (true, false) => "; observing the nodes changes the logits",
             (false, _) => " (not deterministic)",
         };
         line(text, &format!("repeat     {} plain runs give {deterministic}{taps}", repeat.runs));
@@ -151,10 +151,11 @@ impl Report {
         let batch = &self.batch;
         let lengths: Vec<String> = batch.sequences.iter().map(|sequence| sequence.tokens.to_string()).collect();
         let bits = match (batch.invariant, batch.promised) {
-            (Some(true), _) => "each has the bits that it has alone",
-            (Some(false), true) => "other bits than alone, which the device promises not to give",
-            (Some(false), false) => "other bits than alone, which the device may give",
-            (None, _) => "not compared bit for bit with each alone",
+            (Some(true), _) => "each has the same bits as when computed separately",
+            (Some(false), true) => "different bits than when computed separately, although the device declares \
+                that they are equal",
+            (Some(false), false) => "different bits than when computed separately, which the device permits",
+            (None, _) => "not compared bit for bit with separate runs",
         };
         let (lengths, steps) = (lengths.join(", "), counted(batch.steps, "step"));
         line(text, &format!("batch      sequences of {lengths} tokens and {steps} in one batch; {bits}"));

@@ -90,7 +90,8 @@ impl TraceTokens {
     pub fn new(trace: &Trace, given: Option<&[u32]>, model: &ModelFile) -> Result<TraceTokens> {
         let path = quote(&trace.source().path().to_string_lossy());
         let missing = || {
-            Error::Request(format!("{path} does not say its token ids; give them with --ids, or the prompt with -p"))
+            Error::Request(format!("{path} does not contain its token ids; pass them with --ids, or the prompt \
+                with -p"))
         };
         let said = trace.ids();
         // A text may list the prompt only, and go on behind it.
@@ -100,14 +101,14 @@ impl TraceTokens {
         if ids.len() > hyper.context() {
             let (count, context) = (ids.len(), hyper.context());
             return Err(Error::Request(format!(
-                "{path}: the trace has {count} tokens, more than the model's context of {context}"
+                "{path}: expected at most {context} tokens (the model's context), found {count}"
             )));
         }
         if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= hyper.vocabulary())) {
             let last = hyper.vocabulary().saturating_sub(1);
             let (origin, help) = match said.is_some_and(|said| said.contains(id)) {
-                true => ("of the trace", "is it of this model?"),
-                false => ("of --ids", "give ids of this model"),
+                true => ("of the trace", "check that the trace was recorded from this model"),
+                false => ("of --ids", "pass ids of this model"),
             };
             return Err(Error::Request(format!(
                 "{path}: token {id} {origin} is not in the model's vocabulary, whose ids end at {last}; {help}"

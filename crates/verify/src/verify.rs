@@ -148,12 +148,12 @@ pub fn verify(
 /// Threads for the verifier's own work.
 pub(crate) fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
     if let Some(threads) = threads.filter(|threads| *threads == 0 || *threads > THREADS_MAX) {
-        return Err(Error::Request(format!("{threads} threads cannot judge; ask for 1 to {THREADS_MAX}")));
+        return Err(Error::Request(format!("expected 1 to {THREADS_MAX} threads, found {threads}")));
     }
     let all = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let threads = threads.unwrap_or_else(all);
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-    Ok(Arc::new(pool.map_err(|error| Error::Request(format!("cannot start {threads} threads to judge: {error}")))?))
+    Ok(Arc::new(pool.map_err(|error| Error::Request(format!("{threads} threads cannot be started: {error}")))?))
 }
 
 fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
@@ -164,8 +164,7 @@ fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
     let room = options.context.unwrap_or(usize::MAX).min(model.model().hyper().context());
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt of {} and {} are more than the context of {room}; take fewer steps or a \
-             shorter prompt",
+            "the longest prompt of {} and {} exceed the context of {room}; use fewer steps or a shorter prompt",
             counted(longest, "token"),
             counted(options.steps, "step")
         )));
@@ -370,7 +369,7 @@ impl Verification<'_> {
         let reference = match reference {
             Reference::Oracle => DeviceFacts {
                 name: "ref".to_owned(),
-                description: "the oracle: f64 on dequantized weights".to_owned(),
+                description: "f64 reference on dequantized weights".to_owned(),
                 simulated: false,
             },
             Reference::Device(device) => device.about().into(),

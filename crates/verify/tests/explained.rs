@@ -47,7 +47,7 @@ const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
     (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),
     (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "exchanged"),
-    (DType::Q4_1, "ffn_out-1", "neighbour-scale", "it is the scale of the block behind it"),
+    (DType::Q4_1, "ffn_out-1", "neighbour-scale", "it is the scale of the next block"),
     (DType::Q8_0, "ffn_out-0", "row-unwritten", "nothing was written to row"),
     (DType::Q8_0, "ffn_out-1", "k-tail-1", "the last element of"),
     (DType::Q4_0, "ffn_gate-1", "k-tail-32", "the last 32 elements of"),
@@ -58,13 +58,14 @@ const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "ffn_gate-0", "gain", "a factor of 1.001000 on the whole result"),
     (DType::Q4_0, "result_output", "output-f16", "rounds results to f16 but declared"),
     (DType::Q8_0, "ffn_swiglu-1", "gate-stale", "zeros in the whole result"),
-    (DType::F32, "Qcur_rope-0", "rope-position", "takes positions that are one too large"),
-    (DType::Q8_0, "Kcur_rope-0", "rope-pairs", "rotates the other kind of pairs"),
-    (DType::Q8_0, "cache_k-1", "kv-slot", "rows enter the cache 1 behind where their index says"),
+    (DType::F32, "Qcur_rope-0", "rope-position", "uses positions that are one too large"),
+    (DType::Q8_0, "Kcur_rope-0", "rope-pairs", "rotates the wrong pairs (adjacent instead of halves, or the \
+        reverse)"),
+    (DType::Q8_0, "cache_k-1", "kv-slot", "rows are written 1 row after their index"),
     (DType::Q8_0, "kq_soft_max-1", "mask-none", "ignores the mask"),
-    (DType::F32, "kq_soft_max-0", "mask-off-by-one", "shows one position more than the mask"),
-    (DType::Q8_0, "ffn_norm-1", "norm-epsilon", "takes an epsilon ten times as large"),
-    (DType::F32, "attn_norm-0", "norm-epsilon", "takes an epsilon ten times as large"),
+    (DType::F32, "kq_soft_max-0", "mask-off-by-one", "attends to one position more than the mask allows"),
+    (DType::Q8_0, "ffn_norm-1", "norm-epsilon", "uses ten times the epsilon"),
+    (DType::F32, "attn_norm-0", "norm-epsilon", "uses ten times the epsilon"),
     (DType::Q4_1, "kq_soft_max-1", "soft-max-row-rest", "instead of 1"),
     (DType::Q5_0, "cache_v-0", "kv-negated", "the opposite sign in"),
     (DType::F16, "Vcur-0", "accumulator-half2", "in pairs of f16 (half2)"),
@@ -148,12 +149,12 @@ fn a_file_says_what_was_found_and_which_fault_was_planted() {
     assert_eq!((recorded.verdict, recorded.device.as_str()), (bad.verdict, "cpu"));
     assert_eq!((recorded.planted.as_deref(), recorded.reproduced), (Some("row-unwritten"), true));
     let said = recorded.to_string();
-    assert!(said.starts_with("recorded: structural bug, worst z") && said.contains("row-unwritten planted on purpose"));
+    assert!(said.starts_with("recorded: structural bug, worst z") && said.contains("row-unwritten injected"));
     let (clean, faulty) = (repro.run(&*device()).unwrap(), repro.planted("row-unwritten", device()).unwrap());
     assert!(clean.verdict.passes() && clean.recorded == recorded, "{}", clean.sentence);
     assert!(repro.run(&*faulty).unwrap().verdict.fails());
     for (name, part) in
-        [("no-such", "no fault \"no-such\""), ("rope-base", "this mul_mat cannot have the fault rope-base")]
+        [("no-such", "unknown fault \"no-such\""), ("rope-base", "the fault rope-base does not apply to this mul_mat")]
     {
         let problem = repro.planted(name, device()).err().unwrap().to_string();
         assert!(problem.contains(part), "{problem}");
@@ -180,7 +181,7 @@ fn a_damaged_file_is_refused_in_one_sentence() {
         ("\\\"version\\\":1", "\\\"version\\\":7", "expected version 1"),
         ("\\\"MulMat\\\"", "\\\"MulMut\\\"", "cannot be read"),
         ("\\\"lanes\\\":", "\\\"lanez\\\":", "cannot be read"),
-        ("\\\"shape\\\":[32,", "\\\"shape\\\":[64,", "they must be as long"),
+        ("\\\"shape\\\":[32,", "\\\"shape\\\":[64,", "their lengths must be equal"),
         ("\\\"shape\\\":[32,", "\\\"shape\\\":[0 ,", "expected a tensor of 1 to"),
         ("input.0", "input.9", "expected an array input.0, found none"),
     ];
@@ -284,5 +285,5 @@ fn the_result_of_the_step_before_is_recognised() {
     let bad = report.first_bad.unwrap();
     let cause = bad.cause.unwrap();
     assert_eq!(bad.node, "ffn_swiglu-0");
-    assert_eq!(cause, "the result is bit for bit that of the step before");
+    assert_eq!(cause, "the result is bit for bit that of the previous step");
 }

@@ -51,7 +51,7 @@ fn a_fault_inside_of_the_fused_kernel_leaves_its_pieces_right() {
         let node = report.nodes.iter().find(|node| node.node == "ffn_swiglu-0").unwrap();
         let pieces: Vec<(&str, &str)> = node.pieces.iter().map(|piece| (&*piece.node, &*piece.op)).collect();
         let expected = [("ffn_gate-0", "mul_mat"), ("ffn_up-0", "mul_mat"), ("ffn_swiglu-0", "swiglu")];
-        let said = "; its pieces alone are right (ffn_gate-0, ffn_up-0, ffn_swiglu-0): the fused kernel is at fault; try \
+        let said = "; its unfused nodes are correct (ffn_gate-0, ffn_up-0, ffn_swiglu-0): the fused kernel is at fault; try \
                     --fusion off";
         let found = report.first_bad.as_ref().is_some_and(|bad| bad.node == "ffn_swiglu-0");
         let right = node.pieces.iter().all(|piece| piece.verdict.passes() && piece.worst_z.is_some_and(|z| z <= 8.0));
@@ -62,7 +62,7 @@ fn a_fault_inside_of_the_fused_kernel_leaves_its_pieces_right() {
         assert!(others.clone().all(|node| node.pieces.is_empty()), "only where it failed");
         assert!(
             report.to_terminal().contains(said.trim_start_matches("; "))
-                && report.to_html().unwrap().contains("Its pieces alone")
+                && report.to_html().unwrap().contains("Unfused nodes")
         );
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -78,7 +78,7 @@ fn a_wrong_weight_is_found_in_the_piece_that_reads_it() {
         let node = report.nodes.iter().find(|node| node.node == "ffn_swiglu-1").unwrap();
         let verdicts: Vec<bool> = node.pieces.iter().map(|piece| piece.verdict.fails()).collect();
         assert_eq!(verdicts, [false, true, false], "{dtype}: {:?}", node.pieces);
-        assert!(report.sentence.contains("; already ffn_up-1 alone is wrong"), "{}", report.sentence);
+        assert!(report.sentence.contains("; ffn_up-1 is already wrong when computed separately"), "{}", report.sentence);
         let json = serde_json::to_value(&report).unwrap();
         let found = json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_swiglu-1").unwrap();
         assert_eq!(found["pieces"][1]["node"], "ffn_up-1");
@@ -120,7 +120,7 @@ fn a_wrong_upload_is_found_in_the_piece_that_reads_it() {
         let weight = model.tensor_bytes(&format!("blk.0.ffn_{weight}.weight")).unwrap().into_owned();
         let report = verified(&model, Arc::new(WrongUpload { device: device(), weight }), &options());
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some("ffn_swiglu-0"), "{}", report.sentence);
-        assert!(report.sentence.contains(&format!("; already {piece} alone is wrong")), "{}", report.sentence);
+        assert!(report.sentence.contains(&format!("; {piece} is already wrong when computed separately")), "{}", report.sentence);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_fault_in_a_piece_is_planted_without_fusion() {
         report.was_planted(facts);
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.clone()), Some(node));
         assert_eq!(report.coverage.fused, 0);
-        assert!(report.to_terminal().contains("; nothing is fused, so that the node is there"));
+        assert!(report.to_terminal().contains("; fusion is off, so that the node exists"));
     }
     let fault = planted("gain@Qcur-1", &model, device()).unwrap();
     let report = verified(&model, fault.device, &options());

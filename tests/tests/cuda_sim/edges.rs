@@ -223,13 +223,13 @@ fn outside() -> Vec<(Op, Vec<Given>, &'static str)> {
     let fill_nothing = |sizes: &[usize], index: &[i32]| vec![counting(sizes), indices(index)];
     let (first, second) = (IndexFill { dimension: 0, value: 1.0 }, IndexFill { dimension: 1, value: 1.0 });
     vec![
-        (first.into(), fill_nothing(&[4, 0], &[0, 1, 9]), "index 9 must lie between 0 and 4"),
-        (second.into(), fill_nothing(&[4, 0], &[0]), "index 0 must lie between 0 and 0"),
-        (first.into(), fill(&[0, 4]), "index 4 must lie between 0 and 4"),
-        (second.into(), fill(&[-1]), "index -1 must lie between 0 and 3"),
-        (SetRows.into(), vec![table.clone(), x.clone(), indices(&[2, 3])], "index 3 must lie between 0 and 3"),
-        (SetRows.into(), vec![table.clone(), x, indices(&[i32::MIN, 0])], "index -2147483648 must lie between 0 and 3"),
-        (SsmScan.into(), scan, "index 2 must lie between 0 and 2"),
+        (first.into(), fill_nothing(&[4, 0], &[0, 1, 9]), "index 9 must be at least 0 and below 4"),
+        (second.into(), fill_nothing(&[4, 0], &[0]), "index 0 must be at least 0 and below 0"),
+        (first.into(), fill(&[0, 4]), "index 4 must be at least 0 and below 4"),
+        (second.into(), fill(&[-1]), "index -1 must be at least 0 and below 3"),
+        (SetRows.into(), vec![table.clone(), x.clone(), indices(&[2, 3])], "index 3 must be at least 0 and below 3"),
+        (SetRows.into(), vec![table.clone(), x, indices(&[i32::MIN, 0])], "index -2147483648 must be at least 0 and below 3"),
+        (SsmScan.into(), scan, "index 2 must be at least 0 and below 2"),
     ]
 }
 

@@ -139,7 +139,7 @@ fn projected(alone: &Cuda, together: &Cuda, tokens: usize, of: &Projections) -> 
 fn stored_outside(together: &Cuda) -> Option<String> {
     let layer = Layer::projections(together, 2, &Projections { apart: PLACES + 8, ..PLAIN });
     let told = together.execute(&layer.steps).and_then(|()| together.sync()).map_err(|error| error.to_string());
-    let expected = format!("kv_store: index {} must lie between 0 and {PLACES}", PLACES + 8);
+    let expected = format!("kv_store: index {} must be at least 0 and below {PLACES}", PLACES + 8);
     let is_told = told.as_ref().is_err_and(|problem| problem.contains(&expected));
     (!is_told).then(|| format!("a token stored outside of the cache: {told:?}, not {expected}"))
 }

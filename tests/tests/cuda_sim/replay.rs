@@ -117,7 +117,7 @@ fn outside(device: &Cuda) -> Option<String> {
             let expected = rows.map(|row| numbers.chunks(16).nth(row as usize)).into_iter().collect::<Option<Vec<_>>>();
             let right = match (&downloaded, expected) {
                 (Ok(()), Some(expected)) => found == expected.concat(),
-                (Err(problem), None) => problem.contains("get_rows: index 3 must lie between 0 and 3"),
+                (Err(problem), None) => problem.contains("get_rows: index 3 must be at least 0 and below 3"),
                 _ => false,
             };
             if !right {
@@ -151,7 +151,7 @@ fn room_lost(device: &Cuda) -> Option<String> {
         for round in 0..5 {
             if round == 2 {
                 let problem = device.execute(std::slice::from_ref(&too_many)).map_err(|error| error.to_string());
-                if !problem.as_ref().is_err_and(|problem| problem.contains("bytes to compute in")) {
+                if !problem.as_ref().is_err_and(|problem| problem.contains("bytes of scratch memory")) {
                     return Ok(Some(format!("sorted without room: {problem:?}")));
                 }
             }
@@ -193,7 +193,7 @@ fn told_to_both(device: &Arc<Cuda>) -> Option<String> {
         })?;
         let own = [wrong(), wrong()];
         let is_told = |found: &[Result<(), String>; 2]| {
-            found[0].as_ref().is_err_and(|problem| problem.contains("index 7 must lie between 0 and 3"))
+            found[0].as_ref().is_err_and(|problem| problem.contains("index 7 must be at least 0 and below 3"))
                 && found[1].is_ok()
         };
         Ok((!is_told(&own) || !is_told(&other)).then(|| format!("the one is told {own:?}, the other {other:?}")))

@@ -146,7 +146,7 @@ fn rows(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
         let expected = rows.map(|row| numbers.chunks(32).nth(row as usize)).into_iter().collect::<Option<Vec<_>>>();
         let right = match (&done, expected) {
             (Ok(()), Some(expected)) => downloaded(device, &output)? == expected.concat(),
-            (Err(problem), None) => problem.contains("index 3 lies outside of 0 to 2"),
+            (Err(problem), None) => problem.contains("index 3 is out of the range 0 to 2"),
             _ => false,
         };
         if !right {

@@ -99,7 +99,7 @@ fn a_file_is_measured_too_and_is_never_overwritten() {
     assert_eq!(report["model"]["name"], json!(model));
     positive(&report["decode"], "roof_share");
     trueup(&["bench", &model, "--prompt", "4", "--json", &model]).refuses(&["is an input of the command"]);
-    trueup(&["bench", &model, "--prompt", "4000", "--generate", "4000"]).refuses(&["are more than the context of"]);
+    trueup(&["bench", &model, "--prompt", "4000", "--generate", "4000"]).refuses(&["exceed the context of"]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_cannot_be_measured_is_refused() {
     trueup(&["bench", "synth:llama-15m"]).refuses(&["expected a name and a type"]);
     trueup(&["run", "synth:llama-15m:q4_0", "--ids", "1"]).exits(2);
     trueup(&["bench", "synth:llama-15m:q4_0", "--json", "/no/such/folder/x.json"]).refuses(&["does not exist"]);
-    trueup(&["bench", "synth:llama-15m:q4_0", "-c", "20"]).refuses(&["are more than the context of 20"]);
+    trueup(&["bench", "synth:llama-15m:q4_0", "-c", "20"]).refuses(&["exceed the context of 20"]);
     for zero in ["--prompt", "--generate", "--repetitions", "--parallel"] {
         let told = trueup(&["bench", MODEL, zero, "0"]).exits(2);
         assert!(told.stderr.contains("above 0"), "{told:?}");

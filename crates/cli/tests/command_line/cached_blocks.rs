@@ -38,8 +38,8 @@ fn heads_that_are_no_whole_blocks_are_refused() {
     for command in [&["run", &model, "--ids", "1"][..], &["verify", &model], &["plan", &model], &bench] {
         trueup(&[command, &["--kv", "q8_0"]].concat()).refuses(&[
             "q8_0",
-            "heads of a multiple of 32",
-            "take f16 or f32",
+            "a head size that is a multiple of 32",
+            "use f16 or f32",
         ]);
     }
 }

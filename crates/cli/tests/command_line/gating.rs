@@ -62,7 +62,7 @@ fn a_baseline_is_kept_or_drifted_from() {
     report["coverage"]["checked"] = 10_000.into();
     fs::write(&before, report.to_string()).expect("a file");
     let told = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
-    assert!(told.stdout.contains("is no baseline of this run: its number of steps is 2, not 3"), "{told:?}");
+    assert!(told.stdout.contains("is not a baseline for this run: its number of steps is 2, not 3"), "{told:?}");
     let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
     // Each of the four fused nodes stands for three.
     assert!(told.stdout.contains("nodes checked went from 10008 to"), "{told:?}");
@@ -78,7 +78,7 @@ fn bad_gates_and_places_are_refused_before_any_work() {
     fs::write(&gate, [b'a', b'\n', 0xff]).expect("a file");
     trueup(&["verify", &model, "--gate", &gate]).refuses(&["line 2", "UTF-8"]);
     fs::write(&report, "{\"version\":1}").expect("a file");
-    trueup(&["verify", &model, "--baseline", &report]).refuses(&["report.json", "no report of trueup verify"]);
+    trueup(&["verify", &model, "--baseline", &report]).refuses(&["report.json", "not a trueup verify report"]);
     trueup(&["verify", &model, "--baseline", &report, "--json", &report]).refuses(&["is an input of the command"]);
     trueup(&["verify", &model, "--json", "-", "--html", "-"]).refuses(&["-: this path is given for two outputs"]);
     trueup(&["verify", &model, "--html", &model]).refuses(&["is an input of the command"]);
@@ -176,7 +176,7 @@ fn a_failure_alone_says_what_was_recorded_first() {
     let told = trueup(&["repro", &spaced]).exits(0);
     assert!(told.stdout.contains(&format!("`trueup repro '{spaced}' --inject-fault row-unwritten`")), "{told:?}");
     trueup(&["repro", &file, "--inject-fault", "rope-base"])
-        .refuses(&["cannot have the fault rope-base", "needs rope"]);
+        .refuses(&["the fault rope-base does not apply", "needs rope"]);
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn commands_repeat_how_the_device_computes() {
     // A fault that is waived is no silent pass.
     let gate = scratch.path("gate.toml");
     let node =
-        told.stdout.split("which was planted at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
+        told.stdout.split("which was injected at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
     let waiver = "verdict = \"structural_bug\"\nreason = \"known\"\nexpires = 2999-01-01\n";
     fs::write(&gate, format!("[[waiver]]\nnode = \"{node}\"\n{waiver}")).expect("a file");
     let told = trueup(&["verify", &model, "-q", "--inject-fault", &format!("gain@{node}"), "--gate", &gate]).exits(0);
-    assert!(told.stdout.contains("the fault gain, planted on purpose at"), "{told:?}");
+    assert!(told.stdout.contains("the fault gain, injected at"), "{told:?}");
 }

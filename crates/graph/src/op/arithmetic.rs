@@ -40,7 +40,7 @@ impl Rule for Arithmetic {
         expect_activation("a", &a)?;
         expect(b.dtype.is_float(), || format!("b must be floating point, not {}", b.dtype))?;
         let shape = a.shape.repeated_with(&b.shape);
-        let shape = shape.ok_or_else(|| format!("a {} and b {} cannot be repeated to one shape", a.shape, b.shape))?;
+        let shape = shape.ok_or_else(|| format!("a {} and b {} cannot be broadcast to one shape", a.shape, b.shape))?;
         Ok(TensorType { dtype: a.dtype, shape })
     }
 

@@ -70,10 +70,10 @@ impl Rule for Arrange {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [x] = exactly(inputs)?;
-        expect(!x.dtype.is_quantized(), || format!("elements of {} share blocks and cannot be moved apart", x.dtype))?;
+        expect(!x.dtype.is_quantized(), || format!("elements of {} share blocks and cannot be moved separately", x.dtype))?;
         let sizes = self.sizes(&x.shape)?;
         let elements = sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
-        expect(elements.is_some(), || format!("{sizes:?} has more elements than can be counted"))?;
+        expect(elements.is_some(), || format!("the number of elements of {sizes:?} overflows"))?;
         Ok(TensorType::new(x.dtype, &sizes))
     }
 
@@ -117,7 +117,7 @@ impl Arrange {
             }
             Arrange::Transpose => steps.swap(0, 1),
             Arrange::View { offset, strides, .. } => {
-                expect(x.is_dense(), || format!("needs x without gaps, not {x}: cpy it first"))?;
+                expect(x.is_dense(), || format!("needs contiguous x, not {x}: cpy it first"))?;
                 return Ok(output.seen_by(Strides { offset: *offset, steps: *strides }));
             }
             Arrange::Repeat { .. } | Arrange::RepeatInterleave { .. } | Arrange::Pad { .. } | Arrange::Roll { .. } => {
@@ -142,13 +142,13 @@ impl Arrange {
                     last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)
                 });
                 let inside = shape.elements() == 0 || last.is_some_and(|last| last < x.elements());
-                expect(inside, || format!("{shape} at {offset} with strides {strides:?} does not lie inside {x}"))?;
+                expect(inside, || format!("{shape} at {offset} with strides {strides:?} is outside {x}"))?;
                 sizes = shape.sizes();
             }
             Arrange::Repeat { shape } => {
                 let fits = |(size, target): (usize, usize)| size == target || (size > 0 && target.is_multiple_of(size));
                 let all = x.sizes().into_iter().zip(shape.sizes()).all(fits);
-                expect(all, || format!("{x} cannot be repeated to {shape}"))?;
+                expect(all, || format!("{x} cannot be broadcast to {shape}"))?;
                 sizes = shape.sizes();
             }
             Arrange::RepeatInterleave { dimension, times } => {

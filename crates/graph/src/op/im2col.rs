@@ -41,7 +41,7 @@ impl Rule for Im2Col {
         let outer = if self.lines { [across, third, 1] } else { [across, down, fourth] };
         let elements = outer.iter().try_fold(taps.unwrap_or(usize::MAX), |all, size| all.checked_mul(*size));
         expect(elements.is_some_and(|elements| elements <= isize::MAX as usize / 8), || {
-            format!("the columns of {:?} on {x} are more than can be counted", self.window)
+            format!("the number of columns of {:?} on {x} overflows", self.window)
         })?;
         Ok(TensorType::new(x.dtype, &[taps.unwrap_or(0), outer[0], outer[1], outer[2]]))
     }

@@ -46,7 +46,7 @@ impl Rule for KvAttention {
         expect_cache("values", &values, ("heads", width / kv_heads))?;
         let (capacity, context) = (mask.shape[0], keys.shape[1]);
         expect(capacity > 0 && capacity <= context, || {
-            format!("a mask over {capacity} positions must look at 1 to all {context} of the context")
+            format!("a mask must cover 1 to {context} positions (the context), not {capacity}")
         })?;
         expect_max_bias(self.max_bias, Some(&mask))?;
         expect_mask(&mask, [capacity, tokens, heads, 1])?;

@@ -29,7 +29,7 @@ impl Rule for KvScores {
             format!("{heads} heads of {head_size} do not share rows of {} keys evenly", keys.shape[0])
         })?;
         expect(self.capacity > 0 && self.capacity <= keys.shape[1], || {
-            format!("capacity {} must lie between 1 and the context {}", self.capacity, keys.shape[1])
+            format!("capacity {} must be between 1 and the context {}", self.capacity, keys.shape[1])
         })?;
         expect_indices("sequences", &sequences, tokens)?;
         Ok(TensorType::new(q.dtype, &[self.capacity, tokens, heads]))

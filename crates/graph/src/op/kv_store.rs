@@ -20,7 +20,7 @@ impl Rule for KvStore {
         expect_activation("x", &x)?;
         expect_cache("cached elements", &cache, ("rows", cache.shape[0]))?;
         expect(cache.shape[0] == x.shape[0], || {
-            format!("the cache has rows of {}, x of {}: they must be as long", cache.shape[0], x.shape[0])
+            format!("the cache has rows of {}, x of {}: their lengths must be equal", cache.shape[0], x.shape[0])
         })?;
         expect_indices("rows", &rows, x.shape[1])?;
         Ok(cache)

@@ -90,7 +90,7 @@ impl Making {
                 let [] = exactly(inputs)?;
                 let elements = shape.sizes().into_iter().try_fold(1usize, usize::checked_mul);
                 expect(elements.is_some_and(|elements| elements <= isize::MAX as usize / 8), || {
-                    format!("a tensor of shape {shape} has more elements than can be counted")
+                    format!("the number of elements of shape {shape} overflows")
                 })?;
                 Ok(shape.dense())
             }

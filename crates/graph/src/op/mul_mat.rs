@@ -19,7 +19,7 @@ impl Rule for MulMat {
         let [w, x] = exactly(inputs)?;
         expect_multiplied("x", &x)?;
         expect(w.shape[0] == x.shape[0], || {
-            format!("w has rows of {}, x of {}: they must be as long", w.shape[0], x.shape[0])
+            format!("w has rows of {}, x of {}: their lengths must be equal", w.shape[0], x.shape[0])
         })?;
         let stack = |shape: &Shape| Shape::new(&shape.sizes()[2..]);
         expect(stack(&w.shape).repeats_to(&stack(&x.shape)), || {

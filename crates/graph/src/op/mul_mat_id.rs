@@ -19,7 +19,7 @@ impl Rule for MulMatId {
         let [w, x, ids] = exactly(inputs)?;
         expect_multiplied("x", &x)?;
         expect(w.shape[0] == x.shape[0], || {
-            format!("w has rows of {}, x of {}: they must be as long", w.shape[0], x.shape[0])
+            format!("w has rows of {}, x of {}: their lengths must be equal", w.shape[0], x.shape[0])
         })?;
         let [used, tokens, ..] = ids.shape.sizes();
         expect(ids.dtype == DType::I32 && ids.shape == Shape::new(&[used, tokens]), || {

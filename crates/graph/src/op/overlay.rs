@@ -43,7 +43,7 @@ impl Rule for Overlay {
         })?;
         expect(self.how == Overlaying::Set || is_activation(&a), || format!("sums are f32 or f64, not {}", a.dtype))?;
         let inside = |d: usize| self.start[d].checked_add(b.shape[d]).is_some_and(|end| end <= a.shape[d]);
-        expect((0..4).all(inside), || format!("b {b} at {:?} does not lie inside a {a}", self.start))?;
+        expect((0..4).all(inside), || format!("b {b} at {:?} is outside a {a}", self.start))?;
         Ok(a)
     }
 

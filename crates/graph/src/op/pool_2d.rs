@@ -35,10 +35,10 @@ impl Rule for Pool2d {
         let window = &self.window;
         let small = window.padding.iter().zip(window.size).all(|(padding, size)| *padding <= size / 2);
         expect(small && window.dilation == [1, 1], || {
-            format!("a window of pooling has no dilation and padding of at most half its size, not {window:?}")
+            format!("a pooling window must have no dilation and a padding of at most half its size, not {window:?}")
         })?;
         let [width, height, channels, batch] = x.shape.sizes();
-        expect(width > 0 && height > 0, || format!("a window sees nothing of {x}"))?;
+        expect(width > 0 && height > 0, || format!("a window covers no element of {x}"))?;
         let [across, down] = window.places([width, height])?;
         Ok(TensorType::new(x.dtype, &[across, down, channels, batch]))
     }

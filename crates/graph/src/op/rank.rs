@@ -55,7 +55,7 @@ impl Rule for Rank {
         expect(i32::try_from(len).is_ok(), || format!("rows of {x} are too long for indices of 32 bits"))?;
         let shape = match self.rule {
             RankRule::ArgMax => {
-                expect(len > 0, || format!("rows of {x} have no largest element: they are empty"))?;
+                expect(len > 0, || format!("rows of {x} have no maximum: they are empty"))?;
                 Shape::new(&[n1, n2, n3])
             }
             RankRule::Ascending | RankRule::Descending => x.shape,

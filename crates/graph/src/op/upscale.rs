@@ -24,7 +24,7 @@ impl Rule for Upscale {
         })?;
         let elements = x.shape.sizes().iter().chain(&self.factors).try_fold(1usize, |all, size| all.checked_mul(*size));
         expect(elements.is_some_and(|elements| elements <= isize::MAX as usize / 8), || {
-            format!("{x} times {:?} has more elements than can be counted", self.factors)
+            format!("the number of elements of {x} times {:?} overflows", self.factors)
         })?;
         let sizes: Vec<usize> = x.shape.sizes().iter().zip(self.factors).map(|(size, factor)| size * factor).collect();
         Ok(TensorType::new(x.dtype, &sizes))

@@ -107,7 +107,7 @@ impl Memory {
         let inside = around.is_some_and(|(&start, &room)| offset + bytes <= start + room);
         if !inside || !offset.is_multiple_of(GRANULARITY) {
             return Err(refuse(format!(
-                "{entry}: {bytes} bytes at {at:#x} are in no reservation, or not at a multiple of {GRANULARITY}"
+                "{entry}: {bytes} bytes at {at:#x} are not in a reservation, or not aligned to {GRANULARITY}"
             )));
         }
         let before = table.regions.range(..offset + bytes).next_back();

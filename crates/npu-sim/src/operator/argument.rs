@@ -42,10 +42,10 @@ pub fn no_place(at: u64) -> Option<String> {
     // No processor of today has longer addresses.
     const ADDRESS_BITS: u32 = 57;
     if at >> ADDRESS_BITS > 0 {
-        return Some(format!("lies at {at:#x}, which is no address"));
+        return Some(format!("is at {at:#x}, which is not an address"));
     }
     let aligned = at.is_multiple_of(ALIGNMENT);
-    (!aligned).then(|| format!("lies at {at:#x}, tensor data lies at multiples of {ALIGNMENT}"))
+    (!aligned).then(|| format!("is at {at:#x}, but tensor data must be aligned to {ALIGNMENT}"))
 }
 
 impl Tensor {

@@ -100,7 +100,7 @@ fn gather_elements(call: &mut Call, x: Tensor, dim: i64, index: Tensor, out: Ten
     call.typed(&index, "i32,i64")?;
     let fits = index.rank() == x.rank()
         && index.shape().iter().zip(x.shape()).enumerate().all(|(at, (a, b))| at == axis || a <= b);
-    call.require(fits && x.rank() > 0, "index", || "does not lie within self beside the axis".to_owned())?;
+    call.require(fits && x.rank() > 0, "index", || "is not within self in the dimensions other than the axis".to_owned())?;
     call.type_is(&out, x.ty())?;
     call.shape(&out, index.shape())?;
     call.keep_apart();

@@ -248,7 +248,7 @@ fn group_norm(
     let fits =
         count == Some(x.view.count() as i64) && x.shape()[0] == batches as u64 && x.shape()[1] == channels as u64;
     call.require(fits, "self", || {
-        format!("has the shape {}, N {batches}, C {channels}, HxW {pixels} are told", sizes(x.shape()))
+        format!("has the shape {}, expected N {batches}, C {channels}, HxW {pixels}", sizes(x.shape()))
     })?;
     call.require(channels % groups == 0, "group", || format!("is {groups}, which does not divide C {channels}"))?;
     call.require(epsilon > 0.0, "eps", || format!("is {epsilon}, more than 0 is expected"))?;

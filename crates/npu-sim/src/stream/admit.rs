@@ -164,7 +164,7 @@ fn unwritten(place: &Place, runs: &Runs) -> Option<String> {
     });
     let first = first?;
     let runs = if runs.count() > 1 { format!(", in {missing} of {} runs", runs.count()) } else { String::new() };
-    Some(format!("reads what nobody wrote: byte {first} of it{runs}"))
+    Some(format!("reads memory that was never written: its byte {first}{runs}"))
 }
 
 /// What an access of many runs to one region meets; none for another one, and where too many of them are kept.
@@ -248,7 +248,8 @@ pub fn in_use(world: &World, contents: &crate::memory::Shared, bytes: u64) -> Op
     let conflict = held(contents).segments.conflict(0, bytes, true, &world.host)?;
     let (mark, does) = (conflict.mark, if conflict.writes { "writes" } else { "reads" });
     Some(format!(
-        "gives back memory that {} argument {} {does} on stream {} (call {}), which the host has not waited for: synchronize first",
+        "frees memory that {} argument {} {does} on stream {} (call {}), which the host has not waited for: \
+            synchronize first",
         mark.operator, mark.argument, mark.actor, mark.call,
     ))
 }

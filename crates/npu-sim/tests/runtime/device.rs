@@ -94,7 +94,7 @@ fn a_stream_is_of_its_context() {
     fine(aclrtSynchronizeStream(stream));
     fine(aclrtDestroyStream(stream));
     refused(aclrtDestroyStream(stream), 107017, "destroyed");
-    refused(aclrtSynchronizeStream(0x10 as Pointer), 107017, "no handle of this library");
+    refused(aclrtSynchronizeStream(0x10 as Pointer), 107017, "not a handle of this library");
     refused(aclrtDestroyStream(null_mut()), 107000, "default stream");
     fine(aclrtSetDevice(1));
     fine(aclrtResetDeviceForce(1));

@@ -103,14 +103,14 @@ impl Ascend {
             let card = Card::open(&Library::open(&source)?, number)?;
             let facts = card.facts()?;
             let chip = Chip::from_soc(&facts.soc).ok_or_else(|| {
-                format!("this version knows no chip called {}; known are {}", facts.soc, Chip::names().join(", "))
+                format!("unknown chip {}; expected one of {}", facts.soc, Chip::names().join(", "))
             })?;
             let transfers = Arc::new(Transfers::new(&card));
             let replay = Replay::new(Engine::new(&card, &transfers, chip));
             let cores = facts.cube_cores.map_or(String::new(), |cores| format!(", {cores} cube cores"));
             let interface =
                 facts.version.map_or(String::new(), |(major, minor, patch)| format!(", ACL {major}.{minor}.{patch}"));
-            let description = format!("{}{cores}{interface}, room from {}", facts.soc, replay.pool_name());
+            let description = format!("{}{cores}{interface}, scratch memory from {}", facts.soc, replay.pool_name());
             let simulated = matches!(source, Source::Simulator(..));
             let description = if simulated { format!("simulated {description}") } else { description };
             let replay = Mutex::new(replay);
@@ -178,11 +178,12 @@ fn source(place: &Place) -> std::result::Result<(Source, usize), String> {
 /// The simulator beside the program, or where cargo puts libraries that tests need.
 fn simulator_path() -> std::result::Result<PathBuf, String> {
     let program =
-        std::env::current_exe().map_err(|error| format!("the program's own folder cannot be found: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("the folder of the program cannot be determined: {error}"))?;
     let folder = program.parent().unwrap_or(&program);
     let beside = [folder.join(SIMULATOR), folder.with_file_name(SIMULATOR)];
     beside.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        format!("no card is simulated, for {SIMULATOR} does not lie beside the program in {}; build it there: cargo build -p trueup-npu-sim", folder.display())
+        format!("the simulator {SIMULATOR} was not found next to the program in {}; build it there: cargo build \
+            -p trueup-npu-sim", folder.display())
     })
 }
 
@@ -191,7 +192,7 @@ impl Device for Ascend {
         About {
             name: self.name.clone(),
             description: match self.replay().refusal() {
-                Some(problem) => format!("{}, captures no graphs: {problem}", self.description),
+                Some(problem) => format!("{}, cannot capture graphs: {problem}", self.description),
                 None => self.description.clone(),
             },
             simulated: self.simulated,

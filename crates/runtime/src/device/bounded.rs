@@ -58,7 +58,7 @@ impl Decorator for Bounded {
         let left = self.left();
         if bytes > left {
             let problem = format!(
-                "{bytes} bytes of {ty} are more than the {left} that are left of the {} that it may hold; {}",
+                "{bytes} bytes of {ty} exceed the {left} bytes that remain of its memory limit of {}; {}",
                 self.memory_bytes,
                 usage.remedy()
             );
@@ -95,7 +95,7 @@ mod tests {
         let buffer = Device::alloc(&device, &floats(200), Usage::State).unwrap();
         assert_eq!(free(), (1000, 200));
         let problem = Device::alloc(&device, &floats(51), Usage::State).unwrap_err().to_string();
-        assert!(problem.contains("204 bytes") && problem.contains("200 that are left of the 1000"), "{problem}");
+        assert!(problem.contains("204 bytes") && problem.contains("200 bytes that remain of its memory limit of 1000"), "{problem}");
         drop(buffer);
         assert_eq!(free(), (1000, 1000));
         assert!(Device::alloc(&device, &floats(250), Usage::State).is_ok());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
 
 /// Why it does not compute them.
-const REASON: &str = "leaves the KV cache to the host, as it was told to";
+const REASON: &str = "the KV cache is configured to stay on the host";
 
 /// Another device, which keeps no KV cache.
 pub struct Cacheless(Arc<dyn Device>);

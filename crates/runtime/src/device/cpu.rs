@@ -217,7 +217,7 @@ fn compute_in_place(means: Means, step: &Step) -> std::result::Result<(), String
 /// The memory of a tensor of this device, in which it was found to lie.
 fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = tensor.buffer.0.downcast_ref::<Memory>();
-    let memory = memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+    let memory = memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
 }
@@ -227,7 +227,7 @@ fn written(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = memory(tensor)?;
     match memory.is_mapped() {
         false => Ok(memory),
-        true => Err(format!("{} lies in the model's file and cannot be written", tensor.ty)),
+        true => Err(format!("{} is mapped from the model file and cannot be written", tensor.ty)),
     }
 }
 

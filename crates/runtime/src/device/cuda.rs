@@ -131,7 +131,8 @@ impl Cuda {
             let faults = Faults::new(&card)?;
             let (major, minor) = facts.capability;
             if facts.capability < CAPABILITY_LEAST {
-                return Err(format!("{} is of sm_{major}{minor}, and kernels are for sm_75 and later", facts.name));
+                return Err(format!("{} has compute capability sm_{major}{minor}, but the kernels need sm_75 or \
+                    later", facts.name));
             }
             let description = format!("{}, sm_{major}{minor}", facts.name);
             Ok(Cuda {
@@ -182,7 +183,7 @@ impl Cuda {
         if self.means.tensor_cores {
             parts.push(self.blas.says());
         }
-        parts.extend(self.replay().refused().map(|why| format!("steps are launched one by one: {why}")));
+        parts.extend(self.replay().refused().map(|why| format!("steps are launched without a CUDA graph: {why}")));
         parts.join(", ")
     }
 
@@ -199,12 +200,13 @@ impl Cuda {
 /// The simulator beside the program.
 fn simulator_path() -> std::result::Result<PathBuf, String> {
     let program =
-        std::env::current_exe().map_err(|error| format!("the program's own folder cannot be found: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("the folder of the program cannot be determined: {error}"))?;
     let found = Some(program.with_file_name(SIMULATOR)).filter(|path| path.is_file());
     let folder = program.parent().unwrap_or(&program).display();
     found.ok_or_else(|| {
         format!(
-            "no card is simulated, for {SIMULATOR} does not lie beside the program; build it there: scripts/cuda_sim.sh {folder}"
+            "the simulator {SIMULATOR} was not found next to the program; build it there: scripts/cuda_sim.sh \
+                {folder}"
         )
     })
 }

@@ -251,8 +251,8 @@ impl Device for Pair {
         let memory = first.memory.zip(second.memory);
         let joined = match &self.gathered_by {
             Ok(Some(name)) => format!("; gathered by {name}"),
-            Ok(None) => "; halves are copied from card to card".to_owned(),
-            Err(problem) => format!("; copied from card to card, for halves cannot be gathered: {problem}"),
+            Ok(None) => "; shards are copied between cards".to_owned(),
+            Err(problem) => format!("; shards are copied between cards, because they cannot be gathered: {problem}"),
         };
         About {
             name: format!("{name}+{number}"),

@@ -110,7 +110,7 @@ pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
 fn readable(op: &Op, inputs: &[TensorType]) -> std::result::Result<(), String> {
     let is_integer = |ty: &TensorType| matches!(ty.dtype, DType::I32 | DType::I64);
     let unknown = inputs.iter().find(|ty| !is_integer(ty) && ty.dtype.decoder().is_none());
-    unknown.map_or(Ok(()), |ty| Err(format!("this version cannot decode {} and not compute {}", ty.dtype, op.name())))
+    unknown.map_or(Ok(()), |ty| Err(format!("this version cannot decode {} or compute {}", ty.dtype, op.name())))
 }
 
 fn fault(op: &Op, problem: String) -> Error {
@@ -132,7 +132,7 @@ fn element(shape: &Shape, [i0, i1, i2, i3]: [usize; 4]) -> usize {
 /// `index` as a place among `len`, or which one it is not.
 fn place(what: &str, index: i32, len: usize) -> std::result::Result<usize, String> {
     let place = usize::try_from(index).ok().filter(|place| *place < len);
-    place.ok_or_else(|| format!("{what} {index} does not lie between 0 and {}", len.saturating_sub(1)))
+    place.ok_or_else(|| format!("{what} {index} is not between 0 and {}", len.saturating_sub(1)))
 }
 
 const NAME: &str = "ref";
@@ -182,7 +182,7 @@ impl Reference {
 impl Device for Reference {
     fn about(&self) -> About {
         let threads = self.pool.current_num_threads();
-        let description = format!("the oracle: f64, sums in index order, {}", counted(threads, "thread"));
+        let description = format!("f64 reference, sums in index order, {}", counted(threads, "thread"));
         About { name: NAME.to_owned(), description, simulated: false, memory: None, batch_invariant: true }
     }
 

@@ -160,7 +160,7 @@ impl Generation {
 fn reserve(values: &mut Vec<f32>, rows: usize, vocabulary: usize) -> Result<()> {
     let reserved = values.try_reserve(rows.saturating_mul(vocabulary));
     let held = values.len() / vocabulary.max(1);
-    reserved.map_err(|_| Error::Request(format!("no memory for the logits of {} tokens; ask for fewer", held + rows)))
+    reserved.map_err(|_| Error::Request(format!("not enough memory for the logits of {} tokens; request fewer", held + rows)))
 }
 
 fn milliseconds(since: Instant) -> f64 {

@@ -98,7 +98,8 @@ impl Requests {
         }
         if list.held.len() >= self.held_max {
             let held = counted(self.held_max, "request");
-            return Err(Error::Request(format!("{held} wait, run or are not fetched; fetch or cancel some first")));
+            return Err(Error::Request(format!("{held} requests are waiting, running or not fetched; fetch or \
+                cancel some first")));
         }
         let number = list.next;
         let asked = self.expect_computable(number, prompt, options)?;
@@ -204,11 +205,11 @@ impl Requests {
     fn expect_computable(&self, number: usize, prompt: Vec<u32>, options: GenerateOptions) -> Result<Asked> {
         let (len, context) = (prompt.len(), self.context);
         if len == 0 {
-            return Err(Error::Request(format!("prompt {number} has no tokens; give some text or at least one id")));
+            return Err(Error::Request(format!("prompt {number} has no tokens; pass text or at least one id")));
         }
         if len > context {
             let problem = format!("prompt {number} has {len} tokens, more than the context of {context}");
-            return Err(Error::Request(format!("{problem}; make the context larger or the prompt shorter")));
+            return Err(Error::Request(format!("{problem}; increase the context or shorten the prompt")));
         }
         prompt.iter().try_for_each(|token| self.model.expect_token(*token))?;
         let shift = |shift: ContextShift| shift.kept(&self.model, context, number, &prompt);

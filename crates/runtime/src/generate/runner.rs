@@ -192,7 +192,7 @@ fn end(requests: &Requests, number: usize, result: Result<Generated>, watch: &mu
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         for generation in &self.active {
-            let problem = format!("request {} was not finished, for what computed it has ended", generation.prompt);
+            let problem = format!("request {} was not finished, because its generator was stopped", generation.prompt);
             self.requests.finish(generation.prompt, Err(Error::Request(problem)));
         }
     }

@@ -31,9 +31,9 @@ impl ContextShift {
     pub(super) fn kept(&self, model: &ModelFile, context: usize, number: usize, prompt: &[u32]) -> Result<usize> {
         let Some(most) = context.checked_sub(ROOM_MIN) else {
             let problem = format!(
-                "prompt {number}: a context of {context} cannot shift, which takes room for at least {ROOM_MIN} tokens"
+                "prompt {number}: a context of {context} cannot shift; shifting needs at least {ROOM_MIN} tokens"
             );
-            return Err(Error::Request(format!("{problem}; make the context larger")));
+            return Err(Error::Request(format!("{problem}; increase the context")));
         };
         let bos = model.tokenizer().ok().and_then(|tokenizer| tokenizer.vocabulary().special().bos);
         let before = usize::from(bos.is_some() && prompt.first().copied() == bos);
@@ -42,12 +42,13 @@ impl ContextShift {
             return Ok(kept);
         }
         let help = match most.checked_sub(before).filter(|keep| *keep > 0) {
-            Some(keep) if before == 0 => format!("keep at most {keep}, or make the context larger"),
-            Some(keep) => format!("keep at most {keep} beside the bos, or make the context larger"),
-            None => "make the context larger".to_owned(),
+            Some(keep) if before == 0 => format!("keep at most {keep}, or increase the context"),
+            Some(keep) => format!("keep at most {keep} in addition to the BOS token, or increase the context"),
+            None => "increase the context".to_owned(),
         };
         Err(Error::Request(format!(
-            "prompt {number}: its first {} stay when the context shifts, and leave no room in a context of {context}; {help}",
+            "prompt {number}: the first {} are kept when the context shifts and leave no space in a context of \
+                {context}; {help}",
             counted(kept, "token")
         )))
     }

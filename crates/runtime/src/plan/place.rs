@@ -114,12 +114,12 @@ fn why_not_home(home: usize, device: usize, answers: &[Vec<Answer>], node: usize
         return None;
     }
     let reason = answers[home][node].as_ref().err().cloned();
-    Some(reason.unwrap_or_else(|| "its KV cache or its input lies there".to_owned()))
+    Some(reason.unwrap_or_else(|| "its KV cache or its input is on that device".to_owned()))
 }
 
 fn refusal<'a>(node: &Node, devices: &[&dyn Device], answers: impl Iterator<Item = &'a Answer>) -> String {
     let reasons = devices.iter().zip(answers).map(|(device, answer)| {
-        let reason = answer.as_ref().err().map_or("its KV cache or its input lies elsewhere", String::as_str);
+        let reason = answer.as_ref().err().map_or("its KV cache or its input is on another device", String::as_str);
         format!("{}: {reason}", device.about().name)
     });
     format!("no device computes {} ({}): {}", node.name, node.op.name(), reasons.collect::<Vec<_>>().join(", "))

@@ -159,11 +159,12 @@ impl fmt::Display for PlanReport {
             write!(f, "{kv_bytes_max} when the context is full), ")?;
             writeln!(f, "{arena_bytes} of intermediate results, {scratch_bytes} of scratch, {input_bytes} of inputs")?;
         }
-        write!(f, "pieces: {}, copies between devices: {}", self.pieces, self.copies)?;
+        write!(f, "segments: {}, copies between devices: {}", self.pieces, self.copies)?;
         if self.pieces > PIECES_MAX {
             write!(
                 f,
-                "\nfault: more than {PIECES_MAX} pieces; choose a main device that computes the operators that fell back"
+                "\nproblem: more than {PIECES_MAX} segments; choose a main device that supports the operators \
+                    that fell back"
             )?;
         }
         Ok(())

@@ -148,7 +148,7 @@ fn more_than_a_hundred_pieces_are_called_a_fault() {
     for (adds, expected, is_fault) in [(49, 99, false), (50, 101, true)] {
         let report = pieces(adds);
         assert_eq!(report.pieces, expected);
-        assert_eq!(report.to_string().contains("\nfault: more than 100 pieces"), is_fault, "{expected} pieces");
+        assert_eq!(report.to_string().contains("\nproblem: more than 100 segments"), is_fault, "{expected} pieces");
     }
 }
 

@@ -35,8 +35,8 @@ pub fn measure(cpu: &Cpu) -> Result<Roof> {
     let read = ways.map(|(part, ahead)| best(|| Ok(cpu.read_lines(source, part, ahead))));
     let read = read.into_iter().try_fold(0.0, |most: f64, read| Ok::<f64, Error>(most.max(read?)))?;
     Ok(Roof {
-        what: "reading and copying large arrays with all threads; f32 fused multiply-add, and products of 8-bit codes added up in i32, in \
-            registers on all threads",
+        what: "reading and copying large arrays with all threads; f32 fused multiply-add and 8-bit products \
+            accumulated in i32, in registers on all threads",
         threads,
         unit: "thread",
         isa: cpu.isa().name().to_owned(),
@@ -51,7 +51,7 @@ pub fn measure(cpu: &Cpu) -> Result<Roof> {
 /// Memory that was written, on huge pages where the system gives them.
 fn array() -> Result<MmapMut> {
     let no_memory = |error: std::io::Error| {
-        failure(format!("no memory for {ARRAY_BYTES} bytes to measure the memory's speed with: {error}"))
+        failure(format!("not enough memory for {ARRAY_BYTES} bytes to measure the memory bandwidth: {error}"))
     };
     let mut array = MmapMut::map_anon(ARRAY_BYTES).map_err(no_memory)?;
     // Where the system refuses, pages are small.

@@ -89,8 +89,9 @@ impl Buffers {
                     return Ok(());
                 }
                 let problem = format!(
-                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are free; make the context (-c) \
-                     smaller, or take fewer sequences, shorter prompts or a smaller model"
+                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are \
+                        free; reduce the context (-c), or use fewer sequences, shorter prompts or a smaller \
+                        model"
                 );
                 Err(Error::Device { device: about.name.clone(), problem })
             };

@@ -72,8 +72,8 @@ impl Buffers {
             if needed > free {
                 let positions = counted(room, "position");
                 let problem = format!(
-                    "a KV cache of {positions} needs {needed} bytes of memory more, and {free} are free; end some texts earlier, make the \
-                     context (-c) smaller, or take fewer sequences"
+                    "a KV cache of {positions} needs {needed} bytes of memory more, and {free} are free; end some \
+                        texts earlier, reduce the context (-c), or use fewer sequences"
                 );
                 return Err(Error::Device { device: about.name, problem });
             }
@@ -123,7 +123,7 @@ fn zeros(len: usize, device: &dyn Device) -> Result<Vec<u8>> {
     reserved.map_err(|_| Error::Device {
         device: device.about().name,
         problem: format!(
-            "no memory of this machine for {len} bytes of a KV cache that grows; make the context (-c) smaller"
+            "not enough memory for {len} bytes of a growing KV cache; reduce the context (-c)"
         ),
     })?;
     bytes.resize(len, 0);

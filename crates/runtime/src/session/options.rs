@@ -74,12 +74,12 @@ impl Sizes {
         if context == 0 || context > hyper.context() {
             let most = hyper.context();
             return Err(Error::Request(format!(
-                "a context of {context} tokens must lie between 1 and the model's {most}"
+                "expected a context of 1 to {most} tokens (the model's context), found {context}"
             )));
         }
         if options.sequences == 0 || options.prompt_chunk == 0 {
             return Err(Error::Request(
-                "a session needs room for at least one sequence and one token at once".to_owned(),
+                "a session needs at least one sequence and one token per batch".to_owned(),
             ));
         }
         let room = context.next_multiple_of(CAPACITY_UNIT);
@@ -87,7 +87,7 @@ impl Sizes {
         if rows.is_none() {
             let (sequences, most) = (options.sequences, i32::MAX);
             return Err(Error::Request(format!(
-                "{sequences} sequences of {context} tokens are more than {most} tokens in all"
+                "{sequences} sequences of {context} tokens exceed {most} tokens in total"
             )));
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
@@ -112,17 +112,18 @@ impl Sizes {
         let Sizes { context, sequences, .. } = *self;
         if length > context {
             return Err(Error::Request(format!(
-                "a sequence of {length} tokens is longer than the context of {context}; make the context larger or the sequence shorter"
+                "a sequence of {length} tokens exceeds the context of {context}; increase the context or shorten \
+                    the sequence"
             )));
         }
         if tokens == 0 || tokens > sequences * context {
             let most = sequences * context;
             return Err(Error::Request(format!(
-                "{tokens} tokens cannot be computed at once: there is room for 1 to {most}, {sequences} sequences of {context} tokens"
+                "expected a batch of 1 to {most} tokens ({sequences} sequences of {context} tokens), found {tokens}"
             )));
         }
         if outputs == 0 || outputs > tokens {
-            return Err(Error::Request(format!("logits of {outputs} tokens cannot be had from a batch of {tokens}")));
+            return Err(Error::Request(format!("logits of {outputs} tokens were requested from a batch of {tokens}")));
         }
         Ok(())
     }
@@ -140,8 +141,8 @@ impl Sizes {
             return Ok(());
         }
         Err(Error::Request(format!(
-            "a batch of {tokens} tokens with {} sequences of {} tokens needs tensors of {largest} bytes, more than any machine has; make \
-             the context (-c) smaller",
+            "a batch of {tokens} tokens with {} sequences of {} tokens needs tensors of {largest} bytes, more \
+                than any machine has; reduce the context (-c)",
             self.sequences, self.context
         )))
     }
@@ -195,7 +196,8 @@ fn expect_heads_of_blocks(kv: DType, head_size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Request(format!(
-        "a KV cache of {kv} needs heads of a multiple of {block_len} elements, and the model's have {head_size}; take f16 or f32"
+        "a KV cache of {kv} needs a head size that is a multiple of {block_len}, but the model's is {head_size}; \
+            use f16 or f32"
     )))
 }
 

@@ -45,7 +45,7 @@ fn a_session_beyond_the_memory_is_refused() {
     };
     let error = of(100_000).err().unwrap().to_string();
     assert!(
-        error.contains("bytes of memory, and 100000 are free") && error.contains("context (-c) smaller"),
+        error.contains("bytes of memory, and 100000 are free") && error.contains("reduce the context (-c)"),
         "{error}"
     );
     let plan = Session::plan(of(u64::MAX).unwrap().weights(), &options, 1, 1, 1).unwrap();

@@ -167,7 +167,7 @@ fn a_shift_needs_the_room_of_its_context() {
             Ok(results) => assert_eq!((context, results[0].shifts), (2, 7)),
             Err(error) => assert_eq!(
                 error.to_string(),
-                "prompt 0: a context of 1 cannot shift, which takes room for at least 2 tokens; make the context larger"
+                "prompt 0: a context of 1 cannot shift; shifting needs at least 2 tokens; increase the context"
             ),
         }
         assert_eq!(session.batches() > 0, context == 2);

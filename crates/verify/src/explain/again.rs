@@ -54,16 +54,17 @@ impl Again {
     /// What that means, where `place` says which elements they are: a clause without a full stop.
     pub fn text(&self, place: &str) -> String {
         let apart =
-            if self.apart.is_nan() { "some are no numbers".to_owned() } else { format!("by up to {:.3e}", self.apart) };
+            if self.apart.is_nan() { "some are not finite".to_owned() } else { format!("by up to {:.3e}", self.apart) };
         let (count, all) = (self.elements.len(), self.all);
         let verb = if count == 1 { "differs" } else { "differ" };
         let cause = if self.race {
-            "a race, or memory that is read before it is written"
+            "a data race, or memory that is read before it is written"
         } else {
-            "more than an order of sums that changes explains in the declared precision"
+            "more than a different summation order explains in the declared precision"
         };
         format!(
-            "{place} ({count} of {all} elements) {verb} when the node is computed again on the same inputs, {apart}: {cause}"
+            "{place} ({count} of {all} elements) {verb} when the node is recomputed on the same inputs, {apart}: \
+                {cause}"
         )
     }
 }

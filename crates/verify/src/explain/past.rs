@@ -62,14 +62,14 @@ impl Past {
                 let before = before.map(|content| Supposed {
                     input,
                     content,
-                    text: format!("{what} {is} {those} of the step before"),
+                    text: format!("{what} {is} {those} of the previous step"),
                 });
                 let others =
                     self.recent.iter().rev().filter(|(name, content)| name != own && content.len() == numbers.len());
                 let others = others.map(|(name, content)| Supposed {
                     input,
                     content: content.numbers(),
-                    text: format!("{what} {is} {those} of another node: {name} in place of {own}"),
+                    text: format!("{what} {is} {those} of another node: {name} instead of {own}"),
                 });
                 before.into_iter().chain(others).collect::<Vec<Supposed>>()
             })

@@ -23,11 +23,11 @@ macro_rules! candidates {
 }
 
 candidates! {
-    "exchanges the low and the high halves of 4-bit codes": |dtype, block| {
+    "swaps the low and the high halves of 4-bit codes": |dtype, block| {
         block.get_mut(nibbles(dtype)?)?.iter_mut().for_each(|byte| *byte = byte.rotate_left(4));
         Some(())
     };
-    "takes the two codes of a byte for neighbours": |dtype, block| {
+    "treats the two codes of a byte as adjacent elements": |dtype, block| {
         let codes = block.get_mut(nibbles(dtype).filter(|_| dtype.block_len() == 32)?)?;
         let code = |place: usize| codes[place % 16] >> (place / 16 * 4) & 15;
         // What lies at place 2 i and 2 i + 1 in the file is taken for elements i and i + 16 by the rule of the type.
@@ -36,11 +36,11 @@ candidates! {
         codes.copy_from_slice(&swapped);
         Some(())
     };
-    "loses the high bits of codes": |dtype, block| {
+    "drops the high bits of the codes": |dtype, block| {
         block.get_mut(high_bits(dtype)?)?.fill(0);
         Some(())
     };
-    "leaves the minima of blocks out": |dtype, block| {
+    "omits the block minima": |dtype, block| {
         block.get_mut(minimum::place(dtype)?)?.fill(0);
         Some(())
     };

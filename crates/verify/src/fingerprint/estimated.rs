@@ -24,16 +24,16 @@ pub(super) fn estimates(scene: &Scene) -> Vec<Estimate> {
         (op != scene.op).then(|| (text, listed(Scene { op, ..scene.clone() }.judged().1)))
     };
     let found: Vec<Option<Estimate>> = if let Op::RmsNorm(norm) = scene.op {
-        let text = |value: f32| format!("takes an epsilon of {value:e} in place of {:e}", norm.epsilon);
+        let text = |value: f32| format!("uses an epsilon of {value:e} instead of {:e}", norm.epsilon);
         let mut op = norm;
         let changed = |value| (op.epsilon = value, with(Op::RmsNorm(op), text(value))).1;
         rounder(epsilon(scene)).into_iter().map(changed).collect()
     } else if let Op::Rope(rope) = scene.op {
-        let text = |value: f32| format!("takes a base of frequencies of {value} in place of {}", rope.base);
+        let text = |value: f32| format!("uses a RoPE frequency base of {value} instead of {}", rope.base);
         let changed = |value| with(Op::Rope(Rope { base: value, ..rope }), text(value));
         rounder(base(scene, &rope)).into_iter().map(changed).collect()
     } else if let Op::SoftMax(soft_max) = scene.op {
-        let text = |value: f32| format!("scales scores by {value} in place of {}", soft_max.scale);
+        let text = |value: f32| format!("scales scores by {value} instead of {}", soft_max.scale);
         let mut op = soft_max;
         let changed = |value| (op.scale = value, with(Op::SoftMax(op), text(value))).1;
         rounder(scale(scene)).into_iter().map(changed).collect()

@@ -19,14 +19,14 @@ macro_rules! candidates {
 }
 
 candidates! {
-    "applies relu instead of its own function": Unary::Relu;
-    "applies silu instead of its own function": Unary::Silu;
-    "applies gelu (by tanh) instead of its own function": Unary::Gelu;
-    "applies gelu (by erf) instead of its own function": Unary::GeluErf;
-    "applies quick gelu instead of its own function": Unary::GeluQuick;
-    "applies the sigmoid instead of its own function": Unary::Sigmoid;
-    "applies tanh instead of its own function": Unary::Tanh;
-    "applies no function": Unary::Scale { factor: 1.0, bias: 0.0 };
+    "applies relu instead of the declared activation": Unary::Relu;
+    "applies silu instead of the declared activation": Unary::Silu;
+    "applies gelu (tanh) instead of the declared activation": Unary::Gelu;
+    "applies gelu (erf) instead of the declared activation": Unary::GeluErf;
+    "applies quick gelu instead of the declared activation": Unary::GeluQuick;
+    "applies the sigmoid instead of the declared activation": Unary::Sigmoid;
+    "applies tanh instead of the declared activation": Unary::Tanh;
+    "applies no activation": Unary::Scale { factor: 1.0, bias: 0.0 };
 }
 
 fn guesses(scene: &Scene, function: Unary) -> Option<Guesses> {

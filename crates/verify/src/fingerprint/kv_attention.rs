@@ -21,13 +21,13 @@ macro_rules! candidates {
 
 candidates! {
     "ignores the mask": |scene| masked(scene, |masks| vec![0.0; masks.len()]);
-    "shows one position more than the mask": |scene| masked(scene, |masks| later(masks, f64::max));
-    "shows one position less than the mask": |scene| masked(scene, |masks| sooner(masks, f64::min));
-    "shows one position more at the mask's beginning": |scene| masked(scene, |masks| sooner(masks, f64::max));
-    "shows one position less at the mask's beginning": |scene| masked(scene, |masks| later(masks, f64::min));
-    "shows all positions before those that the mask shows: the sliding window is ignored": |scene| masked(scene, without_window);
-    "leaves the scale out": unscaled;
-    "takes keys for values and values for keys": exchanged;
+    "attends to one position more than the mask allows": |scene| masked(scene, |masks| later(masks, f64::max));
+    "attends to one position less than the mask allows": |scene| masked(scene, |masks| sooner(masks, f64::min));
+    "attends to one position more at the start of the mask": |scene| masked(scene, |masks| sooner(masks, f64::max));
+    "attends to one position less at the start of the mask": |scene| masked(scene, |masks| later(masks, f64::min));
+    "attends to all earlier positions: the sliding window is ignored": |scene| masked(scene, without_window);
+    "omits the scale": unscaled;
+    "swaps keys and values": exchanged;
 }
 
 /// Attention under another mask.

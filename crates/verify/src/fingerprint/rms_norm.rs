@@ -39,19 +39,19 @@ macro_rules! candidates {
 }
 
 candidates! {
-    Formula "takes an epsilon ten times as large" { epsilon: |epsilon| epsilon * 10.0 }
-    Formula "takes a tenth of epsilon" { epsilon: |epsilon| epsilon / 10.0 }
-    Formula "takes no epsilon" { epsilon: |_| 0.0 }
-    Formula "takes an epsilon of 1e-5" { epsilon: |_| f64::from(1e-5f32) }
-    Formula "takes an epsilon of 1e-6" { epsilon: |_| f64::from(1e-6f32) }
-    Formula "adds epsilon to the root instead of the mean" { outside: true }
-    Formula "does not divide the sum of squares by their number" { undivided: true }
+    Formula "uses ten times the epsilon" { epsilon: |epsilon| epsilon * 10.0 }
+    Formula "uses a tenth of the epsilon" { epsilon: |epsilon| epsilon / 10.0 }
+    Formula "uses no epsilon" { epsilon: |_| 0.0 }
+    Formula "uses an epsilon of 1e-5" { epsilon: |_| f64::from(1e-5f32) }
+    Formula "uses an epsilon of 1e-6" { epsilon: |_| f64::from(1e-6f32) }
+    Formula "adds epsilon after the square root instead of before it" { outside: true }
+    Formula "does not divide the sum of squares by the number of elements" { undivided: true }
     Formula "subtracts the mean first, as layer norm does" { centred: true }
-    Formula "subtracts the mean first, as layer norm does, and leaves the weights out" { centred: true, weight: |_| 1.0 }
-    Formula "leaves the weights out" { weight: |_| 1.0 }
+    Formula "subtracts the mean first, as layer norm does, and omits the weights" { centred: true, weight: |_| 1.0 }
+    Formula "omits the weights" { weight: |_| 1.0 }
     Formula "adds 1 to the weights" { weight: |weight| weight + 1.0 }
-    Precision "sums squares in f16, one after the other" { sums: Some(Precision::F16) }
-    Precision "sums squares in bf16, one after the other" { sums: Some(Precision::BF16) }
+    Precision "sums squares in f16, sequentially" { sums: Some(Precision::F16) }
+    Precision "sums squares in bf16, sequentially" { sums: Some(Precision::BF16) }
 }
 
 fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {

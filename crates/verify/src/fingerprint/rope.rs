@@ -61,24 +61,24 @@ macro_rules! candidates {
 }
 
 candidates! {
-    Formula "rotates the other kind of pairs" { other_pairs: true }
-    Formula "takes positions that are one too large" { position: |positions, token| positions[token].saturating_add(1) }
-    Formula "takes positions that are one too small" { position: |positions, token| positions[token].saturating_sub(1) }
-    Formula "takes the position of the first token for all" { position: |positions, _| positions[0] }
+    Formula "rotates the wrong pairs (adjacent instead of halves, or the reverse)" { other_pairs: true }
+    Formula "uses positions that are one too large" { position: |positions, token| positions[token].saturating_add(1) }
+    Formula "uses positions that are one too small" { position: |positions, token| positions[token].saturating_sub(1) }
+    Formula "uses the position of the first token for all tokens" { position: |positions, _| positions[0] }
     Formula "counts positions from 0 in each batch" { position: |positions, token| positions[token] - positions[0] }
     Formula "does not rotate" { position: |_, _| 0 }
     Formula "rotates backwards" { backwards: true }
-    Formula "leaves the frequency factors out" { without_factors: true }
-    Formula "takes a base of frequencies ten times as large" { base: |base| base * 10.0 }
-    Formula "takes a tenth of the base of frequencies" { base: |base| base / 10.0 }
-    Formula "takes 10000 for the base of frequencies" { base: |_| 1e4 }
-    Formula "takes 500000 for the base of frequencies" { base: |_| 5e5 }
-    Formula "takes 1000000 for the base of frequencies" { base: |_| 1e6 }
+    Formula "omits the frequency factors" { without_factors: true }
+    Formula "uses ten times the RoPE frequency base" { base: |base| base * 10.0 }
+    Formula "uses a tenth of the RoPE frequency base" { base: |base| base / 10.0 }
+    Formula "uses a RoPE frequency base of 10000" { base: |_| 1e4 }
+    Formula "uses a RoPE frequency base of 500000" { base: |_| 5e5 }
+    Formula "uses a RoPE frequency base of 1000000" { base: |_| 1e6 }
     Formula "rotates the first half of the dimensions only" { share: Share::First(2) }
     Formula "rotates the first quarter of the dimensions only" { share: Share::First(4) }
-    Formula "rotates the first half of the dimensions only, by frequencies of all" { share: Share::FirstOfAll(2) }
-    Formula "rotates the first quarter of the dimensions only, by frequencies of all" { share: Share::FirstOfAll(4) }
-    Precision "computes angles by pow in f32" { angle: Some(by_pow) }
+    Formula "rotates the first half of the dimensions only, with the frequencies of all" { share: Share::FirstOfAll(2) }
+    Formula "rotates the first quarter of the dimensions only, with the frequencies of all" { share: Share::FirstOfAll(4) }
+    Precision "computes angles with pow in f32" { angle: Some(by_pow) }
     Precision "computes angles by repeated multiplication in f32" { angle: Some(iterated) }
     Precision "computes angles in f16" { angle: Some(in_f16) }
 }

@@ -45,18 +45,18 @@ candidates! {
     Formula "masks with the smallest f32 instead of -inf" { mask: |masks| at_least(masks, f64::from(f32::MIN)) }
     Formula "masks with the smallest i32 instead of -inf" { mask: |masks| at_least(masks, f64::from(i32::MIN)) }
     Formula "ignores the mask" { mask: |masks| vec![0.0; masks.len()] }
-    Formula "shows one position more than the mask" { mask: |masks| later(masks, f64::max) }
-    Formula "shows one position less than the mask" { mask: |masks| sooner(masks, f64::min) }
-    Formula "shows one position more at the mask's beginning" { mask: |masks| sooner(masks, f64::max) }
-    Formula "shows one position less at the mask's beginning" { mask: |masks| later(masks, f64::min) }
-    Formula "shows all positions before those that the mask shows: the sliding window is ignored" { mask: without_window }
-    Formula "leaves the scale out" { scaled: false }
+    Formula "attends to one position more than the mask allows" { mask: |masks| later(masks, f64::max) }
+    Formula "attends to one position less than the mask allows" { mask: |masks| sooner(masks, f64::min) }
+    Formula "attends to one position more at the start of the mask" { mask: |masks| sooner(masks, f64::max) }
+    Formula "attends to one position less at the start of the mask" { mask: |masks| later(masks, f64::min) }
+    Formula "attends to all earlier positions: the sliding window is ignored" { mask: without_window }
+    Formula "omits the scale" { scaled: false }
     Precision "does not subtract the maximum" { subtracts: false }
     Precision "computes exp in f16" { argument: Precision::F16, exponential: Precision::F16 }
     Precision "rounds the argument of exp to f16" { argument: Precision::F16 }
     Precision "rounds the result of exp to f16" { exponential: Precision::F16 }
-    Precision "sums exponentials in f16, one after the other" { sums: Precision::F16 }
-    Precision "computes exp in f16 and sums it in f16, one after the other" {
+    Precision "sums exponentials in f16, sequentially" { sums: Precision::F16 }
+    Precision "computes exp in f16 and sums in f16, sequentially" {
         argument: Precision::F16, exponential: Precision::F16, sums: Precision::F16
     }
 }

@@ -75,17 +75,17 @@ macro_rules! candidates {
 }
 
 candidates! {
-    Precision "uses activations as they are" { activations: quantized::unchanged, rounding: true }
+    Precision "uses activations unchanged" { activations: quantized::unchanged, rounding: true }
     Precision "rounds activations to f16" { activations: quantized::f16 }
     Precision "rounds activations to bf16" { activations: quantized::bf16 }
     Precision "rounds weights and activations to f16" { activations: quantized::f16, stored: Some(quantized::rows_f16) }
     Precision "rounds weights and activations to bf16" { activations: quantized::bf16, stored: Some(quantized::rows_bf16) }
     Precision "rounds weights and activations to tf32" { activations: quantized::tf32, stored: Some(quantized::rows_tf32) }
     Precision "quantizes activations to q8 per 32 with an f32 scale" { activations: quantized::q8_half_even }
-    Precision "quantizes activations to q8 per 32 with an f32 scale, halves away from zero" { activations: quantized::q8_half_away }
+    Precision "quantizes activations to q8 per 32 with an f32 scale, ties away from zero" { activations: quantized::q8_half_away }
     Precision "quantizes activations to q8 per 32 with an f32 scale, codes truncated" { activations: quantized::q8_truncated }
     Precision "quantizes activations to q8 per 32 with an f16 scale" { activations: quantized::q8_half_even_f16 }
-    Precision "quantizes activations to q8 per 32 with an f16 scale, halves away from zero" { activations: quantized::q8_half_away_f16 }
+    Precision "quantizes activations to q8 per 32 with an f16 scale, ties away from zero" { activations: quantized::q8_half_away_f16 }
     Precision "quantizes activations to q8 per 32 with an f16 scale, codes truncated" { activations: quantized::q8_truncated_f16 }
     Precision "quantizes activations to q8 per 128" { activations: quantized::q8_per_128 }
     Precision "quantizes activations to 7 bits per 32" { activations: quantized::seven_bits }
@@ -97,31 +97,31 @@ candidates! {
     Precision "quantizes activations to int8 per token first" { activations: quantized::per_token_in_front, rounding: true }
     Precision "quantizes activations to 7 bits per 32 first" { activations: quantized::seven_bits_in_front, rounding: true }
     Precision "quantizes activations to q8 per 32, saturating at 126, first" { activations: quantized::saturating_in_front, rounding: true }
-    Precision "quantizes activations to q8 per 32, codes truncated, first" { activations: quantized::truncated_in_front, rounding: true }
-    Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1)" { raw_sums: true }
-    Precision "multiplies minima of weights with sums of activations that are not rounded (q8_1 with an f16 scale)" { activations: quantized::q8_half_even_f16, raw_sums: true }
+    Precision "quantizes activations to q8 per 32 first, codes truncated" { activations: quantized::truncated_in_front, rounding: true }
+    Precision "multiplies weight minima by sums of unrounded activations (q8_1)" { raw_sums: true }
+    Precision "multiplies weight minima by sums of unrounded activations (q8_1 with an f16 scale)" { activations: quantized::q8_half_even_f16, raw_sums: true }
     Precision "rounds products to f16" { sums: Sums::RoundedProducts(Precision::F16) }
     Noise "rounds products to f32" { sums: Sums::RoundedProducts(Precision::F32) }
-    Precision "accumulates in f16, fused, one after the other" { sums: chain(Lanes::One, true) }
-    Precision "accumulates in f16 with products rounded to f16, one after the other" { sums: chain(Lanes::One, false) }
+    Precision "accumulates in f16, fused, sequentially" { sums: chain(Lanes::One, true) }
+    Precision "accumulates in f16 with products rounded to f16, sequentially" { sums: chain(Lanes::One, false) }
     Precision "accumulates in f16, fused, in the declared lanes" { sums: chain(Lanes::Declared, true) }
     Precision "accumulates in f16 with products rounded to f16, in the declared lanes" { sums: chain(Lanes::Declared, false) }
     Precision "accumulates in pairs of f16 (half2), fused" { sums: chain(Lanes::Two, true) }
     Precision "accumulates in pairs of f16 (half2) with products rounded to f16" { sums: chain(Lanes::Two, false) }
-    Precision "accumulates activations rounded to f16 in f16, one after the other" { activations: quantized::f16, sums: chain(Lanes::One, true) }
+    Precision "accumulates activations rounded to f16 in f16, sequentially" { activations: quantized::f16, sums: chain(Lanes::One, true) }
     Precision "accumulates activations rounded to f16 in pairs of f16 (half2)" { activations: quantized::f16, sums: chain(Lanes::Two, true) }
-    Precision "accumulates in pairs of f16 (half2), fused, which are added in f32" { sums: HALF2_F32 }
-    Precision "accumulates activations rounded to f16 in pairs of f16 (half2), which are added in f32" { activations: quantized::f16, sums: HALF2_F32 }
-    Precision "accumulates activations as they are in f16, one after the other" { activations: quantized::unchanged, sums: chain(Lanes::One, true), rounding: true }
-    Precision "accumulates activations as they are in f16 with products rounded to f16, one after the other" { activations: quantized::unchanged, sums: chain(Lanes::One, false), rounding: true }
-    Precision "accumulates activations as they are in pairs of f16 (half2)" { activations: quantized::unchanged, sums: chain(Lanes::Two, true), rounding: true }
-    Precision "accumulates activations as they are in pairs of f16 (half2), which are added in f32" { activations: quantized::unchanged, sums: HALF2_F32, rounding: true }
-    Precision "accumulates in bf16, one after the other" {
+    Precision "accumulates in pairs of f16 (half2), fused, and adds the pairs in f32" { sums: HALF2_F32 }
+    Precision "accumulates activations rounded to f16 in pairs of f16 (half2), and adds the pairs in f32" { activations: quantized::f16, sums: HALF2_F32 }
+    Precision "accumulates unchanged activations in f16, sequentially" { activations: quantized::unchanged, sums: chain(Lanes::One, true), rounding: true }
+    Precision "accumulates unchanged activations in f16 with products rounded to f16, sequentially" { activations: quantized::unchanged, sums: chain(Lanes::One, false), rounding: true }
+    Precision "accumulates unchanged activations in pairs of f16 (half2)" { activations: quantized::unchanged, sums: chain(Lanes::Two, true), rounding: true }
+    Precision "accumulates unchanged activations in pairs of f16 (half2), and adds the pairs in f32" { activations: quantized::unchanged, sums: HALF2_F32, rounding: true }
+    Precision "accumulates in bf16, sequentially" {
         sums: Sums::Chain { precision: Precision::BF16, lanes: Lanes::One, fused: true, last: Precision::BF16 }
     }
-    Noise "accumulates in f16, in an order that is not known" { sums: Sums::Any(Precision::F16) }
-    Noise "accumulates activations as they are in f16, in an order that is not known" { activations: quantized::unchanged, sums: Sums::Any(Precision::F16), rounding: true }
-    Noise "accumulates in f32, in an order that is not known" { sums: Sums::Any(Precision::F32) }
+    Noise "accumulates in f16, in an unknown order" { sums: Sums::Any(Precision::F16) }
+    Noise "accumulates unchanged activations in f16, in an unknown order" { activations: quantized::unchanged, sums: Sums::Any(Precision::F16), rounding: true }
+    Noise "accumulates in f32, in an unknown order" { sums: Sums::Any(Precision::F32) }
     Precision "rounds the KV cache or the weights to f16" { stored: Some(quantized::rows_f16) }
     Precision "rounds the KV cache or the weights to bf16" { stored: Some(quantized::rows_bf16) }
     Precision "rounds the KV cache or the weights to q8_0" { stored: Some(quantized::rows_q8_0) }

@@ -193,7 +193,7 @@ fn sums_written_out_in_other_arithmetic_are_recognised() {
     let scene = product(LANES, 40);
     let cases: [(&str, Scene); 5] = [
         (
-            "accumulates in f16 with products rounded to f16, one after the other",
+            "accumulates in f16 with products rounded to f16, sequentially",
             computed(&scene, |w, x| {
                 let products = w.iter().zip(x).map(|(w, x)| half(w * x));
                 products.fold(0.0, |sum, product| half(sum + product))
@@ -210,7 +210,7 @@ fn sums_written_out_in_other_arithmetic_are_recognised() {
             }),
         ),
         (
-            "accumulates in f16, in an order that is not known",
+            "accumulates in f16, in an unknown order",
             computed(&scene, |w, x| {
                 let products = w.iter().zip(x).rev().map(|(w, x)| w * x);
                 products.fold(0.0, |sum, product| half(sum + product))
@@ -289,13 +289,13 @@ fn parameters_that_are_in_no_list_are_estimated() {
             norm(1e-6),
             norm(3.3e-3),
             vec![floats(&[64, 5], 1), floats(&[64], 2)],
-            "takes an epsilon of 3.3e-3 in place of 1e-6",
+            "uses an epsilon of 3.3e-3 instead of 1e-6",
         ),
         (
             rope(10_000.0),
             rope(123_000.0),
             vec![floats(&[16, 2, 4], 3), integers(&[0, 1, 9, 40])],
-            "takes a base of frequencies of 123000 in place of 10000",
+            "uses a RoPE frequency base of 123000 instead of 10000",
         ),
         (soft_max(0.25), soft_max(0.37), vec![floats(&[30, 4, 2], 4), mask], "scales scores by 0.37 in place of 0.25"),
     ];

@@ -18,16 +18,16 @@ candidates! {
     "reads the cache of sequence 0 for every token": |scene| sequences(scene, |_| 0);
     "reads the cache of the first token's sequence for every token": first_sequence;
     "reads the cache of the next sequence": |scene| sequences(scene, |sequence| sequence + 1);
-    "reads the cache of the sequence before": |scene| sequences(scene, |sequence| sequence - 1);
-    "reads the row behind the index": |scene| indices(scene, |index| index + 1);
+    "reads the cache of the previous sequence": |scene| sequences(scene, |sequence| sequence - 1);
+    "reads the row after the index": |scene| indices(scene, |index| index + 1);
     "reads the row before the index": |scene| indices(scene, |index| index - 1);
-    "interleaves the heads that share a cached head instead of grouping them": |scene| heads(scene, |head, kv_heads, _| head % kv_heads);
-    "reads cached head 0 for every head": |scene| heads(scene, |_, _, _| 0);
-    "reads the next cached head": |scene| heads(scene, |head, kv_heads, group| (head / group + 1) % kv_heads);
-    "exchanges the order of the heads": |scene| heads(scene, |head, kv_heads, group| kv_heads - 1 - head / group);
-    "takes gate for up and up for gate": exchanged;
+    "interleaves the query heads that share a KV head instead of grouping them": |scene| heads(scene, |head, kv_heads, _| head % kv_heads);
+    "reads KV head 0 for every head": |scene| heads(scene, |_, _, _| 0);
+    "reads the next KV head": |scene| heads(scene, |head, kv_heads, group| (head / group + 1) % kv_heads);
+    "swaps the order of the heads": |scene| heads(scene, |head, kv_heads, group| kv_heads - 1 - head / group);
+    "swaps gate and up": exchanged;
     "subtracts instead of adding": |scene| second(scene, |b| -b);
-    "adds nothing": |scene| second(scene, |_| 0.0);
+    "does not add": |scene| second(scene, |_| 0.0);
 }
 
 /// The scene with each index of input `input` changed; `None` where that leaves the tensor or changes nothing.

@@ -72,7 +72,7 @@ impl Drawer {
                 [1, 1] => "each element".to_owned(),
                 [elements, rows] => format!("worst of each block of {elements} × {rows} elements"),
             };
-            format!("{block}; rows are tokens, those of all steps in order")
+            format!("{block}; rows are the tokens of all steps, in order")
         });
         let data = serde_json::to_value(node).ok();
         let explanations = data.and_then(|node| node.get("explanations").cloned()).unwrap_or_default();
@@ -112,7 +112,7 @@ fn about(node: &NodeReport) -> String {
 /// What the numbers say, in words.
 fn said(node: &NodeReport) -> String {
     let Some(phase) = node.worst_phase() else {
-        return "The result was not read, so there is nothing to judge.".to_owned();
+        return "The result was not read, so it was not judged.".to_owned();
     };
     let of = |count: u64| format!("{} of {} elements", grouped(count), grouped(phase.elements));
     let numbers = || {
@@ -121,24 +121,24 @@ fn said(node: &NodeReport) -> String {
     };
     if phase.unwritten > 0 {
         return format!(
-            "{} still hold what was there before the run: a missing write, no loss of precision.",
+            "{} were never written. This is a missing write, not a loss of precision.",
             of(phase.unwritten)
         );
     }
     if phase.nan + phase.infinite > 0 {
         let broken = of(phase.nan + phase.infinite);
-        return format!("{broken} are NaN or infinite where the reference has numbers.");
+        return format!("{broken} are NaN or infinite where the reference is finite.");
     }
     match node.verdict {
-        Verdict::Exact => "Every element is equal to the reference as declared.".to_owned(),
-        Verdict::Rounding => format!("Different by rounding only: {}.", numbers()),
-        Verdict::DeclaredLoss => format!("Different by the declared loss and by rounding only: {}.", numbers()),
+        Verdict::Exact => "Every element equals the declared reference.".to_owned(),
+        Verdict::Rounding => format!("The differences are rounding only: {}.", numbers()),
+        Verdict::DeclaredLoss => format!("The differences are the declared loss and rounding only: {}.", numbers()),
         Verdict::UndeclaredPrecision => {
-            format!("Errors are spread as those of rounding, and too large for what is declared: {}.", numbers())
+            format!("The errors are distributed like rounding errors, but too large for the declared precision: {}.", numbers())
         }
-        Verdict::StructuralBug => format!("Errors are not those of any rounding: {}.", numbers()),
-        Verdict::NotFinite => "Some results are no numbers where the reference has numbers.".to_owned(),
-        Verdict::Unchecked => "The result was not read, so there is nothing to judge.".to_owned(),
-        Verdict::Inconclusive => "Exact arithmetic on the same inputs gives no numbers either.".to_owned(),
+        Verdict::StructuralBug => format!("The errors are not rounding errors: {}.", numbers()),
+        Verdict::NotFinite => "Some results are NaN or infinite where the reference is finite.".to_owned(),
+        Verdict::Unchecked => "The result was not read, so it was not judged.".to_owned(),
+        Verdict::Inconclusive => "Exact arithmetic on the same inputs is not finite either.".to_owned(),
     }
 }

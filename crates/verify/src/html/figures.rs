@@ -58,14 +58,14 @@ fn sides(svg: &mut Svg, found: &Histogram, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f6
         }
     }
     if found.broken > 0 {
-        let words = format!("{} without a number", grouped(found.broken));
+        let words = format!("{} not finite", grouped(found.broken));
         svg.text([WIDTH / 2.0, 12.0], &words, "bad m");
     }
 }
 
 /// Quantiles of z against those of the normal distribution.
 pub(super) fn quantiles(detail: &DetailReport) -> String {
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Quantiles of z against those of the normal distribution");
+    let mut svg = Svg::new(WIDTH, HEIGHT, "Quantiles of z against the normal distribution");
     let (top, left, right) = (12.0, 28.0, WIDTH - 4.0);
     let x = |normal: f64| left + (right - left) * (normal + 4.2) / 8.4;
     let y = |z: f64| FOOT - (z + 10.0) / 20.0 * (FOOT - top);
@@ -84,7 +84,7 @@ pub(super) fn quantiles(detail: &DetailReport) -> String {
         } else if *z < -10.0 {
             svg.area(&[[px, py + 3.0], [px + 3.5, py - 3.0], [px - 3.5, py - 3.0]], "f-bad");
         } else {
-            svg.circle([px, py], 2.4, if z.abs() > LAMBDA { "f-bad" } else { "f-blue" });
+            svg.diamond([px, py], 2.8, if z.abs() > LAMBDA { "f-bad" } else { "f-blue" });
         }
     }
     svg.line([left, FOOT], [right, FOOT], "base");
@@ -95,7 +95,7 @@ pub(super) fn quantiles(detail: &DetailReport) -> String {
 /// How many elements of which magnitude are how far off; what the gate allows.
 pub(super) fn magnitudes(detail: &DetailReport) -> String {
     let found = &detail.magnitudes;
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Error against magnitude, both logarithmic");
+    let mut svg = Svg::new(WIDTH, HEIGHT, "Error against magnitude, both axes logarithmic");
     let (top, left, right) = (12.0, 44.0, WIDTH - 8.0);
     let range = |values: &mut dyn Iterator<Item = f64>| {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -145,19 +145,17 @@ pub(super) fn error_map(map: &MapReport, width: f64) -> String {
     let (left, top) = (44.0, 4.0);
     let cell = [(width - left) / columns as f64, (230.0 / rows as f64).clamp(5.0, 18.0)];
     let height = top + cell[1] * rows as f64;
-    let mut svg = Svg::new(width, height + 36.0, "Map of errors over the result");
+    let mut svg = Svg::new(width, height + 36.0, "Map of the errors in the result");
     for level in "01234567.".chars() {
         let mut path = String::new();
         for (y, line) in map.levels.iter().enumerate() {
             runs(line, level, |from, to| {
-                let [x0, x1] = [from, to].map(|x| left + x as f64 * cell[0]);
-                let y0 = top + y as f64 * cell[1];
-                path.push_str(&format!("M{x0:.1} {y0:.1}H{x1:.1}v{:.1}H{x0:.1}z", cell[1]));
+                path.push_str(&format!("M{from} {y}H{to}v1H{from}z"));
             });
         }
         if !path.is_empty() {
             let class = if level == '.' { "f-none".to_owned() } else { format!("f-s{level} crisp") };
-            svg.raw_path(&path, &class);
+            svg.raw_path(&path, [left, top], cell, &class);
         }
     }
     svg.text([left - 6.0, top + 10.0], "0", "e");
@@ -169,7 +167,7 @@ pub(super) fn error_map(map: &MapReport, width: f64) -> String {
         let x = left + (width - left) * part as f64 / 4.0;
         svg.text([x, height + 16.0], &(map.elements * part / 4).to_string(), class);
     }
-    svg.text([left + (width - left) / 2.0, height + 32.0], "element of a row", "m");
+    svg.text([left + (width - left) / 2.0, height + 32.0], "element of the row", "m");
     svg.text_up([10.0, top + (height - top) / 2.0], "row");
     svg.finish()
 }

@@ -71,7 +71,7 @@ pub(super) fn errors(layers: &[Layer], width: f64) -> String {
     let mut svg = Svg::new(
         width,
         if narrow { 384.0 } else { 330.0 },
-        "Relative error of each layer beside the noise that is expected",
+        "Relative error of each layer and the expected noise",
     );
     axes(&mut svg, &scale, layers);
     let expected = |factor: f64| -> Vec<[f64; 2]> {
@@ -119,7 +119,7 @@ fn axes(svg: &mut Svg, scale: &Scale, layers: &[Layer]) {
 }
 
 fn legend(svg: &mut Svg, scale: &Scale, narrow: bool, lines: [&[[f64; 2]]; 3]) {
-    let words = [("■ error of the output", "blue"), ("○ worst made here", "ink"), ("⋯ expected noise", "")];
+    let words = [("■ total error of the layer", "blue"), ("○ largest local error", "ink"), ("⋯ expected noise", "")];
     if narrow {
         for (index, (word, class)) in words.iter().enumerate() {
             svg.text([scale.left, scale.foot + 56.0 + 18.0 * index as f64], word, class);
@@ -149,7 +149,7 @@ pub(super) fn amplification(layers: &[Layer], width: f64) -> String {
     let right = if width < 600.0 { width - 8.0 } else { width - 190.0 };
     let last = layers.last().map_or(0.0, |layer| layer.number as f64);
     let scale = Scale { left: 48.0, right, top: 8.0, foot: 92.0, last, low: -reach, high: reach };
-    let mut svg = Svg::new(width, 100.0, "Growth of the error from layer to layer");
+    let mut svg = Svg::new(width, 100.0, "Error amplification per layer");
     svg.line([scale.left, scale.y(1.0)], [scale.right, scale.y(1.0)], "base dash");
     svg.text([scale.left - 8.0, scale.y(1.0) + 4.0], "× 1", "e");
     for (layer, growth) in &growth {

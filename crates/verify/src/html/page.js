@@ -1,20 +1,11 @@
 'use strict';
-// Comfort only: the page can be read without. Reads cells under the pointer, walks the map with arrow keys, copies commands.
+// Optional: the page is readable without this script. It shows the cell under the pointer, moves through the map with
+// the arrow keys, and copies commands.
 (() => {
   const $ = s => document.querySelector(s), all = s => [...document.querySelectorAll(s)];
   const asked = new URLSearchParams(location.search);
   if (asked.get('theme')) document.documentElement.dataset.theme = asked.get('theme');
-  const nodes = JSON.parse($('#data').textContent).nodes;
-  const raised = n => String(n).replace(/./g, c => c === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]);
-  const number = v => {
-    if (v === null || v === undefined) return '∞';
-    const a = Math.abs(v);
-    if (a === 0) return '0';
-    if (a >= 1e-3 && a < 1e4) return v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : 3).replace('-', '−');
-    const [digits, power] = v.toExponential(1).split('e');
-    return digits.replace('-', '−') + ' × 10' + raised(+power);
-  };
-  const judged = n => !['unchecked', 'inconclusive'].includes(n.verdict);
+  const { words, nodes } = JSON.parse($('#data').textContent);
   const readout = $('#readout');
   readout.hidden = $('#hint').hidden = false;
   // Text of a model is set as text, never as markup.
@@ -28,15 +19,13 @@
     return box;
   };
   const read = cell => {
-    const n = nodes[cell.dataset.i], free = cell.closest('.strip').id === 'free', ok = judged(n);
-    const z = n.phases.map(p => p.worst_z), worst = z.includes(null) ? null : Math.max(0, ...z);
-    const bad = ['structural_bug', 'not_finite', 'undeclared_precision'].includes(n.verdict);
+    const [name, op, weight, worst, share, total, expected, verdict, bad] = nodes[cell.dataset.i];
+    const free = cell.closest('.strip').id === 'free';
     const fields = [
-      field(free ? 'Node, free-running' : 'Node, isolated', n.node, 'mono'), field('Operator', n.op),
-      field('Weight', n.tensor || '–'), field('Worst z', ok ? number(worst) : '–'),
-      field(free ? 'Error' : 'Over limit', free ? (n.total === null ? '–' : number(n.total)) : ok ? number(n.share) : '–'),
-      field('Expected', n.total_expected === null ? '–' : number(n.total_expected)),
-      field('Verdict', n.verdict.replaceAll('_', ' ') + (n.waived ? ', waived' : ''), bad ? 'v-bad' : 'v')];
+      field(free ? 'Node, free-running' : 'Node, isolated', name, 'mono'), field('Operator', words[op]),
+      field('Weight', weight), field('Worst z', worst),
+      field(free ? 'Error' : 'Over limit', free ? total : share), field('Expected', expected),
+      field('Verdict', words[verdict], bad ? 'v-bad' : 'v')];
     if (cell.hasAttribute('href')) {
       const open = document.createElement('a');
       open.className = 'go';

@@ -5,7 +5,7 @@ use crate::tokens::{TokenPoint, TokenReport};
 
 /// The figure, `width` pixels wide.
 pub(super) fn tokens(tokens: &TokenReport, width: f64) -> String {
-    let mut svg = Svg::new(width, 370.0, "Margin of the reference against the error of the margin, for each token");
+    let mut svg = Svg::new(width, 370.0, "Margin of the reference against the error of the margin, per token");
     let (left, right, top, foot) = (46.0, width - 8.0, 12.0, 328.0);
     let range = |value: &dyn Fn(&TokenPoint) -> f64| {
         let values = tokens.points.iter().map(value).filter(|value| *value > 0.0);

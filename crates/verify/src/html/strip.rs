@@ -116,9 +116,10 @@ impl Strip {
             }
         }
         let (id, title, note) = if free {
-            ("free", "Free-running", "On the device’s own inputs: what becomes of it downstream.")
+            ("free", "Free-running", "Each operator on the inputs that the previous operators of the device \
+                produced: how errors propagate.")
         } else {
-            ("isolated", "Isolated", "Each operator on the inputs that the device gave it: whose fault it is.")
+            ("isolated", "Isolated", "Each operator compared on identical inputs: which operator is at fault.")
         };
         let steps = steps(report, &cells, columns, free, group);
         let labels = labels(columns, group);
@@ -154,8 +155,7 @@ fn cell(report: &Report, index: usize, [row, column]: [usize; 2], has_drawer: bo
         (false, false) => format!("{} of its limit, {}", number(badness), node.verdict),
     };
     let waived = if node.waived.is_some() { ", waived" } else { "" };
-    let kind = if free { "free-running" } else { "isolated" };
-    let label = format!("{}, {kind}, {words}{waived}", node.node);
+    let label = format!("{}: {words}{waived}", node.node);
     let is_first_bad = report.first_bad.as_ref().is_some_and(|bad| bad.node == node.node);
     Cell { row: row + 1, column: column + 2, node: index, class, mark, label, has_drawer, is_first_bad }
 }

@@ -1,10 +1,13 @@
 //! A drawing in SVG, written as text. Colours are classes of the page's style sheet.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// A drawing of fixed size; text in it keeps its 12 pixels where it is shown at that size.
 pub(crate) struct Svg {
     body: String,
+    /// Lines and shapes of one class that follow each other, as one path that is not yet in the body.
+    path: String,
+    class: String,
     width: f64,
     height: f64,
     label: String,
@@ -26,20 +29,61 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
+/// A coordinate in tenths of a pixel.
+fn tenths(value: f64) -> i64 {
+    (value * 10.0).round() as i64
+}
+
+/// Tenths of a pixel as a decimal number without superfluous digits.
+struct Short(i64);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        match (self.0.abs() / 10, self.0.abs() % 10) {
+            (whole, 0) => write!(f, "{sign}{whole}"),
+            (0, tenth) => write!(f, "{sign}.{tenth}"),
+            (whole, tenth) => write!(f, "{sign}{whole}.{tenth}"),
+        }
+    }
+}
+
+fn short(value: f64) -> Short {
+    Short(tenths(value))
+}
+
 impl Svg {
-    /// An empty drawing with a description for those who do not see it.
+    /// An empty drawing with a description for screen readers.
     pub fn new(width: f64, height: f64, label: &str) -> Svg {
-        Svg { body: String::new(), width, height, label: escaped(label) }
+        Svg { body: String::new(), path: String::new(), class: String::new(), width, height, label: escaped(label) }
     }
 
-    fn put(&mut self, content: std::fmt::Arguments) {
+    fn put(&mut self, content: fmt::Arguments) {
+        self.close_path();
         // Writing to a string cannot fail.
         let _ = self.body.write_fmt(content);
     }
 
+    /// Appends to the open path if the class is the same, else starts a new path.
+    fn append(&mut self, content: fmt::Arguments, class: &str) {
+        if self.class != class {
+            self.close_path();
+            class.clone_into(&mut self.class);
+        }
+        // Writing to a string cannot fail.
+        let _ = self.path.write_fmt(content);
+    }
+
+    fn close_path(&mut self) {
+        if !self.path.is_empty() {
+            let (path, class) = (std::mem::take(&mut self.path), std::mem::take(&mut self.class));
+            let _ = write!(self.body, r#"<path d="{path}" class="{class}"/>"#);
+        }
+    }
+
     /// A straight line.
-    pub fn line(&mut self, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2], class: &str) {
-        self.put(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
+    pub fn line(&mut self, from: [f64; 2], to: [f64; 2], class: &str) {
+        self.shape(&[from, to], "", class);
     }
 
     /// A line through points.
@@ -49,32 +93,49 @@ impl Svg {
 
     /// A filled shape.
     pub fn area(&mut self, points: &[[f64; 2]], class: &str) {
-        self.shape(points, "Z", class);
+        self.shape(points, "z", class);
     }
 
+    /// Points as an absolute place followed by steps.
     fn shape(&mut self, points: &[[f64; 2]], end: &str, class: &str) {
-        if points.is_empty() {
-            return;
+        let mut at: Option<[i64; 2]> = None;
+        for point in points {
+            let next = point.map(tenths);
+            match at {
+                None => self.append(format_args!("M{} {}", Short(next[0]), Short(next[1])), class),
+                Some(at) => {
+                    let [x, y] = [next[0] - at[0], next[1] - at[1]];
+                    let space = if y < 0 { "" } else { " " };
+                    self.append(format_args!("l{}{space}{}", Short(x), Short(y)), class);
+                }
+            }
+            at = Some(next);
         }
-        let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1} {y:.1}")).collect();
-        self.put(format_args!(r#"<path d="M{}{end}" class="{class}"/>"#, points.join("L")));
+        if at.is_some() {
+            self.append(format_args!("{end}"), class);
+        }
     }
 
-    /// A path in SVG's own words, of which no part comes from outside.
-    pub fn raw_path(&mut self, path: &str, class: &str) {
-        self.put(format_args!(r#"<path d="{path}" class="{class}"/>"#));
+    /// A path in SVG path syntax, in units of `unit` from `origin`. No part of it may come from a file.
+    pub fn raw_path(&mut self, path: &str, origin: [f64; 2], unit: [f64; 2], class: &str) {
+        let ([x, y], [width, height]) = (origin, unit);
+        self.put(format_args!(
+            r#"<path transform="translate({} {})scale({width:.3} {height:.3})" d="{path}" class="{class}"/>"#,
+            short(x),
+            short(y)
+        ));
     }
 
     /// A rectangle.
     pub fn rect(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], class: &str) {
-        self.put(format_args!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"/>"#
-        ));
+        let (x, y, width, height) = (short(x), short(y), short(width), short(height));
+        self.append(format_args!("M{x} {y}h{width}v{height}H{x}z"), class);
     }
 
     /// A round mark.
     pub fn circle(&mut self, [x, y]: [f64; 2], radius: f64, class: &str) {
-        self.put(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" class="{class}"/>"#));
+        let (x, y, radius) = (short(x), short(y), short(radius));
+        self.put(format_args!(r#"<circle cx="{x}" cy="{y}" r="{radius}" class="{class}"/>"#));
     }
 
     /// A square mark that stands on its corner.
@@ -84,8 +145,8 @@ impl Svg {
 
     /// Text; classes `e` and `m` end or centre it at the point.
     pub fn text(&mut self, [x, y]: [f64; 2], text: &str, class: &str) {
-        let text = escaped(text);
-        self.put(format_args!(r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{text}</text>"#));
+        let (x, y, text) = (short(x), short(y), escaped(text));
+        self.put(format_args!(r#"<text x="{x}" y="{y}" class="{class}">{text}</text>"#));
     }
 
     /// Text along the left edge, upwards.
@@ -95,8 +156,9 @@ impl Svg {
     }
 
     /// The drawing as an element of a page.
-    pub fn finish(self) -> String {
-        let Svg { body, width, height, label } = self;
+    pub fn finish(mut self) -> String {
+        self.close_path();
+        let Svg { body, width, height, label, .. } = self;
         format!(r#"<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{body}</svg>"#)
     }
 }
@@ -173,6 +235,17 @@ mod tests {
             assert_eq!(number(value), shown);
         }
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+    }
+
+    #[test]
+    fn shapes_of_one_class_share_a_path() {
+        let mut svg = Svg::new(10.0, 10.0, "");
+        svg.rect([1.0, 2.26], [3.0, 0.5], "a");
+        svg.rect([5.0, 2.0], [3.0, 0.5], "a");
+        svg.path(&[[0.0, 0.0], [0.06, -1.04], [0.0, 0.0]], "b");
+        let body = svg.finish();
+        assert!(body.contains(r#"<path d="M1 2.3h3v.5H1zM5 2h3v.5H5z" class="a"/>"#), "{body}");
+        assert!(body.contains(r#"<path d="M0 0l.1-1l-.1 1" class="b"/>"#), "{body}");
     }
 
     #[test]

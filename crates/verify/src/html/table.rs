@@ -113,9 +113,9 @@ pub(super) fn exceptions(report: &Report) -> Vec<Exception> {
             found.push(Exception { node: node.node.clone(), state, reason: reason.to_owned(), until });
         };
         if node.verdict == Verdict::Unchecked {
-            add("unchecked".to_owned(), "the node was never looked at", String::new());
+            add("unchecked".to_owned(), "the node was never read", String::new());
         } else if node.verdict == Verdict::Inconclusive {
-            add("inconclusive".to_owned(), "exact arithmetic on its inputs gives no numbers either", String::new());
+            add("inconclusive".to_owned(), "exact arithmetic on its inputs is not finite either", String::new());
         }
         if let Some(reason) = &node.fell_back {
             add(format!("fell back to {}", node.device), reason, String::new());

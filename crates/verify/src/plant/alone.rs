@@ -24,7 +24,8 @@ pub(crate) fn planted_alone(
     if !fits(plant, scene) {
         let (op, ops) = (scene.op.name(), plant.ops.join(" or "));
         return Err(Error::Request(format!(
-            "this {op} cannot have the fault {name}: it needs {ops}{}; `trueup verify --inject-fault list` shows others",
+            "the fault {name} does not apply to this {op}: it needs {ops}{}; `trueup verify --inject-fault list` \
+                shows the available faults",
             plant.fault.needs()
         )));
     }

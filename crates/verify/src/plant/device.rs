@@ -131,7 +131,7 @@ impl Planted {
     /// Both products of a fused node, as the device computes them by themselves.
     fn products(&self, step: &Step) -> Result<Products> {
         let [gate, up, x] = step.inputs.as_slice() else {
-            return Err(Error::Request(format!("{} is not fused of two products", step.op.name())));
+            return Err(Error::Request(format!("{} is not a fusion of two products", step.op.name())));
         };
         let product = |weight: &Tensor, x: &Tensor| -> Result<Vec<f32>> {
             let output = self.tensor(&step.output.ty, &vec![0; step.output.ty.bytes()], Usage::Arena)?;
@@ -212,7 +212,7 @@ impl Decorator for Planted {
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         if self.fusion.refused.contains(&op.name()) {
-            return Err(format!("{} is left to its pieces, one of which has a fault on purpose", op.name()));
+            return Err(format!("{} is not fused, because the fault is injected in one of its nodes", op.name()));
         }
         let answer = self.device.supports(op, inputs, output);
         let before = self.fusion.answers.get(&form(op, inputs, output));
@@ -220,8 +220,9 @@ impl Decorator for Planted {
             self.moved.get_or_init(|| {
                 let (device, op) = (self.device.about().name, op.name());
                 format!(
-                    "the fault has no certain node: {device} computes {op} for some numbers of tokens only, so that what is fused \
-                     changes from batch to batch; plant it with --fusion off or in another device"
+                    "the node of the fault is ambiguous: {device} fuses {op} for some token counts only, so the \
+                        fused nodes change from batch to batch; inject the fault with --fusion off or in another \
+                        device"
                 )
             });
         }

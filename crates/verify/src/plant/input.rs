@@ -141,12 +141,12 @@ impl InputFault {
     pub fn needs(self) -> &'static str {
         match self {
             InputFault::NoWindow => " of a layer with a sliding window",
-            InputFault::InterleavedHeads => " with groups of heads and more than one of the cache's",
+            InputFault::InterleavedHeads => " with grouped query heads and more than one KV head",
             InputFault::Per128 => " with more than 32 inputs",
-            InputFault::FirstIndices => " of the wanted tokens",
+            InputFault::FirstIndices => " of the output tokens",
             InputFault::Tail(_) => " with longer rows",
             InputFault::Dropped | InputFault::Negated => " with an f32 input",
-            InputFault::Exchanged => " with two inputs of one type to exchange",
+            InputFault::Exchanged => " with two inputs of the same type to swap",
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Saturated

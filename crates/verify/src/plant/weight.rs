@@ -57,9 +57,9 @@ impl WeightFault {
     /// What the weight must be, for a message.
     pub fn needs(self) -> &'static str {
         match self {
-            WeightFault::Scale => " with a weight in 32-blocks or f32",
+            WeightFault::Scale => " with a weight in 32-element blocks or f32",
             WeightFault::SwappedBlocks | WeightFault::ShiftedRows => " with a weight of several blocks and rows",
-            WeightFault::NeighbourScale => " with a weight in several 32-blocks a row",
+            WeightFault::NeighbourScale => " with a weight of several 32-element blocks per row",
             WeightFault::NibbleOrder => " with a q4_0 or q4_1 weight",
             WeightFault::SwappedWeights => " with an f32, f16, bf16 or q8_0 weight",
             WeightFault::HighBits => " with a q5_0 or q5_1 weight",

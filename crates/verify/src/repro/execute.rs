@@ -14,7 +14,7 @@ pub(super) fn execute(scene: &Scene, index: usize, device: &dyn Device) -> Resul
     let output_type = scene.op.infer(&types).map_err(Error::Request)?;
     let profile = device.supports(&scene.op, &types, &output_type).map_err(|reason| {
         let device = device.about().name;
-        Error::Request(format!("{device} cannot compute {}: {reason}; take another device", scene.op.name()))
+        Error::Request(format!("{device} cannot compute {}: {reason}; use another device", scene.op.name()))
     })?;
     let (inputs, output) = upload(scene, output_type, device)?;
     if !scene.op.is_alias() {

@@ -172,7 +172,7 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
     let bad = |problem: String| Error::Request(format!("{}: {problem}", quote(&path.display().to_string())));
     let text = file.metadata().iter().find(|(key, _)| key == KEY).map(|(_, text)| text);
     let text = text.ok_or_else(|| {
-        bad(format!("expected {KEY} in the header, found none; take a file that `trueup verify --repro-dir` wrote"))
+        bad(format!("expected {KEY} in the header, found none; use a file that `trueup verify --repro-dir` wrote"))
     })?;
     let about: About = serde_json::from_str(text)
         .map_err(|problem| bad(format!("{KEY} cannot be read: {}", quote(&problem.to_string()))))?;
@@ -197,7 +197,7 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
 /// Sizes and types, before anything is computed with them.
 fn check(about: &About) -> std::result::Result<(), String> {
     if about.version != VERSION {
-        return Err(format!("expected version {VERSION} of {KEY}, found {}; take a newer trueup", about.version));
+        return Err(format!("expected version {VERSION} of {KEY}, found {}; update trueup", about.version));
     }
     if about.inputs.len() > INPUTS_MAX {
         return Err(format!("expected at most {INPUTS_MAX} inputs, found {}", about.inputs.len()));
@@ -208,7 +208,7 @@ fn check(about: &About) -> std::result::Result<(), String> {
         check_type(&TensorType { dtype: DType::I8, shape: reshape.shape })?;
     }
     if !sensible(&about.profile) {
-        return Err(format!("no device declares such a profile: {}", about.profile));
+        return Err(format!("the profile is not one that a device declares: {}", about.profile));
     }
     let output = about.op.infer(&types).map_err(|problem| format!("{} {problem}", about.op.name()))?;
     if output.dense() != about.output {

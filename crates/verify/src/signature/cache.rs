@@ -8,6 +8,7 @@ use crate::cached::expected_rows;
 use crate::explain::Supposed;
 use crate::scene::{Content, Scene};
 use crate::statistics::Expected;
+use trueup_formats::counted;
 use trueup_graph::Op;
 
 /// Whether the device's result would pass if input `input` held `content`; `None` where it holds that already.
@@ -31,21 +32,21 @@ pub(super) fn cache_row(evidence: &Evidence) -> Option<(SignatureKind, String)> 
     let kind = SignatureKind::CacheRow;
     let same = scene.device.iter().zip(cache.operand().all().iter()).all(|(device, before)| device == before);
     if same {
-        return Some((kind, "no row entered the cache".to_owned()));
+        return Some((kind, "no row was written to the cache".to_owned()));
     }
     let (room, all) = (scene.output.shape[1] as i32, scene.output.shape.rows());
     if room > 0 {
         let first: Vec<i32> = wanted.iter().map(|row| row % room).collect();
         if passes_with(scene, 2, Content::Integers(first)) {
-            return Some((kind, "rows of every sequence enter the cache of the first".to_owned()));
+            return Some((kind, "rows of every sequence are written to the cache of the first sequence".to_owned()));
         }
     }
     let shift = shift(scene, *wanted.first()?)?;
     let moved = wanted.iter().map(|row| row.checked_add(shift).filter(|row| (0..all as i32).contains(row)));
     let moved: Vec<i32> = moved.collect::<Option<_>>()?;
-    let side = if shift > 0 { "behind where" } else { "before where" };
+    let side = if shift > 0 { "after" } else { "before" };
     passes_with(scene, 2, Content::Integers(moved))
-        .then(|| (kind, format!("rows enter the cache {} {side} their index says", shift.unsigned_abs())))
+        .then(|| (kind, format!("rows are written {} {side} their index", counted(u64::from(shift.unsigned_abs()), "row"))))
 }
 
 /// How far from its index the first token's row lies in the cache; near places come first.
@@ -72,7 +73,7 @@ pub(super) fn first_rows(evidence: &Evidence) -> Option<(SignatureKind, String)>
     let inside = wanted.len() <= rows && i32::try_from(rows).is_ok();
     let in_order = Content::Integers((0..wanted.len() as i32).collect());
     let found = inside && passes_with(scene, 1, in_order);
-    found.then(|| (SignatureKind::Moved, "the first rows are taken, whatever the index".to_owned()))
+    found.then(|| (SignatureKind::Moved, "the first rows are read, whatever the index".to_owned()))
 }
 
 /// Rows of a result that a supposition is tried on first: the whole is judged only where they fit.

@@ -87,7 +87,7 @@ fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
     let are = if dropped == 1 { "is" } else { "are" };
-    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} {are} left out, in {rows}"))
+    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} {are} omitted, in {rows}"))
 }
 
 /// What is wrong with the weights of the one row that is bad.
@@ -148,7 +148,7 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
         }))
     })?;
     let name = |block: usize| format!("block {} of row {}", block % blocks, first + block / blocks);
-    Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are exchanged", name(found), name(found + 1)))
+    Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are swapped", name(found), name(found + 1)))
 }
 
 /// The factor that explains the excess of all sums by the products of `range`: the median of what each says, by weight. A tie that went

@@ -13,7 +13,7 @@ fn span(name: &str, values: &[usize], size: usize) -> String {
         let step = values[1] - values[0];
         let regular = values.windows(2).all(|pair| pair[1] - pair[0] == step);
         if regular && values.len() > 2 {
-            format!("every {name} with a distance of {step} from {first} to {last}")
+            format!("every {name} from {first} to {last} in steps of {step}")
         } else {
             format!("{} {name}s from {first} to {last}", values.len())
         }
@@ -68,7 +68,7 @@ mod tests {
             (&token, "every row of token 1"),
             (&all, "the whole result"),
             (&[25], "row 5 of token 2"),
-            (&even, "every row with a distance of 2 from 0 to 8 of token 0"),
+            (&even, "every row from 0 to 8 in steps of 2 of token 0"),
             (&[0, 11, 22], "3 elements among rows 0 to 2 of tokens 0 to 2"),
         ];
         for (indices, expected) in cases {

@@ -68,6 +68,6 @@ pub(super) fn row_factors(evidence: &Evidence) -> Option<(SignatureKind, String)
         (least, most) = (least.min(factor), most.max(factor));
     }
     let place = evidence.place(&evidence.bad);
-    let text = format!("each row has a factor of its own, {least:.4} to {most:.4}, in {place}: {divisor} is wrong");
+    let text = format!("each row has a different factor, {least:.4} to {most:.4}, in {place}: {divisor} is wrong");
     (shown >= ROWS_MIN).then_some((SignatureKind::Factor, text))
 }

@@ -69,7 +69,7 @@ fn described(
 ) -> Option<String> {
     let (first, source) = *found.first()?;
     if bad.len() == 2 && found.get(1) == Some(&(source, first)) {
-        return Some(format!("{name}s {first} and {source} are exchanged"));
+        return Some(format!("{name}s {first} and {source} are swapped"));
     }
     let rest = &bad[found.len()..];
     let all = |rule: &dyn Fn(usize) -> usize| {

@@ -161,7 +161,7 @@ fn sums_that_end_early_and_wrong_weights_are_found() {
     let device = product(&other, |_, _, w, x| w * x);
     let said = found(&Scene { device, ..scene }, false).unwrap();
     assert!(
-        said.text.contains("block 1 of row 11 and block 2 of row 11 (blocks of 32 weights) are exchanged"),
+        said.text.contains("block 1 of row 11 and block 2 of row 11 (blocks of 32 weights) are swapped"),
         "{said:?}"
     );
 }
@@ -196,14 +196,14 @@ fn another_minimum_or_scale_of_a_block_is_found() {
         let text = |change: fn(&mut Matrix)| said_of_blocks(dtype, change).map_or_else(String::new, |found| found.text);
         let behind = text(|matrix| matrix.rows[7][1].minimum = matrix.rows[7][2].minimum);
         assert!(behind.starts_with("the minimum of block 1 of row 7 is -"), "{dtype}: {behind}");
-        assert!(behind.ends_with(": it is the minimum of the block behind it"), "{dtype}: {behind}");
+        assert!(behind.ends_with(": it is the minimum of the next block"), "{dtype}: {behind}");
         let before = text(|matrix| matrix.rows[40][2].minimum = matrix.rows[40][1].minimum);
         assert!(before.contains("block 2 of row 40"), "{dtype}: {before}");
-        assert!(before.ends_with(": it is the minimum of the block before it"), "{dtype}: {before}");
+        assert!(before.ends_with(": it is the minimum of the previous block"), "{dtype}: {before}");
         let other = text(|matrix| matrix.rows[0][0].minimum = 0.0);
         assert!(other.starts_with("the minimum of block 0 of row 0 is ") && !other.contains("block be"), "{other}");
         let scale = text(|matrix| matrix.rows[3][0].scale = matrix.rows[3][1].scale);
         assert!(scale.starts_with("the scale of block 0 of row 3 counts "), "{dtype}: {scale}");
-        assert!(scale.ends_with("the scale of the block behind it"), "{dtype}: {scale}");
+        assert!(scale.ends_with("the scale of the next block"), "{dtype}: {scale}");
     }
 }

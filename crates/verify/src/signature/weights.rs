@@ -40,7 +40,7 @@ pub(super) fn exchanged_pair(evidence: &Evidence, sums: &[Sum]) -> Option<String
     };
     let mut pairs = (0..len).flat_map(|a| (a + 1..len).map(move |b| (a, b)));
     let (a, b) = pairs.find(|(a, b)| fits(*a, *b))?;
-    Some(format!("weights {a} and {b} of row {} are exchanged", first.row))
+    Some(format!("weights {a} and {b} of row {} are swapped", first.row))
 }
 
 /// A square matrix whose columns are used as rows.
@@ -94,13 +94,13 @@ pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String>
     })?;
     let is = |other: Option<&f64>| other.is_some_and(|other| (other - used).abs() < FACTOR_ERROR * (other - own).abs());
     let from = if is(minima.get(block + 1)) {
-        ": it is the minimum of the block behind it"
+        ": it is the minimum of the next block"
     } else if is(block.checked_sub(1).and_then(|before| minima.get(before))) {
-        ": it is the minimum of the block before it"
+        ": it is the minimum of the previous block"
     } else {
         ""
     };
-    Some(format!("the minimum of block {block} of row {} is {used:.3e} in place of {own:.3e}{from}", first.row))
+    Some(format!("the minimum of block {block} of row {} is {used:.3e} instead of {own:.3e}{from}", first.row))
 }
 
 /// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale in front.
@@ -116,9 +116,9 @@ pub(super) fn neighbour_scale(evidence: &Evidence, row: usize, block: usize, fac
     let own = scale(block)?;
     let is = |other: Option<f64>| other.is_some_and(|other| (other / own / factor - 1.0).abs() < FACTOR_ERROR);
     if is(scale(block + 1)) {
-        Some("the scale of the block behind it")
+        Some("the scale of the next block")
     } else {
-        is(block.checked_sub(1).and_then(scale)).then_some("the scale of the block before it")
+        is(block.checked_sub(1).and_then(scale)).then_some("the scale of the previous block")
     }
 }
 

@@ -75,7 +75,7 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
             let count = (i64::from(high) - i64::from(low) + 1) as u64;
             each(&mut || (i64::from(low) + random.below(count) as i64) as f64)
         }
-        Fill::Integers(low, high) => return Err(format!("there is no integer from {low} to {high}")),
+        Fill::Integers(low, high) => return Err(format!("no integer lies between {low} and {high}")),
         Fill::Distinct(limit) => distinct(len, limit, &mut random)?,
         Fill::Counting(first) => (0..len).map(|index| f64::from(first) + index as f64).collect(),
         Fill::Constant(value) => vec![value; len],
@@ -94,7 +94,7 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
             all.map(|(index, number)| if is_last_of(row(index), period) { f64::INFINITY } else { number }).collect()
         }
         Fill::Distances(first) => mask(ty, first, |ahead| ahead as f64),
-        Fill::Blocks(_) => return Err(format!("{ty} has no blocks of any bytes")),
+        Fill::Blocks(_) => return Err(format!("{ty} cannot be filled with random bytes")),
         Fill::Codes(low, high) => {
             let mut codes = numbers(ty, &Fill::Integers(low, high), seed)?;
             for row in codes.chunks_mut(ty.shape[0].max(1)) {
@@ -119,7 +119,7 @@ const SCALES: [(DType, &[usize]); 6] = [
 /// Blocks of random bytes with scales of this deviation.
 fn blocks(ty: &TensorType, deviation: f64, seed: u64) -> Result<Vec<u8>, String> {
     let scales = SCALES.iter().find(|(dtype, _)| *dtype == ty.dtype);
-    let (dtype, scales) = scales.ok_or_else(|| format!("{ty} has no blocks of any bytes"))?;
+    let (dtype, scales) = scales.ok_or_else(|| format!("{ty} cannot be filled with random bytes"))?;
     let mut random = Random(seed);
     let mut bytes: Vec<u8> = (0..ty.bytes()).map(|_| random.below(256) as u8).collect();
     for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -154,7 +154,7 @@ fn mask(ty: &TensorType, first: i32, shown: impl Fn(i64) -> f64) -> Vec<f64> {
 fn distinct(len: usize, limit: i32, random: &mut Random) -> Result<Vec<f64>, String> {
     let mut all: Vec<i32> = (0..limit).collect();
     if all.len() < len {
-        return Err(format!("there are no {len} different integers from 0 to below {limit}"));
+        return Err(format!("{len} different integers below {limit} do not exist"));
     }
     for place in 0..len {
         let other = place + random.below((all.len() - place) as u64) as usize;
@@ -173,7 +173,7 @@ fn encode(ty: &TensorType, numbers: Vec<f64>) -> Result<Vec<u8>, String> {
         DType::I64 => integers(|number| (number as i64).to_le_bytes().to_vec()),
         dtype if dtype.is_float() => Ok(HostTensor::real(*ty, numbers).to_bytes().into_owned()),
         dtype => {
-            let codec = dtype.codec().ok_or_else(|| format!("{dtype} has no codec to fill {ty} with"))?;
+            let codec = dtype.codec().ok_or_else(|| format!("{ty} cannot be filled: {dtype} has no codec"))?;
             let floats: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
             let mut bytes = vec![0; ty.bytes()];
             (codec.encode)(&floats, &mut bytes);

@@ -36,7 +36,7 @@ pub fn list(device: &dyn Device, selection: &Selection) -> Vec<Answer> {
             }
         }
         if answers.is_empty() {
-            let reason = Some("unknown: the suite has no case of it".to_owned());
+            let reason = Some("unknown: the suite has no case for it".to_owned());
             answers.push(Answer { op: name.to_owned(), types: String::new(), cases: 0, profile: None, reason });
         }
         answers

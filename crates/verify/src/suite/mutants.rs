@@ -34,7 +34,7 @@ impl Wrong {
 
     fn values(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         let mut values = vec![0.0; tensor.ty.shape.elements()];
-        let decoder = tensor.ty.dtype.decoder().expect("masks and scores are numbers");
+        let decoder = tensor.ty.dtype.decoder().expect("masks and scores are finite");
         (decoder.decode)(&self.read(tensor)?, &mut values);
         Ok(values)
     }

@@ -38,12 +38,13 @@ pub(super) fn run(device: &dyn Device, candidate: &Candidate, seed: u64) -> Case
     result.profile = Some(profile);
     if case.probe && bound::is_coarser(&profile, &output) {
         return result.skipped(format!(
-            "results are declared as {}, which does not hold what is exact in integers",
+            "results are declared as {}, which cannot represent the exact integers",
             profile.output
         ));
     }
     if case.wide && profile.activations == Activations::F16 {
-        return result.skipped("there are numbers beyond f16, or infinite ones where nothing looks, and activations are declared to be rounded to f16".to_owned());
+        return result.skipped("some inputs exceed f16 or are infinite at unused places, and activations are \
+            declared as rounded to f16".to_owned());
     }
     let inputs = match contents(candidate, seed) {
         Ok(inputs) => inputs,
@@ -129,7 +130,7 @@ fn sentence(verdict: Verdict, statistics: &Statistics) -> String {
             worst.ratio,
             statistics.rms_z()
         ),
-        None => format!("{verdict}: nothing could be compared, because the formula gives no numbers on these inputs"),
+        None => format!("{verdict}: nothing could be compared, because the formula is not finite on these inputs"),
     }
 }
 

@@ -205,7 +205,7 @@ impl<'a> Stage<'a> {
         for (place, (input, tensor)) in self.inputs.iter().zip(&self.step.inputs).enumerate() {
             let is_written = self.step.op.is_alias() && !self.step.op.is_view() && place == 0;
             if input.usage != Usage::Arena && !is_written && self.read(&source(tensor))? != input.bytes {
-                damage.push(format!("input {place} is no longer what it was"));
+                damage.push(format!("input {place} was overwritten"));
             }
         }
         Ok(Ran { output, damage })
@@ -256,7 +256,7 @@ impl<'a> Stage<'a> {
         } else if let Some(first) = behind_output.first() {
             let (count, distance) = (behind_output.len(), first - output.end + 1);
             damage.push(format!(
-                "{} behind the result changed, the nearest {distance} behind it{}",
+                "{} after the result changed, the nearest {distance} after it{}",
                 counted(count, "byte"),
                 self.hit(*first)
             ));

@@ -101,10 +101,10 @@ fn selections_are_by_operator_and_by_name() {
     assert_eq!(count(Some("add|swiglu"), None), count(Some("add"), None) + count(Some("swiglu"), None));
     for (operators, case, words) in [
         (Some("("), None, "regular expression"),
-        (Some("no_such"), None, "known are"),
-        (Some("ad"), None, "known are"),
+        (Some("no_such"), None, "expected one of"),
+        (Some("ad"), None, "expected one of"),
         (None, Some("add/99999"), "no case"),
-        (Some("swiglu"), Some("add/0"), "is of no operator that swiglu matches"),
+        (Some("swiglu"), Some("add/0"), "belongs to no operator that swiglu matches"),
     ] {
         let refused = Selection::new(operators, case).unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
@@ -234,10 +234,10 @@ impl Decorator for Wrong {
 fn wrong_devices_are_found_by_what_they_do() {
     let cases = [
         (Fault::FortyTwo, "is 4.2e1"),
-        (Fault::WritesBehind, "behind the result changed, the nearest 1 behind it"),
+        (Fault::WritesBehind, "after the result changed, the nearest 1 after it"),
         (Fault::WritesBefore, "before the result changed"),
         (Fault::WritesInput, "in input 1"),
-        (Fault::WritesWeight, "input 0 is no longer what it was"),
+        (Fault::WritesWeight, "input 0 was overwritten"),
         (Fault::UnwrittenRow, "structural bug"),
         (Fault::UnwrittenRow, "was not written"),
         (Fault::Constant(1.0), "structural bug"),

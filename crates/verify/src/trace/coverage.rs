@@ -140,7 +140,8 @@ impl TraceCoverage {
             }
         }
         if self.lacks.is_none() && self.has_head {
-            self.lacks = self.headless.as_ref().map(|node| format!("it lacks {node}, which it holds of another step"));
+            self.lacks = self.headless.as_ref().map(|node| format!("it lacks {node}, which it contains for \
+                another step"));
         }
     }
 
@@ -155,9 +156,9 @@ impl TraceCoverage {
         let TraceCoverage { results, judged, computed, missing, steps, .. } = *self;
         let rest = match (computed, missing) {
             (0, 0) => String::new(),
-            (computed, 0) => format!(", {computed} more computed on the way to them"),
+            (computed, 0) => format!(", {computed} intermediate results recomputed"),
             (computed, missing) => {
-                format!(", {computed} more computed on the way to them, and {missing} not looked at")
+                format!(", {computed} intermediate results recomputed, and {missing} not checked")
             }
         };
         let steps = trueup_formats::counted(steps, "step");
@@ -201,11 +202,11 @@ fn lacks(step: usize, graph: &Graph, looked: &[Looked], is_last: bool) -> Option
     let judged: Vec<&Node> =
         graph.nodes().iter().zip(looked).filter(|(_, found)| found.judged).map(|(node, _)| node).collect();
     if judged.is_empty() {
-        return Some(format!("it holds nothing of step {step}"));
+        return Some(format!("it contains nothing for step {step}"));
     }
     let mut layers = graph.nodes().iter().filter_map(|node| node.layer);
     if let Some(layer) = layers.find(|layer| judged.iter().all(|node| node.layer != Some(*layer))) {
-        return Some(format!("it holds nothing of layer {layer} in step {step}"));
+        return Some(format!("it contains nothing for layer {layer} in step {step}"));
     }
     let (last, found) = graph.nodes().last().zip(looked.last())?;
     if !found.wanted && !is_last {
@@ -217,5 +218,5 @@ fn lacks(step: usize, graph: &Graph, looked: &[Looked], is_last: bool) -> Option
         sources.filter(|value| matches!(value.origin, Origin::Node(_))).map(|value| value.name.as_str()).collect();
     ends.insert(0, &last.name);
     let has_end = judged.iter().any(|node| ends.contains(&node.name.as_str()));
-    (!has_end).then(|| format!("it holds no last result of step {step} ({})", ends.join(" or ")))
+    (!has_end).then(|| format!("it does not contain the last result of step {step} ({})", ends.join(" or ")))
 }

@@ -56,11 +56,11 @@ impl<'a> Fit<'a> {
             }
             (None, Some(tensor)) => {
                 let layers = self.layers;
-                format!("tensor {}: expected nodes of {layers} layers, found a further one", quote(&tensor.name()))
+                format!("tensor {}: expected nodes of {layers} layers, found another layer", quote(&tensor.name()))
             }
             (None, None) => return Ok(()),
         };
-        Err(Error::Request(format!("{path}: {problem}; is it of this model?")))
+        Err(Error::Request(format!("{path}: {problem}; check that the trace was recorded from this model")))
     }
 
     /// Whether the name is that of a node in a layer behind the last.

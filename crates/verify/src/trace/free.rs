@@ -42,11 +42,11 @@ impl FreeRun {
 
     /// What is wrong with the logits.
     pub(crate) fn sentence(&self) -> String {
-        self.logits.as_ref().map_or("nothing is wrong with its logits".to_owned(), |tokens| {
+        self.logits.as_ref().map_or("its logits are correct".to_owned(), |tokens| {
             let TokenReport { flips, positions, flips_expected, not_finite, .. } = tokens;
             format!(
-                "the device's most likely tokens differ from the trace's behind {flips} of {positions} tokens where \
-                 {flips_expected:.1} were expected, and {} of logits without numbers",
+                "the device's most likely tokens differ from the trace's for {flips} of {positions} tokens where \
+                    {flips_expected:.1} were expected, and {} of logits are not finite",
                 counted(*not_finite, "row")
             )
         })

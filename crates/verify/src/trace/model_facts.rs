@@ -37,7 +37,7 @@ pub(super) fn expect_same_model(trace: &Trace, ours: &[TensorFacts]) -> Result<(
     let Some(difference) = difference(&theirs, ours) else { return Ok(()) };
     let path = quote(&trace.source().path().to_string_lossy());
     Err(Error::Request(format!(
-        "{path}: is a trace of another model: {difference}; compare it with the file that it was made from"
+        "{path}: is a trace of another model: {difference}; compare it with the file that it was recorded from"
     )))
 }
 
@@ -49,16 +49,18 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     for tensor in ours {
         let name = quote(&tensor.name);
         match known.get(tensor.name.as_str()) {
-            None => other_shapes.push(format!("this file's tensor {name} is not in it")),
+            None => other_shapes.push(format!("it lacks the tensor {name} of this file")),
             Some(other) if other.shape != tensor.shape => {
                 let (there, here) = (&other.shape, &tensor.shape);
-                other_shapes.push(format!("tensor {name} is {there:?} there and {here:?} here"));
+                other_shapes.push(format!("tensor {name} is {there:?} in the trace's model and {here:?} in this \
+                    file"));
             }
             Some(other) if other.dtype != tensor.dtype => {
                 let there = quote(&other.dtype);
-                other_contents.push(format!("{name} is {there} there and {} here", tensor.dtype));
+                other_contents.push(format!("{name} is {there} in the trace's model and {} in this file", tensor.dtype));
             }
-            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!("{name} holds other values")),
+            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!("{name} has different \
+                values")),
             Some(_) => {}
         }
     }
@@ -76,7 +78,8 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     let (count, all) = (other_contents.len(), ours.len());
     let shown = |facts| model_hash(facts).chars().take(DIGITS_SHOWN).collect::<String>();
     let (there, here) = (shown(theirs), shown(ours));
-    Some(format!("{count} of {all} tensors are others (sha256 {there} there and {here} here), first {first}"))
+    Some(format!("{count} of {all} tensors differ (sha256 {there} in the trace's model and {here} in this file), \
+        first {first}"))
 }
 
 #[cfg(test)]
@@ -100,7 +103,7 @@ mod tests {
         assert_eq!(told(&[("a", "f16", 4, "1"), ("b", "f16", 4, "2"), ("c", "f32", 4, "3")]), "");
         assert_eq!(told(&[("a", "f16", 4, "1"), ("b", "f16", 4, "other"), ("c", "f32", 4, "3")]), "", "one of three");
         let quantized = told(&[("a", "q8_0", 4, "x"), ("b", "q8_0", 4, "y"), ("c", "f32", 4, "3")]);
-        assert!(quantized.starts_with("2 of 3 tensors are others (sha256 "), "{quantized}");
+        assert!(quantized.starts_with("2 of 3 tensors differ (sha256 "), "{quantized}");
         assert!(quantized.ends_with("first a is q8_0 there and f16 here"), "{quantized}");
         let smaller = told(&[("a", "f16", 2, "1"), ("b", "f16", 4, "2"), ("d", "f32", 4, "3")]);
         assert_eq!(smaller, "tensor a is [2] there and [4] here, and 2 more tensors differ");

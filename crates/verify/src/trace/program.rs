@@ -128,7 +128,7 @@ impl Program {
         }
         let kv = trace.text(KEY_KV).unwrap_or("f16");
         let known = KV_TYPES.into_iter().find(|dtype| dtype.name() == kv);
-        let kv = known.ok_or_else(|| fault(format!("a KV cache of type {} is not known", quote(kv))))?;
+        let kv = known.ok_or_else(|| fault(format!("unknown KV cache type {}", quote(kv))))?;
         Ok(Program::Own { profiles, fused, kv })
     }
 

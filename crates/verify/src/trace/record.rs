@@ -65,7 +65,7 @@ pub fn record(
     sink: &mut dyn FnMut(&Recorded<'_>) -> Result<()>,
 ) -> Result<Recording> {
     if prompt.is_empty() {
-        return Err(Error::Request("a trace needs at least one token; give some text or at least one id".to_owned()));
+        return Err(Error::Request("a trace needs at least one token; pass text or at least one id".to_owned()));
     }
     let further = match follow {
         Follow::Greedy(count) => *count,
@@ -106,7 +106,7 @@ pub fn record(
 }
 
 fn unwritable(error: serde_json::Error) -> Error {
-    Error::Request(format!("what the trace says about itself cannot be written: {error}"))
+    Error::Request(format!("the metadata of the trace cannot be written: {error}"))
 }
 
 /// Sees every node, for its profile, and downloads the selected ones.

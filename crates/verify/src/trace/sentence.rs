@@ -15,25 +15,26 @@ pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Pass, _) => {
             let seen = if report.is_printed {
-                " It is a text: of each result only the printed values and the sum were seen."
+                " The trace is text: only the printed values and the sum of each result were compared."
             } else {
                 ""
             };
-            format!("The trace {file} of {program} is what the file's weights give, in what it holds: {words}.{seen}")
+            format!("The trace {file} of {program} matches the file's weights in everything that it contains: \
+                {words}.{seen}")
         }
         (Outcome::Inconclusive, _) if report.coverage.judged == 0 && report.unknown > 0 => {
-            format!("No tensor of the trace {file} is a node of this model: its names are others.")
+            format!("No tensor of the trace {file} is a node of this model: the names differ.")
         }
         (Outcome::Inconclusive, _) if !report.coverage.is_enough(wanted) => {
             let lack = lack(report, wanted);
             format!(
-                "The trace {file} of {program} does not hold enough to say whether it is right: {lack}. Nothing is wrong in what was \
-                 looked at: {words}. Next: make the trace with all nodes of all its steps."
+                "The trace {file} of {program} does not contain enough to judge it: {lack}. Everything that was \
+                    checked is correct: {words}. Next: record the trace with all nodes of all steps."
             )
         }
         (Outcome::Fail | Outcome::Inconclusive, _) => {
             let free = report.free.sentence();
-            format!("What the trace {file} holds is what the file's weights give ({words}), but {free}.")
+            format!("The trace {file} matches the file's weights ({words}), but {free}.")
         }
     }
 }
@@ -45,7 +46,7 @@ fn lack(report: &TraceReport, wanted: Option<f64>) -> String {
         return lacks.clone();
     }
     let Some(first) = &coverage.lacking else {
-        return "it does not say of any node that its program computed it".to_owned();
+        return "it names no node that its program computed".to_owned();
     };
     let (count, asked) = (coverage.lacking_count, coverage.asked);
     match wanted {
@@ -53,7 +54,8 @@ fn lack(report: &TraceReport, wanted: Option<f64>) -> String {
         Some(wanted) => {
             let share = coverage.share;
             format!(
-                "in one step only {share:.3} of the results are judged where {wanted} was asked for, and first {first} is not"
+                "in one step only {share:.3} of the results are judged ({wanted} required); the first that is not \
+                    judged is {first}"
             )
         }
     }
@@ -65,18 +67,19 @@ fn failure(report: &TraceReport, bad: &BadNode) -> String {
     let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", quote(tensor)));
     let before = match report.before_first_bad.as_slice() {
         [] => String::new(),
-        names => format!(", or {} before it, which the trace does not hold", names.join(", ")),
+        names => format!(", or {} before it, which the trace does not contain", names.join(", ")),
     };
-    let number = |value: Option<f64>| value.map_or("no number".to_owned(), |value| format!("{value:.6e}"));
+    let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
         let (expected, found) = (number(worst.expected), number(worst.device));
-        format!(" at {} of step {}: the file gives {expected}, the trace has {found}", worst.element, worst.step)
+        format!(" at {} of step {}: expected {expected}, found {found}", worst.element, worst.step)
     });
     let kind = match bad.verdict {
-        Verdict::UndeclaredPrecision => "is further from what the file gives than rounding in its program explains",
-        Verdict::NotFinite => "holds NaN or infinity where the file gives numbers",
+        Verdict::UndeclaredPrecision => "differs from the file's result by more than rounding in its program \
+            explains",
+        Verdict::NotFinite => "is NaN or infinite where the file's result is finite",
         Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
-            "is not what the file gives, by more than any rounding"
+            "differs from the file's result by more than rounding explains"
         }
         Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
     };
@@ -96,16 +99,16 @@ fn next(report: &TraceReport, bad: &BadNode) -> String {
     // Each node has the trace's own inputs, so that one wrong weight shows at one node.
     if !report.is_printed && failing * 2 > judged {
         return format!(
-            "{failing} of {judged} nodes with a weight differ, so it is likely of other weights: compare the trace with the file that it \
-             was made from"
+            "{failing} of {judged} nodes with a weight differ, so the trace probably has other weights: compare \
+                it with the file that it was recorded from"
         );
     }
     let configured = matches!(bad.op.as_str(), "rms_norm" | "rope" | "soft_max");
     if configured && bad.cause.as_ref().is_some_and(|cause| cause.starts_with(PROGRAM)) {
         let model = file_word(&report.model);
-        return format!("compare what `trueup inspect {model}` shows with the other program's configuration");
+        return format!("compare the output of `trueup inspect {model}` with the other program's configuration");
     }
-    "compare that tensor of the file with the other program's, then what the formula takes from the configuration (epsilon, base of \
-     rope, scale)"
+    "compare this tensor of the file with the other program's tensor, then the values that the operator takes \
+        from the configuration (epsilon, RoPE base, scale)"
         .to_owned()
 }

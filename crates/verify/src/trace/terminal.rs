@@ -21,7 +21,7 @@ impl TraceReport {
         line(&mut text, &format!("\ntrace      {file}, by {program}{device}{model}"));
         let (values, unknown) = (self.coverage.values, self.unknown);
         let words = self.coverage.in_words();
-        line(&mut text, &format!("           {words}; {values} values compared; {unknown} names in it are no nodes"));
+        line(&mut text, &format!("           {words}; {values} values compared; {unknown} names in it are not nodes"));
         self.missing_line(&mut text);
         self.node_lines(&mut text);
         text

@@ -51,11 +51,11 @@ fn the_oracle_agrees_with_itself() {
 #[test]
 fn each_fault_is_found_at_its_node() {
     let faults = [
-        ("cache_k-1", "kv-slot", "rows enter the cache 1 behind where their index says"),
-        ("cache_v-0", "kv-sequence", "rows of every sequence enter the cache of the first"),
+        ("cache_k-1", "kv-slot", "rows are written 1 row after their index"),
+        ("cache_v-0", "kv-sequence", "rows of every sequence are written to the cache of the first sequence"),
         ("cache_k-0", "kv-bf16", "rounds inputs to bf16"),
         ("cache_v-1", "kv-negated", "the opposite sign in"),
-        ("kq-0", "heads-interleaved", "interleaves the heads that share a cached head instead of grouping them"),
+        ("kq-0", "heads-interleaved", "interleaves the query heads that share a KV head instead of grouping them"),
         ("kq-1", "sequence-ignored", ""),
         ("kqv_out-0", "sequence-ignored", ""),
         ("kqv_out-1", "values-sign", ""),

@@ -48,7 +48,7 @@ impl Captured {
 
     /// Asks the card for the work. Fails where its memory was taken.
     pub fn ask(&self) -> Result<(), String> {
-        self.run().as_ref().ok_or("a graph without memory is asked for")?.graph.run()
+        self.run().as_ref().ok_or("a graph was requested without memory")?.graph.run()
     }
 
     fn run(&self) -> std::sync::MutexGuard<'_, Option<Run>> {

@@ -36,7 +36,7 @@ impl Memory {
         let bytes = split.map_or(ty.bytes(), |split| split.bytes());
         let allocation = Allocation::new(card, bytes).map_err(|problem| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
-            format!("no room for {bytes} bytes of {ty}, {free} are free; {}: {problem}", usage.remedy())
+            format!("not enough memory for {bytes} bytes of {ty}, {free} are free; {}: {problem}", usage.remedy())
         })?;
         if usage == Usage::State {
             allocation.clear()?;
@@ -63,7 +63,7 @@ impl Memory {
         if end.is_some_and(|end| end <= bytes) && begins {
             Ok(memory)
         } else {
-            Err(format!("{} at byte {} does not lie in a buffer of {}", tensor.ty, tensor.offset_bytes, memory.ty))
+            Err(format!("{} at byte {} is outside a buffer of {} bytes", tensor.ty, tensor.offset_bytes, memory.ty))
         }
     }
 
@@ -175,7 +175,7 @@ impl Memory {
         let ([columns, rows, n2, n3], strides) = (tensor.ty.shape.sizes(), tensor.ty.shape.strides());
         let in_order = strides.steps[0] == 1 && (rows <= 1 || strides.steps[1] == columns);
         if !in_order {
-            return Err(format!("{} shows rows of blocks that do not lie behind each other; cpy it first", tensor.ty));
+            return Err(format!("{} views rows of blocks that are not contiguous; cpy it first", tensor.ty));
         }
         let place =
             |number: usize| first + strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];
@@ -191,7 +191,7 @@ impl Memory {
 }
 
 fn elsewhere(tensor: &Tensor) -> String {
-    format!("{} lies in another device's memory; copy it here first", tensor.ty)
+    format!("{} is in the memory of another device; copy it to this device first", tensor.ty)
 }
 
 /// How operators call a type.

@@ -134,7 +134,7 @@ impl Notes {
     /// Makes tables follow from what inputs hold now.
     pub fn fill_tables(&self, steps: &[Step], transfers: &Transfers) -> Result<(), String> {
         self.tables.iter().try_for_each(|follows| {
-            let sources = follows.sources(steps).ok_or("an input that a table follows from was not written")?;
+            let sources = follows.sources(steps).ok_or("an input that a table depends on was not written")?;
             follows.table.fill(transfers, &sources, &follows.numbers)
         })
     }

@@ -47,7 +47,8 @@ use trueup_graph::{Op, TensorType};
 
 /// Why no composition is made of an operator of the list.
 const ABSENT: [(&str, &str); 1] =
-    [("mul_mat_gated", "no operator of CANN multiplies with both matrices and the gate; its pieces are composed")];
+    [("mul_mat_gated", "CANN has no operator for the gated product of two matrices; it is composed of other \
+        operators")];
 
 /// What is declared of an operator, or why it is not composed.
 fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
@@ -249,7 +250,7 @@ impl Call<'_> {
     fn checked(&self, place: usize, count: usize) -> Result<Vec<i32>, String> {
         let indices = integers(&self.bytes(place)?);
         match outside(&indices, count) {
-            Some(index) => Err(format!("index {index} lies outside of 0 to {}", count as i64 - 1)),
+            Some(index) => Err(format!("index {index} is out of the range 0 to {}", count as i64 - 1)),
             None => Ok(indices),
         }
     }
@@ -323,7 +324,7 @@ fn broadcast<const N: usize>(arrays: [Array; N]) -> Result<[Array; N], String> {
         let Some(part) = part else { continue };
         let fits = |size: i64| size == 1 || size == part || size == whole;
         if !arrays.iter().all(|array| fits(array.sizes[d])) {
-            return Err("inputs are repeated in more than one way along a dimension".to_owned());
+            return Err("inputs are broadcast in more than one way along a dimension".to_owned());
         }
         arrays = arrays.map(|array| match array.sizes[d] {
             size if size == whole => array.split(d, whole / part),
@@ -334,14 +335,14 @@ fn broadcast<const N: usize>(arrays: [Array; N]) -> Result<[Array; N], String> {
 }
 
 fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
-    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32 here, not {}", ty.dtype)) }
+    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32, not {}", ty.dtype)) }
 }
 
 fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
     let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
-    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16, not {}", ty.dtype)) }
 }
 
 fn expect_known(what: &str, ty: &TensorType) -> Result<(), String> {
-    element_type(ty.dtype).map(|_| ()).ok_or_else(|| format!("{what} cannot be {} here", ty.dtype))
+    element_type(ty.dtype).map(|_| ()).ok_or_else(|| format!("{what} cannot be {}", ty.dtype))
 }

@@ -109,7 +109,7 @@ impl Split {
         let (matrix, block) = (block / self.blocks.max(1), block % self.blocks.max(1));
         if !first.is_multiple_of(LEN) || block + rows * columns / LEN > self.blocks {
             return Err(format!(
-                "{rows} rows of {columns} from element {first} on cut blocks or matrices of {}",
+                "{rows} rows of {columns} from element {first} on split blocks or matrices of {}",
                 self.layout.dtype()
             ));
         }

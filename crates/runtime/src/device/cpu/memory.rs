@@ -44,7 +44,7 @@ impl Room<'_> {
     /// So many zeros for a tensor; a problem where there is no memory for them.
     fn zeros<T: Plain>(self, len: usize, ty: &TensorType, usage: Usage) -> Result<Pages<T>, String> {
         let cells = if usage == Usage::Weight { self.store.zeros(len) } else { Pages::zeros(len) };
-        cells.map_err(|NoMemory(bytes)| format!("no memory for the {bytes} bytes of {ty}; {}", usage.remedy()))
+        cells.map_err(|NoMemory(bytes)| format!("not enough memory for {bytes} bytes of {ty}; {}", usage.remedy()))
     }
 
     /// A matrix of zeros in panels; `None` where its format has none.
@@ -168,7 +168,7 @@ impl Memory {
         if whole || part {
             Ok(())
         } else {
-            Err(format!("{ty} at byte {offset_bytes} does not lie in a buffer of {}", self.ty))
+            Err(format!("{ty} at byte {offset_bytes} is outside a buffer of {} bytes", self.ty))
         }
     }
 }
@@ -214,7 +214,8 @@ impl Cells {
             dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
                 Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?))
             }
-            dtype => Err(format!("keeps no {dtype}: convert the tensor to f32, f16, bf16 or a type with 32 per block")),
+            dtype => Err(format!("does not support {dtype}: convert the tensor to f32, f16, bf16 or a type with \
+                32 elements per block")),
         }
     }
 
@@ -304,8 +305,8 @@ impl<'a> Split<'a> {
             Cells::F16(cells) => Ok(Split::whole(Target::F16(cells))),
             Cells::Bf16(cells) => Ok(Split::whole(Target::Bf16(cells))),
             Cells::Blocks(cells) => Ok(Split::whole(Target::Blocks(cells))),
-            Cells::Packed(_) => Err(format!("writes no results of type {}", ty.dtype)),
-            Cells::Mapped(_) => Err(format!("{ty} lies in the model's file and cannot be written")),
+            Cells::Packed(_) => Err(format!("cannot write results of type {}", ty.dtype)),
+            Cells::Mapped(_) => Err(format!("{ty} is mapped from the model file and cannot be written")),
         }
     }
 

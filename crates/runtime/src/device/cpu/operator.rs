@@ -156,7 +156,7 @@ impl<'a> Operand<'a> {
         match self.view {
             View::F32(cells) => Ok(cells),
             View::F16(_) | View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
-                Err(format!("{} lies in memory that is no activation's", self.ty))
+                Err(format!("{} is not in activation memory", self.ty))
             }
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Operand<'a> {
             View::F32(cells) => Ok(Cow::Borrowed(cells)),
             View::F16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
             View::Bf16(cells) => Ok(cells.iter().map(|cell| cell.to_f32()).collect()),
-            View::Blocks(_) | View::Packed(_) => Err(format!("{} is no plain number", self.ty)),
+            View::Blocks(_) | View::Packed(_) => Err(format!("{} is not a plain number type", self.ty)),
         }
     }
 
@@ -176,7 +176,7 @@ impl<'a> Operand<'a> {
         let index = |cell: &f32| {
             let index = cell.to_bits() as i32;
             let inside = usize::try_from(index).ok().filter(|index| *index < limit);
-            inside.ok_or_else(|| format!("{what} {index} must lie between 0 and {limit}, exclusive"))
+            inside.ok_or_else(|| format!("{what} {index} must be at least 0 and below {limit}"))
         };
         self.floats()?.iter().map(index).collect()
     }
@@ -206,24 +206,24 @@ const IN_F64: Profile =
 const ELEMENTWISE: Profile = Profile::F32;
 
 fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
-    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32 here, not {}", ty.dtype)) }
+    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32, not {}", ty.dtype)) }
 }
 
 fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
     let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
-    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16, not {}", ty.dtype)) }
 }
 
 /// What matrices are multiplied with.
 fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     let multiplied = matches!(ty.dtype, DType::F32 | DType::F16);
-    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
+    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16, not {}", ty.dtype)) }
 }
 
 /// What the KV cache holds.
 fn expect_kv_cache(what: &str, ty: &TensorType) -> Result<(), String> {
     let cache = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Q8_0);
-    if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0 here, not {}", ty.dtype)) }
+    if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0, not {}", ty.dtype)) }
 }
 
 /// The first cells of a room, which hold anything. Where it is too small it is made anew, no larger than it must be.

@@ -70,7 +70,7 @@ impl Carrier {
             *room = None;
             *room = Allocation::new(&self.card, bytes)?;
         }
-        work(room.as_ref().ok_or_else(|| format!("no room for {bytes} bytes to repack weights in"))?)
+        work(room.as_ref().ok_or_else(|| format!("not enough memory for {bytes} bytes to repack weights"))?)
     }
 }
 

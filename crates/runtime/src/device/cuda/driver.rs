@@ -73,7 +73,7 @@ pub fn load(library: Library) -> Result<(), String> {
     }
     // SAFETY: looks for a library of that name, and starts it as any program would.
     if !unsafe { sys::is_culib_present() } {
-        return Err("no NVIDIA driver is here: its library libcuda could not be loaded".to_owned());
+        return Err("no NVIDIA driver was found: its library libcuda could not be loaded".to_owned());
     }
     OPENED.get_or_init(|| ());
     // SAFETY: the library was found to be there.
@@ -87,25 +87,26 @@ pub fn load(library: Library) -> Result<(), String> {
             // SAFETY: takes numbers; once the library is started, it answers whether they are those that it has.
             if unsafe { configure(cards, memory_bytes, 1) } != 0 {
                 return Err(
-                    "this process has opened other simulated cards, of another number or memory; use these in a process of their own"
+                    "this process has opened simulated cards of another number or memory size; use these in a \
+                        separate process"
                         .to_owned(),
                 );
             }
         }
         (Library::Driver, Ok(_)) => {
-            return Err("this process has opened the simulator already; use cuda in a process of its own".to_owned());
+            return Err("this process has already opened the simulator; use cuda in a separate process".to_owned());
         }
         (Library::Simulator { .. }, Err(_)) => {
             return Err(
-                "this process has opened the driver already; simulated cards are for a process of their own".to_owned()
+                "this process has already opened the driver; use simulated cards in a separate process".to_owned()
             );
         }
     }
-    result::init().map_err(|error| format!("the driver does not start: {}", said(&error)))?;
+    result::init().map_err(|error| format!("the driver cannot be initialized: {}", said(&error)))?;
     let mut version = 0;
     // SAFETY: the driver has started; it writes one number.
     let known = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
-    known.map_err(|error| format!("the driver does not say its version: {}", said(&error)))?;
+    known.map_err(|error| format!("the driver does not report its version: {}", said(&error)))?;
     expect_version(version)
 }
 
@@ -119,7 +120,8 @@ fn expect_version(found: c_int) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the NVIDIA driver here is for CUDA {}, and the kernels need one for CUDA {} or later: version 550 or later of the driver",
+        "the NVIDIA driver supports CUDA {}, but the kernels need CUDA {} or later; install driver version 550 or \
+            later",
         words(found),
         words(VERSION_LEAST)
     ))
@@ -133,8 +135,8 @@ fn expect_same_kernels(simulator: &libloading::Library) -> Result<(), String> {
     let text = made_of.map(|made_of| unsafe { CStr::from_ptr(made_of()) }.to_string_lossy());
     let Some(module) = kernels::module_unlike(&text.unwrap_or_default()) else { return Ok(()) };
     Err(format!(
-        "the simulator is not of this program: its kernels of {module} are made of other sources; build both again, the program and, by \
-         scripts/kernels.sh and scripts/cuda_sim.sh, the simulator beside it"
+        "the simulator does not match this program: its kernels of {module} were built from other sources; \
+            rebuild the program, and rebuild the simulator with scripts/kernels.sh and scripts/cuda_sim.sh"
     ))
 }
 
@@ -187,8 +189,8 @@ impl Card {
         let count = Card::count()?;
         let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
         let number = number.ok_or_else(|| match count {
-            0 => "the driver reports no card".to_owned(),
-            count => format!("there is no card {ordinal}; the last of {count} is {}", count - 1),
+            0 => "the driver reports no device".to_owned(),
+            count => format!("card {ordinal} does not exist; the last of {count} is {}", count - 1),
         })?;
         let opened = || {
             let device = result::device::get(number)?;
@@ -268,6 +270,6 @@ mod tests {
     fn an_old_driver_is_refused_by_its_version() {
         assert_eq!(expect_version(13_000).and(expect_version(12_040)), Ok(()));
         let problem = expect_version(12_020).unwrap_err();
-        assert!(problem.contains("for CUDA 12.2, and the kernels need one for CUDA 12.4"), "{problem}");
+        assert!(problem.contains("supports CUDA 12.2, but the kernels need CUDA 12.4"), "{problem}");
     }
 }

@@ -72,7 +72,7 @@ impl Faults {
         let place = (0..self.operators.len()).find(happened)?;
         let [index, len] = [1, 2].map(|word| self.words.read(place * WORDS + word));
         (0..self.operators.len()).for_each(|place| self.words.set(place * WORDS, 0));
-        Some(format!("{}: index {index} must lie between 0 and {len}, exclusive", self.operators[place]))
+        Some(format!("{}: index {index} must be at least 0 and below {len}", self.operators[place]))
     }
 }
 

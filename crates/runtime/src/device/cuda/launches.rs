@@ -77,7 +77,7 @@ impl Scratch {
                 // What is too small goes first: both may not find room.
                 *room = None;
                 let larger = Allocation::new(card, bytes)?;
-                *room = Some(larger.ok_or_else(|| format!("no room for {bytes} bytes to compute in"))?);
+                *room = Some(larger.ok_or_else(|| format!("not enough memory for {bytes} bytes of scratch memory"))?);
                 grown = true;
             }
         }
@@ -230,7 +230,7 @@ fn record_once(target: &Target, scratch: &Scratch, steps: &[Step]) -> Result<(Ve
     let [one, other] = ACTIVATIONS;
     needed[one] = needed[one].max(needed[other]);
     needed[other] = needed[one];
-    debug_assert!(are_declared(target, steps, needed), "{needed:?} bytes of room are more than plans count");
+    debug_assert!(are_declared(target, steps, needed), "{needed:?} bytes of scratch memory exceed the plan");
     Ok((recorder.launches.into_inner(), needed))
 }
 

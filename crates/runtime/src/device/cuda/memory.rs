@@ -55,7 +55,7 @@ impl Memory {
         let bytes = split.map_or(ty.bytes(), |split| split.bytes());
         let allocation = Allocation::new(card, bytes)?.ok_or_else(|| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
-            format!("no room for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
+            format!("not enough memory for {bytes} bytes of {ty}, {free} are free; {}", usage.remedy())
         })?;
         if usage == Usage::State {
             allocation.clear()?;
@@ -67,7 +67,7 @@ impl Memory {
     pub fn of(tensor: &Tensor) -> Result<&Memory, String> {
         let memory = tensor.buffer.0.downcast_ref::<Memory>();
         let memory =
-            memory.ok_or_else(|| format!("{} lies in another device's memory; copy it here first", tensor.ty))?;
+            memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
         can_be_seen(&tensor.ty)?;
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
         let is_split = memory.split.is_some();
@@ -76,7 +76,7 @@ impl Memory {
         if end.is_some_and(|end| end <= bytes) && begins {
             Ok(memory)
         } else {
-            Err(format!("{} at byte {} does not lie in a buffer of {}", tensor.ty, tensor.offset_bytes, memory.ty))
+            Err(format!("{} at byte {} is outside a buffer of {} bytes", tensor.ty, tensor.offset_bytes, memory.ty))
         }
     }
 
@@ -84,7 +84,7 @@ impl Memory {
     pub fn write(&self, carrier: &Carrier, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
         match self.split {
             Some(_) if bytes.len() != self.ty.bytes() => {
-                Err(format!("a part of a weight cannot be written: {} of {}", tensor.ty, self.ty))
+                Err(format!("part of a weight cannot be written: {} of {}", tensor.ty, self.ty))
             }
             Some(split) => carrier.upload_split(&split, &self.allocation, bytes),
             None => carrier.upload(&self.allocation, tensor.offset_bytes, bytes),
@@ -167,7 +167,7 @@ pub fn can_be_seen(ty: &TensorType) -> Result<(), String> {
     if whole && strides.steps[0] == 1 && ty.shape[0].is_multiple_of(len) {
         Ok(())
     } else {
-        Err(format!("{ty} cuts blocks of {}; cpy it first", ty.dtype))
+        Err(format!("{ty} splits blocks of {}; cpy it first", ty.dtype))
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         assert!(can_be_seen(&view(DType::Q4_0, &[64, 3], 64, [1, 128, 512, 512])).is_ok());
         for (offset, steps) in [(16, [1, 128, 512, 512]), (0, [2, 128, 512, 512]), (0, [1, 48, 512, 512])] {
             let problem = can_be_seen(&view(DType::Q4_0, &[64, 3], offset, steps)).unwrap_err();
-            assert!(problem.contains("cuts blocks of q4_0"), "{problem}");
+            assert!(problem.contains("splits blocks of q4_0"), "{problem}");
         }
     }
 }

@@ -275,7 +275,7 @@ impl<'a> Call<'a> {
     /// such weights and room of its own.
     fn join_planes(&mut self) -> Result<(), String> {
         if self.output.divided.is_some() {
-            return Err(format!("{} is a weight, which no operator writes", self.output.ty));
+            return Err(format!("{} is a weight and cannot be written", self.output.ty));
         }
         let bytes =
             |operand: &Operand| operand.divided.map_or(0, |divided| divided.file_bytes().next_multiple_of(ALIGNMENT));
@@ -315,7 +315,7 @@ impl Grid {
     pub fn of(blocks: [usize; 3], threads: u32) -> Result<Grid, String> {
         let limits = [i32::MAX as usize, 65_535, 65_535];
         let fits = blocks.iter().zip(limits).all(|(blocks, limit)| *blocks <= limit);
-        let too_many = || format!("{blocks:?} blocks of threads are more than a card takes at once");
+        let too_many = || format!("{blocks:?} thread blocks exceed the limit of a launch");
         if fits {
             Ok(Grid { blocks: blocks.map(|blocks| blocks as u32), threads, shared_bytes: 0 })
         } else {
@@ -326,7 +326,7 @@ impl Grid {
     /// So many blocks of 256 threads.
     pub fn blocks(blocks: usize, shared_bytes: u32) -> Result<Grid, String> {
         let x = u32::try_from(blocks).ok().filter(|x| *x <= i32::MAX as u32);
-        let x = x.ok_or_else(|| format!("{blocks} blocks of threads are more than a card takes at once"))?;
+        let x = x.ok_or_else(|| format!("{blocks} thread blocks exceed the limit of a launch"))?;
         Ok(Grid { blocks: [x, 1, 1], threads: THREADS, shared_bytes })
     }
 }
@@ -340,10 +340,10 @@ fn suffix(dtype: DType) -> &'static str {
 const ELEMENTWISE: Profile = Profile::F32;
 
 fn expect_f32(what: &str, ty: &TensorType) -> Result<(), String> {
-    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32 here, not {}", ty.dtype)) }
+    if ty.dtype == DType::F32 { Ok(()) } else { Err(format!("{what} must be f32, not {}", ty.dtype)) }
 }
 
 fn expect_plain(what: &str, ty: &TensorType) -> Result<(), String> {
     let plain = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16);
-    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16 here, not {}", ty.dtype)) }
+    if plain { Ok(()) } else { Err(format!("{what} must be f32, f16 or bf16, not {}", ty.dtype)) }
 }

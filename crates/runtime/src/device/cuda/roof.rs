@@ -52,7 +52,7 @@ pub fn measure(
     let bytes = most.min((facts.memory.1 / FREE_SHARE / 2) as usize) & !0xff;
     let array = || {
         let array = Allocation::new(card, bytes)?
-            .ok_or_else(|| format!("no room for {bytes} bytes to measure its memory with"))?;
+            .ok_or_else(|| format!("not enough memory for {bytes} bytes to measure the memory bandwidth"))?;
         array.clear()?;
         Ok(array)
     };
@@ -67,8 +67,9 @@ pub fn measure(
     let f16 = tiles.then(f16).transpose()?.into_iter().chain(product).reduce(f64::max);
     let (major, minor) = measure.facts.capability;
     Ok(Roof {
-        what: "reading and copying large arrays; f32 fused multiply-add, products of 8-bit codes added up in i32, and of f16 added up in f32, in \
-            registers on all multiprocessors, the last by cuBLASLt with large matrices too, where it is installed",
+        what: "reading and copying large arrays; f32 fused multiply-add, 8-bit products accumulated in i32 and \
+            f16 products accumulated in f32, in registers on all multiprocessors; f16 products also with large \
+            matrices by cuBLASLt if it is installed",
         threads: measure.facts.processors as usize,
         unit: if simulated { "simulated multiprocessor" } else { "multiprocessor" },
         isa: format!("sm_{major}{minor}"),
@@ -130,7 +131,7 @@ impl Measure<'_> {
         let w = self.source.address();
         let x = w + (size_of::<u16>() * rows * rows) as u64;
         let product = blas.product(sizes, [w, x, self.target.address()]);
-        let product = product.ok_or_else(|| (self.failure)(format!("cuBLASLt has no way for {sizes:?}")))?;
+        let product = product.ok_or_else(|| (self.failure)(format!("cuBLASLt has no algorithm for {sizes:?}")))?;
         self.fill(2 * size_of::<u16>() * rows * rows)?;
         let product = Launch::from(product);
         let pass = || {

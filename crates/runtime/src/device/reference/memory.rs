@@ -45,7 +45,7 @@ impl Memory {
 
     /// The memory of a tensor, unless another device's.
     pub(super) fn of(tensor: &Tensor) -> Result<&Memory> {
-        tensor.buffer.0.downcast_ref().ok_or_else(|| fault("was given a tensor that lies on another device".to_owned()))
+        tensor.buffer.0.downcast_ref().ok_or_else(|| fault("received a tensor of another device".to_owned()))
     }
 
     /// The tensor; of a view what it shows.
@@ -92,11 +92,11 @@ impl Memory {
 
     pub(super) fn write(&self, tensor: &Tensor, bytes: &[u8]) -> Result<()> {
         if !tensor.ty.shape.is_dense() {
-            return Err(fault(format!("writes no view, but {}", tensor.ty)));
+            return Err(fault(format!("cannot write the view {}", tensor.ty)));
         }
         if bytes.len() != tensor.ty.bytes() {
             return Err(fault(format!(
-                "was given {} bytes for {}, which has {}",
+                "received {} bytes for {}, which has {}",
                 bytes.len(),
                 tensor.ty,
                 tensor.ty.bytes()
@@ -127,7 +127,7 @@ impl Memory {
                 fits(memory.ty(), tensor)?;
                 change(&mut memory)
             }
-            Memory::Arena(_) => Err(fault(format!("changes states in place, and {} lies in an arena", tensor.ty))),
+            Memory::Arena(_) => Err(fault(format!("changes states in place, but {} is in an arena", tensor.ty))),
         }
     }
 }
@@ -139,7 +139,7 @@ fn zeros(ty: &TensorType, usage: Usage) -> std::result::Result<Vec<u8>, String> 
     let mut asked: Vec<u8> = Vec::new();
     let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(ty.bytes()));
     drop(std::hint::black_box(asked));
-    answer.map_err(|_| format!("no memory for the {} bytes of {ty}; {}", ty.bytes(), usage.remedy()))?;
+    answer.map_err(|_| format!("not enough memory for {} bytes of {ty}; {}", ty.bytes(), usage.remedy()))?;
     Ok(vec![0; ty.bytes()])
 }
 
@@ -151,11 +151,11 @@ fn fits(whole: &TensorType, tensor: &Tensor) -> Result<()> {
     if same && tensor.offset_bytes == 0 {
         return Ok(());
     }
-    Err(fault(format!("was asked for {} at byte {} of a buffer of {whole}", tensor.ty, tensor.offset_bytes)))
+    Err(fault(format!("{} at byte {} is outside a buffer of {whole} bytes", tensor.ty, tensor.offset_bytes)))
 }
 
 fn outside(range: &std::ops::Range<usize>, len: usize) -> Error {
-    fault(format!("was asked for bytes {} to {} of an arena of {len}", range.start, range.end))
+    fault(format!("bytes {} to {} are outside an arena of {len} bytes", range.start, range.end))
 }
 
 fn fault(problem: String) -> Error {

@@ -57,7 +57,7 @@ fn get_rows_decodes_rows_by_index() {
     assert_close(&rows, &[[3.0; 32], [1.0; 32]].concat());
     for outside in [3, -1] {
         let error = evaluate(&Op::get_rows(DType::F64), &[&table, &HostTensor::indices(&[outside])]).unwrap_err();
-        assert!(error.to_string().contains(&format!("row {outside} does not lie between 0 and 2")), "{error}");
+        assert!(error.to_string().contains(&format!("row {outside} is not between 0 and 2")), "{error}");
     }
 }
 
@@ -199,13 +199,13 @@ fn threads_change_no_bit() {
 #[test]
 fn memory_and_threads_that_cannot_be_had_are_refused() {
     let ty = TensorType::new(DType::F16, &[1 << 20, 1 << 30]);
-    for (usage, part) in [(Usage::State, "context (-c) smaller"), (Usage::Arena, "shorter prompts")] {
+    for (usage, part) in [(Usage::State, "reduce the context (-c)"), (Usage::Arena, "shorter prompts")] {
         let error = Reference::new(1).unwrap().alloc(&ty, usage).unwrap_err().to_string();
-        assert!(error.contains("no memory for the 2251799813685248 bytes of f16") && error.contains(part), "{error}");
+        assert!(error.contains("not enough memory for 2251799813685248 bytes of f16") && error.contains(part), "{error}");
     }
     for threads in [1025, usize::MAX] {
         let error = Reference::new(threads).err().unwrap().to_string();
-        assert!(error.contains(&format!("{threads} threads are more than the 1024")), "{error}");
+        assert!(error.contains(&format!("expected at most 1024 threads, found {threads}")), "{error}");
     }
     let all = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
     assert_eq!(Reference::new(0).unwrap().pool.current_num_threads(), all);

@@ -193,7 +193,7 @@ impl<'a> Held<'a> {
         let destroy = unsafe { self.library.function::<Destroy>(destroy) }?;
         let handle = make()?;
         if handle.is_null() {
-            return Err(format!("CANN makes no handle of {what}"));
+            return Err(format!("CANN cannot create a handle for {what}"));
         }
         self.handles.push((destroy, handle));
         Ok(handle)

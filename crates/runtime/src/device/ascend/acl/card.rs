@@ -96,8 +96,8 @@ impl Card {
         let count = Card::count(library)?;
         let card = i32::try_from(number).ok().filter(|_| number < count);
         let card = card.ok_or_else(|| match count {
-            0 => "CANN reports no card".to_owned(),
-            count => format!("there is no card {number}; the last of {count} is {}", count - 1),
+            0 => "CANN reports no device".to_owned(),
+            count => format!("card {number} does not exist; the last of {count} is {}", count - 1),
         })?;
         let (mut context, mut stream) = (null_mut(), null_mut());
         // SAFETY: a card that is there; its default context, which lives until the card is given back; a stream of it.
@@ -153,7 +153,7 @@ impl Card {
         // SAFETY: takes nothing.
         let text = unsafe { name() };
         if text.is_null() {
-            return Err("CANN does not say which chip the card has".to_owned());
+            return Err("CANN does not report the chip of the card".to_owned());
         }
         // SAFETY: text that ends with a zero and stays.
         Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())

@@ -80,14 +80,15 @@ impl Library {
                 (None, None) => Ok(Arc::clone(library)),
                 (Some(has), Some(wanted)) if has == wanted => Ok(Arc::clone(library)),
                 (Some(has), Some(_)) => Err(format!(
-                    "this process has opened {} simulated cards of chip {} with {} bytes of memory and other settings; use these in a process of their own",
+                    "this process has opened {} simulated cards of chip {} with {} bytes of memory and other \
+                        settings; use these settings in a separate process",
                     has.cards, has.chip, has.memory_bytes
                 )),
                 (Some(_), None) => {
-                    Err("this process has opened the simulator already; use npu in a process of its own".to_owned())
+                    Err("this process has already opened the simulator; use npu in a separate process".to_owned())
                 }
                 (None, Some(_)) => {
-                    Err("this process has opened Ascend cards already; use npu-sim in a process of its own".to_owned())
+                    Err("this process has already opened Ascend cards; use npu-sim in a separate process".to_owned())
                 }
             };
         }
@@ -113,7 +114,8 @@ impl Library {
     fn start(&self, settings: Option<&Path>) -> Result<(), String> {
         type Init = unsafe extern "C" fn(*const c_char) -> c_int;
         let path = settings.map(|path| CString::new(path.as_os_str().as_encoded_bytes())).transpose();
-        let path = path.map_err(|error| format!("the folder for temporary files has a name with a zero: {error}"))?;
+        let path = path.map_err(|error| format!("the path of the folder for temporary files contains a NUL byte: \
+            {error}"))?;
         // SAFETY: a function of that name has this form.
         let init = unsafe { self.function::<Init>(c"aclInit") }?;
         // SAFETY: a path that ends with a zero, or none.
@@ -151,10 +153,10 @@ impl Library {
     fn missing(&self, name: &CStr) -> String {
         let name = name.to_string_lossy();
         if self.problems.is_empty() {
-            return format!("the installed CANN has no {name}; a newer one may");
+            return format!("the installed CANN has no {name}; install a newer version");
         }
         format!(
-            "no {name} is in those libraries of the installed CANN that can be opened: {}",
+            "{name} is in none of the CANN libraries that can be opened: {}",
             self.problems.join("; ")
         )
     }
@@ -208,21 +210,21 @@ const MEANINGS: [(c_int, &str); 19] = [
     (100_001, "not initialised"),
     (107_000, "an invalid parameter"),
     (107_001, "no such card"),
-    (107_002, "no context is current"),
+    (107_002, "no current context"),
     (107_003, "a stream of another context"),
     (107_017, "an invalid handle"),
     (107_027, "the stream is being captured"),
     (107_030, "not allowed while a graph is captured"),
-    (161_001, "a pointer that is null"),
-    (161_002, "arguments that the operator does not take"),
+    (161_001, "a null pointer"),
+    (161_002, "arguments that the operator does not accept"),
     (207_000, "not supported by this chip"),
     (207_001, "no memory"),
     (207_018, "no memory left on the card"),
     (361_001, "not supported by this chip, or a runtime error"),
-    (507_014, "an operator did not end in time"),
+    (507_014, "an operator timed out"),
     (507_015, "an exception of the cube cores"),
     (507_035, "an exception of the vector cores"),
-    (561_107, "the package of operators was not found: is its environment set?"),
+    (561_107, "the operator package was not found; source its set_env.sh"),
 ];
 
 /// The file that tells the simulator what to imitate, which is there as long as it starts.
@@ -247,16 +249,18 @@ const OPENS_NOTHING: bool = cfg!(all(target_env = "musl", target_feature = "crt-
 /// The vendor's libraries, and what is wrong with those of its operators that are here and cannot be opened.
 fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
     if OPENS_NOTHING {
-        return Err("this program is linked statically and opens no libraries; CANN needs one that is linked to the system's C library".to_owned());
+        return Err("this program is statically linked and cannot load CANN; use a build that is linked to the \
+            system's C library".to_owned());
     }
     let folders = folders();
     let runtime = find(&folders, &["libascendcl.so", "libacl_rt.so"]).map_err(|problems| {
         no_library(
-            "no CANN is here: its library libascendcl.so is nowhere; install the toolkit and source its set_env.sh",
+            "CANN is not installed: libascendcl.so was not found; install the toolkit and source its set_env.sh",
             &problems,
         )
     })?;
-    let without = "CANN is here without its operators: libnnopbase.so is nowhere; source set_env.sh of the toolkit";
+    let without = "CANN is installed without its operators: libnnopbase.so was not found; source set_env.sh of \
+        the toolkit";
     let meta = find(&folders, &["libnnopbase.so"]).map_err(|problems| no_library(without, &problems))?;
     let (mut problems, mut operators) = (Vec::new(), Vec::new());
     for name in operator_names(&folders) {
@@ -266,7 +270,8 @@ fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
         }
     }
     if operators.is_empty() {
-        let without = "CANN is here without its operators: libopapi.so is nowhere; install the operators of your chip";
+        let without = "CANN is installed without its operators: libopapi.so was not found; install the operators \
+            for your chip";
         return Err(no_library(without, &problems));
     }
     let mut all = vec![runtime, meta];
@@ -285,7 +290,7 @@ fn no_library(absent: &str, problems: &[String]) -> String {
     if problems.is_empty() {
         return absent.to_owned();
     }
-    format!("CANN is here, and {}; are the driver and set_env.sh of the toolkit at hand?", problems.join("; "))
+    format!("CANN is installed, but {}; check that the driver is installed and source set_env.sh of the toolkit", problems.join("; "))
 }
 
 /// Names of the vendor's operators, in the order in which they are looked for: parts that every version has, those besides them in the first

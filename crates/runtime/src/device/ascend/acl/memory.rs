@@ -35,7 +35,7 @@ impl Allocation {
     /// So many bytes, which hold anything.
     pub fn new(card: &Arc<Card>, bytes: usize) -> Result<Allocation, String> {
         let taken = bytes.max(BYTES_MIN).checked_next_multiple_of(ALIGNMENT);
-        let taken = taken.ok_or_else(|| format!("{bytes} bytes are more than a card has"))?;
+        let taken = taken.ok_or_else(|| format!("{bytes} bytes exceed the memory of any card"))?;
         let mut address = null_mut();
         // SAFETY: writes an address, which is given back once.
         unsafe { card.enter()?.take(&raw mut address, taken, HUGE_FIRST) }?;
@@ -62,7 +62,7 @@ impl Allocation {
     /// Where some of its bytes begin, if it has so many.
     pub(super) fn place(&self, first: usize, bytes: usize) -> Result<*mut c_void, String> {
         let end = first.checked_add(bytes).filter(|end| *end <= self.bytes);
-        end.ok_or_else(|| format!("{bytes} bytes from {first} on do not lie in {}", self.bytes))?;
+        end.ok_or_else(|| format!("{bytes} bytes at offset {first} are outside {}", self.bytes))?;
         Ok((self.address + first as u64) as *mut c_void)
     }
 

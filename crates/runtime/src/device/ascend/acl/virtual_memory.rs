@@ -102,7 +102,7 @@ impl Reservation {
         let more = (bytes - self.mapped).next_multiple_of(self.granularity);
         if more > self.reserved - self.mapped {
             return Err(format!(
-                "{bytes} bytes of room to compute in are more than the {} that were reserved",
+                "{bytes} bytes of scratch memory exceed the {} that were reserved",
                 self.reserved
             ));
         }

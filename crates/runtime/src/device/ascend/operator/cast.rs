@@ -16,11 +16,11 @@ use trueup_graph::{Op, TensorType};
 const F16_END: f32 = 65_520.0;
 
 pub fn profile(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
-    let Op::Cast(cast) = op else { return Err("it is no cast".to_owned()) };
+    let Op::Cast(cast) = op else { return Err("it is not a cast".to_owned()) };
     expect_readable("x", &inputs[0], chip)?;
     expect_readable("the output", &TensorType { dtype: cast.to, ..inputs[0] }, chip)?;
     if is_integer(inputs[0].dtype) && cast.to == DType::Bf16 {
-        return Err("integers become bf16 by way of f32 here: some are rounded twice".to_owned());
+        return Err("integers are converted to bf16 through f32, which rounds some of them twice".to_owned());
     }
     Ok(ELEMENTWISE)
 }

@@ -20,7 +20,7 @@ pub fn expect_readable(what: &str, ty: &TensorType, chip: &Chip) -> Result<(), S
         (DType::Q4_0, Quantized::Both) | (DType::Q8_0, Quantized::Both | Quantized::Decoded) => Ok(()),
         (DType::Q4_0, Quantized::Decoded) => Err(format!("chip {} has no {}", chip.name, ty.dtype)),
         (dtype, _) if element_type(dtype).is_some() => Ok(()),
-        (dtype, _) => Err(format!("{what} cannot be {dtype} here: CANN has no operator that decodes it")),
+        (dtype, _) => Err(format!("{what} cannot be {dtype}: CANN has no operator that decodes it")),
     }
 }
 

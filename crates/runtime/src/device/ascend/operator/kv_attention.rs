@@ -25,24 +25,26 @@ const HEADS_MAX: usize = 256;
 const HIDDEN: Scalar = Scalar::F32(-32768.0);
 
 pub fn profile(op: &KvAttention, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
-    let [q, keys, values, ..] = inputs else { return Err("attention is of five inputs".to_owned()) };
+    let [q, keys, values, ..] = inputs else { return Err("attention has five inputs".to_owned()) };
     if !chip.fused_attention {
-        return Err(format!("chip {} has no operator for the whole of it; its pieces are composed", chip.name));
+        return Err(format!("chip {} has no fused attention operator; attention is composed of other operators", chip.name));
     }
     expect_f32("q", q)?;
     let (size, heads) = (q.shape[0], q.shape[1]);
     let kv_heads = keys.shape[0] / size;
     let of_f16 = [keys, values].iter().all(|cache| cache.dtype == DType::F16 && cache.shape.is_dense());
     let why = if !of_f16 {
-        "the vendor's attention takes a cache of f16 as it lies; pieces are composed of others"
+        "the vendor's attention needs a contiguous f16 cache; attention is composed of other operators"
     } else if op.max_bias != 0.0 {
-        "the vendor's attention would round slopes of positions to f16; its pieces are composed"
+        "the vendor's attention would round ALiBi slopes to f16; attention is composed of other operators"
     } else if keys.shape[0] != values.shape[0] || !size.is_multiple_of(PIECE) || size > SIZE_MAX {
-        "the vendor's attention takes heads of one size, a multiple of 16 up to 512; pieces are composed of others"
+        "the vendor's attention needs heads of one size, a multiple of 16 up to 512; attention is composed of \
+            other operators"
     } else if heads > HEADS_MAX {
-        "the vendor's attention takes 256 heads at most; its pieces are composed"
+        "the vendor's attention supports at most 256 heads; attention is composed of other operators"
     } else if heads > SHARED_MAX * kv_heads {
-        "the vendor's attention lets 64 heads share one of the cache at most; its pieces are composed"
+        "the vendor's attention supports at most 64 query heads per KV head; attention is composed of other \
+            operators"
     } else {
         let rounded = Profile { activations: Activations::F16, output: DType::F16, ..ELEMENTWISE };
         return Ok(Profile { function_ulp: FUNCTION_ULP, ..rounded });

@@ -26,7 +26,7 @@ pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     }
     let columns = inputs[0].shape[0] as i64;
     if columns > SIZE_MAX {
-        return Err(format!("rows of {columns} are longer than the {SIZE_MAX} of products with weights in groups"));
+        return Err(format!("rows of {columns} exceed the limit of {SIZE_MAX} for products with grouped weights"));
     }
     let output = if chip.quantized_products == Quantized::Both { DType::F16 } else { DType::F32 };
     // Codes times scales become f16 before they are multiplied.

@@ -111,7 +111,7 @@ impl Cached {
             return Ok(address);
         }
         if !self.slots.has_place() {
-            return Err(format!("{BUFFERS_MAX} buffers are in use at once, more than there may be"));
+            return Err(format!("more than {BUFFERS_MAX} buffers are in use at the same time"));
         }
         let buffer = Allocation::new(&self.card, bytes).or_else(|_| {
             self.drop_free();

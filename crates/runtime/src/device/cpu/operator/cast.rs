@@ -15,7 +15,7 @@ use trueup_graph::TensorType;
 use trueup_graph::op::Cast;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
-    if inputs[0].dtype == DType::F64 { Err("x must not be f64 here".to_owned()) } else { Ok(super::ELEMENTWISE) }
+    if inputs[0].dtype == DType::F64 { Err("x must not be f64".to_owned()) } else { Ok(super::ELEMENTWISE) }
 }
 
 pub fn compute(cast: &Cast, mut call: Call) -> Result<(), String> {

@@ -85,7 +85,7 @@ impl Online<'_> {
         match dense_rows(v, first, mask.len())? {
             CachedRows::F32(values) => kernel::mix_f32(self.instructions, values, weights, &mut added),
             CachedRows::F16(values) => kernel::mix_f16(self.instructions, values, weights, &mut added),
-            CachedRows::Q8_0(_) => return Err(format!("mixes no values of {}", v.ty)),
+            CachedRows::Q8_0(_) => return Err(format!("does not support values of type {}", v.ty)),
         }
         mixed.iter_mut().zip(&added).for_each(|(mixed, added)| *mixed = *mixed * kept[0] + added);
         self.largest = largest;
@@ -98,7 +98,7 @@ impl Online<'_> {
         match dense_rows(k, first, mask.len())? {
             CachedRows::F32(keys) => kernel::dots_f32(self.instructions, keys, query, scores),
             CachedRows::F16(keys) => kernel::dots_f16(self.instructions, keys, query, scores),
-            CachedRows::Q8_0(_) => return Err(format!("multiplies no keys of {}", k.ty)),
+            CachedRows::Q8_0(_) => return Err(format!("does not support keys of type {}", k.ty)),
         }
         for (score, mask) in scores.iter_mut().zip(mask) {
             *score = if *mask == f32::NEG_INFINITY { *mask } else { self.capped(*score) + mask };
@@ -133,7 +133,7 @@ fn dense_rows<'a>(rows: &Operand<'a>, first: usize, count: usize) -> Result<Cach
         View::F32(cells) => Ok(CachedRows::F32(Rows::dense(&cells[first * len..], count, len))),
         View::F16(cells) => Ok(CachedRows::F16(Rows::dense(&cells[first * len..], count, len))),
         View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
-            Err(format!("{} lies in memory that is no activation's", rows.ty))
+            Err(format!("{} is not in activation memory", rows.ty))
         }
     }
 }

@@ -169,7 +169,7 @@ pub fn cached_rows<'a>(
             Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size }))
         }
         View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
-            Err(format!("{} lies in memory that is no KV cache", cache.ty))
+            Err(format!("{} is not in KV cache memory", cache.ty))
         }
     }
 }

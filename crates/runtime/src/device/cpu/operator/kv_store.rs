@@ -42,7 +42,7 @@ pub fn compute(_: &KvStore, call: Call) -> Result<(), String> {
                 (codec.encode)(x, &mut cache[row * row_bytes..][..row_bytes]);
             }
         }
-        Target::Bf16(_) => return Err(format!("writes no cache of {}", call.output_type.dtype)),
+        Target::Bf16(_) => return Err(format!("does not support a cache of type {}", call.output_type.dtype)),
     }
     Ok(())
 }

@@ -47,7 +47,8 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         // `d * q + m` is rounded once, which is as much as a rounded product.
         DType::Q2K | DType::Q4K | DType::Q5K => Ok(Profile { products: Products::Rounded, ..FLOATS }),
         dtype => {
-            Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
+            Err(format!("{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
+                32 elements per block"))
         }
     }
 }
@@ -101,7 +102,7 @@ impl<'a> Matrix<'a> {
     ) -> Result<(), String> {
         let product = Product::new(gate, means, tokens)?;
         if Product::new(up, means, tokens)?.form != product.form {
-            return Err("gate and up take activations in two forms; compute them one by one".to_owned());
+            return Err("gate and up need activations in two formats; compute them separately".to_owned());
         }
         let strips = |rows: Range<usize>| (gate.strip(rows.clone(), product), up.strip(rows, product));
         product.each_tile(x, y, 2, strips, |(gate, up), xs, [sums, gates, ups]| {

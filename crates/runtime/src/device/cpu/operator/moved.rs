@@ -18,7 +18,7 @@ pub fn profile(what: &str, ty: &TensorType) -> Result<Profile, String> {
     if kept {
         Ok(ELEMENTWISE)
     } else {
-        Err(format!("{what} must be f32, f16, bf16, i32 or i64 here, not {}", ty.dtype))
+        Err(format!("{what} must be f32, f16, bf16, i32 or i64, not {}", ty.dtype))
     }
 }
 
@@ -71,4 +71,4 @@ pub fn copy(team: &Team, source: View, target: &mut Target) -> Result<(), String
     Ok(())
 }
 
-const MIXED: &str = "a tensor lies in memory of another type than its own; allocate it with its type";
+const MIXED: &str = "a tensor is in memory of a different type; allocate it with its type";

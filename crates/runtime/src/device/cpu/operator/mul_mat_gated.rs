@@ -13,7 +13,7 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
     let (gate, up) = (matrix::profile(inputs[0].dtype)?, matrix::profile(inputs[1].dtype)?);
     if gate != up {
         let (gate, up) = (inputs[0].dtype, inputs[1].dtype);
-        return Err(format!("weights of {gate} and of {up} are multiplied in different ways; compute them one by one"));
+        return Err(format!("{gate} and {up} weights need different kernels; compute them separately"));
     }
     Ok(Profile { function_ulp: unary::declared(&op.gated.function()).function_ulp, ..gate })
 }

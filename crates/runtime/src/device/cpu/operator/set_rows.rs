@@ -11,7 +11,7 @@ use trueup_graph::op::SetRows;
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("x", &inputs[1])?;
     if inputs[0].dtype == DType::F64 {
-        return Err("the table must not be f64 here".to_owned());
+        return Err("the table must not be f64".to_owned());
     }
     Ok(ELEMENTWISE)
 }

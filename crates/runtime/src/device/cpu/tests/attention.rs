@@ -67,7 +67,7 @@ fn an_expert_that_does_not_exist_is_refused() {
     ids.ty = TensorType::new(DType::I32, &[1, 2]);
     let inputs = [weight(DType::F32, &[8, 3, 2], 5), activation(&[8, 1, 2], 6), ids];
     let refused = run(&default_cpu(), &MulMatId.into(), &inputs).unwrap_err().to_string();
-    assert!(refused.contains("expert 2 must lie between 0 and 2"), "{refused}");
+    assert!(refused.contains("expert 2 must be at least 0 and below 2"), "{refused}");
 }
 
 fn host(given: &Given) -> HostTensor {

@@ -64,7 +64,7 @@ fn what_is_larger_than_any_memory_is_refused() {
     for repack in [false, true] {
         let cpu = Cpu::new(CpuOptions { threads: 1, isa: None, repack }).unwrap();
         for (dtype, usage, part) in [
-            (DType::F32, Usage::State, "context (-c) smaller"),
+            (DType::F32, Usage::State, "reduce the context (-c)"),
             (DType::F16, Usage::State, "or take fewer sequences"),
             (DType::Q8_0, Usage::State, "or take fewer sequences"),
             (DType::I8, Usage::Arena, "shorter prompts"),
@@ -85,7 +85,7 @@ fn indices_outside_are_refused() {
     for index in [-1, 4] {
         let table = weight(DType::Q8_0, &[32, 4], 1);
         let error = run(&cpu, &Op::get_rows(DType::F32), &[table, integers(&[0, index])]).unwrap_err().to_string();
-        assert!(error.contains(&format!("row {index} must lie between 0 and 4")), "{error}");
+        assert!(error.contains(&format!("row {index} must be at least 0 and below 4")), "{error}");
         let cache = stored(DType::F16, &[8, 2, 2], 1, Usage::State);
         let inputs = [cache, activation(&[8, 1], 2), integers(&[index])];
         let error = run(&cpu, &KvStore.into(), &inputs).unwrap_err().to_string();

@@ -75,8 +75,8 @@ impl Library {
     /// By what products of f16 are computed, and why by nothing else.
     pub fn says(&self) -> String {
         match (self.found(), self.opened.get()) {
-            (Ok(version), None | Some(Ok(_))) => format!("products of f16 by cuBLASLt {version}"),
-            (Err(why), _) | (_, Some(Err(why))) => format!("products of f16 by own kernels: {why}"),
+            (Ok(version), None | Some(Ok(_))) => format!("f16 matrix products by cuBLASLt {version}"),
+            (Err(why), _) | (_, Some(Err(why))) => format!("f16 matrix products by built-in kernels: {why}"),
         }
     }
 
@@ -197,10 +197,10 @@ fn fits(version: usize, driver: i32) -> Result<String, String> {
     let named = |version: usize| format!("{}.{}", version / 1000, version % 1000 / 10);
     let driver = usize::try_from(driver).unwrap_or(0);
     if version < OLDEST {
-        return Err(format!("cuBLASLt is of CUDA {}, and {} or later is needed", named(version), named(OLDEST)));
+        return Err(format!("cuBLASLt is from CUDA {}, but {} or later is required", named(version), named(OLDEST)));
     }
     match version / 1000 > driver / 1000 {
-        true => Err(format!("cuBLASLt is of CUDA {}, and the driver knows {}", named(version), named(driver))),
+        true => Err(format!("cuBLASLt is from CUDA {}, but the driver supports {}", named(version), named(driver))),
         false => Ok(named(version)),
     }
 }
@@ -209,9 +209,9 @@ impl Blas {
     /// The library on a card, where it starts.
     fn open(card: &Arc<Card>) -> Result<Blas, String> {
         let workspace = Allocation::new(card, WORKSPACE_BYTES)?
-            .ok_or_else(|| format!("no room for the {WORKSPACE_BYTES} bytes that cuBLASLt computes in"))?;
+            .ok_or_else(|| format!("not enough memory for the {WORKSPACE_BYTES}-byte workspace of cuBLASLt"))?;
         let handle = card.call(|| Ok(result::create_handle()))?;
-        let handle = handle.map_err(|error| format!("cuBLASLt does not start: {error:?}"))?;
+        let handle = handle.map_err(|error| format!("cuBLASLt cannot be initialized: {error:?}"))?;
         Ok(Blas { card: Arc::clone(card), handle, workspace, plans: Mutex::default() })
     }
 
@@ -312,7 +312,7 @@ impl Drop for Blas {
 
 fn refused(sizes: Sizes, error: &dyn Debug) -> String {
     let Sizes { rows, tokens, len, .. } = sizes;
-    format!("cuBLASLt does not multiply {rows} rows of {len} with {tokens} tokens: {error:?}")
+    format!("cuBLASLt has no algorithm for {rows} rows of {len} with {tokens} tokens: {error:?}")
 }
 
 /// Whether the system finds a library of that name.

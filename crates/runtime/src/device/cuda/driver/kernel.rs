@@ -285,9 +285,9 @@ impl Card {
         if let Some(kernel) = loaded.kernels.get(name) {
             return Ok(*kernel);
         }
-        let found = kernels::find(name).ok_or_else(|| format!("there is no kernel called {name}"))?;
+        let found = kernels::find(name).ok_or_else(|| format!("unknown kernel {name}"))?;
         let name = found.name;
-        let c_name = CString::new(name).map_err(|_| format!("{name} is no name"))?;
+        let c_name = CString::new(name).map_err(|_| format!("{name} is not a valid name"))?;
         let capability = self.facts()?.capability;
         let module = match loaded.modules.get(found.module) {
             Some(module) => *module,
@@ -315,7 +315,7 @@ impl Card {
 
     /// Loads a module; where it cannot be loaded, says what the driver's compiler says of it.
     fn load_module(&self, name: &str, text: &str) -> Result<sys::CUmodule, String> {
-        let text = CString::new(text).map_err(|_| format!("{name} holds a zero"))?;
+        let text = CString::new(text).map_err(|_| format!("{name} contains a NUL byte"))?;
         let mut log = [0_u8; LOG_BYTES];
         let mut module = std::ptr::null_mut();
         let loaded = self.call(|| {

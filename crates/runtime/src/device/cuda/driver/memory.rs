@@ -62,7 +62,7 @@ impl Allocation {
     pub(super) fn place(&self, first: usize, len: usize) -> Result<u64, String> {
         let inside = first.checked_add(len).is_some_and(|end| end <= self.bytes);
         let inside = inside.then(|| self.start + first as u64);
-        inside.ok_or_else(|| format!("{len} bytes at {first} do not lie within {}", self.bytes))
+        inside.ok_or_else(|| format!("{len} bytes at {first} are outside {}", self.bytes))
     }
 }
 

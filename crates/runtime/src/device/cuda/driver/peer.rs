@@ -58,7 +58,7 @@ impl Card {
             }
         }
         if can == 0 && !self.tries(other)? {
-            return Err("bytes that are copied to it from another card do not arrive".to_owned());
+            return Err("bytes that are copied to it from another card are lost".to_owned());
         }
         peers.push(other.device);
         Ok(())
@@ -67,7 +67,7 @@ impl Card {
     /// Whether known bytes of the other card arrive: behind some bridges they do not, though both cards say that they can.
     fn tries(self: &Arc<Card>, other: &Arc<Card>) -> Result<bool, String> {
         let sent: Vec<u8> = (0..TRIED_BYTES).map(|place| (place % 251) as u8).collect();
-        let full = || "no room to try whether bytes arrive".to_owned();
+        let full = || "not enough memory to test whether bytes arrive".to_owned();
         let source = Allocation::new(other, TRIED_BYTES)?.ok_or_else(full)?;
         let target = Allocation::new(self, TRIED_BYTES)?.ok_or_else(full)?;
         let mut found = vec![0; TRIED_BYTES];

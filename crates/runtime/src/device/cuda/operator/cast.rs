@@ -13,7 +13,7 @@ pub fn profile(op: &Cast, inputs: &[TensorType]) -> Result<Profile, String> {
     let from = inputs[0].dtype;
     // What keeps its type is moved.
     let known = TYPES.contains(&from) && TYPES.contains(&op.to) || from == op.to && from != DType::F64;
-    if known { Ok(ELEMENTWISE) } else { Err(format!("{from} is not cast to {} here", op.to)) }
+    if known { Ok(ELEMENTWISE) } else { Err(format!("{from} cannot be cast to {} on this device", op.to)) }
 }
 
 pub fn launch(op: &Cast, call: &mut Call) -> Result<(), String> {

@@ -115,7 +115,7 @@ impl HeadsOf {
 }
 
 fn int(number: usize) -> Result<i32, String> {
-    i32::try_from(number).map_err(|_| format!("{number} is more than heads have"))
+    i32::try_from(number).map_err(|_| format!("{number} exceeds the head size"))
 }
 
 /// What comes behind products that were launched before; `call` is of any of the steps.

@@ -26,5 +26,5 @@ pub fn launch(_: &KvScores, call: &mut Call) -> Result<(), String> {
 /// What the KV cache holds.
 pub fn expect_kv_cache(what: &str, ty: &TensorType) -> Result<(), String> {
     let cache = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Q8_0);
-    if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0 here, not {}", ty.dtype)) }
+    if cache { Ok(()) } else { Err(format!("{what} must be f32, f16 or q8_0, not {}", ty.dtype)) }
 }

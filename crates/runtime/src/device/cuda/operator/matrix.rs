@@ -193,7 +193,8 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
         dtype if has_codes(dtype) => Ok(INTEGERS),
         dtype => {
-            Err(format!("{dtype} weights cannot be multiplied here; use f32, f16, bf16 or a type with 32 per block"))
+            Err(format!("{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
+                32 elements per block"))
         }
     }
 }
@@ -206,7 +207,7 @@ fn has_codes(weights: DType) -> bool {
 /// What matrices are multiplied with.
 pub fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     let multiplied = matches!(ty.dtype, DType::F32 | DType::F16);
-    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16 here, not {}", ty.dtype)) }
+    if multiplied { Ok(()) } else { Err(format!("{what} must be f32 or f16, not {}", ty.dtype)) }
 }
 
 /// The form of activations that products take.

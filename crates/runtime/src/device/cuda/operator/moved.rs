@@ -10,7 +10,7 @@ pub fn profile(what: &str, ty: &TensorType) -> Result<Profile, String> {
     if is_word(ty.dtype) {
         Ok(ELEMENTWISE)
     } else {
-        Err(format!("{what} must be f32, f16, bf16, i32 or i64 here, not {}", ty.dtype))
+        Err(format!("{what} must be f32, f16, bf16, i32 or i64, not {}", ty.dtype))
     }
 }
 
