@@ -18,11 +18,7 @@ fn operators_that_move_refuse_what_lies_outside() {
         (Arrange::Pad { before: [usize::MAX; 4], after: [1; 4] }.into(), vec![f32(&[4, 3])], "than can be counted"),
         (Cast { to: DType::Q8_0 }.into(), vec![f32(&[33, 2])], "do not divide"),
         (Concat { dimension: 1 }.into(), vec![f32(&[4, 3]), f32(&[5, 3])], "in dimension 1 only"),
-        (
-            Overlay { how: Overlaying::Set, start: [2, 0, 0, 0] }.into(),
-            vec![f32(&[4]), f32(&[3])],
-            "is outside",
-        ),
+        (Overlay { how: Overlaying::Set, start: [2, 0, 0, 0] }.into(), vec![f32(&[4]), f32(&[3])], "is outside"),
         (
             IndexFill { dimension: 0, value: f32::NAN }.into(),
             vec![f32(&[4]), TensorType::new(DType::I32, &[1])],

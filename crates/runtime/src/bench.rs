@@ -199,8 +199,7 @@ pub fn bench(
 /// The session's options with the context that is needed, where none was asked for.
 fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -> Result<SessionOptions> {
     if options.prompt == 0 || options.generate == 0 || options.repetitions == 0 || options.parallel.contains(&0) {
-        let problem =
-            "prompt, generated tokens, repetitions and sequences must each be at least 1";
+        let problem = "prompt, generated tokens, repetitions and sequences must each be at least 1";
         return Err(Error::Request(problem.to_owned()));
     }
     let needed = options.prompt.saturating_add(options.generate);

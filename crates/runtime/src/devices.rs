@@ -397,9 +397,7 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
         .find_map(|(place, name)| Some((opened[..place].iter().position(|other| shares_card(other, name))?, place)));
     let Some((first, second)) = twice else { return Ok(devices) };
     let [first, second] = [&names[first], &names[second]].map(|name| trueup_formats::quote(name));
-    Err(Error::Request(format!(
-        "devices {first} and {second} share a card; use each card once"
-    )))
+    Err(Error::Request(format!("devices {first} and {second} share a card; use each card once")))
 }
 
 /// Whether two devices, by the names that they have themselves, are or hold the same card: `cuda:0` and `cuda:0+1`.

@@ -133,7 +133,8 @@ impl ModelFile {
     /// The tokenizer; an error where the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let missing = || {
-            let error = FileError::new(self.path(), "the file contains no tokenizer").at(format!("key {KEY_TOKENIZER}"));
+            let error =
+                FileError::new(self.path(), "the file contains no tokenizer").at(format!("key {KEY_TOKENIZER}"));
             error.help("give token ids instead of text, or convert the model again with its tokenizer")
         };
         Ok(self.tokenizer.as_ref().ok_or_else(missing)?)

@@ -196,8 +196,12 @@ impl Session {
         let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
         let rows = entries.iter().filter(|entry| entry.wants_logits).count();
         let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.vocabulary));
-        reserved.map_err(|_| Error::Request(format!("not enough memory for the logits of {rows} tokens; request \
-            fewer")))?;
+        reserved.map_err(|_| {
+            Error::Request(format!(
+                "not enough memory for the logits of {rows} tokens; request \
+            fewer"
+            ))
+        })?;
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for chunk in entries.chunks(self.sizes.prompt_chunk) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);

@@ -36,7 +36,7 @@ impl ArrayFile {
 
 impl Checkpoint for ArrayFile {
     fn format(&self) -> &str {
-        "safetensors, arrays alone"
+        "safetensors, arrays only"
     }
 
     fn path(&self) -> &Path {

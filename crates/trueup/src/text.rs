@@ -34,7 +34,7 @@ fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Re
     let Some(rows) = size.and_then(|size| usize::try_from(size).ok()) else {
         return Err(Error::new(
             checkpoint.path(),
-            "the size of the vocabulary is unknown: there is no matrix of that name",
+            "the size of the vocabulary is unknown, because the matrix does not exist",
         )
         .at(format!("tensor {EMBEDDING}")));
     };

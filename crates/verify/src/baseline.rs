@@ -159,9 +159,7 @@ impl Baseline {
             return Err(format!("expected report version {VERSION}, found {version}; create it again with --json"));
         }
         if baseline.nodes.is_empty() {
-            return Err(
-                "the report contains no nodes to compare; create it again with --json".to_owned()
-            );
+            return Err("the report contains no nodes to compare; create it again with --json".to_owned());
         }
         Ok(baseline)
     }

@@ -139,14 +139,14 @@ pub const PLANTS: &[Plant] = &[
     ),
     plant("weights-swapped", PRODUCT, Fault::Weight(WeightFault::SwappedWeights), "two weights of a row are swapped"),
     plant("high-bits-lost", PRODUCT, Fault::Weight(WeightFault::HighBits), "the fifth bit of 5-bit codes is dropped"),
+    plant("minimum-dropped", PRODUCT, Fault::Weight(WeightFault::Minimum), "block minima are read as 0"),
     plant(
-        "minimum-dropped",
+        "rows-shifted",
         PRODUCT,
-        Fault::Weight(WeightFault::Minimum),
-        "block minima are read as 0",
+        Fault::Weight(WeightFault::ShiftedRows),
+        "the rows of the weight are shifted \
+        by one",
     ),
-    plant("rows-shifted", PRODUCT, Fault::Weight(WeightFault::ShiftedRows), "the rows of the weight are shifted \
-        by one"),
     plant("weight-transposed", PRODUCT, Fault::Weight(WeightFault::Transposed), "a square weight is transposed"),
     plant("accumulator-f16", PRODUCT, Fault::Product(ProductFault::F16), "sums are accumulated in f16"),
     plant("accumulator-half2", PRODUCT, Fault::Product(ProductFault::Half2), "sums are accumulated in pairs of f16"),
@@ -189,8 +189,13 @@ pub const PLANTS: &[Plant] = &[
         Fault::Output(OutputFault::SwappedRows),
         "the first two rows of the result are swapped",
     ),
-    plant("rows-rotated", PRODUCT, Fault::Output(OutputFault::RotatedRows), "the rows of the result are shifted \
-        by one"),
+    plant(
+        "rows-rotated",
+        PRODUCT,
+        Fault::Output(OutputFault::RotatedRows),
+        "the rows of the result are shifted \
+        by one",
+    ),
     plant(
         "tokens-swapped",
         PRODUCT,
@@ -201,8 +206,13 @@ pub const PLANTS: &[Plant] = &[
     plant("zeros", PRODUCT, Fault::Output(OutputFault::Zeros), "every element of the result is 0"),
     plant("not-a-number", PRODUCT, Fault::Output(OutputFault::NotANumber), "one element of the result is NaN"),
     plant("infinite", PRODUCT, Fault::Output(OutputFault::Infinite), "one element of the result is infinite"),
-    plant("race", PRODUCT, Fault::Output(OutputFault::Race), "one element of the result is wrong in every second \
-        run"),
+    plant(
+        "race",
+        PRODUCT,
+        Fault::Output(OutputFault::Race),
+        "one element of the result is wrong in every second \
+        run",
+    ),
     plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
     plant(
         "norm-centred",
@@ -219,12 +229,7 @@ pub const PLANTS: &[Plant] = &[
         Fault::Parameter(ParameterFault::Pairs),
         "adjacent elements are rotated instead of halves, or halves instead of adjacent elements",
     ),
-    plant(
-        "rope-base",
-        ROPE,
-        Fault::Parameter(ParameterFault::Base),
-        "the RoPE frequency base is ten times too large",
-    ),
+    plant("rope-base", ROPE, Fault::Parameter(ParameterFault::Base), "the RoPE frequency base is ten times too large"),
     plant(
         "rope-partial",
         ROPE,
@@ -272,12 +277,7 @@ pub const PLANTS: &[Plant] = &[
         Fault::Output(OutputFault::SignFlip),
         "one element of the weighted sum of values has the wrong sign",
     ),
-    plant(
-        "kv-slot",
-        STORE,
-        Fault::Input(InputFault::NextIndex),
-        "keys or values are written to the next slot",
-    ),
+    plant("kv-slot", STORE, Fault::Input(InputFault::NextIndex), "keys or values are written to the next slot"),
     plant(
         "kv-sequence",
         STORE,
@@ -296,8 +296,13 @@ pub const PLANTS: &[Plant] = &[
     plant("gate-exchanged", GATED, Fault::Input(InputFault::Exchanged), "gate and up are swapped"),
     plant("gelu-for-silu", GATED, Fault::Product(ProductFault::Gelu), "the gate uses gelu instead of silu"),
     plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed and stays 0"),
-    plant("token-off-by-one", ROWS, Fault::Input(InputFault::NextIndex), "the rows after the requested rows are \
-        read"),
+    plant(
+        "token-off-by-one",
+        ROWS,
+        Fault::Input(InputFault::NextIndex),
+        "the rows after the requested rows are \
+        read",
+    ),
     plant("token-first", ROWS, Fault::Input(InputFault::FirstIndices), "the first rows are read, whatever the index"),
     plant(
         "fused-exchanged",
@@ -514,11 +519,8 @@ impl Plant {
                 format!("node {node} of this model ({}) is not suitable for the fault", ops.join(", unfused "))
             }
         };
-        let fused = if fusion || ![FUSED, ATTENTION].contains(&self.ops) {
-            ""
-        } else {
-            ", which exists only with --fusion on"
-        };
+        let fused =
+            if fusion || ![FUSED, ATTENTION].contains(&self.ops) { "" } else { ", which exists only with --fusion on" };
         let places = self.places(graphs);
         let places = if places.is_empty() { String::new() } else { format!("; take {places}") };
         Error::Request(format!("{problem} {name}: it needs {ops}{needs}{fused}{places}"))

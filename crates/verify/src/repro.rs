@@ -240,8 +240,10 @@ pub(crate) fn write(
 ) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).map_err(|problem| {
         let folder = trueup_formats::quote(&folder.display().to_string());
-        Error::Request(format!("{folder}: the folder for repro files cannot be created: {problem}; use a writable \
-            folder"))
+        Error::Request(format!(
+            "{folder}: the folder for repro files cannot be created: {problem}; use a writable \
+            folder"
+        ))
     })?;
     let smaller = shrink::shrink(scene, index, device, found.planted.as_deref());
     let (scene, reproduced) = smaller.map_or((scene.clone(), false), |smaller| (smaller, true));

@@ -377,8 +377,10 @@ impl Oracle {
 }
 
 fn unlike(problem: &str) -> Error {
-    Error::Request(format!("the device's graph differs from the model's graph: {problem}; this is a bug in the \
-        planner"))
+    Error::Request(format!(
+        "the device's graph differs from the model's graph: {problem}; this is a bug in the \
+        planner"
+    ))
 }
 
 #[cfg(test)]

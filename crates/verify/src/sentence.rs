@@ -132,7 +132,8 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     let layer = bad.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
     let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", trueup_formats::quote(tensor)));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
-        let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
+        let number =
+            |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
         format!(
             " at {} of step {} of {}: expected {}, found {}",
             worst.element,
@@ -151,9 +152,7 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::StructuralBug if raced => {
             "gives different results on the same inputs, which rounding does not explain (suspected data race)"
         }
-        Verdict::NotFinite if raced => {
-            "gives NaN or infinity in some runs on the same inputs (suspected data race)"
-        }
+        Verdict::NotFinite if raced => "gives NaN or infinity in some runs on the same inputs (suspected data race)",
         Verdict::UndeclaredPrecision if raced => {
             "gives different results on the same inputs, by more than declared (undeclared precision)"
         }

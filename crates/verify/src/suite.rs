@@ -85,7 +85,10 @@ impl Selection {
                 ));
             }
             Some((pattern, Err(_))) => {
-                return refuse(format!("{} is not a valid regular expression; use a pattern like add|mul_.*", quote(pattern)));
+                return refuse(format!(
+                    "{} is not a valid regular expression; use a pattern like add|mul_.*",
+                    quote(pattern)
+                ));
             }
         };
         let selection = Selection { operators, case: case.map(str::to_owned), one_of: None };

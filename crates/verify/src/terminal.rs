@@ -30,7 +30,10 @@ impl Report {
         }
         if let Some(planted) = &self.planted {
             let unfused = if planted.unfused { "; fusion is off, so that the node exists" } else { "" };
-            line(&mut text, &format!("fault      {} injected at {}: {}{unfused}", planted.name, planted.node, planted.what));
+            line(
+                &mut text,
+                &format!("fault      {} injected at {}: {}{unfused}", planted.name, planted.node, planted.what),
+            );
         }
         self.coverage_lines(&mut text);
         self.profile_lines(&mut text);
@@ -152,8 +155,10 @@ impl Report {
         let lengths: Vec<String> = batch.sequences.iter().map(|sequence| sequence.tokens.to_string()).collect();
         let bits = match (batch.invariant, batch.promised) {
             (Some(true), _) => "each has the same bits as when computed separately",
-            (Some(false), true) => "different bits than when computed separately, although the device declares \
-                that they are equal",
+            (Some(false), true) => {
+                "different bits than when computed separately, although the device declares \
+                that they are equal"
+            }
             (Some(false), false) => "different bits than when computed separately, which the device permits",
             (None, _) => "not compared bit for bit with separate runs",
         };

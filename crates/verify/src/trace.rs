@@ -90,8 +90,10 @@ impl TraceTokens {
     pub fn new(trace: &Trace, given: Option<&[u32]>, model: &ModelFile) -> Result<TraceTokens> {
         let path = quote(&trace.source().path().to_string_lossy());
         let missing = || {
-            Error::Request(format!("{path} does not contain its token ids; pass them with --ids, or the prompt \
-                with -p"))
+            Error::Request(format!(
+                "{path} does not contain its token ids; pass them with --ids, or the prompt \
+                with -p"
+            ))
         };
         let said = trace.ids();
         // A text may list the prompt only, and go on behind it.

@@ -95,7 +95,11 @@ fn old_activations_are_named_behind_one_token_and_behind_many() {
             let stale = planted("activations-stale@ffn_out-1", &model, device()).unwrap().device;
             let report = verified(&model, stale, &options(prompt, steps));
             let cause = report.first_bad.as_ref().and_then(|bad| bad.cause.clone()).unwrap_or_default();
-            assert!(cause.starts_with("the activations are those of the previous step"), "{dtype}: {}", report.sentence);
+            assert!(
+                cause.starts_with("the activations are those of the previous step"),
+                "{dtype}: {}",
+                report.sentence
+            );
             assert!(!report.sentence.contains("data race"), "{dtype}: {}", report.sentence);
         }
     }

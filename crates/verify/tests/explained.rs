@@ -59,8 +59,13 @@ const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q4_0, "result_output", "output-f16", "rounds results to f16 but declared"),
     (DType::Q8_0, "ffn_swiglu-1", "gate-stale", "zeros in the whole result"),
     (DType::F32, "Qcur_rope-0", "rope-position", "uses positions that are one too large"),
-    (DType::Q8_0, "Kcur_rope-0", "rope-pairs", "rotates the wrong pairs (adjacent instead of halves, or the \
-        reverse)"),
+    (
+        DType::Q8_0,
+        "Kcur_rope-0",
+        "rope-pairs",
+        "rotates the wrong pairs (adjacent instead of halves, or the \
+        reverse)",
+    ),
     (DType::Q8_0, "cache_k-1", "kv-slot", "rows are written 1 row after their index"),
     (DType::Q8_0, "kq_soft_max-1", "mask-none", "ignores the mask"),
     (DType::F32, "kq_soft_max-0", "mask-off-by-one", "attends to one position more than the mask allows"),

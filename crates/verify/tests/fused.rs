@@ -78,7 +78,11 @@ fn a_wrong_weight_is_found_in_the_piece_that_reads_it() {
         let node = report.nodes.iter().find(|node| node.node == "ffn_swiglu-1").unwrap();
         let verdicts: Vec<bool> = node.pieces.iter().map(|piece| piece.verdict.fails()).collect();
         assert_eq!(verdicts, [false, true, false], "{dtype}: {:?}", node.pieces);
-        assert!(report.sentence.contains("; ffn_up-1 is already wrong when computed separately"), "{}", report.sentence);
+        assert!(
+            report.sentence.contains("; ffn_up-1 is already wrong when computed separately"),
+            "{}",
+            report.sentence
+        );
         let json = serde_json::to_value(&report).unwrap();
         let found = json["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "ffn_swiglu-1").unwrap();
         assert_eq!(found["pieces"][1]["node"], "ffn_up-1");
@@ -120,7 +124,11 @@ fn a_wrong_upload_is_found_in_the_piece_that_reads_it() {
         let weight = model.tensor_bytes(&format!("blk.0.ffn_{weight}.weight")).unwrap().into_owned();
         let report = verified(&model, Arc::new(WrongUpload { device: device(), weight }), &options());
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some("ffn_swiglu-0"), "{}", report.sentence);
-        assert!(report.sentence.contains(&format!("; {piece} is already wrong when computed separately")), "{}", report.sentence);
+        assert!(
+            report.sentence.contains(&format!("; {piece} is already wrong when computed separately")),
+            "{}",
+            report.sentence
+        );
     }
 }
 

@@ -61,7 +61,11 @@ fn a_wrong_weight_is_found_in_its_piece_behind_a_trace_too() {
         let node = report.nodes.iter().find(|node| node.node == "ffn_swiglu-1").unwrap();
         let verdicts: Vec<bool> = node.pieces.iter().map(|piece| piece.verdict.fails()).collect();
         assert_eq!(verdicts, [false, true, false], "{dtype}: {:?}", node.pieces);
-        assert!(report.sentence.contains("; ffn_up-1 is already wrong when computed separately"), "{}", report.sentence);
+        assert!(
+            report.sentence.contains("; ffn_up-1 is already wrong when computed separately"),
+            "{}",
+            report.sentence
+        );
     }
 }
 

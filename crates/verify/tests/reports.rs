@@ -203,11 +203,7 @@ fn logits_that_are_not_finite_are_null_and_their_budgets_say_why() {
     (unknown.tokens.kl_mean, unknown.tokens.passes) = (None, false);
     let judged = gate(&unknown, "[budgets]\nkl_mean = 0.1\n");
     assert_eq!(judged.result, Outcome::Inconclusive);
-    assert!(
-        judged.to_terminal().contains("cannot be evaluated: the reference's logits"),
-        "{}",
-        judged.to_terminal()
-    );
+    assert!(judged.to_terminal().contains("cannot be evaluated: the reference's logits"), "{}", judged.to_terminal());
 }
 
 /// What a trace says which model it was made from.
@@ -273,7 +269,9 @@ fn a_report_of_something_else_is_no_baseline() {
         let found = report.baseline.as_ref().unwrap();
         assert_eq!((report.result, found.compared, found.changes.len()), (Outcome::Inconclusive, 0, 0), "{part}");
         assert_eq!(found.differs.len(), 1, "{:?}", found.differs);
-        assert!(report.sentence.contains("before.json is not a baseline for this run") && report.sentence.contains(part));
+        assert!(
+            report.sentence.contains("before.json is not a baseline for this run") && report.sentence.contains(part)
+        );
         assert!(
             report.to_terminal().contains(&format!("not compared: {}", found.differs[0])),
             "{}",
@@ -309,8 +307,15 @@ fn the_run_says_its_time_and_its_peak_memory() {
         peak_memory_bytes,
         command: "trueup verify tiny.gguf".to_owned(),
     };
-    for (peak, words, shown) in [(Some(1_500_000_000), "1.50 GB", "1.50 GB"), (None, "not known", "peak memory \
-        unknown")] {
+    for (peak, words, shown) in [
+        (Some(1_500_000_000), "1.50 GB", "1.50 GB"),
+        (
+            None,
+            "not known",
+            "peak memory \
+        unknown",
+        ),
+    ] {
         sound.run = Some(facts(peak));
         assert!(
             sound.to_terminal().contains(&format!("took       12.3 s, peak memory {words}\n")),

@@ -228,7 +228,11 @@ fn outside() -> Vec<(Op, Vec<Given>, &'static str)> {
         (first.into(), fill(&[0, 4]), "index 4 must be at least 0 and below 4"),
         (second.into(), fill(&[-1]), "index -1 must be at least 0 and below 3"),
         (SetRows.into(), vec![table.clone(), x.clone(), indices(&[2, 3])], "index 3 must be at least 0 and below 3"),
-        (SetRows.into(), vec![table.clone(), x, indices(&[i32::MIN, 0])], "index -2147483648 must be at least 0 and below 3"),
+        (
+            SetRows.into(),
+            vec![table.clone(), x, indices(&[i32::MIN, 0])],
+            "index -2147483648 must be at least 0 and below 3",
+        ),
         (SsmScan.into(), scan, "index 2 must be at least 0 and below 2"),
     ]
 }

@@ -70,7 +70,9 @@ impl Rule for Arrange {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [x] = exactly(inputs)?;
-        expect(!x.dtype.is_quantized(), || format!("elements of {} share blocks and cannot be moved separately", x.dtype))?;
+        expect(!x.dtype.is_quantized(), || {
+            format!("elements of {} share blocks and cannot be moved separately", x.dtype)
+        })?;
         let sizes = self.sizes(&x.shape)?;
         let elements = sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
         expect(elements.is_some(), || format!("the number of elements of {sizes:?} overflows"))?;

@@ -94,7 +94,11 @@ fn copies_are_judged_by_what_the_addresses_are() {
     refused(aclrtMemcpy(null_mut(), 64, block, 64, D2H), 107000, "dst is a null pointer");
     refused(aclrtMemcpyAsync(page, 64, at(page, 8), 8, H2H, null_mut()), 207000, "HOST_TO_HOST is not asynchronous");
     refused(aclrtMemcpy(at(block, 32), 64, page, 64, H2D), 107000, "exceed the end of their region of 64 bytes");
-    refused(aclrtMemcpyAsync(at(block, 32), 64, page, 64, H2D, null_mut()), 107017, "exceed the end of their region of 64 bytes");
+    refused(
+        aclrtMemcpyAsync(at(block, 32), 64, page, 64, H2D, null_mut()),
+        107017,
+        "exceed the end of their region of 64 bytes",
+    );
     refused(aclrtMemset(block, 10, 0, 11), 107000, "count is 11, maxCount is 10");
     refused(aclrtMemcpy2d(block, 4, page, 8, 8, 2, H2D), 107000, "width is 8, the pitches are 4 and 8");
     let pinned = handle(|pointer| aclrtMallocHost(pointer, 32));
@@ -166,7 +170,10 @@ fn operands_outside_of_live_memory_break_the_card() {
     };
     let found = |kind: &str, argument: &str| vec![(kind.to_owned(), argument.to_owned())];
     assert_eq!(out_of(16, |b| b, 0, ""), []);
-    assert_eq!(out_of(16, |b| at(b, 32), 507015, "exceed the end of their region of 64 bytes"), found("out_of_bounds", "other"));
+    assert_eq!(
+        out_of(16, |b| at(b, 32), 507015, "exceed the end of their region of 64 bytes"),
+        found("out_of_bounds", "other")
+    );
     let freed = |b| {
         fine(aclrtFree(b));
         b

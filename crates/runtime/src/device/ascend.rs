@@ -102,9 +102,8 @@ impl Ascend {
             let (source, number) = source(&options.place)?;
             let card = Card::open(&Library::open(&source)?, number)?;
             let facts = card.facts()?;
-            let chip = Chip::from_soc(&facts.soc).ok_or_else(|| {
-                format!("unknown chip {}; expected one of {}", facts.soc, Chip::names().join(", "))
-            })?;
+            let chip = Chip::from_soc(&facts.soc)
+                .ok_or_else(|| format!("unknown chip {}; expected one of {}", facts.soc, Chip::names().join(", ")))?;
             let transfers = Arc::new(Transfers::new(&card));
             let replay = Replay::new(Engine::new(&card, &transfers, chip));
             let cores = facts.cube_cores.map_or(String::new(), |cores| format!(", {cores} cube cores"));
@@ -182,8 +181,11 @@ fn simulator_path() -> std::result::Result<PathBuf, String> {
     let folder = program.parent().unwrap_or(&program);
     let beside = [folder.join(SIMULATOR), folder.with_file_name(SIMULATOR)];
     beside.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        format!("the simulator {SIMULATOR} was not found next to the program in {}; build it there: cargo build \
-            -p trueup-npu-sim", folder.display())
+        format!(
+            "the simulator {SIMULATOR} was not found next to the program in {}; build it there: cargo build \
+            -p trueup-npu-sim",
+            folder.display()
+        )
     })
 }
 

@@ -95,7 +95,10 @@ mod tests {
         let buffer = Device::alloc(&device, &floats(200), Usage::State).unwrap();
         assert_eq!(free(), (1000, 200));
         let problem = Device::alloc(&device, &floats(51), Usage::State).unwrap_err().to_string();
-        assert!(problem.contains("204 bytes") && problem.contains("200 bytes that remain of its memory limit of 1000"), "{problem}");
+        assert!(
+            problem.contains("204 bytes") && problem.contains("200 bytes that remain of its memory limit of 1000"),
+            "{problem}"
+        );
         drop(buffer);
         assert_eq!(free(), (1000, 1000));
         assert!(Device::alloc(&device, &floats(250), Usage::State).is_ok());

@@ -217,7 +217,8 @@ fn compute_in_place(means: Means, step: &Step) -> std::result::Result<(), String
 /// The memory of a tensor of this device, in which it was found to lie.
 fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     let memory = tensor.buffer.0.downcast_ref::<Memory>();
-    let memory = memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
+    let memory = memory
+        .ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
 }

@@ -131,8 +131,11 @@ impl Cuda {
             let faults = Faults::new(&card)?;
             let (major, minor) = facts.capability;
             if facts.capability < CAPABILITY_LEAST {
-                return Err(format!("{} has compute capability sm_{major}{minor}, but the kernels need sm_75 or \
-                    later", facts.name));
+                return Err(format!(
+                    "{} has compute capability sm_{major}{minor}, but the kernels need sm_75 or \
+                    later",
+                    facts.name
+                ));
             }
             let description = format!("{}, sm_{major}{minor}", facts.name);
             Ok(Cuda {

@@ -160,7 +160,9 @@ impl Generation {
 fn reserve(values: &mut Vec<f32>, rows: usize, vocabulary: usize) -> Result<()> {
     let reserved = values.try_reserve(rows.saturating_mul(vocabulary));
     let held = values.len() / vocabulary.max(1);
-    reserved.map_err(|_| Error::Request(format!("not enough memory for the logits of {} tokens; request fewer", held + rows)))
+    reserved.map_err(|_| {
+        Error::Request(format!("not enough memory for the logits of {} tokens; request fewer", held + rows))
+    })
 }
 
 fn milliseconds(since: Instant) -> f64 {

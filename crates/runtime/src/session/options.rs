@@ -78,9 +78,7 @@ impl Sizes {
             )));
         }
         if options.sequences == 0 || options.prompt_chunk == 0 {
-            return Err(Error::Request(
-                "a session needs at least one sequence and one token per batch".to_owned(),
-            ));
+            return Err(Error::Request("a session needs at least one sequence and one token per batch".to_owned()));
         }
         let room = context.next_multiple_of(CAPACITY_UNIT);
         let rows = room.checked_mul(options.sequences).filter(|rows| i32::try_from(*rows).is_ok());

@@ -134,7 +134,10 @@ fn said(node: &NodeReport) -> String {
         Verdict::Rounding => format!("The differences are rounding only: {}.", numbers()),
         Verdict::DeclaredLoss => format!("The differences are the declared loss and rounding only: {}.", numbers()),
         Verdict::UndeclaredPrecision => {
-            format!("The errors are distributed like rounding errors, but too large for the declared precision: {}.", numbers())
+            format!(
+                "The errors are distributed like rounding errors, but too large for the declared precision: {}.",
+                numbers()
+            )
         }
         Verdict::StructuralBug => format!("The errors are not rounding errors: {}.", numbers()),
         Verdict::NotFinite => "Some results are NaN or infinite where the reference is finite.".to_owned(),

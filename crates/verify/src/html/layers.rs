@@ -68,11 +68,8 @@ pub(super) fn errors(layers: &[Layer], width: f64) -> String {
     let right = if narrow { width - 8.0 } else { width - 190.0 };
     let last = layers.last().map_or(0.0, |layer| layer.number as f64);
     let scale = Scale { left: 48.0, right, top: 20.0, foot: 290.0, last, low, high };
-    let mut svg = Svg::new(
-        width,
-        if narrow { 384.0 } else { 330.0 },
-        "Relative error of each layer and the expected noise",
-    );
+    let mut svg =
+        Svg::new(width, if narrow { 384.0 } else { 330.0 }, "Relative error of each layer and the expected noise");
     axes(&mut svg, &scale, layers);
     let expected = |factor: f64| -> Vec<[f64; 2]> {
         let known = layers.iter().filter_map(|layer| Some((layer.number, layer.expected.filter(|e| *e > 0.0)?)));

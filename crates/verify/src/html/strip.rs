@@ -116,8 +116,12 @@ impl Strip {
             }
         }
         let (id, title, note) = if free {
-            ("free", "Free-running", "Each operator on the inputs that the previous operators of the device \
-                produced: how errors propagate.")
+            (
+                "free",
+                "Free-running",
+                "Each operator on the inputs that the previous operators of the device \
+                produced: how errors propagate.",
+            )
         } else {
             ("isolated", "Isolated", "Each operator compared on identical inputs: which operator is at fault.")
         };

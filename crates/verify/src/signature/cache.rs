@@ -45,8 +45,9 @@ pub(super) fn cache_row(evidence: &Evidence) -> Option<(SignatureKind, String)> 
     let moved = wanted.iter().map(|row| row.checked_add(shift).filter(|row| (0..all as i32).contains(row)));
     let moved: Vec<i32> = moved.collect::<Option<_>>()?;
     let side = if shift > 0 { "after" } else { "before" };
-    passes_with(scene, 2, Content::Integers(moved))
-        .then(|| (kind, format!("rows are written {} {side} their index", counted(u64::from(shift.unsigned_abs()), "row"))))
+    passes_with(scene, 2, Content::Integers(moved)).then(|| {
+        (kind, format!("rows are written {} {side} their index", counted(u64::from(shift.unsigned_abs()), "row")))
+    })
 }
 
 /// How far from its index the first token's row lies in the cache; near places come first.

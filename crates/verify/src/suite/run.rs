@@ -37,14 +37,15 @@ pub(super) fn run(device: &dyn Device, candidate: &Candidate, seed: u64) -> Case
     };
     result.profile = Some(profile);
     if case.probe && bound::is_coarser(&profile, &output) {
-        return result.skipped(format!(
-            "results are declared as {}, which cannot represent the exact integers",
-            profile.output
-        ));
+        return result
+            .skipped(format!("results are declared as {}, which cannot represent the exact integers", profile.output));
     }
     if case.wide && profile.activations == Activations::F16 {
-        return result.skipped("some inputs exceed f16 or are infinite at unused places, and activations are \
-            declared as rounded to f16".to_owned());
+        return result.skipped(
+            "some inputs exceed f16 or are infinite at unused places, and activations are \
+            declared as rounded to f16"
+                .to_owned(),
+        );
     }
     let inputs = match contents(candidate, seed) {
         Ok(inputs) => inputs,

@@ -140,8 +140,12 @@ impl TraceCoverage {
             }
         }
         if self.lacks.is_none() && self.has_head {
-            self.lacks = self.headless.as_ref().map(|node| format!("it lacks {node}, which it contains for \
-                another step"));
+            self.lacks = self.headless.as_ref().map(|node| {
+                format!(
+                    "it lacks {node}, which it contains for \
+                another step"
+                )
+            });
         }
     }
 

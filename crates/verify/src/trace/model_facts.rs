@@ -52,15 +52,20 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
             None => other_shapes.push(format!("it lacks the tensor {name} of this file")),
             Some(other) if other.shape != tensor.shape => {
                 let (there, here) = (&other.shape, &tensor.shape);
-                other_shapes.push(format!("tensor {name} is {there:?} in the trace's model and {here:?} in this \
-                    file"));
+                other_shapes.push(format!(
+                    "tensor {name} is {there:?} in the trace's model and {here:?} in this \
+                    file"
+                ));
             }
             Some(other) if other.dtype != tensor.dtype => {
                 let there = quote(&other.dtype);
-                other_contents.push(format!("{name} is {there} in the trace's model and {} in this file", tensor.dtype));
+                other_contents
+                    .push(format!("{name} is {there} in the trace's model and {} in this file", tensor.dtype));
             }
-            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!("{name} has different \
-                values")),
+            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!(
+                "{name} has different \
+                values"
+            )),
             Some(_) => {}
         }
     }
@@ -78,8 +83,10 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     let (count, all) = (other_contents.len(), ours.len());
     let shown = |facts| model_hash(facts).chars().take(DIGITS_SHOWN).collect::<String>();
     let (there, here) = (shown(theirs), shown(ours));
-    Some(format!("{count} of {all} tensors differ (sha256 {there} in the trace's model and {here} in this file), \
-        first {first}"))
+    Some(format!(
+        "{count} of {all} tensors differ (sha256 {there} in the trace's model and {here} in this file), \
+        first {first}"
+    ))
 }
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
             } else {
                 ""
             };
-            format!("The trace {file} of {program} matches the file's weights in everything that it contains: \
-                {words}.{seen}")
+            format!(
+                "The trace {file} of {program} matches the file's weights in everything that it contains: \
+                {words}.{seen}"
+            )
         }
         (Outcome::Inconclusive, _) if report.coverage.judged == 0 && report.unknown > 0 => {
             format!("No tensor of the trace {file} is a node of this model: the names differ.")
@@ -75,8 +77,10 @@ fn failure(report: &TraceReport, bad: &BadNode) -> String {
         format!(" at {} of step {}: expected {expected}, found {found}", worst.element, worst.step)
     });
     let kind = match bad.verdict {
-        Verdict::UndeclaredPrecision => "differs from the file's result by more than rounding in its program \
-            explains",
+        Verdict::UndeclaredPrecision => {
+            "differs from the file's result by more than rounding in its program \
+            explains"
+        }
         Verdict::NotFinite => "is NaN or infinite where the file's result is finite",
         Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
             "differs from the file's result by more than rounding explains"

@@ -46,9 +46,11 @@ use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 /// Why no composition is made of an operator of the list.
-const ABSENT: [(&str, &str); 1] =
-    [("mul_mat_gated", "CANN has no operator for the gated product of two matrices; it is composed of other \
-        operators")];
+const ABSENT: [(&str, &str); 1] = [(
+    "mul_mat_gated",
+    "CANN has no operator for the gated product of two matrices; it is composed of other \
+        operators",
+)];
 
 /// What is declared of an operator, or why it is not composed.
 fn declared(op: &Op, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {

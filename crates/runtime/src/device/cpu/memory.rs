@@ -214,8 +214,10 @@ impl Cells {
             dtype if dtype.is_quantized() && dtype.decoder().is_some() => {
                 Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?))
             }
-            dtype => Err(format!("does not support {dtype}: convert the tensor to f32, f16, bf16 or a type with \
-                32 elements per block")),
+            dtype => Err(format!(
+                "does not support {dtype}: convert the tensor to f32, f16, bf16 or a type with \
+                32 elements per block"
+            )),
         }
     }
 

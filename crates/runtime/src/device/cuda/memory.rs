@@ -66,8 +66,8 @@ impl Memory {
     /// The memory of a tensor of this device, in which it was found to lie.
     pub fn of(tensor: &Tensor) -> Result<&Memory, String> {
         let memory = tensor.buffer.0.downcast_ref::<Memory>();
-        let memory =
-            memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
+        let memory = memory
+            .ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
         can_be_seen(&tensor.ty)?;
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
         let is_split = memory.split.is_some();

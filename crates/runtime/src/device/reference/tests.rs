@@ -201,7 +201,10 @@ fn memory_and_threads_that_cannot_be_had_are_refused() {
     let ty = TensorType::new(DType::F16, &[1 << 20, 1 << 30]);
     for (usage, part) in [(Usage::State, "reduce the context (-c)"), (Usage::Arena, "shorter prompts")] {
         let error = Reference::new(1).unwrap().alloc(&ty, usage).unwrap_err().to_string();
-        assert!(error.contains("not enough memory for 2251799813685248 bytes of f16") && error.contains(part), "{error}");
+        assert!(
+            error.contains("not enough memory for 2251799813685248 bytes of f16") && error.contains(part),
+            "{error}"
+        );
     }
     for threads in [1025, usize::MAX] {
         let error = Reference::new(threads).err().unwrap().to_string();

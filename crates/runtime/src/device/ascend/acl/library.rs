@@ -114,8 +114,12 @@ impl Library {
     fn start(&self, settings: Option<&Path>) -> Result<(), String> {
         type Init = unsafe extern "C" fn(*const c_char) -> c_int;
         let path = settings.map(|path| CString::new(path.as_os_str().as_encoded_bytes())).transpose();
-        let path = path.map_err(|error| format!("the path of the folder for temporary files contains a NUL byte: \
-            {error}"))?;
+        let path = path.map_err(|error| {
+            format!(
+                "the path of the folder for temporary files contains a NUL byte: \
+            {error}"
+            )
+        })?;
         // SAFETY: a function of that name has this form.
         let init = unsafe { self.function::<Init>(c"aclInit") }?;
         // SAFETY: a path that ends with a zero, or none.
@@ -155,10 +159,7 @@ impl Library {
         if self.problems.is_empty() {
             return format!("the installed CANN has no {name}; install a newer version");
         }
-        format!(
-            "{name} is in none of the CANN libraries that can be opened: {}",
-            self.problems.join("; ")
-        )
+        format!("{name} is in none of the CANN libraries that can be opened: {}", self.problems.join("; "))
     }
 
     fn address(&self, name: &'static CStr) -> Option<usize> {
@@ -250,7 +251,8 @@ const OPENS_NOTHING: bool = cfg!(all(target_env = "musl", target_feature = "crt-
 fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
     if OPENS_NOTHING {
         return Err("this program is statically linked and cannot load CANN; use a build that is linked to the \
-            system's C library".to_owned());
+            system's C library"
+            .to_owned());
     }
     let folders = folders();
     let runtime = find(&folders, &["libascendcl.so", "libacl_rt.so"]).map_err(|problems| {
@@ -290,7 +292,10 @@ fn no_library(absent: &str, problems: &[String]) -> String {
     if problems.is_empty() {
         return absent.to_owned();
     }
-    format!("CANN is installed, but {}; check that the driver is installed and source set_env.sh of the toolkit", problems.join("; "))
+    format!(
+        "CANN is installed, but {}; check that the driver is installed and source set_env.sh of the toolkit",
+        problems.join("; ")
+    )
 }
 
 /// Names of the vendor's operators, in the order in which they are looked for: parts that every version has, those besides them in the first

@@ -101,10 +101,7 @@ impl Reservation {
         }
         let more = (bytes - self.mapped).next_multiple_of(self.granularity);
         if more > self.reserved - self.mapped {
-            return Err(format!(
-                "{bytes} bytes of scratch memory exceed the {} that were reserved",
-                self.reserved
-            ));
+            return Err(format!("{bytes} bytes of scratch memory exceed the {} that were reserved", self.reserved));
         }
         let library = self.card.enter()?;
         let (properties, mut handle) = (Reservation::properties(&self.card), null_mut());

@@ -27,7 +27,10 @@ const HIDDEN: Scalar = Scalar::F32(-32768.0);
 pub fn profile(op: &KvAttention, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     let [q, keys, values, ..] = inputs else { return Err("attention has five inputs".to_owned()) };
     if !chip.fused_attention {
-        return Err(format!("chip {} has no fused attention operator; attention is composed of other operators", chip.name));
+        return Err(format!(
+            "chip {} has no fused attention operator; attention is composed of other operators",
+            chip.name
+        ));
     }
     expect_f32("q", q)?;
     let (size, heads) = (q.shape[0], q.shape[1]);

@@ -132,8 +132,6 @@ fn dense_rows<'a>(rows: &Operand<'a>, first: usize, count: usize) -> Result<Cach
     match rows.view {
         View::F32(cells) => Ok(CachedRows::F32(Rows::dense(&cells[first * len..], count, len))),
         View::F16(cells) => Ok(CachedRows::F16(Rows::dense(&cells[first * len..], count, len))),
-        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
-            Err(format!("{} is not in activation memory", rows.ty))
-        }
+        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => Err(format!("{} is not in activation memory", rows.ty)),
     }
 }

@@ -12,8 +12,10 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     if dtype != DType::F64 && dtype.decoder().is_some() {
         Ok(ELEMENTWISE)
     } else {
-        Err(format!("rows of {dtype} cannot be decoded on this device; use f32, f16, bf16 or a type with 32 \
-            elements per block"))
+        Err(format!(
+            "rows of {dtype} cannot be decoded on this device; use f32, f16, bf16 or a type with 32 \
+            elements per block"
+        ))
     }
 }
 

@@ -168,9 +168,7 @@ pub fn cached_rows<'a>(
             let bytes = Rows::strided(&bytes[in_bytes(start)..], count, in_bytes(head_size), in_bytes(width));
             Ok(CachedRows::Q8_0(BlockRows { bytes, len: head_size }))
         }
-        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => {
-            Err(format!("{} is not in KV cache memory", cache.ty))
-        }
+        View::Bf16(_) | View::Blocks(_) | View::Packed(_) => Err(format!("{} is not in KV cache memory", cache.ty)),
     }
 }
 

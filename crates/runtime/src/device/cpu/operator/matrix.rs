@@ -46,10 +46,10 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::Q3K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
         // `d * q + m` is rounded once, which is as much as a rounded product.
         DType::Q2K | DType::Q4K | DType::Q5K => Ok(Profile { products: Products::Rounded, ..FLOATS }),
-        dtype => {
-            Err(format!("{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
-                32 elements per block"))
-        }
+        dtype => Err(format!(
+            "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
+                32 elements per block"
+        )),
     }
 }
 

@@ -15,11 +15,7 @@ const LONG: usize = DType::I64.block_bytes();
 /// What is declared about moving elements of this type.
 pub fn profile(what: &str, ty: &TensorType) -> Result<Profile, String> {
     let kept = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::I32 | DType::I64);
-    if kept {
-        Ok(ELEMENTWISE)
-    } else {
-        Err(format!("{what} must be f32, f16, bf16, i32 or i64, not {}", ty.dtype))
-    }
+    if kept { Ok(ELEMENTWISE) } else { Err(format!("{what} must be f32, f16, bf16, i32 or i64, not {}", ty.dtype)) }
 }
 
 /// Distances of neighbours along each dimension, in elements, of a tensor without gaps.

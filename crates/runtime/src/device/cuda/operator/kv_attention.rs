@@ -104,6 +104,10 @@ pub fn grid(blocks: usize, lengths: [usize; 2], means: &Means) -> Result<Grid, S
 pub fn shared_bytes([size, width]: [usize; 2], means: &Means) -> Result<u32, String> {
     let bytes = (size + width + SEEN as usize + 32) * size_of::<f32>();
     let fits = u32::try_from(bytes).ok().filter(|_| bytes <= means.shared_bytes_max);
-    fits.ok_or_else(|| format!("key heads of {size} and value heads of {width} exceed the capacity of a thread \
-        block"))
+    fits.ok_or_else(|| {
+        format!(
+            "key heads of {size} and value heads of {width} exceed the capacity of a thread \
+        block"
+        )
+    })
 }

@@ -192,10 +192,10 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
         dtype if has_codes(dtype) => Ok(INTEGERS),
-        dtype => {
-            Err(format!("{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
-                32 elements per block"))
-        }
+        dtype => Err(format!(
+            "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
+                32 elements per block"
+        )),
     }
 }
 
