@@ -261,7 +261,7 @@ fn a_report_of_something_else_is_no_baseline() {
         (|before| before["prompts"][0][0] = 2.into(), "its prompts differ"),
         (
             |before| before["planted"] = serde_json::json!({"name": "gain", "node": "x"}),
-            "had the fault gain planted at x",
+            "had the fault gain injected at x",
         ),
     ];
     for (change, part) in other {

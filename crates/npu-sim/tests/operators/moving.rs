@@ -158,7 +158,7 @@ fn an_index_out_of_range_traps() {
     let (code, message) =
         card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
     assert_eq!(code, 507015);
-    assert!(message.contains("aclnnIndexSelect index holds index 5 at place 0, which is out of 0..5"), "{message}");
+    assert!(message.contains("aclnnIndexSelect index contains index 5 at place 0, which is out of 0..5"), "{message}");
 }
 
 #[test]
