@@ -6,7 +6,7 @@ use trueup_formats::{
     Checkpoint, Description, OpenOptions, Result, SafetensorsFile, SourceFile, TensorInfo, TokenizerFiles,
 };
 
-/// Opens a model in any format, or else a safetensors file that has no `config.json` beside it.
+/// Opens a model in any format, or a safetensors file without a `config.json` next to it.
 pub fn open_arrays(path: &Path) -> Result<Box<dyn Checkpoint>> {
     trueup_formats::open(path, &OpenOptions::default()).or_else(|error| {
         let described = path.parent().is_some_and(|folder| folder.join("config.json").exists());

@@ -31,7 +31,7 @@ pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
     Ok(hashes)
 }
 
-/// As [`hash_tensors`], on so many threads; `None` takes all cores.
+/// Like [`hash_tensors`], on `threads` threads; `None` uses all cores.
 pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> Result<Vec<TensorHash>> {
     let Some(threads) = threads else { return hash_tensors(checkpoint) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

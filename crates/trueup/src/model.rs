@@ -64,7 +64,7 @@ impl Model {
         self.weights.model()
     }
 
-    /// The text behind a prompt. `on_text` is called for each token with the characters that are whole since, perhaps none, and can
+    /// Generates the text that follows a prompt. `on_text` is called for each token with the characters that are whole since, perhaps none, and can
     /// end the text.
     pub fn generate(
         &self,
@@ -98,7 +98,7 @@ impl Model {
         Ok(reader.text)
     }
 
-    /// The logits behind each token: tokens x vocabulary.
+    /// The logits after each token: tokens x vocabulary.
     pub fn logits(&self, ids: &[u32]) -> Result<Array2<f32>> {
         let options = GenerateOptions { tokens_max: Some(0), keep_logits: true, ..GenerateOptions::default() };
         let generated =

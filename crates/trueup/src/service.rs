@@ -23,7 +23,7 @@ use trueup_tokenizer::{DecodeStream, Tokenizer};
 /// How long a wait for a result lasts before it begins again.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A running batch of one model, which requests join and leave. Dropping it ends it behind the batch in work.
+/// A running batch of one model, which requests join and leave. Dropping it stops it after the current batch.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// let (sender, pieces) = mpsc::channel();
 /// let hears = Box::new(move |piece: Piece<'_>| match sender.send(piece.text.to_owned()) {
 ///     Ok(()) => ControlFlow::Continue(()),
-///     Err(_) => ControlFlow::Break(()), // nobody reads any more, and the text ends
+///     Err(_) => ControlFlow::Break(()), // the receiver is gone: end the text
 /// });
 /// let fox = service.submit("Once upon a time", options.clone(), Some(hears))?;
 /// let unwanted = service.submit("Lily", options, None)?;
@@ -77,7 +77,7 @@ pub struct Piece<'a> {
 /// Hears a text as it comes, on the service's thread, and can end it. It must not wait for a result of the same service.
 pub type OnPiece = Box<dyn FnMut(Piece<'_>) -> ControlFlow<()> + Send>;
 
-/// What came behind a prompt.
+/// The text generated after a prompt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     /// The text without special tokens; empty where the model has no tokenizer. Bytes at its end that are no whole character are U+FFFD, or nothing where
@@ -100,13 +100,13 @@ impl Service {
         Ok(Service { model: model.clone(), requests, listeners, worker: Some(worker) })
     }
 
-    /// Asks for the text behind a prompt. Fails at once where it cannot be computed: see [`Requests::submit`].
+    /// Requests the text that follows a prompt. Fails immediately if it cannot be computed: see [`Requests::submit`].
     pub fn submit(&self, prompt: &str, options: GenerateOptions, on_piece: Option<OnPiece>) -> Result<RequestId> {
         let ids = self.model.file().tokenizer()?.encode(prompt, true)?;
         self.submit_ids(ids, options, on_piece)
     }
 
-    /// Asks for what comes behind ids, of which none are added.
+    /// Requests the text that follows token ids. No ids are added.
     pub fn submit_ids(&self, ids: Vec<u32>, options: GenerateOptions, on_piece: Option<OnPiece>) -> Result<RequestId> {
         // Held until the listener is known, since the first token may come at once.
         let mut listeners = self.listeners.all();
@@ -132,7 +132,7 @@ impl Service {
         Ok(generated.map(|generated| Answer { text: self.text(&generated), generated }))
     }
 
-    /// Forgets a request, whether it waits, runs or is finished; whoever waits for it is told. Whether there was one.
+    /// Cancels a request that waits, runs or is finished, and wakes its waiters. Returns whether it existed.
     pub fn cancel(&self, id: RequestId) -> bool {
         let listener = self.listeners.take(id.number());
         let was_held = self.requests.cancel(id);

@@ -19,7 +19,7 @@ use trueup_models::{Architecture, ExpectedTensor, Hyper, Role, expected_tensors}
 use trueup_quantize::{Recipe, file_type};
 use trueup_runtime::{Error, ModelFile, Result};
 
-/// A name and the numbers behind it, in the words of `config.json`.
+/// A name and its numbers, with the keys of `config.json`.
 struct Known {
     name: &'static str,
     config: &'static str,

@@ -27,7 +27,7 @@ pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokeni
     Tokenizer::new(vocabulary)
 }
 
-/// The vocabulary in a file of its own, for a GGUF model that has as many rows in its embedding.
+/// The vocabulary in a separate file, for a GGUF model with the same number of embedding rows.
 fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Result<Vocabulary> {
     let embedding = checkpoint.find(EMBEDDING).and_then(|number| checkpoint.tensors().get(number));
     let size = embedding.and_then(|tensor| tensor.shape.get(1).copied());

@@ -1,4 +1,4 @@
-//! Reports of devices with and without a planted fault: what every form says, and what gates make of it.
+//! Reports of devices with and without an injected fault: every output format, and the effect of gates.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
