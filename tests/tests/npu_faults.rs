@@ -60,7 +60,7 @@ const MISUSES: [Misuse; 8] = [
     Misuse {
         name: "MISALIGNED_SCALES",
         work: Work::Verify(DType::Q8_0),
-        named: &["mul_mat(", PRODUCT, "answers 161002", "antiquantScale", "lies at"],
+        named: &["mul_mat(", PRODUCT, "answers 161002", "antiquantScale", "must be aligned to"],
     },
     Misuse { name: "TRANSPOSED_STRIDES", work: Work::Verify(DType::Q8_0), named: &[FIRST_BAD, "(mul_mat)", WRONG] },
     Misuse {
@@ -79,7 +79,7 @@ const MISUSES: [Misuse; 8] = [
 /// How `verify` names a node that no rounding explains, and one that gives other results each time.
 const FIRST_BAD: &str = "The first bad node is";
 const WRONG: &str = "structural bug";
-const RACE: &str = "a data race is suspected";
+const RACE: &str = "suspected data race";
 
 /// The product with weights in groups.
 const PRODUCT: &str = "aclnnWeightQuantBatchMatmulV2GetWorkspaceSize";

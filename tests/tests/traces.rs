@@ -126,7 +126,11 @@ fn what_llama_cpp_prints_is_what_the_file_gives() {
     let report = compared(&file, &text);
     assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
     assert_eq!((report.ids.as_slice(), report.checked), (&[1, 7, 42][..], 37));
-    assert!(report.sentence.contains("only the printed values and the sum were seen"), "{}", report.sentence);
+    assert!(
+        report.sentence.contains("only the printed values and the sum of each result were compared"),
+        "{}",
+        report.sentence
+    );
     // A weight of a row that is printed, one of a row that only the sum holds, and one behind the first layer.
     for (tensor, index, node) in [
         ("blk.0.ffn_up.weight", 70, "ffn_up-0"),
@@ -223,7 +227,7 @@ fn attention_to_cells_behind_the_last_token_is_none() {
     fs::write(&path, lines.join("\n")).expect("a scratch file");
     let report = compared(&file, &path);
     assert_eq!(first_bad(&report).0, "kq_soft_max-1", "{}", report.sentence);
-    assert!(report.sentence.contains("behind the last token"), "{}", report.sentence);
+    assert!(report.sentence.contains("after the last token"), "{}", report.sentence);
 }
 
 #[test]
@@ -276,7 +280,7 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
         compare_trace(open(&file), device.clone(), &trace, &options)
     };
     let told = compare(None).err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(told.contains("give them with --ids"), "{told}");
+    assert!(told.contains("pass them with --ids"), "{told}");
     let told = compare(Some(vec![1_000_000])).err().map(|error| error.to_string()).unwrap_or_default();
     let expected =
         "token 1000000 of --ids is not in the model's vocabulary, whose ids end at 399; pass ids of this model";

@@ -128,7 +128,7 @@ fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
         ("a layer of a step", |step, node| step == 0 || layer(node) != Some("0"), "nothing of layer 0 in step 1"),
         ("logits alone", |_, node| node == "result_output", "it contains nothing for layer 0 in step 0"),
         ("no end", |_, node| !node.starts_with("result"), "no last result of step 0 (result_output or result_norm)"),
-        ("names of another program", |_, node| node.is_empty(), "its names are others"),
+        ("names of another program", |_, node| node.is_empty(), "the names differ"),
     ];
     for (whose, parts) in &all {
         for (what, keep, words) in cases {
@@ -178,7 +178,7 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
     parts.write(&path);
     let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((report.result, report.coverage.missing), (Outcome::Pass, 2), "{}", report.sentence);
-    assert!(report.sentence.contains("and 2 not looked at"), "{}", report.sentence);
+    assert!(report.sentence.contains("and 2 not checked"), "{}", report.sentence);
     // Of all steps, not of one.
     for step in [0, 1] {
         let mut parts = all[1].1.clone();
@@ -209,7 +209,7 @@ fn nodes_that_were_computed_together_with_another_need_not_be_there() {
     // Nothing is asked of a trace that names no node; that is no pass either.
     parts.texts.iter_mut().filter(|(key, _)| key == "profiles").for_each(|(_, text)| *text = "[]".to_owned());
     parts.write(&path);
-    inconclusive(&compared(&model, &path), "it does not say of any node", "no profiles");
+    inconclusive(&compared(&model, &path), "it names no node", "no profiles");
 }
 
 /// Ours, whose prompt was computed in fused nodes and the steps behind it in pieces.

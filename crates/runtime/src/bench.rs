@@ -39,7 +39,7 @@ const CACHED_BYTES: u64 = 64 << 20;
 pub struct BenchOptions {
     /// Tokens of the prompt; at least 1.
     pub prompt: usize,
-    /// Tokens that are decoded behind it, one by one; at least 1.
+    /// Tokens decoded after the prompt, one by one; at least 1.
     pub generate: usize,
     /// How often both are measured; at least 1. The median counts.
     pub repetitions: usize,
@@ -68,7 +68,7 @@ pub struct BenchReport {
     pub kv: &'static str,
     /// From the beginning of the command until the model lies on the device.
     pub load_seconds: f64,
-    /// From the beginning of the command until the logits behind one token are there.
+    /// Time from the start of the command until the logits after one token are available.
     pub first_token_seconds: f64,
     /// How the weights are held.
     pub weights: HeldWeights,

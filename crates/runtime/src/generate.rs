@@ -33,9 +33,9 @@ pub use watch::Watch;
 /// How texts are generated.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct GenerateOptions {
-    /// At most so many tokens for each prompt; `None` goes on to the end of generation or of the context. 0 computes the prompts alone.
+    /// Maximum number of tokens per prompt; `None` continues to the end of generation or of the context. 0 computes only the prompts.
     pub tokens_max: Option<usize>,
-    /// Whether to go on behind an end of generation.
+    /// Whether to continue after an end-of-generation token.
     pub ignore_eos: bool,
     /// How tokens are chosen.
     pub sampling: Sampling,
@@ -70,7 +70,7 @@ pub struct Generated {
 pub struct KeptLogits {
     /// Numbers in a row.
     pub vocabulary: usize,
-    /// One row for each token of the prompt: the logits behind it. Fewer where the prompt was cancelled.
+    /// One row per token of the prompt: the logits after it. Fewer rows if the prompt was cancelled.
     pub prompt: Vec<f32>,
     /// One row for each generated token: the logits it was chosen by. Behind a shift these are those of the remaining tokens alone.
     pub generated: Vec<f32>,
@@ -89,7 +89,7 @@ pub enum Finish {
     Stopped,
 }
 
-/// Generates behind each prompt. `on_token` sees each token with the number of its prompt as soon as it is chosen, and can end that
+/// Generates text after each prompt. `on_token` sees each token with the number of its prompt as soon as it is chosen, and can end that
 /// generation. With more prompts than the session has sequences, the others wait.
 pub fn generate(
     session: &mut Session,

@@ -99,7 +99,7 @@ impl Plan {
         Ok(Plan { fused, nodes, pieces, devices, cache_rooms: (1, 1) })
     }
 
-    /// The plan with a KV cache that has room for so many positions of each sequence, and grows to `most`.
+    /// The plan with a KV cache for this number of positions per sequence that grows to `most`.
     pub fn of_cache(self, room: usize, most: usize) -> Plan {
         Plan { cache_rooms: (room, most), ..self }
     }
@@ -134,7 +134,7 @@ impl Plan {
         self.devices[device].arena_bytes
     }
 
-    /// What a device keeps beside the tensors while it computes, as far as it grows with the model or the context.
+    /// Scratch memory of a device in addition to the tensors, as far as it grows with the model or the context.
     pub fn scratch_bytes(&self, device: usize) -> usize {
         self.rooms(device).into_iter().fold(0, usize::saturating_add)
     }

@@ -101,7 +101,7 @@ impl Roof {
         }
     }
 
-    /// The least time in which so many bytes can be read or written and so many operations be done, in seconds.
+    /// The minimum time, in seconds, to read or write these bytes and to execute these operations.
     pub fn seconds(&self, bytes: u64, operations: Operations) -> f64 {
         let moving = bytes as f64 / (self.read_gb_per_s.max(self.copy_gb_per_s) * 1e9);
         moving.max(self.computing_seconds(operations))

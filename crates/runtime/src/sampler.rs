@@ -28,7 +28,7 @@ use std::collections::{HashSet, VecDeque};
 pub struct Sampling {
     /// Logits are divided by it; 0 takes the largest.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens remain; 0 keeps all.
+    /// Keep only the N most likely tokens; 0 keeps all.
     pub top_k: usize,
     /// Only the likeliest tokens remain whose probabilities together reach it; 1 keeps all.
     pub top_p: f64,
@@ -72,7 +72,7 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// A sampler behind a prompt. Fails where an option lies outside its range.
+    /// A sampler for the text after a prompt. Fails if an option is out of range.
     pub fn new(sampling: Sampling, prompt: &[u32]) -> Result<Sampler> {
         let share = 0.0..=1.0;
         let rules = [

@@ -31,14 +31,14 @@ fn is_gguf(path: &Path) -> bool {
     read.is_ok() && start == MAGIC
 }
 
-/// The vocabulary in a file of its own, for a GGUF model that has as many rows in its embedding.
+/// The vocabulary in a separate file, for a GGUF model with the same number of embedding rows.
 fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Result<Vocabulary> {
     let embedding = checkpoint.find(EMBEDDING).and_then(|number| checkpoint.tensors().get(number));
     let size = embedding.and_then(|tensor| tensor.shape.get(1).copied());
     let Some(rows) = size.and_then(|size| usize::try_from(size).ok()) else {
         return Err(Error::new(
             checkpoint.path(),
-            "the size of the vocabulary is unknown: there is no matrix of that name",
+            "the size of the vocabulary is unknown, because the matrix does not exist",
         )
         .at(format!("tensor {EMBEDDING}")));
     };

@@ -43,7 +43,7 @@ fn report(fault: Option<&str>) -> Result<Report, Box<dyn Error>> {
     Ok(verify(model, device, Reference::Oracle, &options, &mut |_| {})?)
 }
 
-/// The same report as of a model with [`LAYERS`] layers: the nodes of the first layer are repeated behind it.
+/// The same report as of a model with [`LAYERS`] layers: the nodes of the first layer are repeated.
 fn stretched(report: &Report) -> Report {
     let mut long = report.clone();
     let is_first = |layer: Option<usize>| layer == Some(0);

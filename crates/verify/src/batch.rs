@@ -36,7 +36,7 @@ pub struct BatchReport {
     pub sequences: Vec<SequenceReport>,
     /// The numbers of the sequences in the order of their tokens in the batch.
     pub order: Vec<usize>,
-    /// Steps behind the prompts, of one token of each sequence.
+    /// Decode steps after the prompts, with one token per sequence.
     pub steps: usize,
     /// Whether all logits have the bits that they have with each sequence alone; null on a device that does not repeat itself.
     pub invariant: Option<bool>,
@@ -60,7 +60,7 @@ pub struct SequenceReport {
 pub struct BatchDifference {
     /// The sequence.
     pub sequence: usize,
-    /// The position of the token behind which they are.
+    /// The position of the token that they follow.
     pub position: usize,
     /// The largest difference of a logit; null where one is no number.
     pub largest: Option<f64>,

@@ -15,7 +15,7 @@ impl NodeReport {
         })
     }
 
-    /// Whether it failed and nobody accepted that.
+    /// Whether it failed and is not waived.
     pub fn fails(&self) -> bool {
         self.verdict.fails() && self.waived.is_none()
     }
@@ -101,7 +101,7 @@ impl Report {
         self.require_coverage.unwrap_or(1.0)
     }
 
-    /// Whether so many nodes are as many as must be judged.
+    /// Whether enough nodes were judged.
     pub(crate) fn is_covered(&self, count: usize) -> bool {
         count as f64 >= self.coverage_wanted() * self.coverage.nodes as f64
     }

@@ -11,7 +11,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// The day that is so many days behind 1970-01-01.
+    /// The day `days` days after 1970-01-01.
     pub fn from_days(days: u32) -> Date {
         // Years from March on, so that a leap day is the last day of its year; 1970-01-01 is day 719468 behind 0000-03-01.
         let days = i64::from(days) + 719_468;

@@ -203,7 +203,7 @@ impl Detail {
 #[derive(Clone, Debug)]
 struct Binned {
     element: Element,
-    /// None for what is no number.
+    /// `None` for values that are not finite.
     bins: Option<Bins>,
 }
 
@@ -307,7 +307,7 @@ impl Map {
         }
     }
 
-    /// Puts another map's rows behind these.
+    /// Appends the rows of another map.
     fn append(&mut self, other: &Map) {
         let behind = self.sizes[1];
         let sizes = [self.sizes[0].max(other.sizes[0]), behind.saturating_add(other.sizes[1])];

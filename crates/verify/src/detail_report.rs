@@ -49,7 +49,7 @@ pub struct Magnitudes {
 pub struct MapReport {
     /// Elements of a row of the result.
     pub elements: usize,
-    /// Rows of the result, those of all steps behind each other.
+    /// Rows of the result, those of all steps one after another.
     pub rows: usize,
     /// Elements and rows in one cell.
     pub cell: [usize; 2],

@@ -209,12 +209,12 @@ fn add_bits(operand: &Operand, hasher: &mut DefaultHasher) {
     }
 }
 
-/// What is known of a node beside its inputs and its result.
+/// What is known of a node in addition to its inputs and its result.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Before {
     /// Whether the result is bit for bit that of the step before, although the inputs are others.
     pub repeats: bool,
-    /// What its inputs may have held in place of their own.
+    /// What its inputs may have contained instead of the correct values.
     pub supposed: Vec<Supposed>,
     /// How its results differ on the same inputs.
     pub again: Option<Again>,

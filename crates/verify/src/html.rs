@@ -37,7 +37,7 @@ const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
-/// Widths of figures as they are shown: beside each other, over the whole page, on a phone.
+/// Widths of figures: over the whole page, next to each other, on a phone.
 const WIDE: f64 = 1064.0;
 const HALF: f64 = 620.0;
 const NARROW: f64 = 340.0;

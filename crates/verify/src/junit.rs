@@ -1,4 +1,4 @@
-//! The report as JUnit XML, which CI systems read: a test case for each node, and one for each thing that is judged beside them.
+//! The report as JUnit XML for CI systems: one test case per node, and one for each other check.
 //!
 //! A node that failed is a failure, one that could not be judged an error, a waived one is skipped with its reason.
 

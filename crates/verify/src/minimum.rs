@@ -1,4 +1,4 @@
-//! Which formats keep a minimum beside the scale of a block, and where it lies.
+//! Which formats store a minimum in addition to the scale of a block, and where.
 //!
 //! ```text
 //!   q4_1, q5_1         │ d │ m │ codes │           weight = d code + m, one minimum for a block of 32

@@ -19,7 +19,7 @@ use trueup_runtime::profile::Profile;
 pub enum Phase {
     /// The tokens of a prompt.
     Prompt,
-    /// One token behind the others.
+    /// One token after the others.
     Decode,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Phase {
 /// Where an element lies in a result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Place {
-    /// The prompt, counted from 0; behind the last one, the batch of all.
+    /// The prompt, counted from 0; the number after the last one is the batch of all.
     pub prompt: usize,
     /// The step: 0 computes the prompt, each further one a token.
     pub step: usize,

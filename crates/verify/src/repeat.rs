@@ -75,7 +75,7 @@ impl Run {
         self.rows.extend((0..logits.rows()).map(|row| logits.row(row).to_vec()));
     }
 
-    /// The row behind the token at `position`.
+    /// The row after the token at `position`.
     pub fn row(&self, position: usize) -> Option<&[f64]> {
         self.rows.get(position).map(Vec::as_slice)
     }
@@ -98,7 +98,7 @@ impl Run {
         self.rows.iter().flatten().all(|logit| logit.is_finite())
     }
 
-    /// The most likely token behind the last id.
+    /// The most likely token after the last id.
     pub fn next(&self) -> u32 {
         self.rows.last().map_or(0, |row| top(row) as u32)
     }
@@ -171,7 +171,7 @@ pub(crate) struct Repeats {
     /// Runs with logits that are no numbers.
     pub not_finite: usize,
     pub first: Run,
-    /// The ids that the device chose behind the prompt.
+    /// The ids that the device chose after the prompt.
     pub chosen: Vec<u32>,
 }
 
@@ -214,12 +214,12 @@ pub(crate) fn plain(
     Ok((run, ids))
 }
 
-/// Computes ids of the one sequence, with logits behind each.
+/// Computes ids of the one sequence, with logits after each.
 pub(crate) fn compute(session: &mut Session, ids: &[u32], observer: Option<&mut dyn Observer>) -> Result<Logits> {
     session.compute(&entries(ids), observer)
 }
 
-/// Ids of the one sequence, with logits behind each.
+/// Ids of the one sequence, with logits after each.
 pub(crate) fn entries(ids: &[u32]) -> Vec<Entry> {
     ids.iter().map(|token| Entry { token: *token, sequence: 0, wants_logits: true }).collect()
 }

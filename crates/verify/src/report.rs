@@ -64,7 +64,7 @@ pub struct Report {
     pub prompts: Vec<Vec<u32>>,
     /// The ids that followed each prompt: the reference's choices.
     pub continuations: Vec<Vec<u32>>,
-    /// Tokens computed behind each prompt.
+    /// Tokens computed after each prompt.
     pub steps: usize,
     /// The type of the KV cache, where one was asked for.
     pub kv: Option<String>,
@@ -86,7 +86,7 @@ pub struct Report {
     pub planted: Option<PlantedFacts>,
     /// Whether a node that fell back makes the result inconclusive.
     pub require_device: bool,
-    /// The share of nodes that must be judged, in each phase and in each step of a trace; null where nobody said.
+    /// The required share of judged nodes, in each phase and in each step of a trace; null if none was given.
     pub require_coverage: Option<f64>,
     /// What it ran on.
     pub environment: Environment,
@@ -168,7 +168,7 @@ pub struct Coverage {
     pub checked: usize,
     /// Nodes with such a verdict on the tokens of a prompt.
     pub checked_prompt: usize,
-    /// Nodes with such a verdict on one token behind the others; none where no step was asked for.
+    /// Nodes with such a verdict while decoding; 0 if no steps were requested.
     pub checked_decode: usize,
     /// Nodes computed on the device that was asked for.
     pub on_device: usize,
@@ -223,7 +223,7 @@ pub struct NodeReport {
     pub device: String,
     /// Why the main device did not.
     pub fell_back: Option<String>,
-    /// Root mean square of its own error, relative to its result.
+    /// Root mean square of its local error, relative to its result.
     pub local: Option<f64>,
     /// Root mean square of what its inputs' errors cause, relative to the reference's result.
     pub inherited: Option<f64>,

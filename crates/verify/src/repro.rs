@@ -220,7 +220,7 @@ fn judged(scene: &Scene) -> (Verdict, Option<Explanation>, Option<f64>) {
     (verdict, explanation, worst_z)
 }
 
-/// What is written of a failure beside its scene.
+/// What is written about a failure in addition to its snapshot.
 pub(crate) struct Found {
     pub verdict: Verdict,
     pub worst_z: Option<f64>,

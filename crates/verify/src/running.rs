@@ -64,7 +64,7 @@ impl Inputs {
         self.entries.len()
     }
 
-    /// Whether logits behind any of the tokens are wanted.
+    /// Whether logits are requested for any of the tokens.
     pub fn wants_logits(&self) -> bool {
         self.entries.iter().any(|entry| entry.wants_logits)
     }

@@ -50,7 +50,7 @@ pub(crate) struct Shadow<'a> {
     last_uses: Vec<usize>,
     kept: HashMap<usize, Kept>,
     caches: HashMap<String, Vec<u8>>,
-    /// The reference's logits of the current step, one row behind the other.
+    /// The reference's logits of the current step, row after row.
     reference_logits: Vec<f64>,
     /// How often each node is computed again, on the same inputs, before it is judged.
     repeats: usize,

@@ -74,7 +74,7 @@ pub(crate) struct Evidence<'a> {
     pub expected: &'a [Option<Expected>],
     /// Whether the result is bit for bit that of the step before.
     pub repeats: bool,
-    /// What inputs may have held in place of their own.
+    /// What inputs may have contained instead of the correct values.
     pub supposed: &'a [Supposed],
     /// What the innermost indices of the result count.
     pub axes: &'a [&'static str],

@@ -30,7 +30,7 @@ use trueup_runtime::{Error, Result};
 /// Largest NMSE of a case in which only f32 is involved.
 pub const NMSE_MAX: f64 = 1e-6;
 
-/// The seed when nobody gives one.
+/// The default seed.
 pub const SEED_DEFAULT: u64 = 1;
 
 /// A case and what it is called.
@@ -102,7 +102,7 @@ impl Selection {
         }
     }
 
-    /// Of the cases about one in so many, drawn by the seed; 0 and 1 leave all, and one that is named is always taken.
+    /// Runs about one of N cases, sampled with the seed. 0 and 1 run all cases. A case that is selected by name always runs.
     #[must_use]
     pub fn one_of(self, count: u64) -> Selection {
         Selection { one_of: (count > 1).then_some(count), ..self }

@@ -160,7 +160,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Adds the logits behind the last of the ids `before`, at this position of a prompt.
+    /// Adds the logits after the last of the ids `before`, at this position of a prompt.
     pub fn add(&mut self, prompt: usize, position: usize, before: &[u32], reference: &[f64], device: &[f64]) {
         if reference.iter().any(|logit| !logit.is_finite()) {
             self.reference_not_finite += 1;

@@ -58,7 +58,7 @@ pub struct TraceOptions {
     pub ids: Option<Vec<u32>>,
     /// The type of the KV cache on the device. `None`: f16.
     pub kv: Option<DType>,
-    /// Devices behind the judged one, which take the layers for which it has no room.
+    /// Devices after the judged one. They compute the layers that do not fit into its memory.
     pub further: Vec<Arc<dyn Device>>,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,

@@ -1,4 +1,4 @@
-//! The run: for each prompt, and for all in one batch, plain runs first, then the observed one beside the reference; then the verdict.
+//! The run: for each prompt, and for all in one batch, plain runs first, then the observed run and the reference; then the verdict.
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::explain::Explanations;
@@ -32,7 +32,7 @@ pub enum Reference {
 pub struct VerifyOptions {
     /// Ids of each prompt; none may be empty.
     pub prompts: Vec<Vec<u32>>,
-    /// Tokens to compute behind each prompt, on the reference's choices.
+    /// Tokens to compute after each prompt, as chosen by the reference.
     pub steps: usize,
     /// The type of the KV cache, on the device and on the reference. `None`: f16 on the device, f64 on the oracle.
     pub kv: Option<DType>,
@@ -40,7 +40,7 @@ pub struct VerifyOptions {
     pub context: Option<usize>,
     /// Whether a node that the device cannot compute makes the result inconclusive.
     pub require_device: bool,
-    /// Devices behind the judged one, which are judged as well: they take the layers for which it has no room.
+    /// Devices after the judged one, which are judged as well. They compute the layers that do not fit into its memory.
     pub further: Vec<Arc<dyn Device>>,
     /// A device for what the judged one cannot compute.
     pub fallback: Option<Arc<dyn Device>>,
@@ -89,15 +89,15 @@ pub struct Progress {
     pub all: usize,
 }
 
-/// Steps that a verification takes when nobody says how many.
+/// Default number of decode steps.
 pub const STEPS_DEFAULT: usize = 8;
 
-/// The prompt of a verification when nobody gives one: about 32 tokens of plain English.
+/// The default prompt: about 32 tokens of plain English.
 pub const TEXT_DEFAULT: &str = "Once upon a time, a little girl named Lily found an old map in a box under her bed. She \
                                 asked her brother to help her look for the place.";
 
 /// Compares every node of the model on `device` with f64 on the same inputs, and the whole run with `reference`: each prompt by itself with
-/// logits behind each token, then all in one batch.
+/// logits after each token, then all in one batch.
 ///
 /// Fails on prompts that the model cannot take, on devices that fail, and when the model's file changes meanwhile; a device that
 /// computes wrongly is no error but an [`Outcome`](crate::Outcome).
@@ -347,7 +347,7 @@ impl Verification<'_> {
         Ok(observed)
     }
 
-    /// A plain run of the sequence alone, with logits behind each token.
+    /// A plain run of the sequence alone, with logits after each token.
     fn alone(&self, sequence: &Sequence) -> Result<Arc<Run>> {
         let (prompt, continuation) = (&self.options.prompts[sequence.prompt], &self.continuations[sequence.prompt]);
         if prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len() {

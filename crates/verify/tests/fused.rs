@@ -150,7 +150,7 @@ fn a_fault_in_a_piece_is_planted_without_fusion() {
     assert!(!fault.unfused && report.coverage.fused == 4 && report.first_bad.is_some_and(|bad| bad.node == "Qcur-1"));
     // Where nothing is fused, there is no fused operator, and places are those of the unfused graph.
     let refused = planted_in("fused-gelu", &model, device(), false).err().unwrap().to_string();
-    assert!(refused.contains("with --fusion on only"), "{refused}");
+    assert!(refused.contains("exists only with --fusion on"), "{refused}");
     let fault = planted_in("gain@l_out-1", &model, device(), false);
     assert!(fault.is_err(), "gain is of products");
     let fault = planted_in("gain@ffn_out-1", &model, device(), false).unwrap();

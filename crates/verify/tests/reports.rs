@@ -1,4 +1,4 @@
-//! Reports of devices with and without a planted fault: what every form says, and what gates make of it.
+//! Reports of devices with and without an injected fault: every output format, and the effect of gates.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
@@ -261,7 +261,7 @@ fn a_report_of_something_else_is_no_baseline() {
         (|before| before["prompts"][0][0] = 2.into(), "its prompts differ"),
         (
             |before| before["planted"] = serde_json::json!({"name": "gain", "node": "x"}),
-            "had the fault gain planted at x",
+            "had the fault gain injected at x",
         ),
     ];
     for (change, part) in other {

@@ -84,7 +84,7 @@ fn foreign(device: &dyn Device, other: &dyn Device) -> Vec<String> {
         ("a download", device.download(&others, &mut [0; 32])),
     ];
     let is_told = |done: &Result<(), trueup::runtime::Error>| {
-        done.as_ref().is_err_and(|error| error.to_string().contains("lies in another device's memory"))
+        done.as_ref().is_err_and(|error| error.to_string().contains("is in the memory of another device"))
     };
     let taken = tried.iter().filter(|(_, done)| !is_told(done));
     taken.map(|(what, _)| format!("{what} of another device is taken")).collect()

@@ -28,7 +28,7 @@ const CASES: [Case; 4] = [
         &["npu not here: ", "lib64/libascendcl.so: cannot be opened"],
         "install the toolkit",
     ),
-    (&["libascendcl.so", "libnnopbase.so"], None, &["npu not here: ", "libopapi.so is nowhere"], "npu:1"),
+    (&["libascendcl.so", "libnnopbase.so"], None, &["npu not here: ", "libopapi.so was not found"], "npu:1"),
     (
         &["libascendcl.so", "libnnopbase.so"],
         Some("libopapi.so"),

@@ -51,7 +51,7 @@ fn every_format_can_be_inspected() {
     trueup(&["run", &gguf, "-p", "Once", "-n", "0", "--logits", &arrays, "-q"]).exits(0);
     let folder = argument(&stories());
     for (file, format, tensors) in
-        [(&gguf, "GGUF v3", 56), (&folder, "safetensors", 56), (&arrays, "safetensors, arrays alone", 1)]
+        [(&gguf, "GGUF v3", 56), (&folder, "safetensors", 56), (&arrays, "safetensors, arrays only", 1)]
     {
         let answer = trueup(&["inspect", file, "--json", "--hash"]).exits(0).json();
         assert_eq!(answer["format"], format);

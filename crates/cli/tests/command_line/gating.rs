@@ -37,13 +37,13 @@ fn the_gate_of_the_documentation_passes_and_a_narrow_one_does_not() {
     let model = scratch.quantized_stories("q8_0");
     let example = argument(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/gate.toml"));
     let told = trueup(&["verify", &model, "-q", "--gate", &example]).exits(0);
-    assert!(told.stdout.contains("is not needed by any node") && told.stdout.contains("budget"), "{told:?}");
+    assert!(told.stdout.contains("matches no failing node") && told.stdout.contains("budget"), "{told:?}");
     let narrow = scratch.path("narrow.toml");
     fs::write(&narrow, "[budgets]\nlogit_sigma = 1e-9\n").expect("a file");
     let (summary, json) = (scratch.path("r.md"), scratch.path("r.json"));
     let call = ["verify", &model, "-q", "--gate", &narrow, "--summary", &summary, "--json", &json];
     let told = trueup(&call).exits(1);
-    assert!(told.stdout.starts_with("FAIL: ") && told.stdout.contains("beyond its budget"), "{told:?}");
+    assert!(told.stdout.starts_with("FAIL: ") && told.stdout.contains("above its budget"), "{told:?}");
     assert!(told.stderr.starts_with("::error title=trueup verify failed::"), "{told:?}");
     assert!(read(&summary).contains("exceeded**"));
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");

@@ -146,9 +146,9 @@ fn swiglu(call: &mut Call, x: Tensor, dim: i64, out: Tensor) -> Result<Work, Ref
     if call.chip.family == Family::Ascend310p {
         let bytes = x.ty().bytes(shape[axis]);
         call.require(bytes.is_multiple_of(64), "x", || {
-            format!("has halves of {bytes} bytes, 310P takes multiples of 64")
+            format!("has halves of {bytes} bytes, 310P needs multiples of 64")
         })?;
-        call.require(x.view.count() > 0, "x", || "is empty, which 310P does not take".to_owned())?;
+        call.require(x.view.count() > 0, "x", || "is empty, which 310P does not support".to_owned())?;
     }
     let (x, out) = (call.input(&x), call.output(&out));
     call.asks(1024);

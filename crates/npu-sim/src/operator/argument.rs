@@ -56,7 +56,7 @@ impl Tensor {
     pub fn of(object: &TensorObject, handle: u64, operator: &str, argument: &'static str) -> Result<Self, Refusal> {
         let refuse = |what: String| Err(Refusal::new(PARAMETER_INVALID, format!("{operator}: {argument} {what}")));
         let Some(ty) = Type::of(object.type_code) else {
-            return refuse(format!("has the data type {}, which no operator here takes", object.type_code));
+            return refuse(format!("has the data type {}, which no simulated operator supports", object.type_code));
         };
         if object.shape.len() > 8 {
             return refuse(format!("has {} axes, at most 8 are taken", object.shape.len()));

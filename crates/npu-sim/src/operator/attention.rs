@@ -208,8 +208,13 @@ struct Asked {
 }
 
 fn one(call: &Call, list: Tensors, argument: &str) -> Result<Tensor, Refusal> {
-    let [tensor] = <[Tensor; 1]>::try_from(list)
-        .map_err(|_| call.refusal(argument, "holds not one tensor, and the simulator does only that"))?;
+    let [tensor] = <[Tensor; 1]>::try_from(list).map_err(|_| {
+        call.refusal(
+            argument,
+            "does not contain exactly one tensor, and the simulator supports only \
+            one",
+        )
+    })?;
     Ok(tensor)
 }
 
@@ -297,7 +302,7 @@ fn attention(call: &mut Call, asked: Asked) -> Result<Work, Refusal> {
         let fits = view.shape == [batches, key_heads, keys, columns];
         call.require(fits, tensor.argument, || {
             format!(
-                "has the shape {}, which does not go with the query's {}",
+                "has the shape {}, which does not match the query's {}",
                 sizes(tensor.shape()),
                 sizes(asked.query.shape())
             )
@@ -346,7 +351,7 @@ fn only_plain(call: &Call, given: &[(&str, bool)]) -> Result<(), Refusal> {
     match given.iter().find(|(_, given)| *given) {
         Some((argument, _)) => Err(Refusal::new(
             OPERATOR_RUNTIME,
-            format!("{}: {argument} is not null, and the simulator does only attention without it", call.name),
+            format!("{}: {argument} is not null, and the simulator supports only attention without it", call.name),
         )),
         None => Ok(()),
     }

@@ -66,13 +66,13 @@ impl Call {
     /// Refuses an optional argument that the operator does not do here.
     pub fn absent<T>(&self, given: &Option<T>, argument: &str) -> Result<(), Refusal> {
         self.require(given.is_none(), argument, || {
-            "is not null, and the simulator does only the form without it".to_owned()
+            "is not null, and the simulator supports only the form without it".to_owned()
         })
     }
 
     /// Refuses a chip without the operator: 361001.
     pub fn on_chip(&self, has: bool) -> Result<(), Refusal> {
-        let message = || format!("{}: there is no kernel for {}", self.name, self.chip.soc);
+        let message = || format!("{}: no kernel exists for {}", self.name, self.chip.soc);
         if has { Ok(()) } else { Err(Refusal::new(OPERATOR_RUNTIME, message())) }
     }
 
@@ -101,13 +101,13 @@ impl Call {
         }
         self.plain(tensor)?;
         self.require(types.contains(tensor.ty()), tensor.argument, || {
-            format!("is {}, {} takes {}", tensor.ty(), self.chip.soc, types.names())
+            format!("is {}, {} supports {}", tensor.ty(), self.chip.soc, types.names())
         })
     }
 
     /// Refuses a private format.
     pub fn plain(&self, tensor: &Tensor) -> Result<(), Refusal> {
-        self.require(!tensor.is_nz(), tensor.argument, || "is FRACTAL_NZ, which only products take".to_owned())
+        self.require(!tensor.is_nz(), tensor.argument, || "is FRACTAL_NZ, which only products support".to_owned())
     }
 
     /// Refuses a type other than one.
@@ -133,7 +133,7 @@ impl Call {
     /// Refuses a view that is not packed.
     pub fn packed(&self, tensor: &Tensor) -> Result<(), Refusal> {
         self.require(tensor.view.is_packed(), tensor.argument, || {
-            "is not contiguous, and this operator takes no strided view".to_owned()
+            "is not contiguous, and this operator does not support strided views".to_owned()
         })
     }
 
@@ -152,15 +152,22 @@ impl Call {
         let mut found = axes.iter().map(|&axis| self.axis(tensor, axis, argument)).collect::<Result<Vec<_>, _>>()?;
         found.sort_unstable();
         let once = found.windows(2).all(|pair| pair[0] != pair[1]);
-        self.require(once, argument, || "names an axis twice".to_owned())?;
+        self.require(once, argument, || "refers to an axis twice".to_owned())?;
         found.truncate(tensor.rank());
         Ok(found)
     }
 
     /// The type of a code given as an argument.
     pub fn type_of_code(&self, code: i32, argument: &str) -> Result<Type, Refusal> {
-        Type::of(code)
-            .ok_or_else(|| self.refusal(argument, format!("is {code}, which is no type that operators here take")))
+        Type::of(code).ok_or_else(|| {
+            self.refusal(
+                argument,
+                format!(
+                    "is {code}, which is not a type that simulated \
+                operators support"
+                ),
+            )
+        })
     }
 
     /// The type in which two tensors meet.
@@ -249,7 +256,7 @@ impl Call {
             {
                 let same = are_same(&out.view, &other.view) && !other.writes && !self.apart;
                 self.require(same || !overlap(&out.view, &other.view), out.argument, || {
-                    format!("lies on bytes of {}, which the hardware would mix", other.argument)
+                    format!("overlaps bytes of {}, which the hardware would mix up", other.argument)
                 })?;
             }
         }

@@ -221,7 +221,7 @@ fn resulting(rule: Rule, meeting: Type) -> Type {
 
 fn judge_alpha(call: &Call, alpha: Option<&Scalar>, meeting: Type) -> Result<(), Refusal> {
     let loses = alpha.is_some_and(|alpha| alpha.value.ty.is_float()) && meeting.form() == Form::Whole;
-    call.require(!loses, "alpha", || format!("is a float, and the operands meet in {meeting}"))
+    call.require(!loses, "alpha", || format!("is a float, but the common type of the operands is {meeting}"))
 }
 
 fn tensors(
@@ -240,7 +240,7 @@ fn tensors(
         call.refusal(
             b.argument,
             format!(
-                "has the shape {}, which does not stretch with {} of {}",
+                "has the shape {}, which cannot be broadcast with {} of {}",
                 sizes(b.shape()),
                 sizes(a.shape()),
                 a.argument
@@ -456,7 +456,7 @@ fn masked_fill(call: &mut Call, a: Tensor, mask: Tensor, value: Scalar) -> Resul
     call.type_is(&mask, Type::Bool)?;
     let fits = broadcast(a.shape(), mask.shape()).is_some_and(|shape| shape == a.shape());
     call.require(fits, "mask", || {
-        format!("has the shape {}, which does not stretch to {}", sizes(mask.shape()), sizes(a.shape()))
+        format!("has the shape {}, which cannot be broadcast to {}", sizes(mask.shape()), sizes(a.shape()))
     })?;
     let shape = a.shape().to_vec();
     let (a, mask) = (call.in_place(&a), call.input(&mask));
@@ -481,7 +481,7 @@ fn choose(call: &mut Call, condition: Tensor, a: Tensor, b: Tensor, out: Tensor)
     call.typed(&b, ARITHMETIC)?;
     let meeting = call.promoted(&a, &b)?;
     let shape = broadcast(a.shape(), b.shape()).and_then(|shape| broadcast(&shape, condition.shape()));
-    let shape = shape.ok_or_else(|| call.refusal("condition", "and the operands do not stretch to one shape"))?;
+    let shape = shape.ok_or_else(|| call.refusal("condition", "and the operands cannot be broadcast to one shape"))?;
     call.type_is(&out, meeting)?;
     call.shape(&out, &shape)?;
     let (condition, a, b, out) = (call.input(&condition), call.input(&a), call.input(&b), call.output(&out));

@@ -17,7 +17,7 @@ pub const MOVED: &str = "f32,f16,bf16,i64,i32,i16,i8,u8,u16,u32,u64,b,f64";
 pub fn indices(stage: &Stage, slot: Slot, size: u64) -> Result<Vec<u64>, Fault> {
     let indices: Vec<i64> = stage.read(slot)?;
     if let Some((place, index)) = indices.iter().enumerate().find(|(_, index)| !(0..size as i64).contains(*index)) {
-        return Err(stage.trap(slot, format!("holds index {index} at place {place}, which is out of 0..{size}")));
+        return Err(stage.trap(slot, format!("contains index {index} at place {place}, which is out of 0..{size}")));
     }
     Ok(indices.into_iter().map(|index| index as u64).collect())
 }
@@ -81,7 +81,7 @@ fn gather_in_batches(
     out: Tensor,
 ) -> Result<Work, Refusal> {
     call.kernel(&x, "GatherV3", MOVED)?;
-    call.require(batch_dims == 0, "batchDims", || format!("is {batch_dims}, and the simulator does only 0"))?;
+    call.require(batch_dims == 0, "batchDims", || format!("is {batch_dims}, and the simulator supports only 0"))?;
     call.require((0..=1).contains(&mode), "mode", || format!("is {mode}"))?;
     gather_slices(call, x, dim, index, out)
 }

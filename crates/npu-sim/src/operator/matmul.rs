@@ -179,7 +179,7 @@ fn stack(call: &mut Call, a: &Tensor, b: &Tensor, math: i8) -> Result<(Stack, Ve
         format!("has the shape {}, which does not follow {} of {}", sizes(b.shape()), sizes(a.shape()), a.argument)
     })?;
     let batches = broadcast(&l[..l.len() - 2], &r[..r.len() - 2]).ok_or_else(|| {
-        call.refusal(b.argument, format!("has batches {}, which do not stretch with {}", sizes(r), sizes(l)))
+        call.refusal(b.argument, format!("has batches {}, which cannot be broadcast with {}", sizes(r), sizes(l)))
     })?;
     let shape = [&batches[..], &l[l.len() - 2..l.len() - 1], &r[r.len() - 1..]].concat();
     let right_lies = Lies::of(&right);
@@ -259,7 +259,7 @@ fn addmm(
     let (stack, shape, meeting) = stack(call, &a, &b, math)?;
     let fits = broadcast(input.shape(), &shape).is_some_and(|stretched| stretched == shape);
     call.require(fits, input.argument, || {
-        format!("has the shape {}, which does not stretch to {}", sizes(input.shape()), sizes(&shape))
+        format!("has the shape {}, which cannot be broadcast to {}", sizes(input.shape()), sizes(&shape))
     })?;
     call.shape(&out, &shape)?;
     call.type_is(&out, meeting)?;
@@ -377,7 +377,7 @@ fn triangular_solve(
     let (n, columns) = (b.shape()[rank_b - 2], b.shape()[rank_b - 1]);
     let square = a.shape()[rank_a - 2..] == [n, n] && a.shape()[..rank_a - 2] == b.shape()[..rank_b - 2];
     call.require(square, "A", || {
-        format!("has the shape {}, which does not go with {}", sizes(a.shape()), sizes(b.shape()))
+        format!("has the shape {}, which does not match {}", sizes(a.shape()), sizes(b.shape()))
     })?;
     for (target, like) in [(&x_out, &b), (&m_out, &a)] {
         call.type_is(target, b.ty())?;

@@ -58,7 +58,7 @@ fn judge_rms(call: &Call, x: &Tensor, gamma: &Tensor, y: &Tensor, rstd: &Tensor)
     call.shape(rstd, &normed)?;
     if call.chip.family == Family::Ascend310p {
         let bytes = x.ty().bytes(x.view.last());
-        call.require(bytes >= 32, "x", || format!("has a last axis of {bytes} bytes, 310P takes 32 at least"))?;
+        call.require(bytes >= 32, "x", || format!("has a last axis of {bytes} bytes, 310P needs at least 32"))?;
     }
     Ok(gamma.view.count() as usize)
 }
@@ -85,7 +85,7 @@ fn rms_norm(call: &mut Call, x: Tensor, gamma: Tensor, epsilon: f64, y: Tensor, 
     work(move |stage| {
         let mut values: Vec<f32> = stage.read(x)?;
         if strict && values.iter().any(|value| !value.is_finite()) {
-            let fault = stage.trap(x, "holds Inf or NaN, which 310P does not take");
+            let fault = stage.trap(x, "contains Inf or NaN, which 310P does not support");
             return Err(Fault { code: crate::status::VECTOR_CORE_EXCEPTION, ..fault });
         }
         let gamma: Vec<f32> = stage.read(gamma)?;

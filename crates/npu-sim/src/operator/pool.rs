@@ -221,7 +221,7 @@ fn largest(
     let pads = match pads[..] {
         [top, left, bottom, right] => {
             call.require(top == bottom && left == right, "pads", || {
-                format!("is {pads:?}, and the simulator does only equal sides")
+                format!("is {pads:?}, and the simulator supports only equal sides")
             })?;
             vec![top, left]
         }
@@ -257,7 +257,7 @@ fn nearest(call: &mut Call, x: Tensor, size: Ints, out: Tensor) -> Result<Work, 
     call.rank(&x, 4..=4)?;
     for tensor in [&x, &out] {
         call.require(tensor.format == NCHW, tensor.argument, || {
-            format!("has the format {}, and the simulator does only NCHW", tensor.format)
+            format!("has the format {}, and the simulator supports only NCHW", tensor.format)
         })?;
     }
     call.require(x.view.count() > 0, x.argument, || "is empty".to_owned())?;
@@ -460,7 +460,7 @@ fn spread(call: &Call, x: &Tensor, window: &Window, more: &[i64], line: bool) ->
     };
     match (along(0), along(1)) {
         (Some(rows), Some(columns)) => Ok([rows, columns]),
-        _ => Err(call.refusal("padding", "takes the whole result away")),
+        _ => Err(call.refusal("padding", "removes the whole result")),
     }
 }
 

@@ -46,7 +46,7 @@ impl Cube {
         };
         let single = kept == Self::Single;
         match (math, call.chip.cube_f32) {
-            (0, false) if single => refuse("this chip's cube takes no f32 as it is"),
+            (0, false) if single => refuse("this chip's cube unit does not support f32"),
             (0, _) => Ok(kept),
             (1, true) if single => Ok(Self::Hf32),
             (1, false) | (4, false) => Ok(Self::F16),

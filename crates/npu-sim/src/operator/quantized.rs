@@ -140,7 +140,7 @@ fn lies_swapped(call: &Call, weight: &Tensor) -> Result<bool, Refusal> {
     let plain = view.strides[1] == 1 && view.strides[0] == n;
     let swapped = view.strides[0] == 1 && view.strides[1] == k;
     call.require(plain || swapped, weight.argument, || {
-        "is strided: only packed (k, n) or the swapped view of packed (n, k) is taken".to_owned()
+        "is strided: only packed (k, n) or the swapped view of packed (n, k) is supported".to_owned()
     })?;
     Ok(!plain)
 }
@@ -186,7 +186,7 @@ fn judge_group(call: &Call, group: i32, m: u64, k: u64, n: u64, scale: &Tensor) 
 /// A scale or an offset is packed, or the swapped view of a packed one.
 fn judge_part(call: &Call, part: &Tensor) -> Result<(), Refusal> {
     let packed = part.view.is_packed() || (part.rank() == 2 && part.view.transposed().is_packed());
-    call.require(packed, part.argument, || "is strided: only a packed or a swapped one is taken".to_owned())
+    call.require(packed, part.argument, || "is strided: only a packed or a swapped one is supported".to_owned())
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -212,7 +212,7 @@ fn weight_product(
     call.require(weight.shape()[0] == k, "weight", || format!("has the shape {}, k is {k}", sizes(weight.shape())))?;
     let swapped_x = !x.view.is_packed();
     call.require(!swapped_x || x.view.transposed().is_packed(), "x", || {
-        "is strided: only packed or swapped is taken".to_owned()
+        "is strided: only packed or swapped is supported".to_owned()
     })?;
     judge_sides(call, m, k, n, swapped_x, lies_swapped(call, &weight)?, weight.ty() == Type::I4)?;
     call.type_is(&scale, x.ty())?;
@@ -281,7 +281,7 @@ fn pack_int4(call: &mut Call, weight: Tensor, packed: Tensor) -> Result<Work, Re
     work(move |stage| {
         let codes: Vec<i64> = stage.read(weight)?;
         if let Some(code) = codes.iter().find(|code| !(-8..=7).contains(*code)) {
-            return Err(stage.trap(weight, format!("holds {code}, which is none of -8..7")));
+            return Err(stage.trap(weight, format!("contains {code}, which is not in -8..7")));
         }
         let view = stage.view(packed);
         let nibbles = View {
@@ -322,7 +322,7 @@ fn quant_product(
     call.rank(&x1, 2..=2)?;
     call.rank(&x2, 2..=2)?;
     let p310 = call.chip.family == Family::Ascend310p;
-    call.require(!p310 || turn2, "transposeX2", || "is false, which 310P does not take".to_owned())?;
+    call.require(!p310 || turn2, "transposeX2", || "is false, which 310P does not support".to_owned())?;
     for x in [&x1, &x2] {
         call.require(x.view.last() <= SIDE_MAX, x.argument, || {
             format!("has a last axis of {}, at most {SIDE_MAX} are taken", x.view.last())
@@ -457,7 +457,7 @@ fn anti_quant(
         call.typed(part, types)?;
         let stretches = part.view.broadcast(x.shape()).is_some();
         call.require(stretches, part.argument, || {
-            format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape()))
+            format!("has the shape {}, which cannot be broadcast to {}", sizes(part.shape()), sizes(x.shape()))
         })?;
     }
     let shape = x.shape().to_vec();
@@ -486,7 +486,7 @@ fn quantize(
 ) -> Result<Work, Refusal> {
     call.kernel(&x, "AscendQuantV2", "f32,f16,bf16")?;
     call.require(ty == Type::I8.code() && y.ty() == Type::I8, "dstType", || {
-        format!("is {ty}, and the simulator does only int8")
+        format!("is {ty}, and the simulator supports only int8")
     })?;
     call.shape(&y, x.shape())?;
     let round: fn(f32) -> f32 = match rounding.as_str() {
@@ -502,7 +502,7 @@ fn quantize(
         call.type_is(part, x.ty())?;
         let stretches = part.view.broadcast(x.shape()).is_some();
         call.require(stretches, part.argument, || {
-            format!("has the shape {}, which does not stretch to {}", sizes(part.shape()), sizes(x.shape()))
+            format!("has the shape {}, which cannot be broadcast to {}", sizes(part.shape()), sizes(x.shape()))
         })?;
     }
     let shape = x.shape().to_vec();

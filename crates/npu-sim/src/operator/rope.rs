@@ -56,7 +56,7 @@ fn judge_tables(call: &Call, x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<(
         let stretches = broadcast(table.shape(), x.shape()).is_some_and(|shape| shape == x.shape())
             && table.view.last() == x.view.last();
         call.require(stretches, table.argument, || {
-            format!("has the shape {}, which does not stretch to {}", sizes(table.shape()), sizes(x.shape()))
+            format!("has the shape {}, which cannot be broadcast to {}", sizes(table.shape()), sizes(x.shape()))
         })?;
     }
     call.shape(sin, cos.shape())

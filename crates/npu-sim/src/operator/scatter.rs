@@ -106,7 +106,8 @@ fn scatter_nd(call: &mut Call, target: Tensor, index: Tensor, updates: Tensor) -
             let mut view = target.clone();
             for &index in place {
                 if !(0..view.shape[0] as i64).contains(&index) {
-                    let what = format!("holds index {index} at place {number}, which is out of 0..{}", view.shape[0]);
+                    let what =
+                        format!("contains index {index} at place {number}, which is out of 0..{}", view.shape[0]);
                     return Err(stage.trap(slot, what));
                 }
                 view = view.at_index(0, index as u64);
@@ -194,7 +195,7 @@ fn scatter(
         of.len() == i.len() && (0..i.len()).all(|at| Some(at) == but || i[at] <= of[at])
     };
     call.require(x.rank() > 0 && within(source.shape(), None) && within(x.shape(), Some(axis)), "index", || {
-        "does not lie within src and self".to_owned()
+        "is not within src and self".to_owned()
     })?;
     call.keep_apart();
     let shape = i.to_vec();
@@ -250,7 +251,7 @@ fn index_put(
     call.rank(&target, 1..=8)?;
     call.type_is(&values, target.ty())?;
     call.require(!index.is_empty() && index.len() <= target.rank(), "indices", || {
-        format!("holds {} tensors", index.len())
+        format!("contains {} tensors", index.len())
     })?;
     for one in &index {
         call.typed(one, "i32,i64")?;
@@ -260,7 +261,7 @@ fn index_put(
     let shape = [index[0].shape(), &target.shape()[depth..]].concat();
     let stretches = broadcast(values.shape(), &shape).is_some_and(|stretched| stretched == shape);
     call.require(stretches, "values", || {
-        format!("has the shape {}, which does not stretch to {}", sizes(values.shape()), sizes(&shape))
+        format!("has the shape {}, which cannot be broadcast to {}", sizes(values.shape()), sizes(&shape))
     })?;
     call.keep_apart();
     call.traps = true;

@@ -42,7 +42,7 @@ fn copy(call: &mut Call, target: Tensor, source: Tensor) -> Result<Work, Refusal
     call.typed(&source, MOVED)?;
     let stretches = broadcast(target.shape(), source.shape()).is_some_and(|shape| shape == target.shape());
     call.require(stretches, "src", || {
-        format!("has the shape {}, which does not stretch to {}", sizes(source.shape()), sizes(target.shape()))
+        format!("has the shape {}, which cannot be broadcast to {}", sizes(source.shape()), sizes(target.shape()))
     })?;
     let shape = target.shape().to_vec();
     let (target, source) = (call.output(&target), call.input(&source));
@@ -65,7 +65,7 @@ fn cast(call: &mut Call, x: Tensor, ty: i32, out: Tensor) -> Result<Work, Refusa
 
 fn permute(call: &mut Call, x: Tensor, dims: Ints, out: Tensor) -> Result<Work, Refusal> {
     call.kernel(&x, "Transpose", MOVED)?;
-    call.require(dims.len() == x.rank(), "dims", || format!("names {} axes of {}", dims.len(), x.rank()))?;
+    call.require(dims.len() == x.rank(), "dims", || format!("refers to {} axes of {}", dims.len(), x.rank()))?;
     call.axes(&x, &dims, "dims")?;
     let order = dims.iter().map(|&dim| call.axis(&x, dim, "dims")).collect::<Result<Vec<_>, _>>()?;
     call.type_is(&out, x.ty())?;
@@ -80,9 +80,9 @@ fn meeting(call: &Call, tensors: &[Tensor]) -> Result<Type, Refusal> {
     let first = tensors.first().ok_or_else(|| call.refusal("tensors", "is an empty list"))?;
     tensors.iter().try_fold(first.ty(), |meeting, tensor| {
         call.typed(tensor, MOVED)?;
-        meeting
-            .promoted(tensor.ty())
-            .ok_or_else(|| call.refusal("tensors", format!("holds {} and {meeting}, which do not meet", tensor.ty())))
+        meeting.promoted(tensor.ty()).ok_or_else(|| {
+            call.refusal("tensors", format!("contains {} and {meeting}, which have no common type", tensor.ty()))
+        })
     })
 }
 
@@ -95,11 +95,11 @@ fn cat(call: &mut Call, tensors: Tensors, dim: i64, out: Tensor) -> Result<Work,
     shape[axis] = 0;
     for tensor in &tensors {
         let mut other = tensor.shape().to_vec();
-        call.require(other.len() == shape.len(), "tensors", || "holds tensors of different ranks".to_owned())?;
+        call.require(other.len() == shape.len(), "tensors", || "contains tensors of different ranks".to_owned())?;
         shape[axis] += std::mem::take(&mut other[axis]);
         let fits = other.iter().enumerate().all(|(index, &size)| index == axis || size == shape[index]);
         call.require(fits, "tensors", || {
-            format!("holds {}, which does not join along axis {axis}", sizes(tensor.shape()))
+            format!("contains {}, which cannot be concatenated along axis {axis}", sizes(tensor.shape()))
         })?;
     }
     call.type_is(&out, ty)?;
@@ -148,7 +148,7 @@ fn split(call: &mut Call, x: Tensor, section: u64, dim: i64, out: Tensors) -> Re
     let size = x.shape()[axis];
     call.require(section > 0, "splitSections", || "is 0".to_owned())?;
     call.require(out.len() as u64 == size.div_ceil(section), "out", || {
-        format!("holds {} tensors, {} are expected", out.len(), size.div_ceil(section))
+        format!("contains {} tensors, {} are expected", out.len(), size.div_ceil(section))
     })?;
     for (index, part) in out.iter().enumerate() {
         let mut shape = x.shape().to_vec();
@@ -258,7 +258,7 @@ fn interleave_by_tensor(
         let size = (stage.view(x).ty.bits() / 8) as usize;
         let valid = counts.iter().all(|&count| count >= 0) && counts.iter().sum::<i64>() == output_size;
         if !valid {
-            return Err(stage.trap(repeats, format!("holds counts that do not add up to outputSize, {output_size}")));
+            return Err(stage.trap(repeats, format!("contains counts that do not add up to outputSize, {output_size}")));
         }
         let elements = bytes.chunks_exact(size).zip(counts);
         let repeated: Vec<u8> = elements.flat_map(|(element, count)| element.repeat(count as usize)).collect();

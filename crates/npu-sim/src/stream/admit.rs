@@ -105,7 +105,7 @@ fn workspace_on_operand(touches: &[Touch]) -> Option<Found> {
         meets
     };
     let other = touches.iter().find(meets)?;
-    let what = format!("lies on bytes of argument {} of the same launch, which it overwrites", other.argument);
+    let what = format!("overlaps bytes of argument {} of the same launch and overwrites them", other.argument);
     Some(Found { kind: FindingKind::Race, argument: WORKSPACE, what })
 }
 
@@ -122,18 +122,18 @@ fn place(world: &World, asked: &Asked, touch: &Touch) -> Result<Place, Found> {
     let memory = match other {
         Some(memory) if memory.card == own.card || asked.kind != Kind::Kernel => memory,
         Some(memory) => {
-            let what = format!("lies on card {}, the stream is one of card {}", memory.card, own.card);
+            let what = format!("is on card {}, but the stream belongs to card {}", memory.card, own.card);
             return Err(Found { kind: FindingKind::WrongMemory, argument: touch.argument, what });
         }
         None if asked.kind == Kind::Kernel => {
-            let what = format!("is {start:#x}, which is no device address");
+            let what = format!("is {start:#x}, which is not a device address");
             return Err(Found { kind: FindingKind::WrongMemory, argument: touch.argument, what });
         }
         None => {
             let place = pinned(world, start);
             if touch.pinned && place.pieces.is_empty() {
                 let what =
-                    format!("leaves live memory: the pinned memory at {start:#x} was freed since it was asked for");
+                    format!("leaves live memory: the pinned memory at {start:#x} was freed after the call was made");
                 return Err(Found { kind: FindingKind::OutOfBounds, argument: touch.argument, what });
             }
             return Ok(place);

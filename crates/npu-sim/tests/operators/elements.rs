@@ -76,7 +76,7 @@ fn two_operands_stretch_and_meet() {
         "Add",
         (x.handle, card.blank(F32, &[4]).handle, card.scalar(1.0), out.handle),
         161002,
-        "other has the shape [4], which does not stretch with [2, 3] of self",
+        "other has the shape [4], which cannot be broadcast with [2, 3] of self",
     );
     card.refused(
         "Add",
@@ -126,11 +126,11 @@ fn strided_views_are_read_and_written() {
     card.refused("Muls", (turned, card.scalar(10.0), twice), 161002, "two of its indices lead to one element");
     let shifted = card.view(x.data, F32, &[4, 2], &[1, 4], 1, 2);
     let first = card.view(x.data, F32, &[4, 2], &[1, 4], 0, 2);
-    card.refused("Muls", (first, card.scalar(1.0), shifted), 161002, "out lies on bytes of self");
+    card.refused("Muls", (first, card.scalar(1.0), shifted), 161002, "out overlaps bytes of self");
     let rows = card.blank(F32, &[20_000, 8]);
     let columns = |from| card.view(rows.data, F32, &[20_000, 4], &[8, 1], from, 2);
     card.done("Muls", (columns(0), card.scalar(2.0), columns(4)));
-    card.refused("Muls", (columns(0), card.scalar(2.0), columns(3)), 161002, "out lies on bytes of self");
+    card.refused("Muls", (columns(0), card.scalar(2.0), columns(3)), 161002, "out overlaps bytes of self");
 }
 
 #[test]

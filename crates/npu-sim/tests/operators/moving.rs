@@ -22,7 +22,7 @@ fn copies_and_casts() {
     let permuted = card.blank(F32, &[6, 4]);
     card.done("Permute", (x.handle, card.ints(&[1, 0]), permuted.handle));
     assert_eq!(card.values(permuted), card.values(packed_out));
-    card.refused("Permute", (x.handle, card.ints(&[1, 1]), permuted.handle), 161002, "names an axis twice");
+    card.refused("Permute", (x.handle, card.ints(&[1, 1]), permuted.handle), 161002, "refers to an axis twice");
     card.refused("Permute", (x.handle, card.ints(&[1]), permuted.handle), 161002, "names 1 axes of 2");
     let fractions = card.numbers(F32, &[4], &[1.9, -1.9, f64::NAN, 1e9]);
     let whole = card.blank(I32, &[4]);
@@ -158,7 +158,7 @@ fn an_index_out_of_range_traps() {
     let (code, message) =
         card.run("IndexSelect", (table.handle, 0i64, index.handle, out.handle)).expect_err("it leads nowhere");
     assert_eq!(code, 507015);
-    assert!(message.contains("aclnnIndexSelect index holds index 5 at place 0, which is out of 0..5"), "{message}");
+    assert!(message.contains("aclnnIndexSelect index contains index 5 at place 0, which is out of 0..5"), "{message}");
 }
 
 #[test]

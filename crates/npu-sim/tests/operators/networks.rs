@@ -52,7 +52,7 @@ fn the_norm_of_310p_wants_32_bytes() {
             (x.handle, gamma.handle, 1e-5f64, card.blank(F16, &[2, columns]).handle, card.blank(F32, &[2, 1]).handle),
         )
     };
-    assert!(call(15).expect_err("30 bytes").1.contains("30 bytes, 310P takes 32 at least"));
+    assert!(call(15).expect_err("30 bytes").1.contains("30 bytes, 310P needs at least 32"));
     assert_eq!(call(16), Ok(()));
 }
 

@@ -94,7 +94,7 @@ fn a_workspace_on_an_operand_is_found() {
             assert_eq!(synchronize(null_mut()), code, "{}", card.message());
         }
     }
-    let expected = "race: aclnnMm workspace lies on bytes of argument self of the same launch";
+    let expected = "race: aclnnMm workspace overlaps bytes of argument self of the same launch";
     assert!(card.message().contains(expected), "{}", card.message());
 }
 
@@ -206,5 +206,5 @@ fn the_same_bytes_are_in_place_however_they_are_said() {
     card.done("Neg", (by_offset, by_pointer));
     assert_eq!(card.values(x), [[2.0; 32], [-2.0; 32]].concat());
     let shifted = card.view(x.data.wrapping_byte_add(64), F32, &[1, 32], &[32, 1], 0, 2);
-    card.refused("Neg", (shifted, by_pointer), 161002, "lies on bytes of");
+    card.refused("Neg", (shifted, by_pointer), 161002, "overlaps bytes of");
 }

@@ -55,7 +55,7 @@ fn other_chips_have_other_math_types() {
     let (a, b) = (rounded(F32, &drawn(20, 1, 2.0)), rounded(F32, &drawn(30, 2, 2.0)));
     let (x, w) = (card.numbers(F32, &[4, 5], &a), card.numbers(F32, &[5, 6], &b));
     let out = card.blank(F32, &[4, 6]);
-    card.refused("Mm", (x.handle, w.handle, out.handle, 0i8), 161002, "takes no f32 as it is");
+    card.refused("Mm", (x.handle, w.handle, out.handle, 0i8), 161002, "does not support f32");
     card.refused("Mm", (x.handle, w.handle, out.handle, 3i8), 161002, "HF32");
     card.done("Mm", (x.handle, w.handle, out.handle, 1i8));
     near("f16", &card.values(out), &product(&rounded(F16, &a), &rounded(F16, &b), 4, 5, 6), 1e-6);

@@ -58,7 +58,7 @@ fn a_capture_is_invalid_where_it_is_planned() {
         let mut model = null_mut();
         let code = capture(&mut model);
         if turn == 2 {
-            refused(code, 507903, "as the settings plan");
+            refused(code, 507903, "as configured in the settings");
         } else {
             fine(code);
             fine(aclmdlRIExecuteAsync(model, stream));

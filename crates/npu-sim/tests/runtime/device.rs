@@ -216,7 +216,7 @@ fn what_a_reset_takes_is_found_there() {
 fn what_a_reset_takes_behind_an_error_is_no_leak() {
     let run = Run::with(r#""on_finding": "error""#);
     let out = device(64);
-    refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507000, "nobody wrote");
+    refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507000, "never written");
     fine(aclrtResetDevice(0));
     let (code, findings) = run.end();
     assert_eq!((code, findings.len()), (0, 1), "{findings:?}");
@@ -265,7 +265,7 @@ fn an_error_of_a_task_stays_until_the_card_is_reset() {
     fine(add(a, b, out, 16, null_mut()));
     fine(aclrtSynchronizeStream(null_mut()));
     fine(add(a, b, out, 16, null_mut()));
-    refused(aclrtSynchronizeStream(null_mut()), 507015, "an asynchronous error, as the settings plan");
+    refused(aclrtSynchronizeStream(null_mut()), 507015, "an asynchronous error, as configured in the settings");
     refused(aclrtSynchronizeDevice(), 507015, "aclnnAdd");
     refused(aclrtMemcpy(host(&mut [0u8; 4]), 4, out, 4, 2), 507015, "aclnnAdd");
     fine(aclrtResetDevice(0));

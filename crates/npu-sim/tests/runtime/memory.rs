@@ -144,8 +144,8 @@ fn bytes_that_nobody_wrote_are_found_when_they_are_read() {
 fn findings_are_errors_of_the_next_synchronization() {
     let run = Run::with(r#""on_finding": "error""#);
     let block = device(64);
-    refused(aclrtMemcpy(host(&mut [0u8; 64]), 64, block, 64, D2H), 507000, "reads what nobody wrote");
-    refused(aclrtSynchronizeDevice(), 507000, "reads what nobody wrote");
+    refused(aclrtMemcpy(host(&mut [0u8; 64]), 64, block, 64, D2H), 507000, "reads memory that was never written");
+    refused(aclrtSynchronizeDevice(), 507000, "reads memory that was never written");
     fine(aclrtResetDevice(0));
     assert_eq!(run.kinds(), ["unwritten"]);
 }
@@ -180,12 +180,12 @@ fn operands_outside_of_live_memory_break_the_card() {
     };
     assert_eq!(out_of(16, freed, 507015, "was freed"), found("out_of_bounds", "other"));
     let on_the_host = |_| (Box::leak(Box::new([0u64; 16])).as_mut_ptr() as usize).next_multiple_of(32) as Pointer;
-    assert_eq!(out_of(16, on_the_host, 507015, "no device address"), found("wrong_memory", "other"));
+    assert_eq!(out_of(16, on_the_host, 507015, "not a device address"), found("wrong_memory", "other"));
     let elsewhere = |_| {
         fine(aclrtSetDevice(1));
         let far = device(64);
         fine(aclrtSetDevice(0));
         far
     };
-    assert_eq!(out_of(16, elsewhere, 507015, "lies on card 1"), found("wrong_memory", "other"));
+    assert_eq!(out_of(16, elsewhere, 507015, "is on card 1"), found("wrong_memory", "other"));
 }

@@ -177,7 +177,7 @@ fn a_replay_does_not_reach_pinned_memory_that_was_freed() {
     let model = handle(|model| aclmdlRICaptureEnd(stream, model));
     fine(aclrtFreeHost(pinned));
     aclmdlRIExecuteAsync(model, stream);
-    refused(aclrtSynchronizeStream(stream), 507015, "was freed since it was asked for");
+    refused(aclrtSynchronizeStream(stream), 507015, "was freed after the call was made");
     let (_, findings) = run.end();
     assert_eq!((findings[0].kind.as_str(), findings[0].operator.as_str()), ("out_of_bounds", "aclrtMemcpyAsync"));
 }

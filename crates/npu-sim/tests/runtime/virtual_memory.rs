@@ -26,7 +26,7 @@ fn memory_is_mapped_and_used() {
     let out = device(64);
     fine(add(at(reserved, HUGE - 32), at(reserved, HUGE - 32), out, 16, null_mut()));
     fine(aclrtSynchronizeDevice());
-    refused(aclrtMemset(at(reserved, 2 * HUGE - 1), 2, 0, 2), 107000, "leave their region");
+    refused(aclrtMemset(at(reserved, 2 * HUGE - 1), 2, 0, 2), 107000, "exceed the end of their region");
     refused(aclrtFree(reserved), 107000, "not where memory of this kind starts");
     refused(aclrtFreePhysical(parts[0]), 107000, "still mapped at 1 addresses");
     refused(aclrtReleaseMemAddress(reserved), 107000, "2 mappings are still");
@@ -67,7 +67,7 @@ fn wrong_properties_and_sizes_are_refused() {
     refused(aclrtMapMem(reserved, HUGE, 0, far, 0), 107000, "the memory is of card 1, the addresses of card 0");
     let near = handle(|pointer| aclrtMallocPhysical(pointer, HUGE, &property(0), 0));
     refused(aclrtMapMem(reserved, HUGE / 2, 0, near, 0), 107000, "the handle has 2097152");
-    refused(aclrtMapMem(at(reserved, HUGE), HUGE, 0, near, 0), 107000, "in no reservation");
+    refused(aclrtMapMem(at(reserved, HUGE), HUGE, 0, near, 0), 107000, "not in a reservation");
     refused(aclrtMapMem(reserved, HUGE, 0, reserved, 0), 107017, "aclrtDrvMemHandle is expected");
     fine(aclrtFreePhysical(near));
     fine(aclrtFreePhysical(far));

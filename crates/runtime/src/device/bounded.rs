@@ -20,7 +20,7 @@ struct Held {
 }
 
 impl Bounded {
-    /// A device of which so many bytes of memory may be used.
+    /// A device with a memory limit in bytes.
     pub fn new(device: Arc<dyn Device>, memory_bytes: u64) -> Bounded {
         Bounded { device, memory_bytes, held: Mutex::default() }
     }

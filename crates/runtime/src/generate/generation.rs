@@ -64,7 +64,7 @@ impl Generation {
         self.to_compute.len() - self.done
     }
 
-    /// The next of the pending tokens, at most so many.
+    /// The next pending tokens, up to a maximum.
     pub fn entries(&self, most: usize) -> impl Iterator<Item = Entry> {
         let (last, is_kept) = (self.to_compute.len() - 1, self.keeps_prompt());
         let end = self.to_compute.len().min(self.done.saturating_add(most));
@@ -91,7 +91,7 @@ impl Generation {
         }
     }
 
-    /// Chooses the next token by the logits behind the last one.
+    /// Chooses the next token from the logits after the last one.
     pub fn choose(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         if self.prompt_ms.is_none() {
             self.prompt_ms = Some(milliseconds(self.started));

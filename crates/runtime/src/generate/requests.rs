@@ -89,7 +89,7 @@ impl Requests {
         Requests { model, context, held_max, list: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Asks for the text behind a prompt. Fails at once where the prompt or its options cannot be computed, where too many requests are held, and
+    /// Requests the text that follows a prompt. Fails immediately if the prompt or its options cannot be computed, where too many requests are held, and
     /// where the list is closed.
     pub fn submit(&self, prompt: Vec<u32>, options: GenerateOptions) -> Result<RequestId> {
         let mut list = self.list();

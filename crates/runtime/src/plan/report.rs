@@ -34,7 +34,7 @@ pub struct ReportedDevice {
     pub layers: Option<(usize, usize)>,
     /// Room for intermediate results.
     pub arena_bytes: usize,
-    /// Room that it keeps beside them while it computes, like that of attention's scores, as far as it grows with the context.
+    /// Scratch memory in addition to them, for example for attention scores, as far as it grows with the context.
     pub scratch_bytes: usize,
     /// Weights that its nodes read, as they are stored.
     pub weight_bytes: usize,
@@ -63,7 +63,7 @@ pub struct ReportedNode {
     pub fused: Vec<String>,
     /// Why the device of its layer does not compute it.
     pub fell_back: Option<String>,
-    /// Where in the arena its output lies; `None` when it lies in a buffer of its own.
+    /// Offset of its output in the arena; `None` if the output has a separate buffer.
     pub offset: Option<usize>,
     /// Inputs that are copied from another device right before it.
     pub copied: Vec<String>,

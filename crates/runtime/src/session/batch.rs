@@ -18,7 +18,7 @@ pub struct Entry {
     pub token: u32,
     /// The sequence it continues.
     pub sequence: usize,
-    /// Whether the logits behind it are wanted.
+    /// Whether the logits after it are requested.
     pub wants_logits: bool,
 }
 

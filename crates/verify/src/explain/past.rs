@@ -48,7 +48,7 @@ pub(crate) struct Supposed {
 }
 
 impl Past {
-    /// What each input of the node may have held in place of its own.
+    /// What each input of the node may have contained instead of the correct values.
     pub fn supposed(&self, case: &Case, graph: &Graph, node: &Node) -> Vec<Supposed> {
         activations(case, graph, node)
             .flat_map(|(input, id, numbers)| {

@@ -30,7 +30,7 @@ pub(super) fn bf16(x: &[f64], _: &Profile) -> Row {
     Row::declared(x, Activations::Bf16)
 }
 
-/// Rounded to tf32: the range of f32, ten bits behind the point.
+/// Rounded to tf32: the range of f32, ten fraction bits.
 pub(super) fn tf32(x: &[f64], _: &Profile) -> Row {
     Row { values: rows_tf32(x), ..Row::default() }
 }

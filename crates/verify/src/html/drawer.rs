@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use minijinja::value::Value;
 use serde::Serialize;
 
-/// Nodes with a drawer of their own.
+/// A node with a section of details on the page.
 #[derive(Serialize)]
 pub(super) struct Drawer {
     node: usize,

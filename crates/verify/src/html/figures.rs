@@ -8,7 +8,7 @@ const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 210.0;
 const FOOT: f64 = HEIGHT - 36.0;
 
-/// Counts of z beside the normal distribution that they should follow.
+/// Counts of z and the normal distribution that they should follow.
 pub(super) fn histogram(detail: &DetailReport) -> String {
     let found = &detail.histogram;
     let mut svg = Svg::new(WIDTH, HEIGHT, "Histogram of z");
@@ -42,7 +42,7 @@ pub(super) fn histogram(detail: &DetailReport) -> String {
     svg.finish()
 }
 
-/// Bars for what lies beyond the histogram, and the count of what is no number.
+/// Bars for values outside the histogram, and the count of values that are not finite.
 fn sides(svg: &mut Svg, found: &Histogram, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
     let width = x(0.8) - x(0.0);
     for (count, z, end, words) in
@@ -172,7 +172,7 @@ pub(super) fn error_map(map: &MapReport, width: f64) -> String {
     svg.finish()
 }
 
-/// Calls `found` for each run of `level` in a line, with its first place and the place behind it.
+/// Calls `found` for each run of `level` in a line, with its first place and the place after its last.
 fn runs(line: &str, level: char, mut found: impl FnMut(usize, usize)) {
     let mut start = None;
     for (place, c) in line.chars().chain(std::iter::once(' ')).enumerate() {

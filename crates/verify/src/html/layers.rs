@@ -56,7 +56,7 @@ impl Scale {
     }
 }
 
-/// Local and whole error beside the band of noise, `width` pixels wide.
+/// Local and total error with the band of the expected noise, `width` pixels wide.
 pub(super) fn errors(layers: &[Layer], width: f64) -> String {
     let narrow = width < 600.0;
     let values = || {

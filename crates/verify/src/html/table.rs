@@ -62,7 +62,7 @@ pub(super) const COLUMNS: [Verdict; 8] = [
     Verdict::Unchecked,
 ];
 
-/// Operators, the worst first, behind them the sum.
+/// Operators, the worst first, followed by the sum.
 pub(super) fn operators(report: &Report) -> Vec<OperatorRow> {
     let mut names: Vec<&str> = Vec::new();
     for node in &report.nodes {

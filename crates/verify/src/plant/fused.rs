@@ -1,4 +1,4 @@
-//! Faults inside of a fused operator, behind right products: the device computes both products by themselves, and they are put together wrongly.
+//! Faults in a fused operator after correct products: the device computes both products, and they are combined wrongly.
 
 /// What goes wrong between the products and the result.
 #[derive(Clone, Copy, PartialEq, Debug)]

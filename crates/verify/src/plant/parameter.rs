@@ -1,4 +1,4 @@
-//! Faults in what an operator is told to do.
+//! Faults in the parameters of an operator.
 
 use trueup_graph::Op;
 use trueup_graph::op::{Gated, RopePairs};

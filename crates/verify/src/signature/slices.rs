@@ -78,8 +78,8 @@ fn described(
     };
     if all(&|_| source) {
         return Some(match bad.len() {
-            1 => format!("{name} {first} holds what {name} {source} should hold"),
-            count => format!("{count} {name}s, from {first} on, hold what {name} {source} should hold"),
+            1 => format!("{name} {first} contains the values of {name} {source}"),
+            count => format!("{count} {name}s, from {first} on, contain the values of {name} {source}"),
         });
     }
     let distance = (source + size - first) % size;
@@ -89,7 +89,7 @@ fn described(
         let inside = |place: &usize| (0..size as isize).contains(&(*place as isize + shift));
         let turned = if bad.iter().all(inside) { "shifted" } else { "rotated" };
         return Some(format!(
-            "{count} {name}s, from {first} on, hold what the {name} {shift:+} should hold: {turned} by {}",
+            "{count} {name}s, from {first} on, contain the values of the {name} at {shift:+}: {turned} by {}",
             -shift
         ));
     }

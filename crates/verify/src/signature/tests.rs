@@ -84,7 +84,7 @@ fn each_pattern_of_a_result_is_found() {
             SignatureKind::Unwritten,
             "nothing was written to row 6 of token 1 (1 of 256 elements)",
         ),
-        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "no numbers in row 5 of token 0 (0 NaN, 1 infinite)"),
+        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "not finite in row 5 of token 0 (0 NaN, 1 infinite)"),
         (|y| y[ROWS..].fill(0.0), SignatureKind::Zeros, "zeros in every row of tokens 1 to 3"),
         (|y| y[9] = -y[9], SignatureKind::Sign, "the opposite sign in row 9 of token 0"),
         (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.500000 on the whole result"),
@@ -93,8 +93,8 @@ fn each_pattern_of_a_result_is_found() {
             SignatureKind::Factor,
             "a factor of 1.250000 on rows 32 to 63 of token 0",
         ),
-        (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are exchanged"),
-        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "hold what the token -1 should hold: rotated by 1"),
+        (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are swapped"),
+        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "contain the values of the token at -1: rotated by 1"),
         (
             |y| {
                 (0..ROWS)
@@ -107,14 +107,14 @@ fn each_pattern_of_a_result_is_found() {
         (
             |y| y.iter_mut().enumerate().for_each(|(i, y)| *y = if i == 9 { f64::NAN } else { -*y }),
             SignatureKind::NotFinite,
-            "no numbers in row 9 of token 0 (1 NaN, 0 infinite); 255 others are wrong too",
+            "not finite in row 9 of token 0 (1 NaN, 0 infinite); 255 others are wrong too",
         ),
-        (|y| y.copy_within(0..ROWS, ROWS), SignatureKind::Moved, "token 1 holds what token 0 should hold"),
-        (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "hold what the token +1 should hold: shifted by -1"),
+        (|y| y.copy_within(0..ROWS, ROWS), SignatureKind::Moved, "token 1 contains the values of token 0"),
+        (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "contain the values of the token at +1: shifted by -1"),
         (
             |y| y.chunks_mut(ROWS).for_each(|y| y.copy_within(0..ROWS - 1, 1)),
             SignatureKind::Moved,
-            "63 rows, from 1 on, hold what the row -1 should hold: shifted by 1",
+            "63 rows, from 1 on, contain the values of the row at -1: shifted by 1",
         ),
         (
             |y| *y = (0..ROWS * TOKENS).map(|i| y[i % TOKENS * ROWS + i / TOKENS]).collect(),
@@ -154,7 +154,7 @@ fn sums_that_end_early_and_wrong_weights_are_found() {
     };
     let device = (0..TOKENS * ROWS).map(|index| f64::from(sum(index / ROWS, index % ROWS) as f32)).collect();
     let said = found(&Scene { device, ..scene.clone() }, false).unwrap();
-    assert!(said.text.contains("weights 5 and 60 of row 7 are exchanged"), "{said:?}");
+    assert!(said.text.contains("weights 5 and 60 of row 7 are swapped"), "{said:?}");
     let mut other = scene.clone();
     let Content::Numbers(w) = &mut other.inputs[0].content else { panic!("weights are numbers") };
     w[11 * DEPTH + 32..12 * DEPTH].rotate_left(32);

@@ -10,7 +10,7 @@ use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
 enum Mutant {
     /// Softmax that does not subtract the largest score first.
     NoMaximum,
-    /// The expert behind the chosen one.
+    /// The expert after the chosen one.
     NextExpert,
     /// Gate for up and up for gate in a fused feed-forward.
     Exchanged,

@@ -17,7 +17,7 @@ use trueup_graph::{Op, Strides, TensorType};
 use trueup_runtime::Result;
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Buffer, Device, Step, Tensor, Usage};
 
-/// Bytes of guard before and behind each tensor in the arena, at least.
+/// Minimum number of guard bytes before and after each tensor in the arena.
 const GUARD_BYTES: usize = ARENA_ALIGN_BYTES;
 
 /// Inputs that models take from their file, by operator and place.
@@ -85,7 +85,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// The bytes of the elements that are seen, behind each other.
+    /// The bytes of the visible elements, one after another.
     pub fn shown(&self) -> Cow<'_, [u8]> {
         if self.ty.shape.is_dense() {
             return Cow::Borrowed(&self.bytes);

@@ -284,7 +284,7 @@ fn cases_that_cannot_be_computed_fail_with_a_sentence() {
     let rule = Case::new(op("add"), &[normal(DType::F32, &[4]), normal(DType::F32, &[3])]);
     let data = (TensorType::new(DType::I32, &[3]), Fill::Distinct(2));
     let filling = Case::new(Op::get_rows(DType::F32), &[normal(DType::F32, &[4, 8]), data]);
-    for (case, words) in [(rule, "cannot be repeated"), (filling, "cannot be filled")] {
+    for (case, words) in [(rule, "cannot be broadcast"), (filling, "cannot be filled")] {
         let report = run(&cpu(), named(vec![case]));
         assert_eq!(report.failed, 1);
         assert!(report.results[0].problems[0].contains(words), "{}", text(&report));

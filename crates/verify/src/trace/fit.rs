@@ -34,7 +34,7 @@ impl<'a> Fit<'a> {
         Fit { trace, whole, seen: 0, problems: Vec::new(), names: HashSet::new(), layers: 0 }
     }
 
-    /// Looks at the tensors of a step of so many tokens.
+    /// Checks the tensors of a step of `tokens` tokens.
     pub fn step(&mut self, step: usize, graph: &Graph, tokens: usize) {
         for node in graph.nodes() {
             self.layers = self.layers.max(node.layer.map_or(0, |layer| layer.saturating_add(1)));
@@ -63,7 +63,7 @@ impl<'a> Fit<'a> {
         Err(Error::Request(format!("{path}: {problem}; check that the trace was recorded from this model")))
     }
 
-    /// Whether the name is that of a node in a layer behind the last.
+    /// Whether the name is that of a node in a layer after the last.
     fn is_further(&self, name: &str) -> bool {
         let Some((base, layer)) = name.rsplit_once('-') else { return false };
         let layer: Option<usize> = layer.parse().ok();

@@ -1,4 +1,4 @@
-//! The device's own run on the tokens of a trace, beside it: how far apart they are at each node, and what that means for the tokens.
+//! The device's run on the tokens of a trace: the distance at each node, and what it means for the tokens.
 //!
 //! Nodes are not gated here: both sides are judged by themselves, and what is left between them is the noise of both. Logits are, as
 //! those of any free-running reference (docs/numerics.md#logits-and-tokens).
@@ -20,7 +20,7 @@ use trueup_runtime::{Entry, ModelFile, Observer, Result, Seen, Session, SessionO
 /// The node whose rows are logits.
 const LOGITS: &str = "result_output";
 
-/// The device beside the trace.
+/// The device compared with the trace.
 #[derive(Clone, Default, PartialEq, Debug, Serialize)]
 pub struct FreeRun {
     /// Root mean square of the difference at each node, relative to the trace's values.

@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub sum: Option<f64>,
     /// Places of these elements; none where there is no sum.
     pub covers: Vec<usize>,
-    /// Values behind the last position that the result has, of which other programs keep more.
+    /// Values after the last position of the result. Other programs keep more positions.
     pub behind: Vec<f64>,
 }
 

@@ -62,7 +62,7 @@ pub struct TraceReport {
     pub tokens: Vec<usize>,
     /// All nodes, in the order of computation.
     pub nodes: Vec<TraceNode>,
-    /// The device's run on the same tokens, beside the trace.
+    /// The device's run on the same tokens, compared with the trace.
     pub free: FreeRun,
     /// Whether no node's inputs are known exactly, so that one fault shows at many nodes.
     #[serde(skip)]

@@ -231,7 +231,7 @@ impl Card {
         })
     }
 
-    /// Waits until all is done that was asked for; what went wrong meanwhile is told now.
+    /// Waits until all submitted work is done and returns its errors.
     pub fn wait(&self) -> Result<(), String> {
         // SAFETY: the card's own stream.
         self.call(|| unsafe { result::stream::synchronize(self.stream) })

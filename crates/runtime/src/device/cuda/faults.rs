@@ -42,7 +42,7 @@ impl Threads {
 }
 
 impl Faults {
-    /// Nothing told yet.
+    /// Nothing reported yet.
     pub fn new(card: &Arc<Card>) -> Result<Faults, String> {
         let operators = Op::names();
         Ok(Faults { words: Words::new(card, operators.len() * WORDS)?, operators, threads: Mutex::default() })

@@ -159,7 +159,7 @@ impl Card {
         Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 
-    /// Waits until all is done that was asked for; what went wrong meanwhile is told now.
+    /// Waits until all submitted work is done and returns its errors.
     pub fn wait(&self) -> Result<(), String> {
         // SAFETY: the card's own stream.
         unsafe { self.enter()?.wait_for_stream(self.stream) }

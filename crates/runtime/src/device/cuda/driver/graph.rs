@@ -32,7 +32,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Runs all launches, behind all that was asked for before.
+    /// Runs all launches after all work submitted before.
     pub fn run(&mut self) -> Result<(), String> {
         // SAFETY: a graph that was made for this card, on the card's own stream; its kernels' arguments are those of the launches.
         self.card.call(|| unsafe { result::graph::launch(self.exec, self.card.stream) })

@@ -52,7 +52,7 @@ impl Allocation {
         self.start
     }
 
-    /// Makes all bytes zero, behind all that was asked for before.
+    /// Sets all bytes to zero after all work submitted before.
     pub fn clear(&self) -> Result<(), String> {
         // SAFETY: all of the allocation, on the card's own stream.
         self.card.call(|| unsafe { result::memset_d8_async(self.start, 0, self.bytes, self.card.stream) })
