@@ -72,8 +72,12 @@ impl SafetensorsDir {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name
-            .ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
+        let name = name.ok_or_else(|| {
+            Error::new(path, "expected a file name in UTF-8, found other bytes").help(
+                "rename \
+                the file",
+            )
+        })?;
         SafetensorsDir::open_files(path, folder, Some(name))
     }
 
@@ -226,7 +230,7 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
             let count = weights::part_numbers(part).map_or(0, |(_, count)| count);
             format!("get all {count} files of the model, and {INDEX}")
         }
-        (None, Some(file)) => format!("name the safetensors file that is meant, for example {}", quote(file)),
+        (None, Some(file)) => format!("give the safetensors file to read, for example {}", quote(file)),
         (None, None) => {
             return Err(foreign::of_folder(folder)
                 .unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model")));

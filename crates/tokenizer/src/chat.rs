@@ -66,7 +66,7 @@ impl ChatTemplate {
             Error::new(path, problem).at(NAME).help("give another template, or use the model without one")
         };
         if source.len() > SOURCE_BYTES_MAX {
-            return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are read", source.len())));
+            return Err(fail(format!("it has {} bytes, at most {SOURCE_BYTES_MAX} are supported", source.len())));
         }
         let guarded = chat_guard::guard(source).map_err(fail)?;
         if guarded.split('\n').any(|line| line.len() > LINE_CHARS_MAX && line.chars().count() > LINE_CHARS_MAX) {

@@ -192,7 +192,7 @@ fn walk(value: &Value, take: impl Fn(usize) -> Checked<()>) -> Checked<()> {
     let mut waiting = vec![(value.clone(), 0usize)];
     while let Some((value, depth)) = waiting.pop() {
         if depth > DEPTH_MAX {
-            return Err(refuse("it puts too many values within each other"));
+            return Err(refuse("it nests too many values"));
         }
         take(value.as_str().map_or(1, str::len).max(1))?;
         let map = value.kind() == ValueKind::Map;

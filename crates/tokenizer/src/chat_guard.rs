@@ -72,7 +72,7 @@ fn replace_tag<'s>(tag: &'s str, name: &str, by: &str, guarded: &mut String) -> 
     let end = tag.find("%}").and_then(|end| end.checked_add(2)).unwrap_or(tag.len());
     let (tag, rest) = tag.split_at_checked(end).unwrap_or((tag, ""));
     if tag.trim_matches(['{', '%', '}', '-', '+']).trim() != name {
-        return Err(format!("its tag {name} holds more than that word"));
+        return Err(format!("its tag {name} contains more than that word"));
     }
     guarded.push_str(&tag.replacen(name, by, 1));
     Ok(rest)
@@ -94,7 +94,7 @@ fn push_text(guarded: &mut String, text: &str) -> Result<(), String> {
         previous = c;
     }
     let Some((before, after)) = place.and_then(|at| text.split_at_checked(at)) else {
-        return Err("it holds a long stretch of white space".to_owned());
+        return Err("it contains a long run of white space".to_owned());
     };
     guarded.push_str(before);
     guarded.push_str(&format!("{{{{ __text({}) }}}}", text.len()));
@@ -241,7 +241,7 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         while let Some(c) = self.rest.chars().next() {
             tokens = tokens.saturating_add(usize::from(!c.is_whitespace()));
             if tokens > TAG_TOKENS_MAX {
-                return Err(format!("one of its tags holds more than {TAG_TOKENS_MAX} words and signs"));
+                return Err(format!("one of its tags contains more than {TAG_TOKENS_MAX} words and symbols"));
             }
             let end = if self.expression { "}}" } else { "%}" };
             let closing = self.rest.strip_prefix(['-', '+']).unwrap_or(self.rest);
@@ -438,7 +438,7 @@ impl<'s, 'm> Rewriter<'s, 'm> {
         let right = literal_factor(self.rest.get(1..).unwrap_or_default());
         let (left, after, product) = match (self.level.product, self.factor, right) {
             (Product::Repeats, _, _) => {
-                return Err("it multiplies a product again, which needs parentheses around the product".to_owned());
+                return Err("it multiplies a product again; put the product into parentheses".to_owned());
             }
             (Product::None, Some(factor), _) => (None, Some(literal(factor)), Product::Repeats),
             (Product::None, None, Some(factor)) => (Some(literal(factor)), None, Product::Repeats),

@@ -77,14 +77,15 @@ impl Vocabulary {
         } else if let Some(file) = &files.flm {
             flm_vocabulary::parts(file, model, path, &mut notes)?
         } else if files.is_left_out {
-            let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
-            return Err(error.help("give token ids instead of text, or name a tokenizer with --tokenizer"));
+            let error = Error::new(path, "the file has no vocabulary");
+            return Err(error.help("give token ids instead of text, or a tokenizer with --tokenizer"));
         } else {
             return Err(Error::new(
                 path,
-                "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with merges.txt, and tokenizer.bin",
+                "no tokenizer found; looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, \
+                 vocab.json with merges.txt, and tokenizer.bin",
             )
-            .help("put the tokenizer of the model beside it, or name it with --tokenizer"));
+            .help("put the tokenizer of the model into its folder, or name it with --tokenizer"));
         };
         assign(&mut parts, files, model, path, &mut notes)?;
         pad(&mut parts.tokens, model.vocab_size, path)?;
@@ -139,7 +140,7 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
     let model = model.filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
     match model.map(|bytes| sentencepiece_model::read(bytes, path)) {
         None => {}
-        Some(Err(problem)) => notes.push(format!("tokenizer.json is used alone: {problem}")),
+        Some(Err(problem)) => notes.push(format!("only tokenizer.json is used: {problem}")),
         Some(Ok(pieces)) => {
             let same = pieces.tokens.len() <= parts.tokens.len()
                 && pieces.tokens.iter().zip(&parts.tokens).all(|(piece, token)| piece.text == token.text);
@@ -151,7 +152,7 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
                     }
                 }
             } else {
-                notes.push("tokenizer.json is used alone: tokenizer.model holds other pieces".to_owned());
+                notes.push("only tokenizer.json is used: tokenizer.model has other pieces".to_owned());
             }
         }
     }
@@ -176,7 +177,7 @@ fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usiz
         let place = || format!("added token {}", quote(&added.content));
         let index = usize::try_from(added.id).unwrap_or(usize::MAX);
         if index >= ids_max {
-            let problem = format!("it has id {}, but there can be only {ids_max} ids", added.id);
+            let problem = format!("it has id {}, but at most {ids_max} ids are supported", added.id);
             return Err(Error::new(path, problem).at(place()).help("use the tokenizer that belongs to this model"));
         }
         while parts.tokens.len() <= index {
@@ -187,7 +188,7 @@ fn put_on_top(parts: &mut Parts, files: &TokenizerFiles, vocab_size: Option<usiz
             *token = added_entry(&added);
         } else if token.text != added.content {
             let problem = format!("id {} belongs to {} already", added.id, quote(&token.text));
-            return Err(Error::new(path, problem).at(place()).help("use the files of one and the same tokenizer"));
+            return Err(Error::new(path, problem).at(place()).help("use the files of the same tokenizer"));
         }
         parts.added.push(added);
     }

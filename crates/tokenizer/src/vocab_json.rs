@@ -31,9 +31,7 @@ pub(crate) fn read(vocab: &[u8], merges: &[u8], vocab_size: Option<usize>, path:
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     });
     tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path).map_err(|error| {
-        error.help(
-            "vocab.json and merges.txt were read as one tokenizer.json; use the files of one and the same tokenizer",
-        )
+        error.help("vocab.json and merges.txt were read as one tokenizer.json; use the files of the same tokenizer")
     })
 }
 
