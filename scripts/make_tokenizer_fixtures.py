@@ -5,7 +5,7 @@
     python scripts/make_tokenizer_fixtures.py --compare target/release/examples/ids [--texts 3000]
 
 Every folder has tokenizer.model, ice_text.model or tokenizer.json and golden.json: ids and decoded texts by the sentencepiece library, and for
-tokenizer.json by the tokenizers library. The map of characters is a small one of our own (RULES), for that of nmt_nfkc has 240 KB.
+tokenizer.json by the tokenizers library. The character map is a small one of our own (RULES), for that of nmt_nfkc has 240 KB.
 
 --compare writes nothing: it trains models with sentencepiece's own maps, whole, in all combinations of their settings, and compares ids and
 decoded texts of random Unicode texts and of every character with those of the example `ids` (cargo build --release -p trueup-tokenizer --example ids).

@@ -163,7 +163,7 @@ impl Chunk {
             }
             left -= count;
         }
-        unreachable!("place {place} is behind a chunk of {} elements", self.len())
+        unreachable!("place {place} is past the end of a chunk of {} elements", self.len())
     }
 
     /// Fills `out` with the bytes in the checkpoint's order of rows; it has room for exactly them.

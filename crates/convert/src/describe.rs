@@ -37,7 +37,11 @@ pub(crate) fn describe(
     notes.extend(mapping.architecture().notes(mapping.hyper()));
     notes.extend_from_slice(source.notes());
     if source.tokenizer().is_left_out {
-        notes.push("the file holds no vocabulary, so none is written: give token ids instead of text, or convert with --tokenizer".to_owned());
+        notes.push(
+            "the file contains no vocabulary, so none is written; give token ids instead of text, or \
+            convert with --tokenizer"
+                .to_owned(),
+        );
     } else {
         let vocabulary = slim::vocabulary(source, mapping)?;
         notes.extend_from_slice(vocabulary.notes());

@@ -54,13 +54,14 @@ pub(crate) fn notes(hyper: &Hyper) -> Vec<String> {
     };
     if let Some(kind) = kind {
         notes.push(format!(
-            "FastLLM may not know the rotation's scaling \"{kind}\" and compute without it: its program of 2025 knows {} only",
+            "FastLLM may not support the rotation scaling \"{kind}\" and may ignore it: its 2025 version \
+             supports only {}",
             SCALINGS.join(", ")
         ));
     }
     if let Some(window) = hyper.window() {
         notes.push(format!(
-            "FastLLM has no window of {} tokens for attention: behind texts that are longer it computes otherwise",
+            "FastLLM has no sliding window of {} tokens: its results differ for longer texts",
             window.size()
         ));
     }
@@ -80,7 +81,7 @@ pub(crate) fn set_keys(
         file.table.iter().enumerate().map(|(place, (key, _))| (key.clone(), place)).collect();
     for (key, value) in overrides.iter().map(Override::pair) {
         if key == ADAPTERS {
-            let problem = format!("{ADAPTERS} counts adapters, and none are written");
+            let problem = format!("{ADAPTERS} is the number of adapters, but adapters are not written");
             return Err(Error::new(path, problem).at("--metadata").help("leave the key out"));
         }
         let place = *places.entry(key.to_owned()).or_insert(file.table.len());
@@ -95,7 +96,7 @@ pub(crate) fn set_keys(
         file.table.retain(|(key, _)| key != TEMPLATE);
         if file.table.len() < before {
             notes.push(format!(
-                "the model's chat template is left out, for FastLLM takes it before {}",
+                "the model's chat template is omitted, because FastLLM would use it instead of {}",
                 PROMPT_KEYS.join(", ")
             ));
         }
@@ -125,9 +126,7 @@ pub(crate) fn check(
                 quote(name),
                 expected.shape
             );
-            return Err(Error::new(path, problem)
-                .at(place)
-                .help("leave the keys out that describe the model's numbers"));
+            return Err(Error::new(path, problem).at(place).help("omit the keys that describe the model's sizes"));
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(crate) struct KindsApart {
 }
 
 impl KindsApart {
-    /// Of a model with such groups; `None` where its rows are no whole groups.
+    /// Of a model with such groups; `None` where its rows cannot be split into groups of equal size.
     pub fn new(grouped: Grouped, hyper: &Hyper) -> Option<KindsApart> {
         let (heads, size) = (hyper.heads() as u64, hyper.head_size() as u64);
         let (groups, places) = match grouped {

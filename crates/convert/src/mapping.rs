@@ -64,7 +64,10 @@ impl Mapping {
                             && Order::of(expected.transform, &hyper).is_none()
                         {
                             let heads = hyper.heads();
-                            let problem = format!("tensor {theirs}: the rows of {heads} heads are no whole groups");
+                            let problem = format!(
+                                "tensor {theirs}: the rows of {heads} heads cannot be split \
+                                into groups of equal size"
+                            );
                             mismatch.misfits.push(problem);
                         }
                         let is_computed_with = expected.transform == Transform::UnitRows;
@@ -90,7 +93,7 @@ impl Mapping {
     /// No token is left, or one is missing that divides texts.
     pub(crate) fn slimmed(mut self, kept: Arc<[u32]>, path: &Path) -> Result<Mapping> {
         self.hyper = self.hyper.slimmed(&kept).ok_or_else(|| {
-            Error::new(path, "the tokens to be kept lack one that divides texts, or are none").at("--prune-vocab")
+            Error::new(path, "the kept vocabulary is empty, or lacks a required special token").at("--prune-vocab")
         })?;
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.expected.role.is_per_token()) {
             tensor.expected.shape = tensor.expected.role.shape(&self.hyper);
@@ -164,7 +167,7 @@ pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> 
     match source.description() {
         Description::Json(config) => Ok(config),
         Description::Gguf(_) => Err(Error::new(source.path(), format!("is {} already", source.format())).help(
-            "`trueup quantize` changes the types of a GGUF file; all else is chosen where its source is converted",
+            "`trueup quantize` changes the types of a GGUF file; set all other options when you convert its source",
         )),
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Mismatch {
 const NAMED_MAX: usize = 8;
 /// Names of each kind that are listed where there are more.
 const SHOWN: usize = 5;
-const VARIANT_HELP: &str = "nothing was written; the checkpoint is of a variant that is not supported";
+const VARIANT_HELP: &str = "nothing was written; this variant of the model is not supported";
 
 impl Mismatch {
     /// Fails when anything does not fit.
@@ -107,11 +107,11 @@ impl Mismatch {
         let class = architecture.classes[0];
         let outer = found.strip_suffix(expected.as_str()).unwrap_or(found);
         let all = match found {
-            "" => format!("the names lack the beginning `{expected}`"),
+            "" => format!("the names lack the prefix `{expected}`"),
             _ if !outer.is_empty() && there.iter().all(|name| name.starts_with(outer)) => {
-                format!("all names begin with `{}`", quote(outer))
+                format!("all names have the prefix `{}`", quote(outer))
             }
-            _ => format!("{moved} names begin with `{}` in place of `{expected}`", quote(found)),
+            _ => format!("{moved} names have the prefix `{}` instead of `{expected}`", quote(found)),
         };
         let (what, help) = wrapper(found, class);
         Some((Some(format!("{all}: {what}")), help))

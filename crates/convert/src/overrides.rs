@@ -46,13 +46,18 @@ impl Override {
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
         let describes_the_file = ["split.", "trueup.vocabulary."].iter().any(|start| self.key.starts_with(start));
         if self.key == "general.alignment" || describes_the_file {
-            let problem = "describes the file itself and follows from how it is written: leave it out";
+            let problem = "describes the file itself and is set by the writer; omit it";
             return Err(OverrideError(format!("{} {problem}", self.key)));
         }
         let value = match metadata.value(&self.key) {
             None => self.guess(),
             Some(old) => self.parse(old.value_type()).ok_or_else(|| {
-                OverrideError(format!("{}={}: expected {}, as the key has it", self.key, self.value, old.type_name()))
+                OverrideError(format!(
+                    "{}={}: expected {}, the type of this key",
+                    self.key,
+                    self.value,
+                    old.type_name()
+                ))
             })?,
         };
         metadata.insert(self.key.as_str(), value);

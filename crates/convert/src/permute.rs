@@ -25,7 +25,11 @@ fn move_rows<T: Copy>(source: &[T], target: &mut [T], head_rows: usize, row_len:
     assert!(head_rows > 0 && head_rows.is_multiple_of(2), "a head of {head_rows} rows has no pairs");
     assert_eq!(source.len(), target.len(), "source and target differ in size");
     let head_len = head_rows * row_len;
-    assert!(head_len > 0 && source.len().is_multiple_of(head_len), "{} items are no whole heads", source.len());
+    assert!(
+        head_len > 0 && source.len().is_multiple_of(head_len),
+        "{} items cannot be split into whole heads",
+        source.len()
+    );
     for (source, target) in source.chunks_exact(head_len).zip(target.chunks_exact_mut(head_len)) {
         for (row, target) in target.chunks_exact_mut(row_len).enumerate() {
             let start = from(row) * row_len;

@@ -89,8 +89,8 @@ impl Slim {
             Slim::Ids(file) => listed(file, count)?,
             Slim::Corpus(file) => {
                 let vocabulary = vocabulary.clone().ok_or_else(|| {
-                    let error = Error::new(path, "the model has no vocabulary by which a corpus could be read");
-                    error.at("--prune-vocab").help("name its tokenizer with --tokenizer, or list ids with ids:FILE")
+                    let error = Error::new(path, "the model has no vocabulary to encode the corpus with");
+                    error.at("--prune-vocab").help("give its tokenizer with --tokenizer, or list ids with ids:FILE")
                 })?;
                 let (tokenizer, text) = (Tokenizer::new(vocabulary)?, text_of(file)?);
                 let mut needed: BTreeSet<u32> = tokenizer.tokens_of(&text)?.into_iter().collect();
@@ -121,13 +121,13 @@ fn all_but(
     let (first, last) = (dropped.start(), dropped.end());
     let fault = |problem: String| Err(Error::new(path, problem).at(format!("--prune-vocab drop:{first}-{last}")));
     if *last >= count {
-        return fault(format!("the model has {count} tokens, whose ids end at {}", count.saturating_sub(1)));
+        return fault(format!("the model has {count} tokens with ids up to {}", count.saturating_sub(1)));
     }
     if let Some(id) = steering.range(dropped.clone()).next() {
-        return fault(format!("token {id} steers the model and cannot be dropped"));
+        return fault(format!("token {id} is a control token and cannot be dropped"));
     }
     if let Some(id) = bytes.range(dropped.clone()).next() {
-        return fault(format!("token {id} stands for a single byte, without which some texts would lose letters"));
+        return fault(format!("token {id} is a byte token; some texts cannot be encoded without it"));
     }
     if u64::from(last - first) + 1 == u64::from(count) {
         return fault("no token would be kept".to_owned());
@@ -159,7 +159,7 @@ fn range(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
     let id = |text: &str| text.trim().parse::<u32>().ok();
     match (id(first), id(last)) {
         (Some(first), Some(last)) if first <= last => Ok(first..=last),
-        _ => Err(format!("expected an id, or two like 0-319, found \"{}\"", quote(text))),
+        _ => Err(format!("expected an id or a range like 0-319, found \"{}\"", quote(text))),
     }
 }
 
@@ -191,7 +191,8 @@ pub(crate) fn write_metadata(
     let ids: Vec<i32> = kept.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
     metadata.insert(SOURCE_IDS, ids);
     let mut notes = vec![format!(
-        "{} of {all} tokens are kept, with new ids; their rows of embedding and head are those of the source, so their logits are too ({SOURCE_IDS} says which they were)",
+        "{} of {all} tokens are kept, with new ids; their embedding and head rows, and so their logits, are \
+         those of the source ({SOURCE_IDS} lists the old ids)",
         kept.len()
     )];
     if !source.tokenizer().is_left_out {
@@ -200,7 +201,7 @@ pub(crate) fn write_metadata(
         let lost: Vec<String> = lost.map(|added| format!("\"{}\"", quote(&added.content))).collect();
         if !lost.is_empty() {
             notes.push(format!(
-                "tokens that are found whole in texts are dropped, and their letters are cut like any others: {}",
+                "user-defined tokens are dropped; their text is now split into other tokens: {}",
                 trueup_formats::listed(&lost, ", ")
             ));
         }
@@ -232,7 +233,7 @@ pub(crate) fn kept_in(metadata: &Metadata, count: usize, path: &Path) -> Result<
     let is_rising = kept.windows(2).all(|pair| pair[0] < pair[1]);
     let is_inside = kept.last().is_some_and(|last| (*last as usize) < count);
     if kept.len() != ids.len() || !is_rising || !is_inside {
-        let problem = format!("expected rising ids of the source's {count} tokens");
+        let problem = format!("expected ascending ids of the source's {count} tokens");
         return Err(Error::new(path, problem).at(format!("key {SOURCE_IDS}")).help(help));
     }
     Ok(Some(kept))

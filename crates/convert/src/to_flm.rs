@@ -55,7 +55,7 @@ impl FlmOptions {
             Some(DType::F16) => Some(16),
             Some(_) => {
                 return fault(
-                    "a .flm file keeps its types or takes f16",
+                    "a .flm file keeps the types of its source or uses f16",
                     "`trueup quantize -b 8` and `-b 4` write codes",
                 );
             }
@@ -67,7 +67,11 @@ impl FlmOptions {
             );
         }
         if slim.is_some() {
-            return fault("--prune-vocab writes GGUF", "convert to a GGUF file with it first, and that to .flm");
+            return fault(
+                "--prune-vocab writes GGUF",
+                "convert to GGUF with it first, then convert the GGUF \
+                file to .flm",
+            );
         }
         Ok(FlmOptions { bits, overrides, threads, dry_run })
     }
@@ -83,8 +87,8 @@ impl FlmOptions {
             Some(16 | 8 | 4) if is_plain => {
                 Ok(FlmOptions { bits, overrides: Vec::new(), threads: *threads, dry_run: *dry_run })
             }
-            _ => Err(Error::new(output, "a .flm file holds 16, 8 or 4 bits in all matrices")
-                .help("give -b, and no types, rules, layouts or --resume")),
+            _ => Err(Error::new(output, "all matrices of a .flm file have 16, 8 or 4 bits")
+                .help("use -b instead of types, rules, layouts and --resume")),
         }
     }
 }
@@ -177,8 +181,8 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
             let (architecture, hyper) = (mapping.architecture(), mapping.hyper());
             let Some(name) = architecture.flm_name else {
                 let class = architecture.classes.first().copied().unwrap_or_default();
-                let problem = format!("FastLLM does not know tensors by the names of {class}");
-                return Err(Error::new(source.path(), problem).help("convert it to GGUF first, and that to .flm"));
+                let problem = format!("FastLLM does not support the tensor names of {class}");
+                return Err(Error::new(source.path(), problem).help("convert it to GGUF instead"));
             };
             let table = flm_table::table(config, hyper, architecture, name);
             let files = source.tokenizer();
@@ -197,7 +201,8 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
             let config = hyper.to_config(architecture).ok_or_else(|| {
                 Error::new(
                     source.path(),
-                    "the rotation is scaled by stored factors, and what they follow from is not in a GGUF file",
+                    "the rotation is scaled by stored factors, but a GGUF file does not contain the parameters \
+                     that they were computed from",
                 )
                 .help("convert the original checkpoint")
             })?;
@@ -223,8 +228,18 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
         let Some(theirs) = expected.theirs.clone() else { continue };
         let order = Order::of(expected.transform, &hyper).filter(|_| is_gguf);
         if order.is_none() && is_gguf && matches!(expected.transform, Transform::KindsApart(_)) {
-            let problem = format!("{} heads with the keys of {} are no whole groups", hyper.heads(), hyper.kv_heads());
-            return Err(Error::new(source.path(), format!("{problem}, which the format cannot say of this model")));
+            let problem = format!(
+                "{} heads with the keys of {} cannot be split into groups of equal size",
+                hyper.heads(),
+                hyper.kv_heads()
+            );
+            return Err(Error::new(
+                source.path(),
+                format!(
+                    "{problem}, which the format cannot describe for this \
+                model"
+                ),
+            ));
         }
         let name = if is_gguf { &expected.name } else { &theirs };
         plan.add(source, name, &theirs, expected, order, options)?;
@@ -271,7 +286,7 @@ impl Plan {
             }
             Some(target) => {
                 let first = self.tensors[target].join(&shape, dtype).ok_or_else(|| {
-                    Error::new(source.path(), "does not fit the tensors that it is joined with, in its type or size")
+                    Error::new(source.path(), "differs in type or size from the tensors that it is joined with")
                         .at(format!("tensor {}", quote(theirs)))
                 })?;
                 (target, first)
@@ -378,9 +393,9 @@ impl Own {
         }
         let has_codes = matches!(outgoing.dtype, FlmType::Int8 | FlmType::Int4);
         if let Some(far) = values.chunks(row as usize).position(|row| has_codes && !spans_finitely(row)) {
-            let problem = "begins a row whose values are too far apart for codes: f32 cannot say how far";
+            let problem = "starts a row whose range of values exceeds f32, so it cannot be quantized";
             let error = outgoing.unfit(source, piece, far as u64 * row, problem);
-            return Err(error.help("keep f32 values: convert without -b"));
+            return Err(error.help("convert without -b to keep f32 values"));
         }
         Ok(values)
     }

@@ -149,7 +149,7 @@ impl AtomicFile {
     fn lost(&self) -> Error {
         let name = quote(&self.partial.path().file_name().unwrap_or_default().to_string_lossy());
         let problem = format!("its partial file {name} was removed or replaced by another process");
-        Error::new(&self.path, problem).help("end the other process and run again")
+        Error::new(&self.path, problem).help("stop the other process and run again")
     }
 
     /// Removes the partial files of this process and lets it create no more: for the moment before a signal ends it.
@@ -180,7 +180,7 @@ fn len(bytes: &[u8]) -> u64 {
 /// An output may replace a regular file that is none of the inputs, and nothing else.
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(Error::new(path, "expected the name of a file, found that of a folder").help("name a file"));
+        return Err(Error::new(path, "expected a file name, found a folder name").help("name a file"));
     }
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
@@ -254,30 +254,38 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
                 |_| "an unknown number".to_owned(),
                 |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
             );
-            let problem = format!("no space left on the disk: {needed}{available} bytes available");
-            (problem, "make room or write to another disk; the old file, if any, is as it was")
+            let problem = format!("not enough space on the disk: {needed}{available} bytes available");
+            (problem, "free some space or write to another disk; the old file, if any, is unchanged")
         }
         ErrorKind::QuotaExceeded => {
             let needed = needed.trim_end_matches(", ");
             let problem = format!("the quota of this user or project on the disk is used up: {needed}");
             let problem = problem.trim_end_matches(": ").to_owned();
-            (problem, "make room, ask for more, or write to another disk; the old file, if any, is as it was")
+            (
+                problem,
+                "free some space, request a larger quota, or write to another disk; the old file, if any, \
+                is unchanged",
+            )
         }
         ErrorKind::ReadOnlyFilesystem => {
             ("cannot be written: the file system is read-only".to_owned(), "write to another folder")
         }
         ErrorKind::FileTooLarge => {
-            let problem = format!("cannot be written: {needed}more than a file may have here");
+            let problem = format!("cannot be written: {needed}more than the maximum file size here");
             (problem, "raise the limit (ulimit -f), use another file system, or split the file")
         }
         ErrorKind::NotFound if !folder.is_dir() => {
             let folder = quote(&folder.to_string_lossy());
-            (format!("cannot be written: there is no folder {folder}"), "make it first, or write to another folder")
+            (
+                format!("cannot be written: the folder {folder} does not exist"),
+                "create it first, or write to \
+                another folder",
+            )
         }
         // No kind of its own.
         _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
             let problem = "cannot be written: the disk reported an input/output error".to_owned();
-            (problem, "check the disk; the old file, if any, is as it was")
+            (problem, "check the disk; the old file, if any, is unchanged")
         }
         _ => (format!("cannot be written: {error}"), ""),
     }

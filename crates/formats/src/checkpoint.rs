@@ -170,8 +170,8 @@ impl TokenizerFiles {
             Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some(_) | None => {
                 let vocabulary = vocabulary.ok_or_else(|| {
-                    Error::new(path, "the number of tokens is not in the file, and the model does not say it")
-                        .help("name a tokenizer.json or a tokenizer.model")
+                    Error::new(path, "neither the file nor the model specifies the number of tokens")
+                        .help("give a tokenizer.json or a tokenizer.model")
                 })?;
                 self.llama2c = Some(TokenizerBin::read(&source, vocabulary)?);
             }

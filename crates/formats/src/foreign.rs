@@ -20,10 +20,11 @@ const ENTRIES_MAX: usize = 4096;
 /// The description of a PEFT adapter.
 pub(crate) const ADAPTER_CONFIG: &str = "adapter_config.json";
 
-const PICKLE_HELP: &str = "it can hold programs and is not read; convert it to safetensors first, for example with \
+const PICKLE_HELP: &str = "it can contain executable code and is not supported; convert it to safetensors \
+    first, for example with \
     save_pretrained(..., safe_serialization=True)";
 const ORIGINAL_HELP: &str = "convert the original checkpoint";
-const ARCHIVE_HELP: &str = "extract it and name the model inside";
+const ARCHIVE_HELP: &str = "extract it and give the model inside";
 
 /// Offset, bytes there, what the file is, what to do.
 const MAGICS: [(usize, &[u8], &str, &str); 19] = [
@@ -38,7 +39,7 @@ const MAGICS: [(usize, &[u8], &str, &str); 19] = [
         0,
         b"algg",
         "a GGLA file: a LoRA adapter, older than GGUF",
-        "merge the original adapter into its model and convert that",
+        "merge the original adapter into its model and convert the result",
     ),
     (0, b"\x1f\x8b", "a file compressed with gzip", "decompress it first, for example with `gunzip`"),
     (0, b"\x28\xb5\x2f\xfd", "a file compressed with Zstandard", "decompress it first, for example with `unzstd`"),
@@ -84,12 +85,12 @@ pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
         return Some(Foreign::new("an ONNX graph", "get the model's safetensors files instead"));
     }
     if is_importance_matrix(start) {
-        let what = "an importance matrix of llama.cpp, which holds statistics of activations and no weights";
-        return Some(Foreign::new(what, "name the model that it was measured on"));
+        let what = "an importance matrix of llama.cpp, which contains activation statistics but no weights";
+        return Some(Foreign::new(what, "give the model that it was measured on"));
     }
     let text = without_mark(start).trim_ascii_start();
     let is_json = extension.eq_ignore_ascii_case("json") && text.first().is_some_and(|byte| b"{[".contains(byte));
-    is_json.then(|| Foreign::new("a JSON file", "name the folder that holds it, or the file with the weights"))
+    is_json.then(|| Foreign::new("a JSON file", "give its folder, or the file with the weights"))
 }
 
 /// What a zip archive holds, by the name of its first entry.
@@ -186,7 +187,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     }
     if is("model_index.json") {
         let what = "a pipeline of diffusers (model_index.json), which generates images";
-        return Some(Foreign::new(what, "name a language model"));
+        return Some(Foreign::new(what, "give a language model"));
     }
     if has(&|name| name.starts_with("pytorch_model")) || ends(".pth") || ends(".pt") {
         return Some(Foreign::new("PyTorch pickles", PICKLE_HELP));
@@ -194,7 +195,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
         return Some(Foreign::new(
             "a folder with GGUF files",
-            format!("name the GGUF file itself, for example {}", quote(file)),
+            format!("give the GGUF file itself, for example {}", quote(file)),
         ));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
@@ -204,7 +205,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     let inner: Vec<String> =
         names.iter().filter(|name| folder.join(name).join("config.json").is_file()).map(|name| quote(name)).collect();
     if !inner.is_empty() {
-        let what = format!("a folder with models in it: {}", listed(&inner, ", "));
+        let what = format!("a folder that contains models: {}", listed(&inner, ", "));
         return Some(Foreign::new(what, "name one of them"));
     }
     (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty folder", "get the files of the model"))

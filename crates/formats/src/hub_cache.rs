@@ -33,7 +33,7 @@ pub(crate) fn snapshot(path: &Path) -> Result<PathBuf> {
     let models: Vec<String> = names_in(path).iter().filter(|name| name.starts_with(MODELS)).map(|n| quote(n)).collect();
     match models.is_empty() {
         true => Ok(path.to_owned()),
-        false => Err(Error::new(path, "expected a model, found the cache of huggingface_hub")
+        false => Err(Error::new(path, "expected a model, found a huggingface_hub cache")
             .help(format!("name one of its models: {}", listed(&models, ", ")))),
     }
 }
@@ -55,12 +55,10 @@ fn named_snapshot(root: &Path, snapshots: &Path) -> Result<PathBuf> {
     }
     match (there.as_slice(), main) {
         ([only], None) => Ok(snapshots.join(only)),
-        ([], _) => {
-            Err(Error::new(root, "expected a snapshot in this folder of the cache of huggingface_hub, found none")
-                .help("download the model"))
-        }
+        ([], _) => Err(Error::new(root, "expected a snapshot in this folder of the huggingface_hub cache, found none")
+            .help("download the model")),
         (_, Some(main)) => {
-            let problem = format!("refs/main names the snapshot {}, which is missing", quote(&main));
+            let problem = format!("refs/main points to the snapshot {}, which is missing", quote(&main));
             Err(Error::new(root, problem).help("download the model again, or name a folder in snapshots/"))
         }
         (_, None) => {

@@ -57,8 +57,7 @@ pub fn joined_name(part: &str) -> Option<String> {
 
 /// What a person should know where `count` tensors were divided.
 pub(crate) fn note(count: usize) -> Option<String> {
-    (count > 0)
-        .then(|| format!("{count} tensors that are joined in the file are read as the ones that they were joined from"))
+    (count > 0).then(|| format!("{count} fused tensors are read as separate tensors"))
 }
 
 fn attention_rows(rows: u64, config: &Map<String, Value>) -> Option<Vec<(&'static str, u64)>> {

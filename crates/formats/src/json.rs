@@ -26,11 +26,11 @@ use std::path::Path;
 pub(crate) const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// What `Infinity` of Python's JSON becomes.
-pub const INFINITY: &str = "Infinity (not a number of JSON)";
+pub const INFINITY: &str = "Infinity (not valid in JSON)";
 /// What `-Infinity` of Python's JSON becomes.
-pub const MINUS_INFINITY: &str = "-Infinity (not a number of JSON)";
+pub const MINUS_INFINITY: &str = "-Infinity (not valid in JSON)";
 /// What `NaN` of Python's JSON becomes.
-pub const NAN: &str = "NaN (not a number of JSON)";
+pub const NAN: &str = "NaN (not valid in JSON)";
 
 /// One value; `path` is for the message.
 pub fn value(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Value> {
@@ -140,7 +140,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
         let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             if !keys.insert(key.clone()) {
-                return Err(A::Error::custom(format!("the key \"{key}\" is there twice")));
+                return Err(A::Error::custom(format!("the key \"{key}\" occurs twice")));
             }
             entries.push((key, map.next_value()?));
         }

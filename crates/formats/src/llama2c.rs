@@ -37,8 +37,7 @@ const THETA: f64 = 10_000.0;
 const EPSILON: f64 = 1e-5;
 
 /// Said of version 2.
-const GROUPS_NOTE: &str =
-    "the source's 8-bit groups are taken as the f32 values that they stand for; a quantized type rounds them again";
+const GROUPS_NOTE: &str = "the source's 8-bit groups are decoded to f32; a quantized output type rounds them again";
 
 /// An open llama2.c model.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ impl NameIndex {
         match NameIndex::of_first(tensors) {
             (index, None) => Ok(index),
             (_, Some(name)) => {
-                let error = Error::new(path, "the name is there twice").at(format!("tensor {}", quote(name)));
+                let error = Error::new(path, "the name occurs twice").at(format!("tensor {}", quote(name)));
                 Err(error.help("the file is damaged; convert the model again"))
             }
         }
@@ -66,7 +66,7 @@ impl NameIndex {
         let rehash = |other: &u32| self.hasher.hash_one(name_of(tensors, other & self.mask).unwrap_or_default());
         // No header is long enough for 2^32 tensors.
         let Ok(number) = u32::try_from(tensors.len()) else { return false };
-        debug_assert!(number <= self.mask, "room for {} tensors was asked for", tensors.len());
+        debug_assert!(number <= self.mask, "an index for {} tensors was requested", tensors.len());
         match self.numbers.entry(hash, is_same, rehash) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((index.find(&tensors, "blk.7.w"), twice), (Some(7), Some("blk.7.w")));
         assert_eq!(
             error.to_string(),
-            "m.gguf: tensor blk.7.w: the name is there twice; the file is damaged; convert the model again"
+            "m.gguf: tensor blk.7.w: the name occurs twice; the file is damaged; convert the model again"
         );
     }
 }

@@ -79,7 +79,7 @@ fn open_dir(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
 
 fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     if let Some(tokenizer) = &options.tokenizer {
-        return Err(Error::new(tokenizer, "a GGUF file has its own tokenizer").help("leave the tokenizer option out"));
+        return Err(Error::new(tokenizer, "a GGUF file contains its tokenizer").help("omit the tokenizer option"));
     }
     Ok(Box::new(Gguf::open(path)?))
 }

@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         let remaining = self.remaining();
         let problem =
             format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left");
-        self.error(what, problem).help("the file is damaged or cut short")
+        self.error(what, problem).help("the file is damaged or truncated")
     }
 
     /// The next `count` bytes.
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn too_short(&self, count: u64, what: &dyn Display) -> Error {
         let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
-        self.error(what, problem).help("the file is damaged or cut short")
+        self.error(what, problem).help("the file is damaged or truncated")
     }
 
     #[inline]

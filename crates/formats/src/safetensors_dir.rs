@@ -237,7 +237,7 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
             let count = weights::part_numbers(part).map_or(0, |(_, count)| count);
             format!("get all {count} files of the model, and {INDEX}")
         }
-        (None, Some(file)) => format!("name the safetensors file that is meant, for example {}", quote(file)),
+        (None, Some(file)) => format!("give the safetensors file to read, for example {}", quote(file)),
         (None, None) => {
             return Err(foreign::of_folder(folder)
                 .unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model")));

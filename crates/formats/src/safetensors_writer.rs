@@ -65,7 +65,7 @@ pub fn write_safetensors(
     let header_bytes = u64::try_from(header.len()).unwrap_or(u64::MAX);
     let bytes =
         arrays.iter().try_fold(header_bytes, |sum, array| sum.checked_add(u64::try_from(array.bytes.len()).ok()?));
-    let bytes = bytes.ok_or_else(|| Error::new(path, "the file would pass 2^64 bytes"))?;
+    let bytes = bytes.ok_or_else(|| Error::new(path, "the file would exceed 2^64 bytes"))?;
     let mut file = AtomicFile::create(path, inputs)?;
     file.preallocate(bytes)?;
     file.write_all(&header)?;
@@ -121,9 +121,9 @@ fn info(array: &Entry, data_offsets: (usize, usize)) -> std::result::Result<Tens
         return Err(format!("expected {bytes} bytes for shape {:?}, found {}", array.shape, array.bytes));
     }
     let dtype = DTYPES.iter().find(|(dtype, _)| *dtype == array.dtype).map(|row| row.1);
-    let dtype = dtype.ok_or_else(|| format!("{} is no type of a safetensors file", array.dtype))?;
+    let dtype = dtype.ok_or_else(|| format!("{} is not a type of safetensors files", array.dtype))?;
     let shape = array.shape.iter().rev().map(|size| usize::try_from(*size)).collect::<std::result::Result<_, _>>();
-    let shape = shape.map_err(|_| format!("shape {:?} passes the memory that can be addressed", array.shape))?;
+    let shape = shape.map_err(|_| format!("shape {:?} exceeds the address space", array.shape))?;
     Ok(TensorInfo { dtype, shape, data_offsets })
 }
 

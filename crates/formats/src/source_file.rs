@@ -96,7 +96,7 @@ impl SourceFile {
                     format!("the file had {} bytes when it was opened and is shorter now", self.bytes()),
                 )
                 .at(place)
-                .help("do not change a model while it is read")
+                .help("do not change a model while it is in use")
             } else {
                 Error::new(self.path(), format!("cannot be read: {error}")).at(place)
             }
@@ -139,15 +139,15 @@ impl FileStamp {
     pub fn unchanged(&self) -> Result<()> {
         let facts = match std::fs::metadata(&self.path) {
             Ok(facts) => facts,
-            Err(error) => return Err(self.change(format!("it cannot be found any more ({error})"))),
+            Err(error) => return Err(self.change(format!("it was removed ({error})"))),
         };
         let now = FileStamp::new(&self.path, &facts);
         if !self.is_same_file(&facts) {
-            return Err(self.change("another file has its name now".to_owned()));
+            return Err(self.change("it was replaced by another file".to_owned()));
         }
         self.unwritten(&now)?;
         if self.changed != now.changed {
-            return Err(self.change("its contents or its properties were written".to_owned()));
+            return Err(self.change("its contents or attributes were modified".to_owned()));
         }
         Ok(())
     }
@@ -158,14 +158,14 @@ impl FileStamp {
             return Err(self.change(format!("it had {} bytes and has {} now", self.bytes, now.bytes)));
         }
         if self.modified != now.modified {
-            return Err(self.change("its time of modification is another".to_owned()));
+            return Err(self.change("its modification time changed".to_owned()));
         }
         Ok(())
     }
 
     fn change(&self, what: String) -> Error {
         Error::new(&self.path, format!("the file changed while it was in use: {what}"))
-            .help("run again when nothing writes to it")
+            .help("run again when no other program is writing to it")
     }
 }
 

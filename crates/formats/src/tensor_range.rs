@@ -65,7 +65,7 @@ pub(crate) fn byte_range(
         Some(end) if end <= file_bytes => Ok(offset..end),
         _ => Err(format!(
             "expected its {bytes} bytes from byte {offset} on inside the file, found a file of {file_bytes} bytes; \
-             it is damaged or cut short"
+             it is damaged or truncated"
         )),
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn without_overlap(
 pub fn check_unique<'a>(path: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let mut seen = HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
-        Some(name) => Err(Error::new(path, "the name is there twice").at(format!("tensor {}", quote(name)))),
+        Some(name) => Err(Error::new(path, "the name occurs twice").at(format!("tensor {}", quote(name)))),
         None => Ok(()),
     }
 }

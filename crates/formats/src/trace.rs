@@ -150,7 +150,10 @@ impl Trace {
             let more = if tokens.len() > shown.len() { ", ..." } else { "" };
             let shown = shown.join(", ");
             let problem = format!("{ids} token ids cannot be the tokens of {steps} steps with {shown}{more} tokens");
-            return Err(Error::new(self.source().path(), problem).help("give the ids that the trace was made from"));
+            return Err(Error::new(self.source().path(), problem).help(
+                "give the token ids that the trace was \
+                made from",
+            ));
         }
         Ok(tokens)
     }
@@ -244,8 +247,8 @@ impl Trace {
             trace.tensors.push(TraceTensor { step, node, shape, dtype, place });
         }
         if !refused.is_empty() {
-            let problem = format!("tensors of types that no node has: {}", listed(&refused, ", "));
-            return Err(Error::new(trace.source().path(), problem).help("keep values as f32, f64, f16 or bf16"));
+            let problem = format!("tensors of types that no graph node has: {}", listed(&refused, ", "));
+            return Err(Error::new(trace.source().path(), problem).help("save values as f32, f64, f16 or bf16"));
         }
         let path = trace.source().path().to_owned();
         trace.ids = ids.map(|ids| narrow(&path, KEY_IDS, ids)).transpose()?;
@@ -284,7 +287,7 @@ impl Trace {
     fn check_tokens(&self) -> Result<()> {
         let fault = |problem: String| Err(Error::new(self.source().path(), problem));
         if self.tensors.is_empty() {
-            return fault("the file holds no tensor of a trace".to_owned());
+            return fault("the file contains no tensors of a trace".to_owned());
         }
         if self.ids.as_ref().is_some_and(|ids| ids.is_empty() || ids.len() > TOKENS_MAX) {
             return fault(format!("expected 1 to {TOKENS_MAX} token ids, found none or more"));

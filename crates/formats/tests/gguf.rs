@@ -160,7 +160,7 @@ fn a_name_of_a_split_model_is_there_once() {
     bytes[place..place + 5].copy_from_slice(b"first");
     std::fs::write(&paths[1], bytes).unwrap();
     let error = Gguf::open(&paths[0]).unwrap_err().to_string();
-    assert!(error.contains("tensor first: the name is there twice"), "{error}");
+    assert!(error.contains("tensor first: the name occurs twice"), "{error}");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn what_stands_in_the_way_is_never_followed() {
             fs::remove_file(folder.path().join(name)).unwrap();
             plant(&victim, &folder.path().join(name));
             let writer = resume(folder.path(), None);
-            let is_noted = writer.note().is_some_and(|note| note.contains("was no file of this user"));
+            let is_noted = writer.note().is_some_and(|note| note.contains("belongs to another user"));
             assert_eq!(is_noted, name == JOURNAL, "{name}: {what}: {:?}", writer.note());
             assert_eq!(complete(writer), Vec::<usize>::new(), "{name}: {what}");
             assert_eq!(fs::read(&victim).unwrap(), b"not ours to touch", "{name}: {what}");
@@ -361,7 +361,7 @@ fn errors_say_that_something_is_kept() {
     assert_eq!(writer.explain(error.clone()), error);
     do_tensor(&writer, 2);
     let explained = writer.explain(error).to_string();
-    assert!(explained.ends_with("make room; what is finished is kept for a run with --resume"), "{explained}");
+    assert!(explained.ends_with("make room; finished parts are kept for a run with --resume"), "{explained}");
 }
 
 /// The name cannot be given: what is finished stays for the next run.
@@ -372,7 +372,7 @@ fn a_run_that_fails_at_its_very_end_keeps_everything() {
     (0..ELEMENTS.len()).for_each(|tensor| do_tensor(&writer, tensor));
     fs::create_dir_all(folder.path().join("m.gguf/inside")).unwrap();
     let error = writer.finish().unwrap_err().to_string();
-    assert!(error.ends_with("what is finished is kept for a run with --resume"), "{error}");
+    assert!(error.ends_with("finished parts are kept for a run with --resume"), "{error}");
     fs::remove_dir_all(folder.path().join("m.gguf")).unwrap();
     assert_eq!(complete(resume(folder.path(), None)), Vec::from_iter(0..ELEMENTS.len()));
     assert_complete(folder.path(), None, "after a failed end");

@@ -34,7 +34,7 @@ fn what_is_no_object_is_named() {
         faults.refused(text, refused, "a.json", &["expected a JSON object", &format!("found {kind}")]);
     }
     for (text, fragments) in [
-        (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", "the key \"b\" is there twice"]),
+        (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", "the key \"b\" occurs twice"]),
         ("{\n\"a\": }", ["line 2, column 6", "expected value"]),
         ("", ["line 1, column 0", "EOF"]),
         ("\u{1}", ["line 1", "expected value"]),

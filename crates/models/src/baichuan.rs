@@ -41,14 +41,14 @@ pub static BAICHUAN: Architecture = Architecture {
         SignRule {
             condition: Condition::Alibi,
             signs: &[Sign::Absent("max_position_embeddings"), Sign::True("use_alibi")],
-            note: "positions lower scores by their distance (ALiBi) and nothing is rotated: the description has no max_position_embeddings, \
-                   or says use_alibi",
+            note: "positions are encoded with ALiBi, without rotation: config.json has no \
+                max_position_embeddings, or sets use_alibi",
         },
         SignRule {
             condition: Condition::UnitHead,
             signs: &[Sign::Present("z_loss_weight"), Sign::Vocabulary(125_696)],
-            note: "rows of the head are divided by their lengths, as the model does before it multiplies: the description has \
-                   z_loss_weight, or the vocabulary of version 2",
+            note: "rows of the output head are normalized, as in the original model: config.json has \
+                z_loss_weight, or the vocabulary size of version 2",
         },
     ],
     fixed: GATED_SILU,

@@ -159,12 +159,13 @@ impl Architecture {
         let context = hyper.context();
         if is_true("use_logn_attn") {
             notes.push(format!(
-                "the scaling of queries by the length of the text (use_logn_attn) is left out: it changes nothing up to {context} tokens"
+                "the scaling of queries by text length (use_logn_attn) is omitted: it has no effect up to \
+                 {context} tokens"
             ));
         }
         if kind.and_then(Value::as_str) == Some("dynamic") || is_true("use_dynamic_ntk") {
             notes.push(format!(
-                "the dynamic scaling of the rotation is left out: it changes nothing up to {context} tokens"
+                "the dynamic scaling of the rotation is omitted: it has no effect up to {context} tokens"
             ));
         }
         notes
@@ -303,8 +304,10 @@ impl ConfigReader<'_> {
 
     fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {
         width.checked_div(heads).filter(|_| width.is_multiple_of(heads)).unwrap_or_else(|| {
-            self.faults
-                .add(format!("{heads} attention heads do not divide a width of {width}, and no head_dim is given"));
+            self.faults.add(format!(
+                "{heads} attention heads do not divide a hidden size of {width}, and head_dim is \
+                    missing"
+            ));
             1
         })
     }

@@ -32,12 +32,18 @@ impl Gap {
                 let theirs = hyper.layers() == rule.layers;
                 (theirs != hyper.alibi().is_some()).then(|| {
                     let layers = rule.layers;
-                    format!("{name}.attention.max_alibi_bias is written; programs that ignore it take ALiBi for models of {layers} layers only")
+                    format!(
+                        "{name}.attention.max_alibi_bias is written; programs that ignore it apply ALiBi \
+                        only to models with {layers} layers"
+                    )
                 })
             }
             Gap::RopeFactors => hyper.conditions().holds(Condition::RopeFactors).then(|| {
                 let tensor = Role::RopeFactors.name(0);
-                format!("{tensor} is written for the llama3 scaling of the rotation; other programs know no such tensor of {name} and may refuse the file")
+                format!(
+                    "{tensor} is written for the llama3 scaling of the rotation; other programs do not \
+                    expect this tensor for {name} and may reject the file"
+                )
             }),
         }
     }

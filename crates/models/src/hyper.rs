@@ -143,8 +143,7 @@ impl Hyper {
         }
         let ids = draft.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
         for id in ids.filter(|id| u64::from(*id) >= draft.vocabulary) {
-            faults
-                .add(format!("a token that divides texts has the id {id}, but there are {} tokens", draft.vocabulary));
+            faults.add(format!("a special token has the id {id}, but the vocabulary has {} tokens", draft.vocabulary));
         }
         if faults.list().len() > before {
             return None;

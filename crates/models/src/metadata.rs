@@ -138,7 +138,7 @@ impl<'a> MetadataReader<'a> {
         let values = self.per_layer(&self.key("attention.value_length"));
         if let Some(values) = values.filter(|&values| values != head_size) {
             self.faults
-                .add(format!("values of {values} elements in a head beside keys of {head_size} are not supported"));
+                .add(format!("heads with values of {values} elements but keys of {head_size} are not supported"));
         }
         let context = self.count(Field::Context, None);
         Draft {

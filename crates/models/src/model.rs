@@ -63,7 +63,7 @@ impl Model {
         for unknown in tensors.iter().filter(|tensor| found.contains_key(tensor.name.as_str())) {
             faults.add(format!("tensor {} is not known to {}", quote(&unknown.name), architecture.gguf_name));
         }
-        faults.check(path, "tensors", "the file is damaged, or of a variant that is not supported")?;
+        faults.check(path, "tensors", "the file is damaged, or this variant of the model is not supported")?;
         Ok(Model { architecture, hyper, weights, slices })
     }
 
@@ -119,11 +119,11 @@ fn weight_type(expected: &ExpectedTensor, found: &TensorInfo) -> std::result::Re
     }
     let is_number = dtype.is_float() || dtype.is_quantized();
     if dtype.decoder().is_none() || !is_number {
-        return Err(format!("expected a type that this version computes with, found {dtype}"));
+        return Err(format!("expected a type that this version supports, found {dtype}"));
     }
     if expected.shape.len() == 1 && !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
         return Err(format!("expected f32, f16 or bf16 for one dimension, found {dtype}"));
     }
     let sizes: Option<Vec<usize>> = shape.iter().map(|&size| usize::try_from(size).ok()).collect();
-    Ok(TensorType::new(dtype, &sizes.ok_or("expected a size that this machine can address")?))
+    Ok(TensorType::new(dtype, &sizes.ok_or("expected a size that fits into the address space")?))
 }

@@ -75,7 +75,7 @@ impl RopeDescription {
             let dimensions = real(self.dimensions);
             let low = dimensions * turns.ln() / (2.0 * f64::from(self.base).ln());
             if low.floor() > dimensions - 1.0 {
-                faults.add(format!("YaRN's ramp begins at {low}, behind the {} rotated elements", self.dimensions));
+                faults.add(format!("YaRN's ramp starts at {low}, after the {} rotated elements", self.dimensions));
             }
         }
     }

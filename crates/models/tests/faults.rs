@@ -268,7 +268,7 @@ fn equal_counts_of_all_layers_are_one_count() {
         (json!([96, 64]), "intermediate_size: layer 0 has 96 and layer 1 has 64"),
         (json!([96]), "expected a count for each of 2 layers, found 1"),
         (json!([96, "x"]), "intermediate_size: expected a count"),
-        (json!(trueup_formats::json::INFINITY), "found \"Infinity (not a number of JSON)\""),
+        (json!(trueup_formats::json::INFINITY), "found \"Infinity (not valid in JSON)\""),
     ] {
         let message = read(&config(json!({ "intermediate_size": value }))).unwrap_err();
         assert!(message.contains(part), "{message}");

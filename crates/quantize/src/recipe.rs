@@ -139,13 +139,17 @@ impl Recipe {
             _ if !is_number(tensor) => {
                 let wanted = rule.map(|rule| rule.dtype).filter(|wanted| *wanted != tensor.dtype);
                 let note = wanted.map_or_else(String::new, |wanted| {
-                    format!("{} is not a type of weights: kept as it is instead of {wanted}", tensor.dtype)
+                    format!("{} is not a weight type: kept instead of {wanted}", tensor.dtype)
                 });
                 Choice { dtype: tensor.dtype, note }
             }
-            Some(Rule { dtype, .. }) if dtype.is_quantized() && !is_matrix(tensor) => {
-                Choice { dtype: DType::F32, note: format!("one dimension is not quantized to {dtype}: kept as f32") }
-            }
+            Some(Rule { dtype, .. }) if dtype.is_quantized() && !is_matrix(tensor) => Choice {
+                dtype: DType::F32,
+                note: format!(
+                    "tensors with one dimension are not quantized to \
+                    {dtype}: kept as f32"
+                ),
+            },
             Some(rule) => whole_rows(tensor, rule.dtype),
             None => match self.dtype {
                 None => plain(tensor.dtype),

@@ -159,11 +159,14 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     let again = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
     let again = targets.iter().filter(again).count();
     if again > 0 {
-        notes.push(format!("{again} tensors were quantized already and lose twice; start from the unquantized file"));
+        notes.push(format!(
+            "{again} tensors were already quantized and lose precision again; start from the \
+            unquantized file"
+        ));
     }
     if options.layout == Layout::Split {
         notes.push(
-            "the split-scale layout is read by trueup only; quantize it with --layout block to get blocks back"
+            "the split-scale layout is read by trueup only; quantize it with --layout block to restore blocks"
                 .to_owned(),
         );
     }

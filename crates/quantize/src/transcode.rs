@@ -128,16 +128,16 @@ impl Transcoder {
         if self.source == DType::F64 {
             let exact = decode_exact(DType::F64, bytes)[place];
             if exact.is_finite() {
-                let problem = format!("is {exact:e}, too large for f32, through which every type goes");
+                let problem = format!("is {exact:e}, too large for f32, the intermediate type of every conversion");
                 return Unfit {
                     place: place as u64,
                     problem,
-                    help: "only weights within f32 can be written".to_owned(),
+                    help: "convert from a source whose weights fit into f32".to_owned(),
                 };
             }
         }
         let problem = format!("is {found}, not a finite number");
-        let help = "the model is damaged: get it, or make it from its source, again";
+        let help = "the model is damaged; download it again, or convert it again from its source";
         Unfit { place: place as u64, problem, help: help.to_owned() }
     }
 

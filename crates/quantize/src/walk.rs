@@ -69,10 +69,10 @@ pub fn walk_with<C: Send + Sync, S: Default, T: Send>(
 ) -> Result<()> {
     if let Some(count) = threads.filter(|count| !(1..=THREADS_MAX).contains(count)) {
         let problem = format!("expected 1 to {THREADS_MAX} threads, found {count}");
-        return Err(Error::new(path, problem).help("leave the number out to use every core"));
+        return Err(Error::new(path, problem).help("omit the number to use every core"));
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.map_err(|error| Error::new(path, format!("no threads could be started: {error}")))?;
+    let pool = pool.map_err(|error| Error::new(path, format!("cannot start threads: {error}")))?;
     loop {
         let batch: Vec<C> = chunks.by_ref().take(BATCH_CHUNKS).collect();
         if batch.is_empty() {

@@ -1,4 +1,4 @@
-//! The map of characters that sentencepiece normalizes by (`precompiled_charsmap`): beginnings of text, and what stands there afterwards.
+//! The character map that sentencepiece normalizes by (`precompiled_charsmap`): beginnings of text, and what stands there afterwards.
 //!
 //! ```text
 //! bytes    size (u32) │ units (u32 each): a double array │ texts, each ended by NUL
@@ -54,19 +54,19 @@ impl CharacterMap {
     /// A size is wrong, a leaf leads to no text, or the texts are no UTF-8: one sentence without a place.
     pub fn read(bytes: &[u8]) -> Result<CharacterMap, String> {
         let Some((size, rest)) = bytes.split_first_chunk::<4>() else {
-            return Err(format!("the map of characters has {} bytes, expected 4 and more", bytes.len()));
+            return Err(format!("the character map has {} bytes, expected 4 or more", bytes.len()));
         };
         let size = usize::try_from(u32::from_le_bytes(*size)).unwrap_or(usize::MAX);
         if size == 0 || !size.is_multiple_of(4) {
-            return Err(format!("the map of characters has {size} bytes of units, expected a multiple of 4"));
+            return Err(format!("the character map has {size} bytes of units, expected a multiple of 4"));
         }
         let Some((units, texts)) = rest.split_at_checked(size) else {
             let left = rest.len();
-            return Err(format!("the map of characters claims {size} bytes of units, and {left} bytes are there"));
+            return Err(format!("the character map claims {size} bytes of units, but {left} bytes are left"));
         };
         let units = units.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         let Ok(texts) = std::str::from_utf8(texts) else {
-            return Err("the texts in the map of characters are not UTF-8".to_owned());
+            return Err("the texts in the character map are not UTF-8".to_owned());
         };
         let parts = Parts { units, texts: texts.to_owned() };
         parts.check()?;
@@ -93,7 +93,7 @@ impl CharacterMap {
             }
         }
         if walk.bytes > KEY_BYTES_MAX {
-            return Err(format!("the map of characters has keys of more than {KEY_BYTES_MAX} bytes"));
+            return Err(format!("the character map has keys of more than {KEY_BYTES_MAX} bytes"));
         }
         Ok(longest.map(|found| (found.bytes, self.0.text(found.place))))
     }
@@ -121,12 +121,12 @@ impl Parts {
             let children = place ^ offset(*unit);
             let Some(leaf) = self.unit(children) else {
                 let count = self.units.len();
-                return Err(format!("unit {place} of the map of characters leads to unit {children} of {count}"));
+                return Err(format!("unit {place} of the character map points to unit {children} of {count}"));
             };
             let text = usize::try_from(leaf & !LEAF).unwrap_or(usize::MAX);
             let is_text = leaf & LEAF != 0 && text < self.texts.len() && self.texts.is_char_boundary(text);
             if has_leaf(*unit) && !is_text {
-                return Err(format!("unit {place} of the map of characters leads to no text"));
+                return Err(format!("unit {place} of the character map points to no text"));
             }
         }
         Ok(())
@@ -194,7 +194,7 @@ impl<'de> Deserialize<'de> for CharacterMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CharacterMap, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(|problem| {
-            de::Error::custom(format!("precompiled_charsmap: the map of characters is not base64: {problem}"))
+            de::Error::custom(format!("precompiled_charsmap: the character map is not base64: {problem}"))
         })?;
         CharacterMap::read(&bytes).map_err(|problem| de::Error::custom(format!("precompiled_charsmap: {problem}")))
     }
@@ -267,7 +267,7 @@ mod tests {
             (with(0x200, LEAF | 6), "leads to no text"),
             (with(0x200, LEAF | u32::MAX), "leads to no text"),
             (with(0x200, 0), "leads to no text"),
-            (with(5, 0x1f_ffff << 10), "unit 5 of the map of characters leads to unit"),
+            (with(5, 0x1f_ffff << 10), "unit 5 of the character map points to unit"),
             (with(5, 0x1f_ffff << 10 | 1 << 9), "leads to unit"),
             ([&small()[..], &[0xff]].concat(), "not UTF-8"),
         ];

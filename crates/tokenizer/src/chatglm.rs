@@ -25,7 +25,7 @@ const BEFORE: [&[&str]; 2] = [&["[gMASK]"], &["<sop>", "sop"]];
 const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
     {% set rounds.count = rounds.count + 1 %}{{ '[Round ' ~ rounds.count ~ ']\\n\\n问：' ~ message['content'] ~ '\\n\\n答：' }}\
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n\\n' }}\
-    {% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}";
+    {% else %}{{ raise_exception('this model supports only the roles user and assistant') }}{% endif %}{% endfor %}";
 
 /// Prompts of GLM-4 where no file has a template.
 const RANKED_TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n' ~ message['content'] }}{% endfor %}\
@@ -63,9 +63,10 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
     if !BEFORE.iter().all(is_listed) {
-        let problem = "expected a model of sentencepiece, found ranks of bytes, which are known of GLM-4 alone, and no file lists its tokens [gMASK] and <sop>";
-        let help =
-            "put GLM-4's tokenizer_config.json with added_tokens_decoder beside it, or a tokenizer.json of the model";
+        let problem = "expected a sentencepiece model, found byte ranks, which only GLM-4 uses, but no file \
+            lists its tokens [gMASK] and <sop>";
+        let help = "add GLM-4's tokenizer_config.json with added_tokens_decoder, or a tokenizer.json of the model, to \
+             its folder";
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)

@@ -29,7 +29,7 @@ const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }
     {% for message in messages %}{% if message['role'] == 'user' %}\
     {{ '[Round ' ~ rounds.count ~ ']\\n问：' ~ message['content'] ~ '\\n答：' }}{% set rounds.count = rounds.count + 1 %}\
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n' }}\
-    {% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}{% endif %}\
+    {% else %}{{ raise_exception('this model supports only the roles user and assistant') }}{% endif %}{% endfor %}{% endif %}\
     {% if add_generation_prompt %}{{ '[gMASK]<sop>' }}{% endif %}";
 
 /// Reads `ice_text.model`; `path` is the model that errors name.
@@ -57,7 +57,7 @@ pub(crate) fn is_in(file: &FlmVocabulary) -> bool {
 }
 
 /// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The mark of sentencepiece stands
-/// once, before a text. A map of characters stays: white space is found before it is applied.
+/// once, before a text. A character map stays: white space is found before it is applied.
 pub(crate) fn arrange(parts: &mut Parts) {
     let is_user_defined = |id: u32| {
         let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get(id));

@@ -128,7 +128,7 @@ impl DecoderJson {
                 DecoderJson::Replace { pattern: Pattern::String(pattern), content } if !pattern.is_empty() => {
                     facts.replacements.push((pattern.clone(), content.clone()));
                 }
-                DecoderJson::Replace { .. } => return Err("only a text can be replaced when decoding".to_owned()),
+                DecoderJson::Replace { .. } => return Err("a decoder can replace only a fixed string".to_owned()),
                 DecoderJson::Strip { content: ' ', start: 1, stop: 0 } => facts.leading_space = LeadingSpace::DropOne,
                 DecoderJson::Strip { content, start, stop } => {
                     let what = format!("{start} at the start and {stop} at the end of {content:?}");

@@ -155,7 +155,7 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
         Algorithm::Merges { merges, .. } => Ok(merges.clone()),
         Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => {
-            let problem = "a key says that tokens are merged by rank, and the vocabulary has no ranks";
+            let problem = "a key says that tokens are merged by rank, but the vocabulary has no ranks";
             Err(Error::new(path, problem).at(PLACE).help("the file is damaged"))
         }
     })?;
@@ -224,7 +224,7 @@ fn by_id<'f>(
         place += 1.0;
     }
     if again > 0 {
-        notes.push(format!("{again} tokens have an id that another one has too; the last one counts"));
+        notes.push(format!("{again} tokens share their id with another token; the last one is used"));
     }
     Ok(entries)
 }
@@ -237,7 +237,7 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
             let problem = format!("its text is not UTF-8: \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
             return Err(Error::new(path, problem)
                 .at(format!("token {} of the {PLACE}", entry.id))
-                .help("name a tokenizer.json or a tokenizer.model with --tokenizer"));
+                .help("give a tokenizer.json or a tokenizer.model with --tokenizer"));
         }
     };
     let kind = match family {
@@ -283,7 +283,7 @@ fn mark_special(
     }
     if !missing.is_empty() {
         let listed = trueup_formats::listed(&missing, ", ");
-        notes.push(format!("special tokens without an entry in the vocabulary are left out: {listed}"));
+        notes.push(format!("special tokens that are not in the vocabulary are omitted: {listed}"));
     }
 }
 
@@ -303,8 +303,8 @@ fn byte_level(
     let known = known_cut(file).or_else(|| pre_tokenizer_names::by_name(CUT_OF_OTHERS));
     if let Some(name) = known.and_then(|known| known.names.first()) {
         notes.push(format!(
-            "the file does not say how text is cut into words: by the kind of model it is cut as \"{name}\" names it; where that is another, \
-             name the tokenizer.json of the model with --tokenizer"
+            "the file does not specify a pre-tokenizer; \"{name}\" is used for this kind of model; if that is \
+             wrong, give the model's tokenizer.json with --tokenizer"
         ));
     }
     let ranks = ranks(&tokens, entries, family);
@@ -312,8 +312,8 @@ fn byte_level(
         _ if ranks.is_empty() => Algorithm::DecodeOnly { reason: NO_ORDER.to_owned() },
         (_, Some(text)) => Algorithm::DecodeOnly {
             reason: format!(
-                "the token \"{}\" of the .flm file cannot be made by the merges before it, so text cannot be encoded, only ids can be \
-                 decoded; name the tokenizer.json of the model with --tokenizer",
+                "the token \"{}\" of the .flm file cannot be built from earlier merges, so ids can be decoded \
+                 but text cannot be encoded; give the model's tokenizer.json with --tokenizer",
                 quote(&text)
             ),
         },
@@ -337,8 +337,8 @@ fn byte_level(
 }
 
 /// Said where no token has a rank.
-const NO_ORDER: &str = "the vocabulary of the .flm file has no order of merging, as exporters write it for slow tokenizers, so text cannot be \
-     encoded, only ids can be decoded; name the tokenizer.json of the model with --tokenizer";
+const NO_ORDER: &str = "the vocabulary of the .flm file has no merge order, as exported from slow tokenizers, \
+    so ids can be decoded but text cannot be encoded; give the model's tokenizer.json with --tokenizer";
 
 /// Tokens that are merged, the first to be merged first: their ids.
 fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Vec<u32> {

@@ -112,7 +112,8 @@ impl Vocabulary {
         let written = write_differences(self.parts(), &plain, metadata)?;
         if !written.is_empty() {
             notes.push(format!(
-                "the tokenizer has rules that GGUF keys cannot say ({}); other programs may give other ids for some texts",
+                "the tokenizer has rules that GGUF keys cannot express ({}); other programs may encode some \
+                 texts differently",
                 written.join(", ")
             ));
         }
@@ -161,10 +162,13 @@ fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(text) => {
             let problem = format!(
-                "a merge begins with \"{}\", and GGUF cannot say a space within a token of a merge",
+                "a merge begins with \"{}\", but GGUF cannot represent a space within a token of a merge",
                 quote(text)
             );
-            Err(Error::new(path, problem).at(MERGES).help("use a tokenizer that writes spaces as another character"))
+            Err(Error::new(path, problem).at(MERGES).help(
+                "use a tokenizer that represents spaces by another \
+                character",
+            ))
         }
     }
 }
@@ -213,7 +217,7 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
     }
 }
 
-/// The map of characters, and whether runs of spaces become one.
+/// The character map, and whether runs of spaces become one.
 fn write_map(parts: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) {
     if let Some(Normalizer::Sentencepiece { remove_extra_whitespaces, .. }) = &parts.normalizer {
         metadata.insert(REMOVE_EXTRA_WHITESPACES, *remove_extra_whitespaces);
@@ -222,8 +226,8 @@ fn write_map(parts: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) {
     metadata.insert(CHARSMAP, map.to_bytes());
     if !matches!(parts.algorithm, Algorithm::Unigram { .. }) {
         notes.push(format!(
-            "the tokenizer folds characters by a map ({CHARSMAP}); other programs apply it to unigram models only, and may give other ids for \
-             texts with full-width, composed or compatible characters"
+            "the tokenizer normalizes characters with {CHARSMAP}; other programs apply it only to unigram \
+             models and may encode full-width, composed or compatibility characters differently"
         ));
     }
 }
@@ -240,8 +244,8 @@ fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'stati
         _ => {
             if byte_level {
                 notes.push(format!(
-                    "GGUF has no name for this pre-tokenizer: {PRE} is \"default\" and {OWN_PRE_TOKENIZER} holds the real one, so \
-                     other programs may cut text differently"
+                    "GGUF has no name for this pre-tokenizer: {PRE} is \"default\" and {OWN_PRE_TOKENIZER} \
+                     contains the real one, so other programs may split text differently"
                 ));
             }
             "default"
@@ -330,9 +334,7 @@ fn read_roles(parts: &mut Parts, metadata: &Metadata, path: &Path, notes: &mut V
         let inside = u32::try_from(id).ok().filter(|id| usize::try_from(*id).is_ok_and(|id| id < count));
         let problem = format!("id {id} is outside the vocabulary of {count} tokens");
         if inside.is_none() && key != PADDING {
-            return Err(Error::new(path, problem)
-                .at(key)
-                .help("take the file from its maker again, or correct the key"));
+            return Err(Error::new(path, problem).at(key).help("download the file again, or correct the key"));
         }
         if inside.is_none() {
             notes.push(format!("{key}: {problem}, so it is left out"));
@@ -369,7 +371,7 @@ fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
         }
     }
     if texts.len() > TOKENS_MAX {
-        return Err(Error::new(path, format!("{} tokens, at most {TOKENS_MAX} are read", texts.len())).at(TOKENS));
+        return Err(Error::new(path, format!("{} tokens, at most {TOKENS_MAX} are supported", texts.len())).at(TOKENS));
     }
     let mut tokens = Vec::with_capacity(texts.len());
     for (id, text) in texts.iter().enumerate() {
@@ -407,7 +409,7 @@ fn read_unigram(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<
     Ok(own_rule_parts(tokens, algorithm, read_map(metadata, path)?, prefix, extra))
 }
 
-/// The map of characters; none where the key is missing or holds nothing.
+/// The character map; none where the key is missing or holds nothing.
 fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
     let bytes = match optional(metadata, CHARSMAP, path, Metadata::array)? {
         None => return Ok(None),
@@ -445,7 +447,18 @@ fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Know
     let Some(name) = optional(metadata, PRE, path, Metadata::string)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = pre_tokenizer_names::ALL.iter().flat_map(|known| known.names).copied().collect();
-        Error::new(path, format!("the pre-tokenizer {} is not known, only {}", quote(name), names.join(", "))).at(PRE)
+        Error::new(
+            path,
+            format!(
+                "the pre-tokenizer {} is not supported, only {}",
+                quote(name),
+                names.join(
+                    ", \
+            "
+                )
+            ),
+        )
+        .at(PRE)
     })
 }
 

@@ -27,8 +27,8 @@ const BOS: u32 = 1;
 const EOS: u32 = 2;
 
 /// Said when text is to be encoded with an older file.
-pub(crate) const SCORES_MISSING: &str = "the vocabulary has no scores, so text cannot be encoded, only ids can be decoded; \
-     give a tokenizer.bin with scores, or the tokenizer.model or tokenizer.json of the model";
+pub(crate) const SCORES_MISSING: &str = "the vocabulary has no scores, so ids can be decoded but text cannot be \
+    encoded; give a tokenizer.bin with scores, or the model's tokenizer.model or tokenizer.json";
 
 /// Builds the parts; `path` is the model that errors name.
 pub(crate) fn parts(file: &TokenizerBin, path: &Path) -> Result<Parts> {

@@ -56,7 +56,7 @@ pub enum Normalizer {
     },
     /// Combining marks dropped.
     StripAccents,
-    /// A map of characters as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what its shortest beginning
+    /// A character map as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what its shortest beginning
     /// in the map stands for; where there is none, and in longer clusters, each character does. This is not what sentencepiece makes of the same
     /// map, which is [`Normalizer::Sentencepiece`]: the half-width katakana ka with its voiced mark is two characters here and one there.
     Precompiled {
@@ -79,7 +79,7 @@ pub enum Normalizer {
 }
 
 impl Normalizer {
-    /// The map of characters in it, the first where there are several.
+    /// The character map in it, the first where there are several.
     pub(crate) fn character_map(&self) -> Option<&CharacterMap> {
         let mut waiting = vec![self];
         while let Some(next) = waiting.pop() {

@@ -79,7 +79,7 @@ pub(crate) fn refuse_growth(bytes: usize, bytes_max: usize) -> Result<(), String
     if bytes <= bytes_max {
         return Ok(());
     }
-    Err(format!("it makes more than {bytes_max} bytes of a text, which is {GROWTH_MAX} times the text and more"))
+    Err(format!("it expands a text to more than {bytes_max} bytes, over {GROWTH_MAX} times its size"))
 }
 
 /// Refuses more than [`STEPS_MAX`] steps.
@@ -136,7 +136,7 @@ impl Searcher {
                 .find_iter(text)
                 .map(|found| found.map(|found| found.start()..found.end()))
                 .collect::<Result<_, _>>()
-                .map_err(|error| format!("the pattern {} gave up on this text: {error}", regex.as_str())),
+                .map_err(|error| format!("the pattern {} failed on this text: {error}", regex.as_str())),
         }
     }
 

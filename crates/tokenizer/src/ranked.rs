@@ -91,7 +91,7 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
     let merges = match merges(&tokens, &ranks) {
         (merges, None) => merges,
         (_, Some(text)) => {
-            let problem = format!("the token \"{}\" cannot be made by the merges before it", quote(&text));
+            let problem = format!("the token \"{}\" cannot be built from earlier merges", quote(&text));
             return Err(Error::new(path, problem).at(place).help("the file is damaged"));
         }
     };
@@ -229,7 +229,7 @@ mod tests {
         assert!(said(b"YQ==\n").contains("expected base64 and a rank"), "{}", said(b"YQ==\n"));
         assert!(said(b"YQ== 1\n").contains("expected the next rank, 0"));
         assert!(said(b"!!! 0\n").contains("expected base64 of some bytes"));
-        assert!(said(&file(&[b"a", b"abc"])).contains("cannot be made by the merges before it"));
+        assert!(said(&file(&[b"a", b"abc"])).contains("cannot be built from earlier merges"));
         let twice = said(&file(&[b"a", b"b", b"a"]));
         assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" of rank 0"), "{twice}");
     }

@@ -20,7 +20,7 @@ pub fn role_ids(object: &Map<String, Value>, key: &str, file: &str, path: &Path)
     let place = || format!("{key} in {file}");
     if values.len() > IDS_MAX {
         let problem = format!("expected at most {IDS_MAX} ids of tokens, found {}", values.len());
-        let help = "name the tokens that have this role only";
+        let help = "list only the tokens that have this role";
         return Err(Error::new(path, problem).at(place()).help(help));
     }
     let values = values.iter().filter(|value| !value.is_null() && value.as_i64() != Some(-1));

@@ -45,7 +45,8 @@ const TEMPLATE: [&str; 5] = [
     " }}{% for message in messages %}{% if message['role'] == 'user' %}{{ ",
     " + message['content'] + ",
     " }}{% elif message['role'] == 'assistant' %}{{ message['content'] + ",
-    " }}{% else %}{{ raise_exception('this model knows the roles user and assistant only') }}{% endif %}{% endfor %}",
+    " }}{% else %}{{ raise_exception('this model supports only the roles user and assistant') }}{% endif %}{% \
+     endfor %}",
 ];
 
 impl Rounds {

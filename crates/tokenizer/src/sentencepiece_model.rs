@@ -9,7 +9,7 @@
 //! field = varint (number << 3 | wire type), then: 0 varint | 1 eight bytes | 2 length and bytes | 5 four bytes
 //! ```
 //!
-//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no map of characters runs through the steps of the
+//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no character map runs through the steps of the
 //! tokenizers library; all others are normalized by sentencepiece's own rule ([`Normalizer::Sentencepiece`]).
 
 use crate::character_map::CharacterMap;
@@ -119,8 +119,12 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
             .at(format!("{FILE}, byte {offset}"))
             .help("the file is damaged or not a sentencepiece model")
     })?;
-    refuse_unsupported(&settings)
-        .map_err(|problem| Error::new(path, problem).at(FILE).help("put the tokenizer.json of the model beside it"))?;
+    refuse_unsupported(&settings).map_err(|problem| {
+        Error::new(path, problem).at(FILE).help(
+            "put the tokenizer.json of the model into \
+            its folder",
+        )
+    })?;
     let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
     if model_type == UNIGRAM || map.is_some() {
         let algorithm = match model_type {
@@ -136,23 +140,21 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
 fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
     match settings.model_type {
         UNIGRAM | BPE => {}
-        3 => return Err("it is a model of whole words, only unigram and merging (BPE) models are supported".to_owned()),
-        4 => return Err("it is a model of characters, only unigram and merging (BPE) models are supported".to_owned()),
+        3 => return Err("it is a word model; only unigram and BPE models are supported".to_owned()),
+        4 => return Err("it is a character model; only unigram and BPE models are supported".to_owned()),
         other => return Err(format!("its model type is {other}, expected 1 (unigram) or 2 (BPE)")),
     }
     if settings.marks_behind && settings.add_dummy_prefix {
-        return Err("it marks spaces behind words, which is not supported".to_owned());
+        return Err("it marks spaces after words, which is not supported".to_owned());
     }
     if settings.changes_decoded {
-        return Err("it changes decoded text by a map of characters, which is not supported".to_owned());
+        return Err("it applies a character map to decoded text, which is not supported".to_owned());
     }
     if !settings.escape_whitespaces {
         return Err("it does not mark spaces, which is not supported".to_owned());
     }
     if !(settings.has_trainer && settings.has_normalizer) {
-        return Err(
-            "it ends before the settings of the model and of its normalizer, which stand behind the pieces".to_owned()
-        );
+        return Err("it ends before the model and normalizer settings, which follow the pieces".to_owned());
     }
     Ok(())
 }
@@ -328,7 +330,7 @@ fn read_normalizer(mut message: Message<'_>, settings: &mut Settings) -> Read<()
     Ok(())
 }
 
-/// Whether a normalizer has a map of characters.
+/// Whether a normalizer has a character map.
 fn has_map(mut message: Message<'_>) -> Read<bool> {
     let mut has_map = false;
     while let Some((number, field)) = message.field()? {
@@ -376,10 +378,7 @@ mod tests {
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x05], "model type is 5"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01], "spaces behind words"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "changes decoded text"),
-            (
-                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00],
-                "map of characters",
-            ),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00], "character map"),
             (
                 &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x1a, 0x06, 0x12, 0x04, 0x04, 0x00, 0x00, 0x00],
                 "claims 4 bytes of units",

@@ -135,7 +135,7 @@ fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut 
     let model = model.filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
     match model.map(|bytes| sentencepiece_model::read(bytes, path)) {
         None => {}
-        Some(Err(problem)) => notes.push(format!("tokenizer.json is used alone: {problem}")),
+        Some(Err(problem)) => notes.push(format!("only tokenizer.json is used: {problem}")),
         Some(Ok(pieces)) => {
             let same = pieces.tokens.len() <= parts.tokens.len()
                 && pieces.tokens.iter().zip(&parts.tokens).all(|(piece, token)| piece.text == token.text);

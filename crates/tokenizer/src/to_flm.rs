@@ -34,7 +34,7 @@ impl Vocabulary {
     pub fn to_flm(&self, model: &[(String, String)]) -> Result<(FlmVocabulary, Vec<String>)> {
         let parts = self.parts();
         if let Algorithm::Unigram { .. } = parts.algorithm {
-            let problem = "the tokenizer is a unigram model, and FastLLM knows vocabularies that merge only";
+            let problem = "the tokenizer is a unigram model, but FastLLM supports only BPE vocabularies";
             return Err(Error::new(self.path(), problem).at("vocabulary").help("convert it to GGUF instead"));
         }
         let mut file = FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() };
@@ -143,12 +143,12 @@ impl Vocabulary {
         let mut notes = Vec::new();
         if let Algorithm::DecodeOnly { reason } = self.algorithm() {
             notes.push(format!(
-                "tokens are written as they are known, without an order that cuts text as the model wants it: {reason}"
+                "tokens are written without a merge order, so FastLLM may encode text differently: {reason}"
             ));
         }
         if !written.is_empty() {
             notes.push(format!(
-                "the tokenizer has rules that FastLLM does not know ({}), so it may give other ids for some texts",
+                "the tokenizer has rules that FastLLM does not support ({}); it may encode some texts differently",
                 written.join(", ")
             ));
         }
@@ -157,7 +157,11 @@ impl Vocabulary {
             Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => None,
         };
         if merges(self.algorithm()).is_some_and(|own| merges(plain) != Some(own)) {
-            notes.push("the file keeps what merges make and not what of, and that follows otherwise from it than in the source: some texts may have other ids".to_owned());
+            notes.push(
+                "the file stores the results of merges but not their parts, and here they imply other \
+                merges than in the source: some texts may be encoded differently"
+                    .to_owned(),
+            );
         }
         notes
     }

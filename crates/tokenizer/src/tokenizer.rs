@@ -289,9 +289,7 @@ impl Tokenizer {
         let cuts = unigram.cut(word);
         let is_unknown = cuts.iter().any(|cut| cut.id.is_none());
         if is_unknown && self.vocabulary.special().unknown.is_none() && self.bytes.iter().any(Option::is_none) {
-            return Err(
-                "the text holds what is no piece, and the vocabulary has no token for what is unknown".to_owned()
-            );
+            return Err("the text contains a character with no token, and the vocabulary has no `<unk>`".to_owned());
         }
         self.push_all(word, cuts.into_iter().map(|cut| (cut.id, cut.bytes)), ids);
         Ok(())

@@ -356,7 +356,7 @@ fn place_tokens(
     let mut beyond = Vec::new();
     for (text, id) in vocab {
         if let Some(other) = ids.insert(text.clone(), id) {
-            return Err(format!("the token {} stands there twice, as {other} and as {id}", quote(&text)));
+            return Err(format!("the token {} appears twice, with ids {other} and {id}", quote(&text)));
         }
         if !is_beyond(id) || !added_texts.contains(text.as_str()) {
             place(&mut texts, text, id, ids_max)?;
@@ -391,14 +391,14 @@ fn place_tokens(
 fn place(texts: &mut Vec<Option<String>>, text: String, id: u32, ids_max: usize) -> std::result::Result<(), String> {
     let index = usize::try_from(id).unwrap_or(usize::MAX);
     if index >= ids_max {
-        return Err(format!("the token {} has id {id}, but there can be only {ids_max} ids", quote(&text)));
+        return Err(format!("the token {} has id {id}, but at most {ids_max} ids are supported", quote(&text)));
     }
     if texts.len() <= index {
         texts.resize(index.saturating_add(1), None);
     }
     let Some(slot) = texts.get_mut(index) else { return Ok(()) };
     match slot {
-        Some(other) => Err(format!("id {id} is given to {} and to {}", quote(other), quote(&text))),
+        Some(other) => Err(format!("id {id} is assigned to both {} and {}", quote(other), quote(&text))),
         None => {
             *slot = Some(text);
             Ok(())

@@ -235,7 +235,7 @@ impl Vocabulary {
         {
             return error(
                 format!("token {id}"),
-                format!("its text has more than {PIECE_BYTES_MAX} bytes, at most these are read in a unigram model"),
+                format!("its text has more than {PIECE_BYTES_MAX} bytes, the maximum for a unigram model"),
             );
         }
         parts.special.complete();
@@ -265,7 +265,7 @@ impl Vocabulary {
             let bytes = token.text.len();
             return error(
                 format!("token {id}"),
-                format!("its text, which is looked for whole, has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
+                format!("its text, which is matched as a whole, has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
             );
         }
         Ok(vocabulary)
@@ -301,7 +301,7 @@ impl Vocabulary {
         self.parts.normalizer.as_ref()
     }
 
-    /// Whether a map of characters is applied to text first.
+    /// Whether a character map is applied to text first.
     pub fn folds_characters(&self) -> bool {
         self.normalizer().is_some_and(|normalizer| normalizer.character_map().is_some())
     }
@@ -389,7 +389,7 @@ pub(crate) fn resolve_merges<'m>(
     let mut merges = Vec::new();
     for (place, (left, right)) in pairs.enumerate() {
         if left.is_empty() || right.is_empty() {
-            return Err((place, "expected two tokens, found an empty one, which leads back to the other".to_owned()));
+            return Err((place, "expected two tokens, found an empty one".to_owned()));
         }
         text.clear();
         text.push_str(left);
@@ -427,9 +427,9 @@ pub(crate) fn ids_max(vocab_size: Option<usize>, tokens: usize) -> usize {
 pub(crate) fn pad(tokens: &mut Vec<Token>, vocab_size: Option<usize>, path: &Path) -> Result<()> {
     let Some(vocab_size) = vocab_size else { return Ok(()) };
     let problem = if vocab_size > TOKENS_MAX {
-        format!("the model claims {vocab_size} tokens, at most {TOKENS_MAX} are read")
+        format!("the model claims {vocab_size} tokens, at most {TOKENS_MAX} are supported")
     } else if vocab_size < tokens.len() {
-        format!("the tokenizer has {} tokens, the model only {vocab_size}", tokens.len())
+        format!("the tokenizer has {} tokens, but the model has only {vocab_size}", tokens.len())
     } else {
         tokens.extend((tokens.len()..vocab_size).map(padding_token));
         return Ok(());

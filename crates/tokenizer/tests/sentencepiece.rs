@@ -133,7 +133,7 @@ fn lies_in_gguf_keys() {
     let lies: Vec<(&str, Option<KeyValue>, &str)> = vec![
         (CHARSMAP, Some("text".into()), "expected an array"),
         (CHARSMAP, Some(vec![1u32].into()), "expected an array of u8 or i8"),
-        (CHARSMAP, Some(map[..3].to_vec().into()), "the map of characters has 3 bytes"),
+        (CHARSMAP, Some(map[..3].to_vec().into()), "the character map has 3 bytes"),
         (CHARSMAP, Some(map[..map.len() / 2].to_vec().into()), "bytes of units"),
         (EXTRA, Some(1u32.into()), "remove_extra_whitespaces"),
         ("tokenizer.ggml.scores", None, "tokenizer.ggml.scores"),
@@ -144,7 +144,7 @@ fn lies_in_gguf_keys() {
         (
             "trueup.tokenizer.normalizer",
             Some(r#"{"type":"Sentencepiece","precompiled_charsmap":"AAAA"}"#.into()),
-            "the map of characters has 3 bytes",
+            "the character map has 3 bytes",
         ),
     ];
     for (key, lie, expected) in lies {

@@ -91,7 +91,7 @@ fn a_vocabulary_can_be_slimmed_and_lists_of_tokens_lie() {
         (b"# nothing", "no token would be kept"),
         (b"0-4294967295", "the model has 400 tokens, found id 4294967295"),
         (b"9999999999999999999999", "line 1: expected an id"),
-        (b"7\n9-3", "line 2: expected an id, or two like 0-319, found \"9-3\""),
+        (b"7\n9-3", "line 2: expected an id or a range like 0-319, found \"9-3\""),
         (b"3\n\xff\xfe", "byte 2: expected UTF-8 text"),
     ];
     for (bytes, expected) in lies {

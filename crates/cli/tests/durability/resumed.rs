@@ -10,7 +10,7 @@ use std::fs::File;
 use std::time::SystemTime;
 
 /// What the message says of kept files.
-const KEPT: &str = "what is finished is kept for a run with --resume";
+const KEPT: &str = "finished parts are kept for a run with --resume";
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -210,7 +210,7 @@ const FILE: &[Lie] = &[
     ("key of length 2^31-1", "found 2147483647", |p, r| any_entry(p, r).0.length = i32::MAX),
     ("key one byte longer", "length of value", |p, r| any_entry(p, r).0.length += 1),
     ("value of length -2^31", "found -2147483648", |p, r| any_entry(p, r).1.length = i32::MIN),
-    ("a key twice", "\"use_cache\" is there twice", |p, _| p.table.push((text("use_cache"), text("False")))),
+    ("a key twice", "\"use_cache\" occurs twice", |p, _| p.table.push((text("use_cache"), text("False")))),
     ("value of 2 MiB", "expected a number from 0 to 1048576, found 2097152", |p, _| {
         p.set("transformers_version", &"x".repeat(2 << 20))
     }),
@@ -281,7 +281,7 @@ const FILE: &[Lie] = &[
     ("name that is no UTF-8", "name of tensor 13 at byte 155793: expected UTF-8 text", |p, _| {
         p.tensor(CODES).name.bytes[0] = 0xfe
     }),
-    ("name twice", "tensor model.norm.weight: the name is there twice", |p, _| {
+    ("name twice", "tensor model.norm.weight: the name occurs twice", |p, _| {
         let name = p.tensor(NORM).name.clone();
         p.tensor(CODES).name = name;
     }),
@@ -294,7 +294,7 @@ const FILE: &[Lie] = &[
     ("dimensions 2^31-1", "o_proj.weight at byte 155831: expected a number from 0 to 4, found 2147483647", |p, _| {
         p.tensor(CODES).dimensions = i32::MAX
     }),
-    ("size 0", "expected sizes from 1 on, found [0, 64]", |p, _| p.tensor(CODES).sizes[1] = 0),
+    ("size 0", "expected sizes of 1 or more, found [0, 64]", |p, _| p.tensor(CODES).sizes[1] = 0),
     (
         "size -1",
         "size of tensor model.layers.1.self_attn.o_proj.weight at byte 155835: expected a number from 0 to 2147483647, found -1",
@@ -305,7 +305,7 @@ const FILE: &[Lie] = &[
     }),
     (
         "sizes that overflow",
-        "expected sizes from 1 on, found [2147483647, 2147483647, 2147483647, 2147483647]",
+        "expected sizes of 1 or more, found [2147483647, 2147483647, 2147483647, 2147483647]",
         |p, _| {
             let tensor = p.tensor(CODES);
             tensor.dimensions = 4;
@@ -352,7 +352,7 @@ const FILE: &[Lie] = &[
         "size of the keys of adapter 0 at byte 2917: expected a number from 0 to 65536, found 2147483647",
         |p, _| adapter(p, &[text("a").file(), i32::MAX.to_le_bytes().to_vec()]),
     ),
-    ("adapter with a key twice", "key 1 of the keys of adapter 0 at byte 2935: \"r\" is there twice", |p, _| {
+    ("adapter with a key twice", "key 1 of the keys of adapter 0 at byte 2935: \"r\" occurs twice", |p, _| {
         let (key, value) = (text("r").file(), text("8").file());
         adapter(p, &[text("a").file(), 2_i32.to_le_bytes().to_vec(), key.clone(), value.clone(), key, value]);
     }),
@@ -376,7 +376,7 @@ const FILE: &[Lie] = &[
     ("type 1000", "expected type 0, 1, 3, 4, 7, 8 or 9, found 1000;", |p, _| p.tensor(NORM).dtype = 1000),
     (
         "a part beside the joined tensor",
-        "tensor model.layers.1.self_attn.q_proj.weight: the name is there twice",
+        "tensor model.layers.1.self_attn.q_proj.weight: the name occurs twice",
         |p, _| {
             p.tensor(CODES).name = text("model.layers.1.self_attn.q_proj.weight");
         },
@@ -572,9 +572,9 @@ fn things(seed: u64, good: &Parts) -> Vec<Case> {
     let mut cut = |end: usize| Entry::File(file[..random.below(end)].to_vec());
     let model = |entry| vec![(MODEL.to_owned(), entry)];
     let mut cases = vec![
-        case("cut in the table", "are left; the file is damaged or cut short", model(cut(2500)), READERS),
-        case("cut in the vocabulary", "are left; the file is damaged or cut short", model(cut(18_000)), READERS),
-        case("cut in the tensors", "are left; the file is damaged or cut short", model(cut(file.len())), READERS),
+        case("cut in the table", "are left; the file is damaged or truncated", model(cut(2500)), READERS),
+        case("cut in the vocabulary", "are left; the file is damaged or truncated", model(cut(18_000)), READERS),
+        case("cut in the tensors", "are left; the file is damaged or truncated", model(cut(file.len())), READERS),
         case("empty", "version at byte 0: 4 bytes are needed, but 0 are left", model(Entry::File(Vec::new())), READERS),
         case(
             "zeros",

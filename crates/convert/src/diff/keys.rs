@@ -105,7 +105,7 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
             fewer.as_ref().unwrap_or(model.hyper()).write_metadata(model.architecture(), &mut keys);
         }
         Err(error) => {
-            notes.push(format!("hyper-parameters of {} are compared as they stand: {error}", side.name()));
+            notes.push(format!("the model sizes of {} are compared as stored: {error}", side.name()));
             let architecture = metadata.string("general.architecture").unwrap_or_default();
             let own = format!("{architecture}.");
             let is_meant = |key: &str| key.starts_with(&own) || MEANT.iter().any(|start| key.starts_with(start));

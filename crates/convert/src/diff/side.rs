@@ -161,11 +161,11 @@ pub(super) fn with_the_same_tokens<'a>(
         match whole.with_tokens_of(slimmed, metadata) {
             Ok(whole) => {
                 let count = whole.kept.as_ref().map_or(0, |kept| kept.len());
-                notes.push(format!("{} has {count} tokens of {name}: only these are compared", slimmed.name()));
+                notes.push(format!("{} has {count} of the tokens of {name}; only these are compared", slimmed.name()));
                 Ok(whole)
             }
             Err(error) => {
-                notes.push(format!("{} has fewer tokens, of another model than {name}: {error}", slimmed.name()));
+                notes.push(format!("{} has fewer tokens, and they do not come from {name}: {error}", slimmed.name()));
                 Side::new(again)
             }
         }

@@ -174,7 +174,10 @@ impl AtomicFile {
         let kept = match claim(kept_path(&path, DATA)?)? {
             Claim::Mine(kept) => kept,
             Claim::Taken(_) => {
-                return Err(Error::new(&path, "another run with --resume is writing it").help("wait for it, or end it"));
+                return Err(Error::new(&path, "another run with --resume is writing it").help(
+                    "wait for it, or \
+                    stop it",
+                ));
             }
         };
         let named = TempPath::try_from_path(&kept.path).map_err(|error| write_error(&path, &folder, error, 0))?;
@@ -231,14 +234,14 @@ fn create(path: &Path) -> Result<Option<File>> {
 }
 
 fn not_opened(path: &Path, error: &std::io::Error) -> Error {
-    let problem = format!("stands where a partial file goes and cannot be opened: {error}");
-    Error::new(path, problem).help("remove it, unless another run writes it")
+    let problem = format!("occupies the name of the partial file and cannot be opened: {error}");
+    Error::new(path, problem).help("remove it, unless another run is writing it")
 }
 
 fn remove_name(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            let problem = format!("stands where a partial file goes and cannot be removed: {error}");
+            let problem = format!("occupies the name of the partial file and cannot be removed: {error}");
             Err(Error::new(path, problem).help("remove it"))
         }
         Ok(()) | Err(_) => Ok(()),

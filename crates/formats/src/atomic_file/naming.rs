@@ -17,10 +17,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What is left when a set cannot be named to its end.
-const INCOMPLETE: &str = "the files of this output are incomplete and do not open; mend the cause and run again";
+const INCOMPLETE: &str = "the files of this output are incomplete and cannot be opened; fix the cause and run again";
 
 /// What is left when only the last sync fails.
-const UNCONFIRMED: &str = "the new file has its name, but a power cut may take it back";
+const UNCONFIRMED: &str = "the new file is in place, but may be lost in a power failure";
 
 /// Why the files of an output are not all named and lasting.
 #[derive(Debug)]

@@ -48,14 +48,14 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
     let has_head = records.iter().any(|record| HEADS.contains(&record.name.as_str()));
     if config.insert("tie_word_embeddings".to_owned(), Value::Bool(!has_head)) == Some(Value::Bool(true)) && has_head {
         notes.push(
-            "the description ties the head to the embedding, but the file has a head of its own, which is taken"
+            "the description ties the head to the embedding, but the file contains a separate head, which is used"
                 .to_owned(),
         );
     }
     drop_foreign_ends(&mut config, header.tokens(), notes);
     if header.lengths == Lengths::Characters {
         notes.push(
-            "lengths of texts count characters, as exporters wrote them until February 2024, and were read so"
+            "text lengths are in characters, as exporters wrote them until February 2024, and are read accordingly"
                 .to_owned(),
         );
     }
@@ -68,8 +68,8 @@ pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<Stri
         let halves = coded.iter().filter(|codes| codes.are_halves).count();
         let count = coded.len();
         notes.push(format!(
-            "{count} tensors of 8- or 4-bit codes ({halves} of 4 bits) are taken as the f32 values that they stand for; a \
-             quantized type rounds them again"
+            "{count} tensors of 8- or 4-bit codes ({halves} of 4 bits) are decoded to f32; a quantized output \
+             type rounds them again"
         ));
     }
     config
@@ -101,6 +101,6 @@ fn drop_foreign_ends(config: &mut Map<String, Value>, tokens: usize, notes: &mut
         };
         let foreign: Vec<String> = foreign.iter().map(Value::to_string).collect();
         let listed = listed(&foreign, " and ");
-        notes.push(format!("{key} is {listed}, which is outside the vocabulary of {count} tokens, so it is left out"));
+        notes.push(format!("{key} is {listed}, which is outside the vocabulary of {count} tokens, so it is omitted"));
     }
 }

@@ -94,7 +94,7 @@ impl Header {
         if !VERSIONS.contains(&version) {
             return Err(Error::new(source.path(), format!("expected version 0, 1 or 2 of FastLLM, found {version}"))
                 .at("version at byte 0")
-                .help("the file is damaged or no .flm model"));
+                .help("the file is damaged or not a .flm model"));
         }
         let table = if version >= 1 { texts.table("table of keys")? } else { Vec::new() };
         let adapters = texts.adapters(&table)?;
@@ -134,7 +134,7 @@ impl Texts<'_> {
         u64::try_from(number).ok().filter(|_| number <= max).ok_or_else(|| {
             self.reader
                 .error(what, format!("expected a number from 0 to {max}, found {number}"))
-                .help("the file is damaged or cut short")
+                .help("the file is damaged or truncated")
         })
     }
 
@@ -176,7 +176,7 @@ impl Texts<'_> {
             let place = format_args!("key {number} of the {what}");
             let key = self.text(&place)?;
             if !keys.insert(key.clone()) {
-                let problem = format!("\"{}\" is there twice", crate::error::quote(&key));
+                let problem = format!("\"{}\" occurs twice", crate::error::quote(&key));
                 return Err(self.reader.error(&place, problem).help("the file is damaged"));
             }
             let value = self.text(&format_args!("value {number} of the {what}"))?;
@@ -237,7 +237,7 @@ impl Texts<'_> {
             Some(number) => Err(self
                 .reader
                 .error(&what, format!("expected bytes from -128 to 255, found {number}"))
-                .help("the file is damaged or cut short")),
+                .help("the file is damaged or truncated")),
         }
     }
 

@@ -66,7 +66,8 @@ pub(super) fn complete(header: &mut Header, records: &[Record], notes: &mut Vec<
     let missing: Vec<(String, Value)> = found.into_iter().filter(|(key, _)| header.value(key).is_none()).collect();
     let said: Vec<String> = missing.iter().map(|(key, value)| format!("{key} {}", printed(value))).collect();
     notes.push(format!(
-        "the file says neither what model it is nor its numbers; by its vocabulary of {tokens} tokens and the sizes of its tensors: {}",
+        "the file specifies neither the architecture nor the sizes of the model; derived from its vocabulary of \
+         {tokens} tokens and its tensor shapes: {}",
         said.join(", ")
     ));
     missing.iter().for_each(|(key, value)| header.set(key, printed(value)));

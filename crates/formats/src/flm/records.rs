@@ -81,7 +81,7 @@ fn read_one(texts: &mut Texts<'_>, number: usize) -> Result<Record> {
     let reader = &mut texts.reader;
     let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size)).filter(|count| *count > 0);
     let elements = elements.and_then(NonZeroU64::new).ok_or_else(|| {
-        reader.error(&format_args!("sizes of tensor {shown}"), format!("expected sizes from 1 on, found {shape:?}"))
+        reader.error(&format_args!("sizes of tensor {shown}"), format!("expected sizes of 1 or more, found {shape:?}"))
     })?;
     let place = format_args!("type of tensor {shown}");
     let code = reader.i32(&place)?;
@@ -124,8 +124,10 @@ fn check_ranges(reader: &mut Reader<'_>, count: u64, name: &str) -> Result<u64> 
     match wrong {
         0 => Ok(at),
         _ => {
-            let problem =
-                format!("expected finite numbers at finite distances, found others in {wrong} of {count} pairs");
+            let problem = format!(
+                "expected finite minima and maxima with a finite difference, found others in {wrong} of \
+                    {count} pairs"
+            );
             Err(reader.error(&what, problem).help("the file is damaged"))
         }
     }
@@ -199,7 +201,7 @@ pub(super) fn divide(
     if adapted > 0 || !adapters.is_empty() {
         let names: Vec<String> = adapters.iter().map(|name| quote(name)).collect();
         let named = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-        notes.push(format!("adapters{named} are left out with their {adapted} tensors: the base model is read"));
+        notes.push(format!("adapters{named} and their {adapted} tensors are omitted; only the base model is read"));
     }
     Ok((tensors, parts))
 }

@@ -128,7 +128,9 @@ impl FlmWriter {
             pieces.push((start, bytes));
             let codes = codes(tensor, at);
             if codes.is_some() && tensor.shape.len() != 2 {
-                return Err(head.unfit(tensor, &format!("expected a matrix for codes, found shape {:?}", tensor.shape)));
+                return Err(
+                    head.unfit(tensor, &format!("expected a matrix to quantize, found shape {:?}", tensor.shape))
+                );
             }
             // Ranges are those of rows: of dimension 0.
             pieces.extend(codes.as_ref().map(|_| (at, 0_i32.to_le_bytes().to_vec())));
@@ -245,10 +247,10 @@ impl Head<'_> {
         let size = size.ok_or_else(|| {
             let start = quote(text.get(..32).unwrap_or_default());
             let problem = format!(
-                "the text \"{start}...\" has {} bytes, of which a .flm file is read with {TEXT_BYTES_MAX} at most",
+                "the text \"{start}...\" has {} bytes, but at most {TEXT_BYTES_MAX} are allowed in a .flm file",
                 text.len()
             );
-            Error::new(self.path, problem).help("shorten it, or leave the key out")
+            Error::new(self.path, problem).help("shorten it, or omit the key")
         })?;
         self.number(size);
         self.bytes.extend(text.as_bytes());

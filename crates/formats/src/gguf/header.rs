@@ -95,14 +95,14 @@ impl Header {
 fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
     let magic: [u8; 4] = reader.array(&"magic")?;
     if magic != MAGIC {
-        let problem = format!("expected a file that starts with GGUF, found bytes {magic:02x?}");
+        let problem = format!("expected the magic bytes GGUF, found {magic:02x?}");
         return Err(explained(Error::new(source.path(), problem).at("magic at byte 0")));
     }
     let version = reader.u32(&"version")?;
     let problem = match version {
         2 | VERSION => return Ok(version),
-        1 => "version 1 of GGUF is not read".to_owned(),
-        other if other & 0xffff == 0 => "the file is big-endian, which is not read".to_owned(),
+        1 => "version 1 of GGUF is not supported".to_owned(),
+        other if other & 0xffff == 0 => "the file is big-endian, which is not supported".to_owned(),
         other => format!("expected version 2 or {VERSION} of GGUF, found {other}"),
     };
     Err(Error::new(source.path(), problem)
@@ -130,7 +130,7 @@ fn read_metadata(reader: &mut Reader<'_>, count: u64, metadata: &mut Metadata) -
         let value = Value::read(reader, &Named("key", &key))?;
         if metadata.contains(&key) {
             return Err(reader
-                .error(&Named("key", &key), "the key is there twice")
+                .error(&Named("key", &key), "the key occurs twice")
                 .help("the file is damaged; convert the model again"));
         }
         metadata.insert(key, value);
@@ -215,7 +215,7 @@ fn read_entry(reader: &mut Reader<'_>, index: usize, entries: &mut Entries) -> R
         Err(problem) => return fault(kind_of_shape(&shape, dtype), reader.error(place, problem)),
     };
     if !entries.names.add(&entries.tensors, &info.name) {
-        let error = reader.error(&Named("tensor", &info.name), "the name is there twice");
+        let error = reader.error(&Named("tensor", &info.name), "the name occurs twice");
         return fault(FaultKind::NameTwice, error.help("the file is damaged; convert the model again"));
     }
     entries.ranges.push(offset..offset.saturating_add(info.bytes));
@@ -254,7 +254,7 @@ fn unknown_type(reader: &Reader<'_>, id: u32, place: &Named) -> Error {
     let (problem, help) = if RETIRED_TYPES.contains(&id) {
         (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
     } else {
-        (format!("tensor type {id} is unknown"), "the file is damaged or newer than this program")
+        (format!("tensor type {id} is unknown"), "the file is damaged or needs a newer version of this program")
     };
     reader.error(place, problem).help(help)
 }

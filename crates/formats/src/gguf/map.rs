@@ -118,7 +118,7 @@ impl MappedGguf {
 fn map(source: &SourceFile) -> Result<Mmap> {
     source.unchanged()?;
     let size = usize::try_from(source.bytes())
-        .map_err(|_| Error::new(source.path(), "the file is larger than the memory that can be addressed"))?;
+        .map_err(|_| Error::new(source.path(), "the file is larger than the address space"))?;
     // SAFETY: the map is read-only and private to this process, and `size` is the length of the file, checked on the
     // line before last. Another process may still write to the file: the bytes are only ever read as plain numbers, for
     // which every bit pattern is valid, and `MappedGguf::unwritten` tells afterwards.

@@ -95,7 +95,7 @@ impl GgufPlan {
         FILE_KEYS.iter().for_each(|key| drop(keys.remove(key)));
         check(path, &keys, tensors)?;
         let parts = parts(tensors, header_bytes(&keys, &[]), split.into())
-            .ok_or_else(|| Error::new(path, "all tensors together pass 2^64 bytes"))?;
+            .ok_or_else(|| Error::new(path, "all tensors together exceed 2^64 bytes"))?;
         let count = u16::try_from(parts.len()).map_err(|_| {
             Error::new(path, format!("the model would need {} files", parts.len())).help("allow larger files")
         })?;
@@ -134,7 +134,7 @@ impl GgufPlan {
 impl PlannedFile {
     fn new(path: PathBuf, keys: &Metadata, all: &[TensorInfo], part: Range<usize>) -> Result<PlannedFile> {
         let tensors = all.get(part.clone()).unwrap_or_default();
-        let too_large = || Error::new(&path, "the file would pass 2^64 bytes");
+        let too_large = || Error::new(&path, "the file would exceed 2^64 bytes");
         let offsets = offsets(tensors).ok_or_else(too_large)?;
         let header = header(keys, tensors, &offsets);
         let data_start = size(header.len());

@@ -200,10 +200,10 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
         let expected = expected.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Err(Error::new(
             path,
-            format!("the file says it is part {number} (from 0) of {count}, its name does not"),
+            format!("the file is part {number} (from 0) of {count}, but its name says otherwise"),
         )
         .at(format!("key {KEY_SPLIT_NUMBER}"))
-        .help(format!("give it the name it was made with, like {}", crate::quote(&expected))));
+        .help(format!("restore its original name, like {}", crate::quote(&expected))));
     };
     if number != 0 {
         return Err(Error::new(path, format!("this is not the first file of a model in {count} files"))

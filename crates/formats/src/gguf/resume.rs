@@ -67,7 +67,7 @@ impl Resumption {
         let is_empty = kept.file.metadata().map_err(fault)?.len() == 0;
         let old = journal::read_job(&kept.file);
         let other = match &old {
-            _ if kept.replaced => Some("was no file of this user"),
+            _ if kept.replaced => Some("belongs to another user"),
             None if is_empty => None,
             None => Some("is damaged"),
             Some(old) => difference(old, &job),
@@ -91,7 +91,7 @@ impl Resumption {
         let missing = found.iter().filter(|record| record.is_none()).count();
         journal.preallocate(missing).map_err(fault)?;
         let note = other.map(|other| {
-            format!("what an earlier run kept of this output {other}: it is removed and everything is done anew")
+            format!("the unfinished output of an earlier run {other}; it is removed, and the work starts over")
         });
         let pending = Pending { records: Vec::new(), synced: Instant::now(), pause: PAUSE_MIN };
         Ok(Resumption { path: kept.path, journal: journal.into(), pending: pending.into(), found, note })
@@ -264,7 +264,7 @@ fn difference(old: &Job, new: &Job) -> Option<&'static str> {
         return Some("was made by another version or build of the program, or another command");
     }
     if old.inputs != new.inputs {
-        return Some("was made from other input files, or these changed since");
+        return Some("was made from other input files, or they have changed");
     }
     (old != new).then_some("was made with other options")
 }
@@ -272,7 +272,7 @@ fn difference(old: &Job, new: &Job) -> Option<&'static str> {
 /// Another process has the journal locked.
 fn taken(path: &Path, journal: &File) -> Error {
     let process = journal::holder(journal).map_or_else(String::new, |process| format!(" (process {process})"));
-    Error::new(path, format!("another run with --resume{process} is writing it")).help("wait for it, or end it")
+    Error::new(path, format!("another run with --resume{process} is writing it")).help("wait for it, or stop it")
 }
 
 /// sha256 of a range of an unfinished file.

@@ -38,7 +38,7 @@ pub struct GgufPart {
     /// All of its keys.
     pub metadata: Metadata,
     /// Bytes behind the last tensor and its padding.
-    pub bytes_behind: u64,
+    pub bytes_after: u64,
 }
 
 /// A model as far as it can be read.
@@ -144,7 +144,7 @@ fn part(named_number: u64, source: &SourceFile, header: &Header) -> GgufPart {
         all_tensors: number(KEY_SPLIT_TENSORS),
         tensors: header.tensors.len(),
         metadata: header.metadata.clone(),
-        bytes_behind: padded.map_or(0, |padded| source.bytes().saturating_sub(padded)),
+        bytes_after: padded.map_or(0, |padded| source.bytes().saturating_sub(padded)),
     }
 }
 

@@ -260,9 +260,7 @@ impl Array {
 
     fn read(reader: &mut Reader<'_>, what: &dyn Display, depth: usize) -> Result<Array> {
         if depth > DEPTH_MAX {
-            return Err(
-                reader.error(what, format!("expected at most {DEPTH_MAX} arrays within each other, found more"))
-            );
+            return Err(reader.error(what, format!("expected at most {DEPTH_MAX} nested arrays, found more")));
         }
         let item_type = read_type(reader, what)?;
         let count = reader.u64(what)?;
@@ -321,7 +319,7 @@ fn read_type(reader: &mut Reader<'_>, what: &dyn Display) -> Result<ValueType> {
     ValueType::from_id(id).ok_or_else(|| {
         reader
             .error(what, format!("expected a value type from 0 to 12, found {id}"))
-            .help("the file is damaged or newer than this program")
+            .help("the file is damaged or needs a newer version of this program")
     })
 }
 

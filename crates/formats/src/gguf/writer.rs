@@ -232,7 +232,7 @@ impl Drop for GgufWriter {
 
 fn with_kept(error: Error) -> Error {
     let separator = if error.help.is_empty() { "" } else { "; " };
-    let help = format!("{}{separator}what is finished is kept for a run with --resume", error.help);
+    let help = format!("{}{separator}finished parts are kept for a run with --resume", error.help);
     error.help(help)
 }
 

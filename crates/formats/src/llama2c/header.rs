@@ -144,7 +144,7 @@ impl Header {
         let fault = |problem: String| Err(Error::new(source.path(), problem).at("header"));
         if !header.dim.is_multiple_of(header.heads) || !header.head_dim().is_multiple_of(2) {
             return fault(format!(
-                "expected a dim of an even number for each head, found dim {} and n_heads {}",
+                "expected an even dim per head, found dim {} and n_heads {}",
                 header.dim, header.heads
             ));
         }
@@ -188,7 +188,7 @@ fn read_size(reader: &mut Reader<'_>, name: &str, max: i32) -> Result<u64> {
     u64::try_from(number).ok().filter(|_| (1..=max).contains(&number)).ok_or_else(|| {
         reader
             .error(&name, format!("expected a number from 1 to {max}, found {number}"))
-            .help("the file is damaged or no llama2.c model")
+            .help("the file is damaged or not a llama2.c model")
     })
 }
 

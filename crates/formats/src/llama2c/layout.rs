@@ -136,13 +136,13 @@ fn file_bytes(header: &Header) -> Option<u64> {
 pub(super) fn lay_out(source: &SourceFile, header: &Header) -> Result<Layout> {
     check_groups(source, header)?;
     let expected = file_bytes(header).ok_or_else(|| {
-        Error::new(source.path(), "the sizes speak of more than 2^64 bytes").at("header").help("the file is damaged")
+        Error::new(source.path(), "the sizes exceed 2^64 bytes").at("header").help("the file is damaged")
     })?;
     if expected != source.bytes() {
         let problem = format!("expected {expected} bytes for its sizes, found {}", source.bytes());
         return Err(Error::new(source.path(), problem)
             .at("header")
-            .help("the file is damaged, cut short or of another format"));
+            .help("the file is damaged, truncated or in another format"));
     }
     let mut layout = Layout { tensors: Vec::new(), places: Vec::new(), angles: None };
     let mut position = header.version.header_bytes();

@@ -31,7 +31,7 @@ pub(super) fn theta(source: &SourceFile, header: &Header, angles: u64) -> Result
         return Ok(theta);
     }
     let guess = solved.map_or_else(String::new, |theta| format!(" nor with theta {theta}"));
-    Err(Error::new(source.path(), format!("the rope table agrees neither with theta {THETA}{guess}: {difference}"))
+    Err(Error::new(source.path(), format!("the rope table matches neither theta {THETA}{guess}: {difference}"))
         .at("freqs_cos, freqs_sin")
         .help("the model uses a rope that this format cannot describe; convert it from its original checkpoint"))
 }

@@ -42,12 +42,13 @@ impl TokenizerBin {
             Error::new(
                 source.path(),
                 format!(
-                    "the file is no vocabulary of {vocabulary} tokens, neither with scores ({}: {}) nor without ({}: {})",
+                    "the file is not a vocabulary of {vocabulary} tokens, neither with scores ({}: {}) nor \
+                     without ({}: {})",
                     today.place, today.problem, first.place, first.problem
                 ),
             )
             .at("tokens")
-            .help("name the tokenizer.bin that belongs to the model")
+            .help("give the tokenizer.bin that belongs to the model")
         })
     }
 }

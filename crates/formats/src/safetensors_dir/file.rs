@@ -175,7 +175,7 @@ fn describe(
         let help =
             if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
         let start = scheme.map_or_else(String::new, |scheme| format!("{scheme}: "));
-        let problem = format!("{start}tensors of types that are not read: {}", listed(&unread, ", "));
+        let problem = format!("{start}tensors of unsupported types: {}", listed(&unread, ", "));
         let error = Error::new(source.path(), problem).help(help);
         on_fault(Fault::new(FaultKind::TypeUnknown, error).of_tensors(names))?;
     }
@@ -247,7 +247,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         let mut names = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format!("the tensor \"{name}\" is there twice")));
+                return Err(A::Error::custom(format!("the tensor \"{name}\" occurs twice")));
             }
             if name == KEY_METADATA {
                 header.metadata = map.next_value::<UniqueEntries<String>>()?.0;

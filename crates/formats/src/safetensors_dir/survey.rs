@@ -135,7 +135,7 @@ fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(
     for name in wanted {
         let path = folder.join(name);
         if path.symlink_metadata().is_err() {
-            let error = Error::new(&path, "the file is not there").help("get all files of the model");
+            let error = Error::new(&path, "the file is missing").help("get all files of the model");
             faults.add(Fault::new(FaultKind::FileMissing, error));
             continue;
         }

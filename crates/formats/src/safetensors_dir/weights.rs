@@ -54,7 +54,7 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
     if folder.join(ADAPTER_CONFIG).is_file() {
         let adapter = adapter_name(folder);
         weights.notes.push(format!(
-            "the folder also holds {adapter}; the adapter is not applied: merge it first if it is meant"
+            "the folder also contains {adapter}; it is not applied; merge it into the model first to use it"
         ));
         weights.others.adapter = Some((folder.join(ADAPTER_CONFIG), adapter));
     }
@@ -78,10 +78,10 @@ fn with_index(folder: &Path, map: &WeightMap) -> Weights {
     let count = map.file_names().count();
     if missing.is_empty() {
         let files = counted(count, "file");
-        let problem = format!("expected one set of weights, found two: {SINGLE}, and the {files} that {INDEX} names");
+        let problem = format!("expected one set of weights, found two: {SINGLE}, and the {files} listed in {INDEX}");
         let folder_text = quote(&folder.to_string_lossy());
         let help = format!(
-            "delete the set that is not meant, or choose one: name {folder_text}/{SINGLE} or {folder_text}/{INDEX}"
+            "delete the set that you do not want, or choose one: give {folder_text}/{SINGLE} or {folder_text}/{INDEX}"
         );
         let mut weights = of_index(map);
         weights.conflict = Some(Error::new(folder, problem).help(help));

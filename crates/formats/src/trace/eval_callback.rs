@@ -80,21 +80,21 @@ impl PrintedTrace {
         let mut parser = Parser::default();
         for (number, line) in (1_u64..).zip(text.lines()) {
             parser.line(line.trim()).map_err(|problem| {
-                let help = "the text is damaged; print the trace anew";
+                let help = "the text is damaged; record the trace again";
                 Error::new(source.path(), problem).at(format!("line {number}")).help(help)
             })?;
         }
         if parser.tensors.is_empty() {
             return Err(Error::new(source.path(), "expected a trace, found no tensor in it")
-                .help("name a safetensors or .npz file, or a text of llama.cpp's eval-callback"));
+                .help("give a safetensors or .npz file, or the output of llama.cpp's eval-callback"));
         }
         // Each tensor ends with its sum.
         if let Some(cut) =
             parser.tensors.iter().find(|tensor| !tensor.shown.values.is_empty() && tensor.shown.sum.is_none())
         {
             let name = format!("tensor {}/{}", cut.step, quote(&cut.node));
-            let problem = "the text is cut short: values without the sum that stands behind them";
-            return Err(Error::new(source.path(), problem).at(name).help("print the trace anew"));
+            let problem = "the text is truncated: the sum after the values is missing";
+            return Err(Error::new(source.path(), problem).at(name).help("record the trace again"));
         }
         let ids = parser.ids.filter(|ids| !ids.is_empty());
         let unwanted = parser.tensors.iter().filter(|tensor| tensor.sizes.contains(&0));

@@ -76,23 +76,24 @@ impl NpzFile {
 
 /// Shape innermost first, type, and how many bytes stand before the elements.
 fn header(bytes: &[u8]) -> std::result::Result<(Vec<u64>, DType, usize), String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("expected an array of NumPy, found other bytes")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("expected a NumPy array, found other bytes")?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or("the header is cut short")?;
     let (length, start) = match version {
         [1, _] => (rest.first_chunk::<2>().map(|bytes| u32::from(u16::from_le_bytes(*bytes))), 10_usize),
         [2 | 3, _] => (rest.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)), 12),
-        [other, _] => return Err(format!("version {other} of NumPy's format is not known")),
+        [other, _] => return Err(format!("version {other} of the NumPy format is not supported")),
     };
     let length = length.and_then(|length| usize::try_from(length).ok()).ok_or("the header is cut short")?;
     let end = start.saturating_add(length);
     let text = bytes.get(start..end).ok_or("the header is cut short or too long")?;
-    let text = std::str::from_utf8(text).map_err(|_| "the header is no text")?;
+    let text = std::str::from_utf8(text).map_err(|_| "the header is not text")?;
     let dtype = value(text, "descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split('\'').next());
-    let dtype = dtype.ok_or("the header names no type")?;
+    let dtype = dtype.ok_or("the header has no type")?;
     let known = DTYPES.iter().find(|(name, _)| *name == dtype).map(|row| row.1);
-    let known = known.ok_or_else(|| format!("arrays of type {} are not read; use float32 or float64", quote(dtype)))?;
+    let known =
+        known.ok_or_else(|| format!("arrays of type {} are not supported; use float32 or float64", quote(dtype)))?;
     if !value(text, "fortran_order").is_some_and(|rest| rest.starts_with("False")) {
-        return Err("its first index runs fastest; write it with numpy.ascontiguousarray".to_owned());
+        return Err("it is in Fortran order; write it with numpy.ascontiguousarray".to_owned());
     }
     Ok((shape(text)?, known, end))
 }
@@ -106,10 +107,10 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// The shape, innermost first; a scalar is one element.
 fn shape(text: &str) -> std::result::Result<Vec<u64>, String> {
     let inside = value(text, "shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
-    let (inside, _) = inside.ok_or("the header names no shape")?;
+    let (inside, _) = inside.ok_or("the header has no shape")?;
     let sizes = inside.split(',').map(str::trim).filter(|size| !size.is_empty());
     let sizes: std::result::Result<Vec<u64>, _> = sizes.rev().map(str::parse).collect();
-    let sizes = sizes.map_err(|_| format!("its shape is no shape: {}", quote(inside)))?;
+    let sizes = sizes.map_err(|_| format!("its shape is not valid: {}", quote(inside)))?;
     Ok(if sizes.is_empty() { vec![1] } else { sizes })
 }
 

@@ -83,7 +83,7 @@ pub(super) fn contents(source: &SourceFile, entry: &ZipEntry, bytes_max: u64) ->
         return Err(fault(source, &problem).at(quote(&entry.name)));
     }
     if entry.bytes <= bytes_max && crc32(&data) != entry.check {
-        return Err(fault(source, "its data are not what was written").at(quote(&entry.name)));
+        return Err(fault(source, "its checksum does not match").at(quote(&entry.name)));
     }
     Ok(data)
 }
@@ -101,11 +101,22 @@ fn directory(source: &SourceFile) -> Result<Vec<u8>> {
     let mut tail = vec![0; usize::try_from(tail_bytes).unwrap_or(0)];
     source.read_at(source.bytes().saturating_sub(tail_bytes), &mut tail)?;
     let place = tail.windows(END_BYTES).rposition(|window| window.starts_with(&SIGNATURE_END));
-    let end = place.and_then(|place| tail.get(place..)).ok_or_else(|| fault(source, "it has no end of archive"))?;
+    let end = place.and_then(|place| tail.get(place..)).ok_or_else(|| {
+        fault(
+            source,
+            "the end-of-archive record \
+        is missing",
+        )
+    })?;
     let (disk, count) = (u16_at(end, 4), u16_at(end, 10));
     let (bytes, start) = (u32_at(end, 12), u32_at(end, 16));
     if disk != Some(0) || count == Some(u16::MAX) || start == Some(u64::from(u32::MAX)) {
-        return Err(fault(source, "archives in parts, or of 4 GiB and more, are not read").help("use safetensors"));
+        return Err(fault(
+            source,
+            "multi-part archives and archives of 4 GiB or more are not \
+            supported",
+        )
+        .help("use safetensors"));
     }
     let (bytes, start) = bytes.zip(start).ok_or_else(|| fault(source, "its end is cut short"))?;
     let inside = start.checked_add(bytes).is_some_and(|end| end <= source.bytes());
@@ -133,7 +144,10 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     })?;
     let wrong = |problem: &str| fault(source, problem).at(quote(&name));
     if flags & 1 != 0 || (method != METHOD_STORED && method != METHOD_DEFLATED) {
-        return Err(wrong("it is encrypted or packed in another way than by deflate").help("write it with numpy.savez"));
+        return Err(wrong("it is encrypted, or compressed with a method other than deflate").help(
+            "write it with \
+            numpy.savez",
+        ));
     }
     if method == METHOD_STORED && packed != bytes {
         return Err(wrong(&format!("expected {packed} bytes, found {bytes}")));
@@ -145,7 +159,12 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     }
     source.read_at(local, &mut header)?;
     let skip = u16_at(&header, 26).zip(u16_at(&header, 28)).filter(|_| header.starts_with(SIGNATURE_LOCAL));
-    let (name_bytes, extra_bytes) = skip.ok_or_else(|| wrong("it has no header where the directory says"))?;
+    let (name_bytes, extra_bytes) = skip.ok_or_else(|| {
+        wrong(
+            "its header is missing at the place given by the \
+        directory",
+        )
+    })?;
     let start =
         local.saturating_add(LOCAL_BYTES).saturating_add(u64::from(name_bytes)).saturating_add(u64::from(extra_bytes));
     let end = start.checked_add(packed).filter(|end| *end <= source.bytes());
@@ -165,7 +184,7 @@ fn u32_at(bytes: &[u8], place: usize) -> Option<u64> {
 }
 
 fn fault(source: &SourceFile, problem: &str) -> Error {
-    Error::new(source.path(), format!("is not a ZIP archive that can be read: {problem}"))
+    Error::new(source.path(), format!("cannot be read as a ZIP archive: {problem}"))
 }
 
 #[cfg(test)]
@@ -234,7 +253,7 @@ pub(super) mod tests {
         for deflated in [false, true] {
             let source = archive(&whole, deflated, |central, _| central[16] ^= 1);
             let [entry] = &entries(&source).unwrap()[..] else { panic!("one entry") };
-            assert!(contents(&source, entry, 1000).unwrap_err().to_string().contains("not what was written"));
+            assert!(contents(&source, entry, 1000).unwrap_err().to_string().contains("checksum does not match"));
             assert!(contents(&source, entry, 999).unwrap() == whole[..999], "a part cannot be checked");
             let longer = ZipEntry { bytes: 1001, ..entry.clone() };
             let told = contents(&source, &longer, 1001).unwrap_err().to_string();
@@ -246,14 +265,14 @@ pub(super) mod tests {
     fn what_an_archive_cannot_be_is_said() {
         let put =
             |bytes: &mut [u8], place: usize, value: &[u8]| bytes[place..place + value.len()].copy_from_slice(value);
-        let parts = "archives in parts, or of 4 GiB and more";
+        let parts = "multi-part archives and archives of 4 GiB or more";
         assert!(refused(b"x", |_, end| put(end, END_DISK, &[1, 0])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_COUNT, &[255; 2])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255; 4])).contains(parts));
         let outside = "is not inside the file";
         assert!(refused(b"x", |_, end| put(end, END_BYTES_FIELD, &200_u32.to_le_bytes())).contains(outside));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255, 255, 255, 0])).contains(outside));
-        let packed = "encrypted or packed in another way";
+        let packed = "encrypted, or compressed with a method";
         assert!(refused(b"x", |central, _| put(central, ENTRY_FLAGS, &[1, 0])).contains(packed));
         assert!(refused(b"x", |central, _| put(central, ENTRY_METHOD, &[12, 0])).contains(packed));
         assert!(
