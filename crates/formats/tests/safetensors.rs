@@ -117,7 +117,7 @@ fn a_folder_without_weights_says_what_it_has() {
         ("pytorch_model-00001-of-00002.bin", "found PyTorch pickles", "convert it to safetensors"),
         ("consolidated.00.pth", "found PyTorch pickles", "convert it to safetensors"),
         ("model.pt", "found PyTorch pickles", "convert it to safetensors"),
-        ("model.gguf", "a folder with GGUF files", "name the GGUF file itself, for example model.gguf"),
+        ("model.gguf", "a folder with GGUF files", "give the GGUF file itself, for example model.gguf"),
         ("tf_model.h5", "of another framework", "safetensors files"),
         ("notes.txt", "found neither", "get the weights of the model"),
     ] {
@@ -167,7 +167,7 @@ fn tokenizer_files_are_read_and_replaced() {
     write(path, "chat_template.jinja", &[b'a', 0x80]);
     faults.refused("template", SafetensorsDir::open(path), "chat_template.jinja", &["byte 1", "UTF-8"]);
     write(path, "added_tokens.json", br#"{"<x>": 3, "<x>": 4}"#);
-    faults.refused("added", SafetensorsDir::open(path), "added_tokens.json", &["line 1", "\"<x>\" is there twice"]);
+    faults.refused("added", SafetensorsDir::open(path), "added_tokens.json", &["line 1", "\"<x>\" occurs twice"]);
     write(path, "special_tokens_map.json", b"[1]");
     let array = SafetensorsDir::open(path).map_err(|error| error.at("x"));
     faults.refused("map", array, "special_tokens_map.json", &["expected a JSON object, found an array"]);
@@ -193,7 +193,7 @@ const LIES: [(&str, &str, usize, &[&str]); 18] = [
         4,
         &["header", "duplicate field"],
     ),
-    ("text twice", r#"{"__metadata__":{"k":"1","k":"2"}}"#, 0, &["header", "\"k\" is there twice"]),
+    ("text twice", r#"{"__metadata__":{"k":"1","k":"2"}}"#, 0, &["header", "\"k\" occurs twice"]),
     ("no shape", r#"{"a":{"dtype":"F32","data_offsets":[0,4]}}"#, 4, &["header", "missing field"]),
     ("negative", r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, 4, &["header", "-1"]),
     ("one offset", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}"#, 4, &["header"]),
@@ -362,7 +362,7 @@ fn an_index_must_agree_with_its_files() {
         faults.refused(name, SafetensorsDir::open(folder.path()), index, &fragments);
     }
     write(folder.path(), index, br#"{"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}}"#);
-    faults.refused("name twice", SafetensorsDir::open(folder.path()), index, &["line 1", "\"x\" is there twice"]);
+    faults.refused("name twice", SafetensorsDir::open(folder.path()), index, &["line 1", "\"x\" occurs twice"]);
     write(folder.path(), index, br#"{"weights": {}}"#);
     faults.refused("no map", SafetensorsDir::open(folder.path()), index, &["line 1", "weight_map"]);
     write(folder.path(), index, br#"{"weight_map": []}"#);

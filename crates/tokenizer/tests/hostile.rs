@@ -56,7 +56,7 @@ fn lies_in_tokenizer_json() {
         (
             "/normalizer",
             json!({"type": "Precompiled", "precompiled_charsmap": ""}),
-            "the map of characters has 0 bytes",
+            "the character map has 0 bytes",
         ),
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "is not base64"),
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),

@@ -24,7 +24,7 @@ pub(super) const RULES: &[&Rule] = &[
     &OUTSIDE_FILE,
     &OVERLAP,
     &BYTES_UNOWNED,
-    &BYTES_BEHIND,
+    &BYTES_AFTER,
     &INDEX_DISAGREES,
     &LAYOUT_BROKEN,
 ];
@@ -87,7 +87,7 @@ static BYTES_UNOWNED: Rule = Rule::error(
     "the format allows no gaps; the file is longer or shorter than its header says",
     AGAIN,
 );
-static BYTES_BEHIND: Rule = Rule::note(
+static BYTES_AFTER: Rule = Rule::note(
     "bytes-after-tensors",
     "they belong to no tensor and waste space",
     "nothing, or rewrite the file, for example with `trueup quantize`",
@@ -122,9 +122,9 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
     if let Facts::Gguf { parts, .. } = &patient.facts {
         let sound = patient.faults.kept().is_empty();
-        for part in parts.iter().filter(|part| sound && part.tensors > 0 && part.bytes_behind > 0) {
-            let found = format!("{} after the last tensor and its padding", counted(part.bytes_behind, "byte"));
-            findings.add(&BYTES_BEHIND, Place::file(&part.path), found);
+        for part in parts.iter().filter(|part| sound && part.tensors > 0 && part.bytes_after > 0) {
+            let found = format!("{} after the last tensor and its padding", counted(part.bytes_after, "byte"));
+            findings.add(&BYTES_AFTER, Place::file(&part.path), found);
         }
     }
 }

@@ -118,7 +118,7 @@ pub fn cut_short(scratch: &Scratch) -> PathBuf {
     with_tensors(scratch, "qwen2", |_, data| data.truncate(data.len() - 10))
 }
 
-pub fn bytes_behind(scratch: &Scratch) -> PathBuf {
+pub fn bytes_after(scratch: &Scratch) -> PathBuf {
     with_tensors(scratch, "qwen2", |_, data| data.extend([0; 8]))
 }
 

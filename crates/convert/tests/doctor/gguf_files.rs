@@ -140,7 +140,7 @@ pub fn part_linked(scratch: &Scratch) -> PathBuf {
     first
 }
 
-pub fn bytes_behind(scratch: &Scratch) -> PathBuf {
+pub fn bytes_after(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.data.extend([7; 64]))
 }
 
@@ -213,7 +213,7 @@ pub fn key_of_other_type(scratch: &Scratch, number: usize) -> Option<(String, Pa
     Some((name?, path))
 }
 
-pub fn byte_behind(scratch: &Scratch) -> PathBuf {
+pub fn byte_after(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| {
         let padding = g.data.len().next_multiple_of(32) - g.data.len();
         g.data.extend(vec![7; padding + 1]);
