@@ -53,11 +53,7 @@ fn lies_in_tokenizer_json() {
         ("/added_tokens/0/content", json!(""), "no text"),
         ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
         ("/added_tokens/0/id", json!(1), "id 1 is given to"),
-        (
-            "/normalizer",
-            json!({"type": "Precompiled", "precompiled_charsmap": ""}),
-            "the character map has 0 bytes",
-        ),
+        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "the character map has 0 bytes"),
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "is not base64"),
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
