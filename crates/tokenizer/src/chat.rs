@@ -4,8 +4,8 @@
 //! [{role: user, content: Hi}] ── template of the model ──> "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 //! ```
 //!
-//! The text is the one that the transformers library gives. Templates come with models, so they can be hostile: they run
-//! without input and output, and depth, steps and created text are bounded.
+//! The text is the one that the transformers library gives. Templates come with models, so they can be hostile: they
+//! run without input and output, and depth, steps and created text are bounded.
 
 use crate::date::Date;
 use crate::jinja::{Budget, Problem, Template, Value};
@@ -57,8 +57,8 @@ impl ChatTemplate {
         ChatTemplate::build(source, ids.into_iter().filter_map(text).collect(), path)
     }
 
-    /// A template with the texts of `bos_token` and `eos_token`; an empty text means that there is no such token. Errors name
-    /// `path`.
+    /// A template with the texts of `bos_token` and `eos_token`; an empty text means that the token does not exist.
+    /// Errors name `path`.
     pub fn new(source: &str, bos: &str, eos: &str, path: &Path) -> Result<ChatTemplate> {
         let tokens = [("bos_token", bos), ("eos_token", eos)].into_iter().filter(|(_, text)| !text.is_empty());
         ChatTemplate::build(source, tokens.map(|(name, text)| (name, text.to_owned())).collect(), path)
@@ -78,8 +78,8 @@ impl ChatTemplate {
         ChatTemplate { date: Some(date), ..self }
     }
 
-    /// The text of a conversation; with `add_generation_prompt` it ends where the answer begins. It contains special tokens as
-    /// text, so encode it without adding any.
+    /// The text of a conversation; with `add_generation_prompt` it ends where the answer begins. It contains special
+    /// tokens as text, so encode it without adding any.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         let turn = |turn: &Message| serde_json::json!({"role": turn.role, "content": turn.content});
         let messages: serde_json::Value = messages.iter().map(turn).collect();
@@ -92,8 +92,8 @@ impl ChatTemplate {
         self.render_with(&variables.into_iter().collect())
     }
 
-    /// The text for any variables: `messages`, `tools`, `documents`, `add_generation_prompt` and others that the template
-    /// knows. They take precedence over the special tokens.
+    /// The text for any variables: `messages`, `tools`, `documents`, `add_generation_prompt` and others that the
+    /// template knows. They take precedence over the special tokens.
     pub fn render_with(&self, variables: &serde_json::Map<String, serde_json::Value>) -> Result<String> {
         let budget = Budget::new(variables.values().map(size).fold(0, usize::saturating_add));
         let fail = |problem: Problem| sentence(&self.path, &problem);
@@ -183,6 +183,61 @@ mod tests {
         assert_eq!(template().at(date).render(&[], true).unwrap(), "01 February 2023, 08:05");
     }
 
+    const HOSTILE: &[&str] = &[
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x.replace('a', 'aaaaaaaa') %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|join('') %}{% endfor %}",
+        "{{ 'x' * 999999999 }}",
+        "{% set n = 100000000 %}{{ 'x' * n }}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f('a') }}",
+        "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('aaaaaaaaaaaaaaaa') }}",
+        "{{ raise_exception('no') }}",
+        "{{ strftime_now('%d') }}",
+        "{% include 'other' %}",
+        "{{ unclosed",
+        "{% if %}",
+        "{{ 'a'|indent(999999999) }}",
+        "{% for i in range(20000) %}{% set a = range(99999)|list|sort|reverse|list %}{% endfor %}",
+        "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a == a[:] %}{% endif %}{% endfor %}",
+        "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if 'x' in a %}{% endif %}{% endfor %}",
+        "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a is eq a %}{% endif %}{% endfor %}",
+        "{% set a = ('x' * 1000) * 100 %}{% for i in range(99999) %}{% set b = a[1:] %}{% set c = a[-1] %}{% endfor %}",
+        "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = ns.x, %}{% endfor %}",
+        "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = 1, ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='aaaaaaaa') %}{% macro f(a=ns.x ~ ns.x) %}{% set ns.x = a %}{% endmacro %}\
+         {% for i in range(60) %}{{ f() }}{% endfor %}",
+        "{% set n = 100000000 %}{{ n * 'x' }}",
+        "{{ 'x' * 10000 * 1000 }}",
+        "{{ 'x' * 1000 / 1 * 1000000000 }}",
+        "{{ 1000000000 / 1 * 'x' }}",
+        "{{ 'x' * 2 ** 30 }}",
+        "{{ 'x' * 3e9 }}",
+        "{{ 'x' * 1|default(9)|replace('1', '99999999')|int }}",
+        "{% set x = ['a'] * 1000 %}{% set y = x * 1000 %}{% set z = y * 1000 %}{{ z }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x[:] %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x * 1 %}{% endfor %}",
+        "{% generation x %}{% endgeneration %}",
+        "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = [ns.x]|map('string') %}{% endfor %}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+        "{% set ns = namespace(x='%s') %}{% for i in range(90) %}{% set ns.x = (ns.x ~ ns.x) % (ns.x, ns.x) %}{% endfor %}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{{ 'a'.ljust(999999999) }}",
+        "{{ ''.expandtabs(9) }}{{ '\\t'.expandtabs(999999999) }}",
+        "{{ 10 ** 9999999999 }}",
+        "{{ [1]|batch(999999999, 'x')|list }}",
+        "{{ [1]|slice(999999999)|list }}",
+        "{% set a = range(30000)|list %}{{ a|unique|list|length }}",
+        "{% set a = range(9000)|list %}{{ a|map('in', a)|list }}{{ a|select('in', a)|list|length }}",
+        "{{ 1|round(999999999) }}{{ 1.5|indent(999999999) }}",
+        "{{ 'x'|center(999999999) }}",
+        "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
+    ];
+
     #[test]
     fn hostile_templates_are_refused() {
         let nested = format!("{{{{ {}x", "(".repeat(100_000));
@@ -190,66 +245,9 @@ mod tests {
         let text = "y".repeat(5000);
         let many_lists: String = (0..7000).map(|n| format!("{{% set a{n} = range(99999)|list %}}")).collect();
         let raw = format!("{{% set a %}}{{% for i in range(100000) %}}{text}{{% endfor %}}{{% endset %}}");
-        let cases = [
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
-            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x.replace('a', 'aaaaaaaa') %}{% endfor %}",
-            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|join('') %}{% endfor %}",
-            "{{ 'x' * 999999999 }}",
-            "{% set n = 100000000 %}{{ 'x' * n }}",
-            "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f('a') }}",
-            "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('aaaaaaaaaaaaaaaa') }}",
-            "{{ raise_exception('no') }}",
-            "{{ strftime_now('%d') }}",
-            "{% include 'other' %}",
-            "{{ unclosed",
-            "{% if %}",
-            "{{ 'a'|indent(999999999) }}",
-            "{% for i in range(20000) %}{% set a = range(99999)|list|sort|reverse|list %}{% endfor %}",
-            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a == a[:] %}{% endif %}{% endfor %}",
-            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if 'x' in a %}{% endif %}{% endfor %}",
-            "{% set a = range(30000)|list %}{% for i in range(99999) %}{% if a is eq a %}{% endif %}{% endfor %}",
-            "{% set a = ('x' * 1000) * 100 %}{% for i in range(99999) %}{% set b = a[1:] %}{% set c = a[-1] %}{% endfor %}",
-            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = ns.x, %}{% endfor %}",
-            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = 1, ns.x %}{% endfor %}",
-            "{% set ns = namespace(x='aaaaaaaa') %}{% macro f(a=ns.x ~ ns.x) %}{% set ns.x = a %}{% endmacro %}\
-             {% for i in range(60) %}{{ f() }}{% endfor %}",
-            "{% set n = 100000000 %}{{ n * 'x' }}",
-            "{{ 'x' * 10000 * 1000 }}",
-            "{{ 'x' * 1000 / 1 * 1000000000 }}",
-            "{{ 1000000000 / 1 * 'x' }}",
-            "{{ 'x' * 2 ** 30 }}",
-            "{{ 'x' * 3e9 }}",
-            "{{ 'x' * 1|default(9)|replace('1', '99999999')|int }}",
-            "{% set x = ['a'] * 1000 %}{% set y = x * 1000 %}{% set z = y * 1000 %}{{ z }}",
-            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x[:] %}{% endfor %}",
-            "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x * 1 %}{% endfor %}",
-            "{% generation x %}{% endgeneration %}",
-            "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = [ns.x]|map('string') %}{% endfor %}",
-            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
-            "{% set ns = namespace(x='%s') %}{% for i in range(90) %}{% set ns.x = (ns.x ~ ns.x) % (ns.x, ns.x) %}{% endfor %}",
-            "{{ '%999999999d' % 1 }}",
-            "{{ '{:999999999}'.format(1) }}",
-            "{{ 'a'.ljust(999999999) }}",
-            "{{ ''.expandtabs(9) }}{{ '\\t'.expandtabs(999999999) }}",
-            "{{ 10 ** 9999999999 }}",
-            "{{ [1]|batch(999999999, 'x')|list }}",
-            "{{ [1]|slice(999999999)|list }}",
-            "{% set a = range(30000)|list %}{{ a|unique|list|length }}",
-            "{% set a = range(9000)|list %}{{ a|map('in', a)|list }}{{ a|select('in', a)|list|length }}",
-            "{{ 1|round(999999999) }}{{ 1.5|indent(999999999) }}",
-            "{{ 'x'|center(999999999) }}",
-            "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
-            &many_lists,
-            &nested,
-            &deep_loops,
-            &raw,
-        ];
+        let made = [&*many_lists, &nested, &deep_loops, &raw];
         let mut faults = Vec::new();
-        for source in cases {
+        for source in HOSTILE.iter().copied().chain(made) {
             let shown = &source[..source.len().min(120)];
             match render(source) {
                 Ok(_) => faults.push(format!("{shown} was not refused")),

@@ -180,7 +180,8 @@ fn name(names: &[&str], place: u32) -> String {
     usize::try_from(place).ok().and_then(|place| names.get(place)).copied().unwrap_or_default().to_owned()
 }
 
-/// The text of a directive with a flag: `-` drops zeros at the front, `_` makes them spaces, `^` and `#` change the case.
+/// The text of a directive with a flag: `-` drops zeros at the front, `_` makes them spaces, `^` and `#` change the
+/// case.
 fn flagged(text: String, flag: Option<char>, directive: char) -> String {
     match flag {
         Some('-') => match text.trim_start_matches(['0', ' ']) {

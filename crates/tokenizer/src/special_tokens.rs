@@ -75,8 +75,8 @@ pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
     ends.iter().filter(|(_, text)| !(answer_ends && *text == MESSAGE_END)).map(|(id, _)| *id).collect()
 }
 
-/// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens whose
-/// type in the file was another one.
+/// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens
+/// whose type was another one.
 pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
     let mut marked = Vec::new();
     for id in ends_by_name(&parts.tokens) {

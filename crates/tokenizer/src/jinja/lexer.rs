@@ -283,8 +283,8 @@ fn next_tag(text: &str) -> Option<(usize, Tag)> {
     })
 }
 
-/// The bytes of a tag `{% word %}`; the tag that ends raw text may also end with `+%}`. The white space after `-%}` of the
-/// first tag belongs to it.
+/// The bytes of a tag `{% word %}`; the tag that ends raw text may also end with `+%}`. The white space after `-%}` of
+/// the first tag belongs to it.
 fn raw_begin(tag: &str, word: &str, ends: bool) -> Option<usize> {
     let inside = tag.strip_prefix("{%")?;
     let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside).trim_start_matches(is_space);

@@ -62,7 +62,8 @@ const DICT: [&str; 5] = ["get", "items", "keys", "values", "copy"];
 const CYCLER: [&str; 2] = ["next", "reset"];
 const FLOAT: [&str; 1] = ["is_integer"];
 
-/// The name of a method, if the value has it. Methods that change a value do not exist: the sandbox of transformers refuses them.
+/// The name of a method, if the value has it. Methods that change a value do not exist: the sandbox of transformers
+/// refuses them.
 pub(super) fn find(value: &Value, name: &str) -> Option<&'static str> {
     let names: &[&'static str] = match value {
         Value::Text(_) => &TEXT,
@@ -195,6 +196,15 @@ fn of_text(renderer: &mut Renderer<'_>, own: &str, name: &str, arguments: Argume
             let to = required_text(to, name)?;
             return text::replace(own, &from, &to, optional_count(count)?, budget).map(Value::text);
         }
+        _ => {}
+    }
+    looking(renderer, own, name, arguments)
+}
+
+/// Methods that look for something in a text, pad it or divide it once.
+fn looking(renderer: &mut Renderer<'_>, own: &str, name: &str, arguments: Arguments) -> Checked<Value> {
+    let budget = renderer.budget;
+    match name {
         "startswith" | "endswith" => {
             let [part, from, to] = arguments.bind(name, ["prefix", "start", "end"])?;
             let part = part.ok_or_else(|| missing(name, "prefix"))?;

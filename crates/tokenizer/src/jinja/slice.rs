@@ -4,7 +4,8 @@ use super::budget::Budget;
 use super::problem::{Checked, Problem};
 use super::value::{SequenceKind, Value};
 
-/// The items or characters from the first place to before the second, in steps of the third. A value that has no places is undefined then.
+/// The items or characters from `start` to before `stop`, in steps of `step`. The slice of a value without places is
+/// undefined.
 pub(super) fn slice(value: &Value, [start, stop, step]: [Option<i128>; 3], budget: &Budget) -> Checked<Value> {
     let step = step.unwrap_or(1);
     value.defined()?;

@@ -298,7 +298,8 @@ impl Value {
         self.length().is_some() || matches!(self, Value::Generator(_))
     }
 
-    /// The items of a loop over the value: the characters of a text, the keys of a dictionary. Takes the items of a generator.
+    /// The items of a loop over the value: the characters of a text, the keys of a dictionary. Takes the items of a
+    /// generator.
     pub(crate) fn iterate(&self, budget: &Budget) -> Checked<Vec<Value>> {
         let items: Vec<Value> = match self {
             Value::Undefined(_) => Vec::new(),
