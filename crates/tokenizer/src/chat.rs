@@ -175,6 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn a_sort_without_a_total_order_does_not_panic() {
+        let source = "{% set n = 1e308 * 10 - 1e308 * 10 %}{% set l = (range(90)|list + [n, 1, n, -5.5]) * 9 %}{{ (l|sort)|length }}\
+                      {{ (l|sort(reverse=true))|length }}{{ l|min }}";
+        assert!(render(source).unwrap().starts_with("846846"));
+        assert!(render("{{ ([1, 'a', none] * 40)|sort }}").is_err());
+    }
+
+    #[test]
     fn the_date_is_the_one_that_is_given() {
         let template = || ChatTemplate::new("{{ strftime_now('%d %B %Y, %H:%M') }}", "", "", Path::new("m")).unwrap();
         let error = template().render(&[], true).expect_err("no date").to_string();

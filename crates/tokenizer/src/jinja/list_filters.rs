@@ -9,6 +9,7 @@ use super::text_filters::count;
 use super::value::Value;
 use super::{tests, text_methods};
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 
 pub(super) const FILTERS: &[(&str, Filter)] = &[
     ("attr", attr),
@@ -220,28 +221,30 @@ fn order_key(renderer: &mut Renderer<'_>, item: &Value, attribute: Option<&Value
     }
 }
 
-/// Sorts by keys; the first error of a comparison is the result.
-fn sorted(renderer: &Renderer<'_>, mut keyed: Vec<(Value, Value)>, reverse: bool) -> Checked<Vec<Value>> {
-    let mut failed = None;
-    keyed.sort_by(|(left, _), (right, _)| {
-        if failed.is_some() {
-            return Ordering::Equal;
-        }
-        match left.compare(right, renderer.budget) {
-            Ok(order) => {
-                let order = order.unwrap_or(Ordering::Equal);
-                if reverse { order.reverse() } else { order }
+/// Values in the order of their keys; equal keys keep their order.
+pub(super) fn sorted(renderer: &Renderer<'_>, keyed: Vec<(Value, Value)>, reverse: bool) -> Checked<Vec<Value>> {
+    let before = if reverse { Ordering::Greater } else { Ordering::Less };
+    // The sort of the standard library can panic when an order is not total, as with NaN.
+    let mut runs: VecDeque<VecDeque<(Value, Value)>> = keyed.into_iter().map(|pair| VecDeque::from([pair])).collect();
+    while runs.len() > 1 {
+        let mut merged = VecDeque::new();
+        while let Some(mut left) = runs.pop_front() {
+            let Some(mut right) = runs.pop_front() else {
+                merged.push_back(left);
+                break;
+            };
+            let mut run = VecDeque::with_capacity(left.len().saturating_add(right.len()));
+            while let (Some((first, _)), Some((second, _))) = (left.front(), right.front()) {
+                let takes_right = second.compare(first, renderer.budget)? == Some(before);
+                run.extend(if takes_right { right.pop_front() } else { left.pop_front() });
             }
-            Err(problem) => {
-                failed = Some(problem);
-                Ordering::Equal
-            }
+            run.extend(left);
+            run.extend(right);
+            merged.push_back(run);
         }
-    });
-    match failed {
-        Some(problem) => Err(problem),
-        None => Ok(keyed.into_iter().map(|(_, value)| value).collect()),
+        runs = merged;
     }
+    Ok(runs.pop_front().unwrap_or_default().into_iter().map(|(_, value)| value).collect())
 }
 
 fn is_set(value: Option<Value>) -> bool {

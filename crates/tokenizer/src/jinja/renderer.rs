@@ -207,11 +207,6 @@ impl<'t> Renderer<'t> {
 
     /// Runs a loop over the items of a value.
     fn for_loop(&mut self, node: &'t For, iterable: &Value, scope: &Rc<Scope>, depth: usize) -> Checked<()> {
-        if let Value::Undefined(_) = iterable
-            && node.recursive
-        {
-            iterable.defined()?;
-        }
         let mut items = iterable.iterate(self.budget)?;
         if let Some(test) = &node.test {
             let mut kept = Vec::new();
@@ -235,7 +230,7 @@ impl<'t> Renderer<'t> {
         self.budget.values(items.len())?;
         let state = Rc::new(Loop::new(items, depth, recursion)?);
         for (index, item) in state.items.iter().enumerate() {
-            self.budget.values(2)?;
+            self.budget.step(2)?;
             state.index.set(index);
             let inside = Scope::inside(scope);
             inside.set("loop", Value::Loop(state.clone()));

@@ -66,9 +66,12 @@ pub(super) fn holds(renderer: &mut Renderer<'_>, name: &str, value: &Value, argu
             _ => false,
         },
         "iterable" => value.is_iterable(),
-        "callable" => {
-            matches!(value, Value::Function(_) | Value::Method(_) | Value::Macro(_) | Value::Joiner(_) | Value::Loop(_))
-        }
+        "callable" => match value {
+            Value::Function(_) | Value::Method(_) | Value::Macro(_) | Value::Joiner(_) | Value::Loop(_) => true,
+            // In Python, an undefined value has the method `__call__`, which fails.
+            Value::Undefined(_) => true,
+            _ => false,
+        },
         "even" => whole(value)?.checked_rem(2) == Some(0),
         "odd" => whole(value)?.checked_rem(2) != Some(0),
         "lower" => is_case(&renderer.value_text(value)?, char::is_lowercase, char::is_uppercase),

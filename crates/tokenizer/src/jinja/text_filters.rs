@@ -4,6 +4,7 @@ use super::arguments::Arguments;
 use super::filters::Filter;
 use super::format::percent;
 use super::json::{Style, dumps};
+use super::list_filters;
 use super::problem::{Checked, Problem};
 use super::renderer::Renderer;
 use super::text::{escaped, is_space, repr};
@@ -247,12 +248,13 @@ fn sorted(value: &Value, renderer: &mut Renderer<'_>) -> Checked<Value> {
     match value {
         Value::Dict(dict) => {
             budget.values(dict.entries.len())?;
-            let mut entries: Vec<(Value, Value)> = dict.entries.clone();
-            entries.sort_by(|(left, _), (right, _)| {
-                left.compare(right, budget).ok().flatten().unwrap_or(std::cmp::Ordering::Equal)
-            });
-            let entries = entries.into_iter().map(|(key, value)| Ok((key, sorted(&value, renderer)?)));
-            Value::dict(entries.collect::<Checked<Vec<_>>>()?, budget)
+            let keyed = dict.entries.iter().map(|(key, _)| (key.clone(), key.clone())).collect();
+            let mut entries = Vec::new();
+            for key in list_filters::sorted(renderer, keyed, false)? {
+                let value = dict.find(&key, budget)?.cloned().unwrap_or(Value::None);
+                entries.push((key, sorted(&value, renderer)?));
+            }
+            Value::dict(entries, budget)
         }
         Value::Sequence(sequence) => {
             let items = sequence.items.iter().map(|item| sorted(item, renderer)).collect::<Checked<Vec<Value>>>()?;
