@@ -51,8 +51,7 @@ static END_OF_TURN: Rule = Rule::warning(
 static END_TYPE: Rule = Rule::warning(
     "end-token-type",
     "programs that trust the type do not stop at the token and do not find it in the text of the chat template",
-    "trueup reads it as a control token, so nothing is to be done for trueup; for other programs, convert the original \
-     model again",
+    "nothing for trueup, which reads it as a control token; for other programs, convert the original model again",
 );
 static BOS_TOO: Rule = Rule::note(
     "template-writes-bos",
