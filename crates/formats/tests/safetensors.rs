@@ -160,10 +160,14 @@ fn tokenizer_files_are_read_and_replaced() {
     assert_eq!(files.generation_config.as_ref().unwrap()["eos_token_id"], json!([1, 2]));
     assert_eq!(files.chat_template.as_deref(), Some("{{ 'grüße' }}"));
     let other = write(path, "other.model", b"other");
+    // The vocabularies of the folder are not read then, so a damaged one does no harm.
+    write(path, "added_tokens.json", b"{");
     let model = open(path, &OpenOptions { tokenizer: Some(other) }).unwrap();
+    assert!(model.tokenizer().is_replaced && model.tokenizer().added_tokens.is_none());
     assert_eq!(model.tokenizer().tokenizer_model.as_deref(), Some(&b"other"[..]));
     assert!(model.tokenizer().tokenizer_json.is_none() && model.tokenizer().chat_template.is_some());
     let mut faults = Faults::default();
+    write(path, "added_tokens.json", br#"{"<x>": 3}"#);
     write(path, "chat_template.jinja", &[b'a', 0x80]);
     faults.refused("template", SafetensorsDir::open(path), "chat_template.jinja", &["byte 1", "UTF-8"]);
     write(path, "added_tokens.json", br#"{"<x>": 3, "<x>": 4}"#);

@@ -28,22 +28,23 @@ pub(super) fn read(
     sources: &mut Vec<SourceFile>,
     on_fault: OnFault<'_>,
 ) -> Result<TokenizerFiles> {
-    let mut files = TokenizerFiles {
-        tokenizer_config: read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?,
-        special_tokens_map: read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?,
-        generation_config: read_file(folder, "generation_config.json", sources, on_fault, json::read_object)?,
-        chat_template: read_file(folder, "chat_template.jinja", sources, on_fault, text)?,
-        ..TokenizerFiles::default()
-    };
-    if vocabularies == Vocabularies::Read {
+    let mut files = TokenizerFiles::default();
+    let reads = vocabularies == Vocabularies::Read;
+    if reads {
         files.tokenizer_json = read_file(folder, "tokenizer.json", sources, on_fault, utf8)?;
         files.tokenizer_model = read_file(folder, "tokenizer.model", sources, on_fault, bytes)?;
         files.ice_text = read_file(folder, "ice_text.model", sources, on_fault, bytes)?;
         files.qwen_tiktoken = read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?;
         files.vocab_json = read_file(folder, "vocab.json", sources, on_fault, utf8)?;
         files.merges = read_file(folder, "merges.txt", sources, on_fault, utf8)?;
+    }
+    files.tokenizer_config = read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?;
+    files.special_tokens_map = read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?;
+    if reads {
         files.added_tokens = read_file(folder, "added_tokens.json", sources, on_fault, json::read_object)?;
     }
+    files.generation_config = read_file(folder, "generation_config.json", sources, on_fault, json::read_object)?;
+    files.chat_template = read_file(folder, "chat_template.jinja", sources, on_fault, text)?;
     Ok(files)
 }
 
